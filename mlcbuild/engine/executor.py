@@ -1,0 +1,80 @@
+"""The door to where actions run: requests in, outcomes out.
+
+The engine hands over a request whose input digests are known and present in the store; an executor lays out the
+inputs, runs, stores every output, and reports. It decides nothing: keys, caching and retries are the engine's.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.engine.action import ExecutionRequirements, StageCall, ToolCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class FileEntry:
+    """A file by path, content and executable bit."""
+
+    path: str
+    digest: Digest
+    is_executable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionRequest:
+    """All an executor needs. `inputs` are files, sorted by path; `outputs` are declared, directories ending in "/"."""
+
+    identifier: str
+    mnemonic: str
+    command: StageCall | ToolCall
+    inputs: tuple[FileEntry, ...]
+    outputs: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    requirements: ExecutionRequirements
+    allowed_modules: frozenset[str] = field(default_factory=frozenset)  # the implementation's closure; empty: unchecked
+
+
+class OutcomeKind(enum.Enum):
+    """How an execution ended, and whose fault it was."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"  # the action's own failure: its input, its tool's exit code, a crash of its code
+    LOST = "lost"  # the executor went away; the action may be run again
+    INPUTS_MISSING = "inputs missing"  # blobs named in `missing` have gone from the store
+    CANCELLED = "cancelled"
+    ENVIRONMENT = "environment"  # the machine failed: disk full, tool missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionOutcome:
+    """What came of a request. `outputs` lists files, those of output directories by full path, sorted."""
+
+    identifier: str
+    kind: OutcomeKind
+    outputs: tuple[FileEntry, ...] = ()
+    message: str = ""  # for people: one paragraph, no traceback
+    log: bytes = b""  # what the action printed, tracebacks and crash notes too
+    exit_code: int = 0
+    missing: tuple[Digest, ...] = ()
+    worker: str = ""
+    queued_seconds: float = 0.0
+    run_seconds: float = 0.0
+
+
+class Executor(Protocol):
+    """Runs requests; thread-safe. `report` may be called from any thread, once per submitted request."""
+
+    name: str  # "local", "ray"
+    slots: int  # how many actions may run at once
+
+    def start(self, report: Callable[[ExecutionOutcome], None]) -> None: ...
+
+    def submit(self, request: ExecutionRequest) -> None: ...
+
+    def cancel(self, identifier: str) -> None: ...
+
+    def close(self) -> None: ...
