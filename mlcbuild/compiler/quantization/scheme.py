@@ -1,7 +1,7 @@
 """The quantization schemes by name: how a model's matrices are stored, and in which type the model computes.
 
-Names and meanings are MLC-LLM's (`q4f16_1`: 4 bits, float16, second layout). The module imports nothing heavy, so that
-whoever lists the names pays nothing.
+Names and meanings are MLC-LLM's (`q4f16_1`: 4 bits, float16, second layout). The module imports nothing
+heavy, so that whoever lists the names pays nothing.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class GroupQuantization:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizationScheme:
-    """A named scheme. `model_dtype` is the type of activations, norms, biases and scales; `group` is None where
-    matrices are stored in `model_dtype` as they are."""
+    """A named scheme. `model_dtype` is the type of activations, norms, biases and scales; `group` is None
+    where matrices are stored in `model_dtype` as they are."""
 
     name: str
     model_dtype: str

@@ -29,8 +29,8 @@ class RopeScaling:
     """How rotary frequencies are stretched for longer contexts.
 
     `linear` divides every position by `factor`. `llama3` divides the low frequencies alone, blending between
-    `original_max_position_embeddings / low_freq_factor` and `/ high_freq_factor` (Llama 3.1's rule); the last three
-    fields are its own, 0 for `linear`.
+    `original_max_position_embeddings / low_freq_factor` and `/ high_freq_factor` (Llama 3.1's rule); the
+    last three fields are its own, 0 for `linear`.
     """
 
     rope_type: str
@@ -50,8 +50,8 @@ class RopeScaling:
 class LlamaConfig:
     """The shape and constants of one model, with the sizes its library is made for.
 
-    Sizes are in elements, contexts in tokens. `context_window_size` is -1 where a sliding window bounds the cache
-    instead; `sliding_window_size` is -1 where there is none.
+    Sizes are in elements, contexts in tokens. `context_window_size` is -1 where a sliding window bounds the
+    cache instead; `sliding_window_size` is -1 where there is none.
     """
 
     model_type: str
@@ -78,8 +78,8 @@ class LlamaConfig:
     def __post_init__(self) -> None:
         if self.num_attention_heads % self.num_key_value_heads:
             raise StageError(
-                f'config.json: the field "num_key_value_heads" is {self.num_key_value_heads}; it has to divide '
-                f'"num_attention_heads", which is {self.num_attention_heads}'
+                f'config.json: the field "num_key_value_heads" is {self.num_key_value_heads}; it has to '
+                f'divide "num_attention_heads", which is {self.num_attention_heads}'
             )
         if self.head_dim % 2:
             raise StageError(
@@ -87,8 +87,8 @@ class LlamaConfig:
             )
         if self.sliding_window_size == -1 and self.context_window_size < 1:
             raise StageError(
-                f"the context_window_size is {self.context_window_size}; only a model with a sliding window can do "
-                "without one"
+                f"the context_window_size is {self.context_window_size}; only a model with a sliding window "
+                "can do without one"
             )
         longest = self.sliding_window_size if self.sliding_window_size != -1 else self.context_window_size
         if not 1 <= self.prefill_chunk_size <= longest:
@@ -125,8 +125,8 @@ class LlamaConfig:
 
     @staticmethod
     def from_file(path: Path, *, overrides: Mapping[str, object] | None = None) -> LlamaConfig:
-        """The configuration in a `config.json`, with overrides applied. Raises StageError naming the field that is
-        missing or out of range, its value, and what is allowed."""
+        """The configuration in a `config.json`, with overrides applied. Raises StageError naming the field
+        that is missing or out of range, its value, and what is allowed."""
         return LlamaConfig.from_document(read_document(path), overrides=overrides, where=path.name)
 
     @staticmethod
