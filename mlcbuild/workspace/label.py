@@ -1,0 +1,119 @@
+"""Labels: the names of targets, `//package:name`.
+
+Syntax and allowed characters follow Bazel: https://bazel.build/concepts/labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcbuild.errors import Location, WorkspaceError
+
+_ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_NAME_CHARACTERS = frozenset(_ALPHANUMERIC + "!%-@^_\"#$&'()*+,;<=>?[]{|}~/. ")
+_PACKAGE_CHARACTERS = _NAME_CHARACTERS
+
+
+class LabelError(ValueError):
+    """Why a text is no label, and what to write instead; who knows the place makes a WorkspaceError."""
+
+    def __init__(self, message: str, *advice: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = advice
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Label:
+    """The name of a target, or of a file in a package. Raises LabelError (a ValueError) for a bad part.
+
+    `package` is the folder's path from the workspace root, with `/`; "" is the root package.
+    """
+
+    package: str
+    name: str
+
+    def __post_init__(self) -> None:
+        # Labels are made by the ten thousand, and nearly all are right: one subset test each finds that out.
+        if not _PACKAGE_CHARACTERS.issuperset(self.package) or not _is_relative_path(
+            self.package, empty=True
+        ):
+            raise LabelError(_package_problem(self.package))
+        if not _NAME_CHARACTERS.issuperset(self.name) or not _is_relative_path(self.name, empty=False):
+            raise LabelError(_name_problem(self.name))
+
+    def __str__(self) -> str:
+        return f"//{self.package}:{self.name}"
+
+    @property
+    def path(self) -> str:
+        """Where a file of this label lies: its path from the workspace root."""
+        return f"{self.package}/{self.name}" if self.package else self.name
+
+
+def parse_label(text: str, *, package: str, location: Location | None = None) -> Label:
+    """Read `//pkg:name`, `//pkg` (short for `//pkg:last-segment`), `:name` or `name`, relative to `package`.
+
+    Raises WorkspaceError at `location` for anything else.
+    """
+    try:
+        return read_label(text, package)
+    except LabelError as problem:
+        raise WorkspaceError(
+            f'bad label "{text}": {problem.message}', location=location, advice=problem.advice
+        ) from None
+
+
+def read_label(text: str, package: str) -> Label:
+    """`parse_label` for callers that work out a place only when there is a mistake. Raises LabelError."""
+    if text.startswith("//"):
+        target_package, colon, name = text[2:].partition(":")
+        if not colon:
+            if not target_package:
+                raise LabelError("it names no target", "the root package's targets are written //:name")
+            name = target_package.rpartition("/")[2]
+        elif not name:
+            raise LabelError("it ends in a colon and names no target")
+    elif text.startswith("@"):
+        raise LabelError("other repositories are not supported", "write //package:name")
+    else:
+        target_package, name = package, text.removeprefix(":")
+        if not name:
+            raise LabelError("it names no target" if text else "it is empty")
+        if text.startswith("/"):
+            raise LabelError("it begins with one slash", f'did you mean "/{text}"?')
+        if ":" in name:
+            advice = () if text.startswith(":") else (f'did you mean "//{name}"?',)
+            raise LabelError("a package is written with two slashes in front", *advice)
+    if name == "..." or name.endswith("/..."):
+        raise LabelError("this is a pattern; here one target must be named")
+    return Label(target_package, name)
+
+
+def _is_relative_path(text: str, *, empty: bool) -> bool:
+    """Whether no segment is empty, `.` or `..`."""
+    if not text:
+        return empty
+    if "/" not in text:
+        return text not in (".", "..")
+    return not any(segment in ("", ".", "..") for segment in text.split("/"))
+
+
+def _package_problem(package: str) -> str:
+    return _path_problem("package", package, _PACKAGE_CHARACTERS)
+
+
+def _name_problem(name: str) -> str:
+    return _path_problem("target name", name, _NAME_CHARACTERS) if name else "a target name is empty"
+
+
+def _path_problem(what: str, text: str, allowed: frozenset[str]) -> str:
+    for character in text:
+        if character not in allowed:
+            shown = "a control character" if ord(character) < 32 else f'"{character}"'
+            return f'{what} "{text}" holds {shown}, which is not allowed there'
+    if text.startswith("/") or text.endswith("/"):
+        return f'{what} "{text}" begins or ends with a slash'
+    if "//" in text:
+        return f'{what} "{text}" holds an empty path segment'
+    return f'{what} "{text}" holds the path segment "." or ".."'

@@ -1,0 +1,183 @@
+"""What a rule declares of itself: its attributes, typed and documented, and what its targets provide.
+
+The workspace is given schemas and knows no rule; rules are given targets that keep to their schema.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mlcbuild.workspace.label import Label
+
+JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+AttributeValue = bool | int | str | Label | tuple[str, ...] | tuple[Label, ...] | Mapping[str, JsonValue]
+
+PLATFORM = "platform"
+"""The attribute by which a target says what it is for, and the provider of the targets that it may name.
+
+Where a target leaves the attribute out, the configuration's `platform` and then the workspace's
+`default_platform` stand in. Values that depend on the platform are chosen by it.
+"""
+
+_IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class AttributeKind(enum.Enum):
+    """The type of an attribute's value; the enum's own value is what people read in messages."""
+
+    STRING = "string"  # str
+    INTEGER = "integer"  # int
+    BOOLEAN = "boolean"  # bool
+    STRING_LIST = "list of strings"  # tuple[str, ...]
+    LABEL = "label"  # Label
+    LABEL_LIST = "list of labels"  # tuple[Label, ...]
+    STRING_MAP = "table of strings"  # Mapping[str, str]
+    TABLE = "table"  # Mapping[str, JsonValue]
+    CHOICE = "choice"  # str, one of `allowed`
+    PATH = "path"  # str: written relative to the package, held relative to the workspace root, with "/"
+
+
+_EMPTY: dict[AttributeKind, AttributeValue] = {
+    AttributeKind.BOOLEAN: False,
+    AttributeKind.STRING_LIST: (),
+    AttributeKind.LABEL_LIST: (),
+    AttributeKind.STRING_MAP: {},
+    AttributeKind.TABLE: {},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attribute:
+    """One attribute of a rule. Raises ValueError for a declaration that contradicts itself.
+
+    `default` stands in where a target says nothing; without one, a boolean is false, a list or table empty,
+    and any other kind has no value (`Target.optional_string` and its like tell).
+    """
+
+    name: str
+    kind: AttributeKind
+    doc: str
+    mandatory: bool = False
+    default: AttributeValue | None = None
+    allowed: tuple[str, ...] = ()  # the known values of a CHOICE, or of each item of a STRING_LIST
+    provides: tuple[
+        str, ...
+    ] = ()  # a label's target must provide one of these (`RuleSchema.provides`); empty: any
+    rules: tuple[str, ...] = ()  # … or be of one of these rules; both empty: any target
+    allow_files: bool = (
+        False  # a label may name a file or folder of the workspace where no target has that name
+    )
+    placeholders: tuple[
+        str, ...
+    ] = ()  # words in braces that the rule itself fills in, which a matrix leaves alone
+    nonempty: bool = False  # a string, list or table may not be empty
+
+    def __post_init__(self) -> None:
+        if not _IDENTIFIER.fullmatch(self.name):
+            raise ValueError(f"not an attribute name (lower-case letters, digits, _): {self.name!r}")
+        if not self.doc.strip():
+            raise ValueError(f"attribute {self.name!r} is not documented")
+        if self.kind is AttributeKind.CHOICE and not self.allowed:
+            raise ValueError(f"attribute {self.name!r} is a choice of nothing: `allowed` is empty")
+        if self.allowed and self.kind not in (AttributeKind.CHOICE, AttributeKind.STRING_LIST):
+            raise ValueError(f"attribute {self.name!r}: `allowed` is for choices and lists of strings")
+        if (self.provides or self.rules or self.allow_files) and not self.is_label:
+            raise ValueError(f"attribute {self.name!r}: `provides`, `rules` and `allow_files` are for labels")
+        if self.mandatory and self.default is not None:
+            raise ValueError(f"attribute {self.name!r} is mandatory and has the default {self.default!r}")
+        if (
+            self.kind is AttributeKind.CHOICE
+            and self.default is not None
+            and self.default not in self.allowed
+        ):
+            raise ValueError(
+                f"attribute {self.name!r}: the default {self.default!r} is not among {self.allowed!r}"
+            )
+
+    @property
+    def is_label(self) -> bool:
+        return self.kind in (AttributeKind.LABEL, AttributeKind.LABEL_LIST)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a TOML table is a plain value here; values by platform are then written under `select`."""
+        return self.kind in (AttributeKind.STRING_MAP, AttributeKind.TABLE)
+
+    @property
+    def value_if_absent(self) -> AttributeValue | None:
+        return _EMPTY.get(self.kind) if self.default is None else self.default
+
+
+COMMON_ATTRIBUTES: tuple[Attribute, ...] = (
+    Attribute(
+        name="name",
+        kind=AttributeKind.STRING,
+        mandatory=True,
+        doc="The target's name, unique in its package; with a matrix a template such as {model}-{platform}.",
+    ),
+    Attribute(
+        name="tags",
+        kind=AttributeKind.STRING_LIST,
+        doc='Words to find the target by. "manual" leaves it out of patterns such as //models/... and :all.',
+    ),
+    Attribute(
+        name="visibility",
+        kind=AttributeKind.STRING_LIST,
+        doc="Patterns of the targets that may depend on this one, besides those of its own package. "
+        "Left out: everybody; an empty list: nobody else.",
+    ),
+    Attribute(
+        name="matrix",
+        kind=AttributeKind.TABLE,
+        doc="One target for each combination of these lists of values. An axis named like an attribute sets "
+        "it; {axis} in any string stands for the value (for a label: its name).",
+    ),
+    Attribute(
+        name="exclude",
+        kind=AttributeKind.TABLE,
+        doc="The combinations of the matrix to leave out: tables with the values of one or more axes.",
+    ),
+    Attribute(
+        name="select",
+        kind=AttributeKind.TABLE,
+        doc="Values that depend on the platform or the configuration, by attribute: the way for attributes "
+        "that are tables themselves, as in select.overrides.",
+    ),
+)
+"""The attributes that every rule has; the loader handles them all."""
+
+_COMMON_NAMES = frozenset(attribute.name for attribute in COMMON_ATTRIBUTES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleSchema:
+    """A rule as the workspace sees it. Raises ValueError for a declaration that contradicts itself.
+
+    `attributes` are in the order in which documentation lists them and dependencies are visited. `provides`
+    are the names that other rules' label attributes ask for.
+    """
+
+    name: str
+    doc: str
+    attributes: tuple[Attribute, ...] = ()
+    provides: tuple[str, ...] = ()
+    by_name: Mapping[str, Attribute] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not _IDENTIFIER.fullmatch(self.name):
+            raise ValueError(f"not a rule name (lower-case letters, digits, _): {self.name!r}")
+        if self.name in ("workspace", "configuration"):
+            raise ValueError(f"{self.name!r} is a table of its own in BUILD.toml and cannot be a rule")
+        if not self.doc.strip():
+            raise ValueError(f"rule {self.name!r} is not documented")
+        by_name: dict[str, Attribute] = {}
+        for attribute in self.attributes:
+            if attribute.name in by_name:
+                raise ValueError(f"rule {self.name!r} declares attribute {attribute.name!r} twice")
+            if attribute.name in _COMMON_NAMES:
+                raise ValueError(f"rule {self.name!r} declares {attribute.name!r}, which every rule has")
+            by_name[attribute.name] = attribute
+        object.__setattr__(self, "by_name", by_name)

@@ -1,0 +1,117 @@
+"""Targets: what a `[[rule]]` table in a `BUILD.toml` says, checked and typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from mlcbuild.errors import Location
+from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.schema import AttributeValue, JsonValue, RuleSchema
+from mlcbuild.workspace.toml import Origin
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Target:
+    """One target, with the values that it has in the chosen configuration and for its platform.
+
+    `values` holds what was said, by attribute; the access methods add the schema's defaults. Each method is
+    for attributes of one kind, and raises KeyError for a name that the schema lacks or has no value for.
+    """
+
+    label: Label
+    schema: RuleSchema
+    values: Mapping[str, AttributeValue]
+    origin: Origin = field(repr=False)
+    origins: Mapping[str, Origin] = field(repr=False)
+    tags: tuple[str, ...] = ()
+    visibility: tuple[str, ...] | None = None  # patterns; None: visible to everybody
+    cell: Mapping[str, AttributeValue] = field(default_factory=dict)  # axis → value, for a target of a matrix
+    platform: Label | None = None  # what it is for: its own, the configuration's, or the workspace's
+
+    @property
+    def rule(self) -> str:
+        """The rule's name."""
+        return self.schema.name
+
+    @property
+    def location(self) -> Location:
+        """Where its table begins."""
+        return self.origin.location
+
+    def location_of(self, attribute: str) -> Location:
+        """Where the attribute's value is written; the target's own place where it is not."""
+        origin = self.origins.get(attribute)
+        return origin.location if origin else self.location
+
+    def get(self, attribute: str) -> AttributeValue | None:
+        """The value of any attribute, or its default, or None. Raises KeyError for an unknown name."""
+        value = self.values.get(attribute)
+        return self.schema.by_name[attribute].value_if_absent if value is None else value
+
+    def has(self, attribute: str) -> bool:
+        """Whether the target or its configuration gives a value. Raises KeyError for an unknown name."""
+        return self.schema.by_name[attribute].name in self.values
+
+    def string(self, attribute: str) -> str:
+        """The value of a STRING or CHOICE."""
+        return cast(str, self._present(attribute))
+
+    def optional_string(self, attribute: str) -> str | None:
+        return cast("str | None", self.get(attribute))
+
+    def path(self, attribute: str) -> str:
+        """The value of a PATH: relative to the workspace root, with `/`."""
+        return cast(str, self._present(attribute))
+
+    def optional_path(self, attribute: str) -> str | None:
+        return cast("str | None", self.get(attribute))
+
+    def integer(self, attribute: str) -> int:
+        return cast(int, self._present(attribute))
+
+    def optional_integer(self, attribute: str) -> int | None:
+        return cast("int | None", self.get(attribute))
+
+    def boolean(self, attribute: str) -> bool:
+        return cast(bool, self._present(attribute))
+
+    def strings(self, attribute: str) -> tuple[str, ...]:
+        """The value of a STRING_LIST."""
+        return cast("tuple[str, ...]", self._present(attribute))
+
+    def label_of(self, attribute: str) -> Label:
+        """The value of a LABEL."""
+        return cast(Label, self._present(attribute))
+
+    def optional_label(self, attribute: str) -> Label | None:
+        return cast("Label | None", self.get(attribute))
+
+    def labels(self, attribute: str) -> tuple[Label, ...]:
+        """The value of a LABEL_LIST."""
+        return cast("tuple[Label, ...]", self._present(attribute))
+
+    def string_map(self, attribute: str) -> Mapping[str, str]:
+        return cast("Mapping[str, str]", self._present(attribute))
+
+    def table(self, attribute: str) -> Mapping[str, JsonValue]:
+        return cast("Mapping[str, JsonValue]", self._present(attribute))
+
+    def referenced_labels(self) -> tuple[Label, ...]:
+        """Every label in its attributes, in the schema's order, without repetition: targets and files."""
+        found: dict[Label, None] = {}
+        for attribute in self.schema.attributes:
+            if attribute.is_label:
+                value = self.get(attribute.name)
+                if isinstance(value, Label):
+                    found[value] = None
+                elif value is not None:
+                    found.update(dict.fromkeys(cast("tuple[Label, ...]", value)))
+        return tuple(found)
+
+    def _present(self, attribute: str) -> AttributeValue:
+        value = self.get(attribute)
+        if value is None:
+            raise KeyError(f"{self.label} has no value for {attribute!r}")
+        return value

@@ -1,0 +1,143 @@
+"""TOML with places: every key and value of a `BUILD.toml` knows its line and column.
+
+Most loads meet no mistake, and nobody asks where a value stands. So a file is parsed without places first;
+the parse that records them (six times the work) happens when the first place is asked for, on the same text.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import toml_rs
+
+from mlcbuild.errors import Location, WorkspaceError
+
+Key = str | int
+
+
+class Origin(NamedTuple):
+    """Where a value is written: a file, and the keys and indices that lead to it."""
+
+    file: TomlFile
+    keys: tuple[Key, ...]
+
+    def at(self, *keys: Key) -> Origin:
+        """A place further in."""
+        return Origin(self.file, self.keys + keys)
+
+    @property
+    def location(self) -> Location:
+        """The value's line and column; the file alone for the empty key."""
+        return self.file.location(self.keys)
+
+    @property
+    def key_location(self) -> Location:
+        """The line and column of the key that leads to the value."""
+        return self.file.location(self.keys, of_key=True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TomlFile:
+    """A parsed file. `path` is what messages show: relative to the workspace root, with `/`."""
+
+    path: str
+    text: str
+    content: Mapping[str, Any]
+
+    def location(self, keys: tuple[Key, ...], *, of_key: bool = False) -> Location:
+        """Where the value, or its key, is written.
+
+        A table that is opened by a header alone (`[a.b]`) has no place in the parser's account: the first
+        thing in it stands for it, or the whole file. Raises LookupError where `keys` lead nowhere.
+        """
+        node: Any = self._nodes
+        for key in keys:
+            node = (node["value"] if _is_entry(node) else node)[key]
+        place = _place(node, of_key=of_key) if keys else None
+        if place is None:
+            return Location(path=self.path)
+        line, column = place
+        return Location(path=self.path, line=line, column=self._character_column(line, column))
+
+    @functools.cached_property
+    def _nodes(self) -> dict[str, Any]:
+        nodes: dict[str, Any] = toml_rs.load_with_metadata(self.text).meta["nodes"]
+        return nodes
+
+    @functools.cached_property
+    def _lines(self) -> list[bytes]:
+        return self.text.encode().split(b"\n")
+
+    def _character_column(self, line: int, column: int) -> int:
+        """Turn the parser's column, which counts bytes, into one that counts characters."""
+        return len(self._lines[line - 1][: column - 1].decode(errors="replace")) + 1
+
+
+def parse(text: str, path: str) -> TomlFile:
+    """Parse a file's text; `path` is for messages. Raises WorkspaceError at the place of a syntax error."""
+    try:
+        return TomlFile(path=path, text=text, content=toml_rs.loads(text))
+    except toml_rs.TOMLDecodeError as error:
+        raise _syntax_error(error, path) from None
+
+
+def read(file: Path, path: str) -> TomlFile:
+    """Read and parse a file. Raises WorkspaceError where it is unreadable, no text, or no TOML."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise WorkspaceError(
+            f"the file cannot be read: {error.strerror or error}", location=Location(path=path)
+        ) from None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        raise WorkspaceError(
+            f"byte {content[error.start]:#04x} is not UTF-8, the encoding of TOML",
+            location=Location(path=path, line=line, column=column),
+        ) from None
+    return parse(text, path)
+
+
+def _is_entry(node: Mapping[str, Any]) -> bool:
+    """Whether a dict of the parser's account describes one value, rather than the members of a table.
+
+    Members are dicts themselves, so that a key of a user's that is called `value_raw` does not look like one.
+    """
+    return isinstance(node.get("value_raw"), str) or isinstance(node.get("key_raw"), str)
+
+
+def _place(node: Mapping[str, Any], *, of_key: bool) -> tuple[int, int] | None:
+    """The first line and column (in bytes) of a node, or of the first thing in it."""
+    if _is_entry(node):
+        names = ("key", "value") if of_key else ("value", "key")
+        for name in names:
+            if f"{name}_line" in node:
+                return _first(node[f"{name}_line"]), _first(node[f"{name}_col"])
+    members = (_place(member, of_key=True) for member in node.values() if isinstance(member, dict))
+    return min((place for place in members if place), default=None)
+
+
+def _first(number: int | tuple[int, int]) -> int:
+    return number if isinstance(number, int) else number[0]
+
+
+_PLACE_IN_MESSAGE = "TOML parse error at line "
+
+
+def _syntax_error(error: toml_rs.TOMLDecodeError, path: str) -> WorkspaceError:
+    """The parser's message begins with the place and shows the line; its last lines say what is wrong."""
+    head, *rest = error.msg.splitlines()
+    location = Location(path=path)
+    if head.startswith(_PLACE_IN_MESSAGE):
+        line, _, column = head.removeprefix(_PLACE_IN_MESSAGE).partition(", column ")
+        if line.isdigit() and column.isdigit():
+            location = Location(path=path, line=int(line), column=int(column))
+    reasons = [text for text in rest if text.strip() and not text.lstrip(" 0123456789").startswith("|")]
+    return WorkspaceError(f"not valid TOML: {'; '.join(reasons) or head}", location=location)
