@@ -1,0 +1,88 @@
+"""The build report: what came of a build, as JSON for other programs (`--build-report`, `--output json`).
+
+::
+
+    {
+      "success": bool, "exit_code": int, "wall_seconds": float, "invocation_id": UUID,
+      "targets": {label: {"success": bool, "outputs": [path, …], "error": str}},
+      "actions": {"total": int, "up_to_date": int, "disk_hits": int, "remote_hits": int,
+                  "executed_local": int, "executed_ray": int, "failed": int, "skipped": int},
+      "critical_path": [{"action": str, "mnemonic": str, "seconds": float}, …],
+      "bytes": {"downloaded": int, "uploaded": int}
+    }
+
+Paths are relative to the workspace. `error` is "" for a target that was built. A command that ends before its
+build begins (a mistake in a BUILD.toml, say) reports no targets and no actions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.engine.events import (
+    ActionFinished,
+    ActionStatus,
+    BuildEvent,
+    BuildFinished,
+    BuildStarted,
+    TargetFinished,
+)
+
+_NAMES: dict[ActionStatus, str] = {
+    ActionStatus.UP_TO_DATE: "up_to_date",
+    ActionStatus.DISK_HIT: "disk_hits",
+    ActionStatus.REMOTE_HIT: "remote_hits",
+    ActionStatus.EXECUTED_LOCAL: "executed_local",
+    ActionStatus.EXECUTED_RAY: "executed_ray",
+    ActionStatus.FAILED: "failed",
+    ActionStatus.SKIPPED: "skipped",
+}
+
+
+class BuildReport:
+    """Collects the events of one build; `document` may be asked of one that broke off too."""
+
+    def __init__(self, *, invocation: str) -> None:
+        self._invocation = invocation
+        self._targets: dict[str, TargetFinished] = {}
+        self._seen: Counter[ActionStatus] = Counter()
+        self._finished: BuildFinished | None = None
+
+    def __call__(self, event: BuildEvent) -> None:
+        match event:
+            case BuildStarted():
+                self._invocation = event.invocation
+            case ActionFinished():
+                self._seen[event.status] += 1
+            case TargetFinished():
+                self._targets[event.label] = event
+            case BuildFinished():
+                self._finished = event
+            case _:
+                pass
+
+    def document(self, *, exit_code: ExitCode, wall_seconds: float) -> dict[str, object]:
+        """The report as a JSON object. `wall_seconds` is that of the whole command."""
+        finished = self._finished
+        counts = dict(finished.counts) if finished else dict(self._seen)
+        actions = {name: counts.get(status, 0) for status, name in _NAMES.items()}
+        return {
+            "success": exit_code is ExitCode.OK,
+            "exit_code": int(exit_code),
+            "wall_seconds": round(wall_seconds, 3),
+            "invocation_id": self._invocation,
+            "targets": {
+                label: {"success": event.success, "outputs": list(event.outputs), "error": event.error}
+                for label, event in sorted(self._targets.items())
+            },
+            "actions": {"total": sum(actions.values()), **actions},
+            "critical_path": [
+                {"action": step.identifier, "mnemonic": step.mnemonic, "seconds": round(step.seconds, 3)}
+                for step in (finished.critical_path if finished else ())
+            ],
+            "bytes": {
+                "downloaded": finished.bytes_downloaded if finished else 0,
+                "uploaded": finished.bytes_uploaded if finished else 0,
+            },
+        }

@@ -1,0 +1,58 @@
+"""Exit codes: Bazel's numbers, so that what reads Bazel's codes reads ours.
+
+Codes below 10 mean your targets or your command line. Codes from 32 on mean what lies around them: the same
+command may succeed later, unchanged.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from mlcbuild import errors
+
+
+class ExitCode(enum.IntEnum):
+    """What the process answers to its caller."""
+
+    OK = 0
+    BUILD_FAILED = 1
+    COMMAND_LINE = 2
+    RUN_FAILED = 6
+    ANALYSIS_FAILED = 7
+    INTERRUPTED = 8
+    LOCK_HELD = 9
+    LOCAL_ENVIRONMENT = 36
+    INTERNAL = 37
+    EXTERNAL_DEPENDENCIES = 48
+
+
+_RETRY: dict[ExitCode, str] = {
+    ExitCode.LOCK_HELD: "another mlcbuild works in this workspace",
+    ExitCode.LOCAL_ENVIRONMENT: "this machine failed, not your targets",
+    ExitCode.INTERNAL: "mlcbuild failed, not your targets",
+    ExitCode.EXTERNAL_DEPENDENCIES: "something outside this machine could not be fetched",
+}
+
+# The most derived class that matches decides, so bases come last.
+_OF_CLASS: tuple[tuple[type[errors.MlcbuildError], ExitCode], ...] = (
+    (errors.UsageError, ExitCode.COMMAND_LINE),
+    (errors.WorkspaceError, ExitCode.ANALYSIS_FAILED),
+    (errors.BuildError, ExitCode.BUILD_FAILED),
+    (errors.FetchError, ExitCode.EXTERNAL_DEPENDENCIES),
+    (errors.InterruptedBuildError, ExitCode.INTERRUPTED),
+    (errors.InternalError, ExitCode.INTERNAL),
+    (errors.InfrastructureError, ExitCode.LOCAL_ENVIRONMENT),
+)
+
+
+def exit_code_of(error: errors.MlcbuildError) -> ExitCode:
+    """The exit code for an error that ended a command."""
+    for error_class, code in _OF_CLASS:
+        if isinstance(error, error_class):
+            return code
+    return ExitCode.INTERNAL
+
+
+def retry_reason(code: ExitCode) -> str:
+    """Why the same command may succeed later, unchanged; "" where it will not."""
+    return _RETRY.get(code, "")

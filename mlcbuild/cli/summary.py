@@ -1,0 +1,60 @@
+"""The end of a build in two lines: what happened to its actions, and what took the time."""
+
+from __future__ import annotations
+
+from mlcbuild.cli import text
+from mlcbuild.cli.progress import action_name
+from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
+
+_LONGEST_PATH = 8  # steps that a reader still takes in
+
+
+def ending(finished: BuildFinished) -> list[str]:
+    """One or two lines; parts that would say zero are left out."""
+    lines = [_actions_line(finished)]
+    if path := _path_line(finished.critical_path):
+        lines.append(path)
+    return lines
+
+
+def _actions_line(finished: BuildFinished) -> str:
+    counts = dict(finished.counts)
+    total = sum(counts.values())
+    local, ray = counts.get(ActionStatus.EXECUTED_LOCAL, 0), counts.get(ActionStatus.EXECUTED_RAY, 0)
+    places = [f"{count} {place}" for count, place in ((local, "local"), (ray, "ray")) if count]
+    kinds = [
+        (counts.get(ActionStatus.UP_TO_DATE, 0), "up to date"),
+        (counts.get(ActionStatus.DISK_HIT, 0), "from disk"),
+        (counts.get(ActionStatus.REMOTE_HIT, 0), "from remote"),
+        (local + ray, f"ran ({', '.join(places)})"),
+        (counts.get(ActionStatus.FAILED, 0), "failed"),
+        (counts.get(ActionStatus.SKIPPED, 0), "skipped"),
+    ]
+    told = ", ".join(f"{count} {kind}" for count, kind in kinds if count)
+    head = text.plural(total, "action")
+    parts = [f"{head}: {told}" if told else head, text.seconds(finished.wall_seconds)]
+    moved = [
+        f"{direction} {text.byte_count(count)}"
+        for direction, count in (("down", finished.bytes_downloaded), ("up", finished.bytes_uploaded))
+        if count
+    ]
+    if moved:
+        parts.append(", ".join(moved))
+    if finished.interrupted:
+        parts.append("interrupted")
+    return " · ".join(parts)
+
+
+def _path_line(path: tuple[PathStep, ...]) -> str:
+    """The critical path by the names of its actions; of a long one the longest steps, the rest as `…`."""
+    steps = [step for step in path if step.seconds > 0]
+    if not steps:
+        return ""
+    longest = sorted(range(len(steps)), key=lambda index: steps[index].seconds, reverse=True)[:_LONGEST_PATH]
+    names: list[str] = []
+    for index, step in enumerate(steps):
+        if index in longest:
+            names.append(action_name(step.identifier))
+        elif not names or names[-1] != "…":
+            names.append("…")
+    return f"critical path {text.seconds(sum(step.seconds for step in steps))}: {' → '.join(names)}"

@@ -1,0 +1,73 @@
+"""What the streams we write to can do: colour, a live display, and their size."""
+
+from __future__ import annotations
+
+import enum
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+
+class ColorChoice(enum.StrEnum):
+    """The values of `--color`."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class OutputFormat(enum.StrEnum):
+    """The values of `--output` that every listing knows."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """Paints text, or leaves it as it is. Every message reads the same without colour."""
+
+    enabled: bool = False
+
+    def bold(self, text: str) -> str:
+        return self._painted("1", text)
+
+    def dim(self, text: str) -> str:
+        return self._painted("2", text)
+
+    def error(self, text: str) -> str:
+        return self._painted("1;31", text)
+
+    def good(self, text: str) -> str:
+        return self._painted("32", text)
+
+    def warning(self, text: str) -> str:
+        return self._painted("33", text)
+
+    def _painted(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.enabled and text else text
+
+
+def is_terminal(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Whether `stream` is a terminal that understands cursor movement."""
+    try:
+        return stream.isatty() and environment.get("TERM", "") != "dumb"
+    except ValueError:  # a closed stream
+        return False
+
+
+def style_for(stream: TextIO, choice: ColorChoice, environment: Mapping[str, str]) -> Style:
+    """Colour where `--color` says so; for `auto`, on terminals unless NO_COLOR is set (https://no-color.org)."""
+    if choice is ColorChoice.AUTO:
+        return Style(enabled=is_terminal(stream, environment) and not environment.get("NO_COLOR"))
+    return Style(enabled=choice is ColorChoice.ALWAYS)
+
+
+def terminal_size(stream: TextIO) -> tuple[int, int]:
+    """Columns and rows, asked anew each time since a window may be resized; 80 × 24 where nobody knows."""
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        return 80, 24
+    return size.columns or 80, size.lines or 24

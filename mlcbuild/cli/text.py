@@ -1,0 +1,76 @@
+"""Figures and lengths as people read them: seconds, bytes, counts, and the width of a line on a terminal."""
+
+from __future__ import annotations
+
+_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def seconds(value: float) -> str:
+    """`0.4 s`, `12.4 s`, `2 min 05 s`, `1 h 02 min`."""
+    value = max(value, 0.0)
+    if round(value, 1) < 60:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(value / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def byte_count(value: int) -> str:
+    """`512 B`, `1.5 kB`, `18 MB`: powers of 1000, two digits where the first would be alone."""
+    scaled = float(value)
+    unit = 0
+    while round(scaled) >= 1000 and unit < len(_BYTE_UNITS) - 1:
+        scaled /= 1000
+        unit += 1
+    digits = 1 if unit and round(scaled, 1) < 10 else 0
+    return f"{scaled:.{digits}f} {_BYTE_UNITS[unit]}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 action`, `62 actions`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def cell_width(text: str) -> int:
+    """How many columns of a terminal `text` takes. It holds no control characters."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
+
+
+def shortened(text: str, width: int) -> str:
+    """`text` within `width` columns; the middle of a longer one becomes `…`, as both ends name an action."""
+    if cell_width(text) <= width:
+        return text
+    if width < 1:
+        return ""
+    tail = (width - 1) // 2
+    head = width - 1 - tail
+    left, right = text[:head], text[len(text) - tail :]
+    while left and cell_width(left) > head:
+        left = left[:-1]
+    while right and cell_width(right) > tail:
+        right = right[1:]
+    return f"{left}…{right}"
+
+
+def printable(text: str) -> str:
+    """`text` with control characters (not tabs, line ends) made visible: no log can drive the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character in "\n\t" or not _is_control(character) else f"\\x{ord(character):02x}"
+        for character in text
+    )
+
+
+def _is_control(character: str) -> bool:
+    code = ord(character)
+    return code < 0x20 or 0x7F <= code < 0xA0
