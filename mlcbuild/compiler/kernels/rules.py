@@ -1,0 +1,23 @@
+"""The ordered list of schedule rules: the first that fits a kernel schedules it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import tirx
+
+from mlcbuild.compiler.kernels.cpu.fallback import schedule_fallback
+
+Rule = Callable[[tirx.PrimFunc, tvm.target.Target], tirx.PrimFunc | None]
+
+CPU_RULES: tuple[Rule, ...] = (schedule_fallback,)
+
+
+def apply_rules(func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule, ...]) -> tirx.PrimFunc:
+    """The kernel as the first rule that fits it schedules it; as it is, where none does."""
+    for rule in rules:
+        scheduled = rule(func, target)
+        if scheduled is not None:
+            return scheduled
+    return func
