@@ -32,6 +32,14 @@ class Digest:
     def __str__(self) -> str:
         return f"{self.hash}/{self.size_bytes}"
 
+    @classmethod
+    def parse(cls, text: str) -> Digest:
+        """The reverse of `str()`. Raises ValueError for anything else."""
+        hash_text, _, size = text.partition("/")
+        if not (size.isascii() and size.isdigit()):
+            raise ValueError(f"not a digest, hash/size: {text!r}")
+        return cls(hash_text, int(size))
+
 
 class Hasher(Protocol):
     """The part of hashlib's interface that digests need."""

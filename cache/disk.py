@@ -1,0 +1,368 @@
+"""The store on this machine's disk: blobs and results, below one folder a digest function.
+
+::
+
+    <root>/v1/<function>/cas/<2>/<hash>        a blob, mode 0444, exactly its bytes
+                         ac/<2>/<hash>         an encoded ActionResult, then its XXH3-128 (16 bytes)
+                         checksums/<2>/<hash>  a blob's XXH3-128, where files have no extended attributes
+                         tmp/                  files on their way in
+                         corrupt/              blobs that failed their check, kept for people to look at
+
+A blob is written to `tmp/`, made durable and renamed, so that whatever is under `cas/` was whole once; its
+checksum finds what happened to it since. Blobs are never executable: whoever lays one out sets the bit on the
+copy.
+"""
+
+# ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH120, PTH123, PTH208
+# Paths are strings here: making a Path costs more than the system call that it is for.
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from mlcbuild.cache import integrity
+from mlcbuild.cache.copying import clone_or_copy
+from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.reapi import ActionResult
+from mlcbuild.cache.store import BlobMissingError
+from mlcbuild.errors import CacheError, InfrastructureError, LocalEnvironmentError
+
+LAYOUT_VERSION = "v1"
+BLOB_MODE = 0o444
+_CHUNK_BYTES = 1 << 20
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def default_root() -> Path:
+    """`$XDG_CACHE_HOME/mlcbuild`, by default `~/.cache/mlcbuild`; a relative `XDG_CACHE_HOME` counts for
+    nothing.
+    """
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "mlcbuild"
+
+
+def disk_error(error: OSError, path: Path, doing: str) -> InfrastructureError:
+    """What to raise for a failed file operation: a full disk is the machine's trouble and says what to do."""
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        return LocalEnvironmentError(
+            f"no space left while {doing} {path}: {reason}",
+            advice=(
+                "free some space on that file system, or move the cache: set XDG_CACHE_HOME to another disk",
+                "nothing half-written was kept; the same command carries on from here",
+            ),
+        )
+    return CacheError(
+        f"{doing} {path} failed: {reason}",
+        advice=("check the owner and mode of that path, or set XDG_CACHE_HOME to a folder you can write",),
+    )
+
+
+class DiskStore:
+    """A LocalBlobStore and an ActionCache below `root`.
+
+    Creates its folders; raises CacheError where it cannot.
+    """
+
+    def __init__(self, root: Path, function: DigestFunction) -> None:
+        self.root = root
+        self._function = function
+        self._base = root / LAYOUT_VERSION / function.value
+        self._blobs = f"{self._base}/cas"
+        self._results = f"{self._base}/ac"
+        self._checksums = self._base / "checksums"
+        self._temporary = self._base / "tmp"
+        self._empty = function.of_bytes(b"")
+        # Hash → stat of a blob that this process has verified: as long as nothing touches the file, once is
+        # enough.
+        self._verified: dict[str, tuple[int, ...]] = {}
+        try:
+            for folder in (self._blobs, self._results, self._temporary):
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            self._remove_abandoned()
+        except OSError as error:
+            raise disk_error(error, self._base, "creating the store") from error
+        self._prefix = _temporary_prefix()
+        self.put_bytes(b"", durable=False)
+
+    @property
+    def function(self) -> DigestFunction:
+        return self._function
+
+    # Blobs
+
+    def missing(self, digests: Iterable[Digest]) -> tuple[Digest, ...]:
+        return tuple(digest for digest in dict.fromkeys(digests) if not self._has(digest))
+
+    def read(self, digest: Digest) -> bytes:
+        if digest == self._empty:
+            return b""
+        with self._open_verified(digest) as stream:
+            try:
+                data = stream.read()
+            except OSError as error:
+                raise disk_error(error, Path(self._blob(digest.hash)), "reading") from error
+        if len(data) != digest.size_bytes:
+            raise BlobMissingError(digest, reason="changed while it was read")
+        return data
+
+    def open(self, digest: Digest) -> BinaryIO:
+        return self._open_verified(digest)
+
+    def path_of(self, digest: Digest) -> Path:
+        if digest == self._empty and not self._has(digest):
+            self.put_bytes(b"", durable=False)
+        self._open_verified(digest).close()
+        return Path(self._blob(digest.hash))
+
+    def put_bytes(self, data: bytes, *, durable: bool = True) -> Digest:
+        digest = self._function.of_bytes(data)
+        if self._is_stored(digest):
+            return digest
+        with self._temporary_file() as temporary:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                _write_all(descriptor, data)
+                self._seal(descriptor, digest, integrity.checksum_of_bytes(data), durable=durable)
+            finally:
+                os.close(descriptor)
+            self._rename(temporary, self._blob(digest.hash))
+        return digest
+
+    def put_file(self, path: Path, *, move: bool = False) -> Digest:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError(f"not a regular file: {str(path)!r}")
+        with self._temporary_file() as temporary:
+            if not (move and _moved(path, temporary)):
+                with path.open("rb", buffering=0) as source:
+                    clone_or_copy(source.fileno(), temporary)
+            descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                digest, checksum = self._hash(descriptor)
+                if not self._is_stored(digest):
+                    os.fchmod(descriptor, 0o600)
+                    self._seal(descriptor, digest, checksum, durable=True)
+                    self._rename(temporary, self._blob(digest.hash))
+            finally:
+                os.close(descriptor)
+        if move:
+            path.unlink(missing_ok=True)
+        return digest
+
+    # Results
+
+    def get(self, key: Digest) -> ActionResult | None:
+        path = self._result(key.hash)
+        try:
+            with Path(path).open("rb", buffering=0) as stream:
+                data = stream.readall()
+        except FileNotFoundError:
+            return None
+        except OSError:
+            data = b""
+        body, checksum = data[: -integrity.CHECKSUM_BYTES], data[-integrity.CHECKSUM_BYTES :]
+        try:
+            if len(checksum) == integrity.CHECKSUM_BYTES and integrity.checksum_of_bytes(body) == checksum:
+                return ActionResult.decode(body)
+        except ValueError:
+            pass
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        return None
+
+    def put(self, key: Digest, result: ActionResult) -> None:
+        if result.exit_code != 0:
+            raise ValueError(f"the result of {key} has exit code {result.exit_code}: only successes are kept")
+        body = result.encode()
+        with self._temporary_file() as temporary:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                _write_all(descriptor, body + integrity.checksum_of_bytes(body))
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+            self._rename(temporary, self._result(key.hash))
+
+    # Inside
+
+    def _blob(self, digest_hash: str) -> str:
+        return f"{self._blobs}/{digest_hash[:2]}/{digest_hash}"
+
+    def _result(self, digest_hash: str) -> str:
+        return f"{self._results}/{digest_hash[:2]}/{digest_hash}"
+
+    def _checksum(self, digest_hash: str) -> Path:
+        return self._checksums / digest_hash[:2] / digest_hash
+
+    def _has(self, digest: Digest) -> bool:
+        return digest == self._empty or self._is_stored(digest)
+
+    def _is_stored(self, digest: Digest) -> bool:
+        try:
+            status = os.stat(self._blob(digest.hash))
+        except OSError:
+            return False
+        return status.st_size == digest.size_bytes and stat.S_ISREG(status.st_mode)
+
+    def _open_verified(self, digest: Digest) -> BinaryIO:
+        path = self._blob(digest.hash)
+        if digest == self._empty and not self._is_stored(digest):
+            self.put_bytes(b"", durable=False)
+        try:
+            stream = open(path, "rb", buffering=0)  # noqa: SIM115
+        except FileNotFoundError:
+            raise BlobMissingError(digest) from None
+        except OSError as error:
+            raise disk_error(error, Path(path), "reading") from error
+        try:
+            if not self._verify(stream.fileno(), digest):
+                raise BlobMissingError(digest, reason="was damaged on disk, and is set aside")
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    def _verify(self, descriptor: int, digest: Digest) -> bool:
+        """Whether an open blob is what its name says; a damaged one is moved to `corrupt/`."""
+        try:
+            status = os.fstat(descriptor)
+            identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            if self._verified.get(digest.hash) == identity:
+                return status.st_size == digest.size_bytes
+            recorded = integrity.attached(descriptor, self._checksum(digest.hash))
+            if recorded is None:
+                # Whoever copied the store without attributes lost the checksum, not the blob: its name is the
+                # proof.
+                intact = self._hash(descriptor)[0].hash == digest.hash
+                os.lseek(descriptor, 0, os.SEEK_SET)
+            else:
+                intact = integrity.checksum_of_file(descriptor) == recorded
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise disk_error(error, Path(self._blob(digest.hash)), "reading") from error
+            intact = False
+        if not intact:
+            self._set_aside(digest)
+            return False
+        self._verified[digest.hash] = identity
+        return status.st_size == digest.size_bytes
+
+    def _set_aside(self, digest: Digest) -> None:
+        self._verified.pop(digest.hash, None)
+        corrupt = self._base / "corrupt"
+        with contextlib.suppress(OSError):
+            corrupt.mkdir(exist_ok=True)
+        try:
+            os.rename(self._blob(digest.hash), corrupt / digest.hash)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(self._blob(digest.hash))
+        with contextlib.suppress(OSError):
+            self._checksum(digest.hash).unlink()
+
+    def _hash(self, descriptor: int) -> tuple[Digest, bytes]:
+        """Digest and checksum in one pass over an open file."""
+        import xxhash
+
+        hasher, checksum, size = self._function.hasher(), xxhash.xxh3_128(), 0
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        while chunk := os.read(descriptor, _CHUNK_BYTES):
+            hasher.update(chunk)
+            checksum.update(chunk)
+            size += len(chunk)
+        return Digest(hasher.hexdigest(), size), checksum.digest()
+
+    def _seal(self, descriptor: int, digest: Digest, checksum: bytes, *, durable: bool) -> None:
+        """Attach the checksum, take away write permission, and wait for the disk."""
+        if not integrity.attach(descriptor, checksum):
+            index = self._checksum(digest.hash)
+            index.parent.mkdir(parents=True, exist_ok=True)
+            with self._temporary_file() as temporary:
+                Path(temporary).write_bytes(checksum)
+                self._rename(temporary, str(index))
+        os.fchmod(descriptor, BLOB_MODE)
+        if durable:
+            os.fdatasync(descriptor)
+
+    @contextlib.contextmanager
+    def _temporary_file(self) -> Iterator[str]:
+        """A path in `tmp/` that nobody else uses; whatever is still there at the end is removed."""
+        path = f"{self._temporary}/{self._prefix}{os.urandom(8).hex()}"
+        try:
+            yield path
+        except OSError as error:
+            raise disk_error(error, self._base, "writing to the store") from error
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    def _rename(self, temporary: str, path: str) -> None:
+        try:
+            os.rename(temporary, path)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.rename(temporary, path)
+
+    def _remove_abandoned(self) -> None:
+        """Remove what processes of this machine left in `tmp/` when they were killed.
+
+        A name tells host, process namespace and process, because a clock cannot tell a slow writer from a
+        dead one.
+        """
+        namespace = _temporary_namespace()
+        for name in os.listdir(self._temporary):
+            if not name.startswith(namespace):
+                continue
+            process = name.removeprefix(namespace).partition(".")[0]
+            if process.isdigit() and not _is_alive(int(process)):
+                with contextlib.suppress(OSError):
+                    (self._temporary / name).unlink()
+
+
+def _temporary_namespace() -> str:
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        namespace = 0
+    return f"{os.uname().nodename.replace('/', '_')}.{namespace}."
+
+
+def _temporary_prefix() -> str:
+    return f"{_temporary_namespace()}{os.getpid()}."
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _moved(path: Path, temporary: str) -> bool:
+    """Rename a file into the store; False where it must be copied: another file system, or a second name of
+    it.
+    """
+    if path.is_symlink() or path.stat().st_nlink != 1:
+        return False
+    try:
+        os.rename(path, temporary)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.EPERM, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

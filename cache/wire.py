@@ -1,0 +1,140 @@
+"""The protobuf wire format: the few rules that REAPI's messages need, both ways.
+
+Encoders append fields in tag order and leave default values out, so that equal messages have equal bytes. The
+format is documented by protobuf's encoding guide: a field is a varint tag (number << 3 | wire type) and a
+value.
+"""
+
+from __future__ import annotations
+
+VARINT = 0
+FIXED64 = 1
+LENGTH_DELIMITED = 2
+FIXED32 = 5
+
+_FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
+_MAXIMUM_FIELD_NUMBER = (1 << 29) - 1
+_SMALL_VARINTS = tuple(bytes([number]) for number in range(128))
+
+Fields = dict[int, list[int | bytes]]
+
+
+def varint(number: int) -> bytes:
+    """Seven bits a byte, low bits first; a negative number as its 64-bit two's complement (ten bytes)."""
+    if 0 <= number < 128:
+        return _SMALL_VARINTS[number]
+    if number < 0:
+        number += 1 << 64
+    encoded = bytearray()
+    while number > 127:
+        encoded.append(number & 127 | 128)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """A length-delimited field, written even where `value` is empty: a present message, or a list's item."""
+    return b"%b%b%b" % (varint(number << 3 | LENGTH_DELIMITED), varint(len(value)), value)
+
+
+def text_field(number: int, value: str) -> bytes:
+    """A singular string: nothing where it is empty.
+
+    Raises UnicodeEncodeError (a ValueError) for lone surrogates.
+    """
+    return bytes_field(number, value.encode()) if value else b""
+
+
+def integer_field(number: int, value: int) -> bytes:
+    """A singular int32, int64, bool or enum: nothing where it is zero."""
+    return varint(number << 3) + varint(value) if value else b""
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    result = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            raise ValueError("a message ends inside a number")
+        byte = data[position]
+        position += 1
+        result |= (byte & 127) << shift
+        if byte < 128:
+            if result >= 1 << 64:
+                raise ValueError("a number of more than 64 bits in a message")
+            return result, position
+    raise ValueError("a number of more than 64 bits in a message")
+
+
+def parse(data: bytes) -> Fields:
+    """Field values by number, in order of appearance; unknown fields are kept like any other.
+
+    Raises ValueError for bytes that are no message: truncated, a group, field number 0, an overlong number.
+    """
+    fields: Fields = {}
+    position = 0
+    while position < len(data):
+        tag, position = _read_varint(data, position)
+        number, wire_type = tag >> 3, tag & 7
+        if not 1 <= number <= _MAXIMUM_FIELD_NUMBER:
+            raise ValueError(f"field number {number} in a message")
+        value: int | bytes
+        if wire_type == VARINT:
+            value, position = _read_varint(data, position)
+        else:
+            if wire_type == LENGTH_DELIMITED:
+                length, position = _read_varint(data, position)
+            elif wire_type in _FIXED_BYTES:
+                length = _FIXED_BYTES[wire_type]
+            else:
+                raise ValueError(f"wire type {wire_type} in field {number} of a message")
+            if position + length > len(data):
+                raise ValueError(f"a message ends inside field {number}")
+            value = data[position : position + length]
+            position += length
+        fields.setdefault(number, []).append(value)
+    return fields
+
+
+def all_bytes(fields: Fields, number: int) -> list[bytes]:
+    """Every value of a repeated length-delimited field. Raises ValueError for another wire type."""
+    values = fields.get(number, [])
+    checked = [value for value in values if isinstance(value, bytes)]
+    if len(checked) != len(values):
+        raise ValueError(f"field {number} of a message is a number, not bytes")
+    return checked
+
+
+def one_bytes(fields: Fields, number: int) -> bytes | None:
+    """The value of a singular length-delimited field.
+
+    Raises ValueError where it appears twice: REAPI forbids it.
+    """
+    values = all_bytes(fields, number)
+    if len(values) > 1:
+        raise ValueError(f"field {number} of a message appears {len(values)} times")
+    return values[0] if values else None
+
+
+def one_text(fields: Fields, number: int) -> str:
+    """A singular string, "" where absent. Raises ValueError (UnicodeDecodeError) for what is not UTF-8."""
+    return (one_bytes(fields, number) or b"").decode()
+
+
+def one_integer(fields: Fields, number: int) -> int:
+    """A singular signed 64-bit number, 0 where absent.
+
+    Raises ValueError where it appears twice or is no number.
+    """
+    values = fields.get(number, [])
+    if len(values) > 1:
+        raise ValueError(f"field {number} of a message appears {len(values)} times")
+    value = values[0] if values else 0
+    if isinstance(value, bytes):
+        raise ValueError(f"field {number} of a message is bytes, not a number")
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def one_flag(fields: Fields, number: int) -> bool:
+    """A singular bool, False where absent."""
+    return one_integer(fields, number) != 0

@@ -1,0 +1,300 @@
+"""Action keys: the digest of a REAPI Action made from what an action declares and what its inputs hold.
+
+How an action is said in REAPI's words:
+
+- Command.arguments: a tool's own; for a stage `("mlcbuild-stage", function, canonical JSON of arguments)`.
+- Command.environment_variables and output_paths: as declared, sorted; a directory loses its `/`.
+- Action.input_root_digest: the Merkle tree of the input files.
+- Action.platform: `toolchain:<name>` and `implementation`, each with a fingerprint.
+- Action.salt: canonical JSON of the key schema's version, the mnemonic, whether a stage or a tool is called,
+  which outputs are directories, and the salt.
+
+Identifier, owner, requirements, cache policy and discoverer are not in it, nor is a timeout.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from mlcbuild.cache import reapi
+from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.merkle import input_root
+from mlcbuild.cache.store import ActionCache, BlobMissingError, BlobStore
+from mlcbuild.engine.action import Action, JsonValue, StageCall, ToolCall
+from mlcbuild.engine.executor import FileEntry
+
+# Raise this in the commit that changes what goes into a key, or how.
+SCHEMA_VERSION = 1
+STAGE_PROGRAM = "mlcbuild-stage"
+BREAKDOWN_TYPE_URL = "type.mlcbuild.dev/KeyBreakdown"
+_MAXIMUM_SHORT_VALUE = 200
+
+
+class Component(NamedTuple):
+    """One named part of a key, for `explain`: `value` is a digest, or the value itself where it is short."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionKey:
+    """A key and all it was made from.
+
+    `digest` names the encoded Action, and the entry of the action cache.
+    """
+
+    digest: Digest
+    action: bytes
+    command: bytes
+    directories: tuple[tuple[Digest, bytes], ...]
+    source: KeySource
+
+    @cached_property
+    def breakdown(self) -> tuple[Component, ...]:
+        """The key's components, sorted by name; computed on demand, because most keys are never explained."""
+        return _breakdown(self.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySource:
+    """What a key is a function of."""
+
+    action: Action
+    inputs: tuple[FileEntry, ...]
+    toolchains: tuple[tuple[str, str], ...]
+    implementation: str
+    function: DigestFunction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredKey:
+    """A key as read back from a store."""
+
+    action: reapi.Action
+    command: reapi.Command
+    breakdown: tuple[Component, ...]
+
+
+def canonical_json(value: JsonValue) -> str:
+    """The one text of a JSON value: keys sorted, no spaces, ASCII; sequences as arrays, mappings as objects.
+
+    `1`, `1.0` and `true` differ. Raises ValueError for a float that is not finite, a key that is not text,
+    and a value that JSON does not have.
+    """
+    return json.dumps(
+        _plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
+
+
+def _plain(value: object) -> object:
+    kind = type(value)
+    if kind is str or kind is int or kind is bool or value is None:
+        return value
+    if kind is float:
+        if not math.isfinite(value):  # type: ignore[arg-type]  # `kind` tells that it is a float.
+            raise ValueError(f"a parameter must be finite: {value!r}")
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if type(key) is not str:
+                raise ValueError(f"a parameter's key must be text: {key!r}")
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview)):
+        return [_plain(item) for item in value]
+    raise ValueError(f"not a JSON value: {value!r}")
+
+
+def compute_key(
+    action: Action,
+    inputs: tuple[FileEntry, ...],
+    *,
+    toolchains: Mapping[str, str],
+    implementation: str,
+    function: DigestFunction,
+) -> ActionKey:
+    """The key of an action whose inputs are resolved to files.
+
+    `toolchains` holds a hexadecimal fingerprint for at least every name in `action.toolchains`;
+    `implementation` is the digest of the stage's code, "" for a tool (which is an input). Raises ValueError
+    for a missing fingerprint, inputs that cannot lie in one directory, a name given twice, and parameters
+    that have no canonical form.
+    """
+    absent = [name for name in action.toolchains if name not in toolchains]
+    if absent:
+        raise ValueError(f"{action.identifier}: no fingerprint of the toolchain {absent[0]!r}")
+    source = KeySource(
+        action=action,
+        inputs=inputs,
+        toolchains=tuple((name, toolchains[name]) for name in sorted(set(action.toolchains))),
+        implementation=implementation,
+        function=function,
+    )
+    root = input_root(inputs, function)
+    command = reapi.Command(
+        arguments=_arguments(action),
+        environment=tuple(sorted(action.environment)),
+        output_paths=tuple(sorted(path.removesuffix("/") for path in action.outputs)),
+    ).encode()
+    encoded = reapi.Action(
+        command_digest=function.of_bytes(command),
+        input_root_digest=root.digest,
+        salt=_salt(action).encode(),
+        platform=reapi.Platform(properties=_properties(source)),
+    ).encode()
+    return ActionKey(
+        digest=function.of_bytes(encoded),
+        action=encoded,
+        command=command,
+        directories=root.directories,
+        source=source,
+    )
+
+
+def _arguments(action: Action) -> tuple[str, ...]:
+    if isinstance(action.command, ToolCall):
+        return action.command.arguments
+    call = action.command
+    arguments: dict[str, JsonValue] = {
+        "inputs": _named(action, call.inputs),
+        "groups": _named(action, call.groups),
+        "outputs": _named(action, call.outputs),
+        "parameters": _named(action, call.parameters),
+    }
+    return (STAGE_PROGRAM, call.function, canonical_json(arguments))
+
+
+def _named(action: Action, pairs: Sequence[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    named = dict(pairs)
+    if len(named) != len(pairs):
+        raise ValueError(f"{action.identifier}: an argument is given twice: {[name for name, _ in pairs]}")
+    return named
+
+
+def _salt(action: Action) -> str:
+    return canonical_json(
+        {
+            "command": "stage" if isinstance(action.command, StageCall) else "tool",
+            "directories": sorted(path for path in action.outputs if path.endswith("/")),
+            "mnemonic": action.mnemonic,
+            "salt": action.salt,
+            "schema": SCHEMA_VERSION,
+        }
+    )
+
+
+def _properties(source: KeySource) -> tuple[tuple[str, str], ...]:
+    properties = [(f"toolchain:{name}", fingerprint) for name, fingerprint in source.toolchains]
+    if source.implementation:
+        properties.append(("implementation", source.implementation))
+    return tuple(sorted(properties))
+
+
+def _breakdown(source: KeySource) -> tuple[Component, ...]:
+    action = source.action
+    components = [
+        Component("mnemonic", action.mnemonic),
+        Component("schema", str(SCHEMA_VERSION)),
+        *(Component(f"environment {name}", _short(value, source)) for name, value in action.environment),
+        *(
+            Component(f"input {entry.path}", f"{entry.digest}{' executable' if entry.is_executable else ''}")
+            for entry in source.inputs
+        ),
+        *(
+            Component(f"output {path}", "directory" if path.endswith("/") else "file")
+            for path in action.outputs
+        ),
+        *(Component(f"toolchain {name}", fingerprint) for name, fingerprint in source.toolchains),
+    ]
+    if action.salt:
+        components.append(Component("salt", _short(action.salt, source)))
+    if source.implementation:
+        components.append(Component("implementation", source.implementation))
+    if isinstance(action.command, StageCall):
+        call = action.command
+        named = (("argument", call.inputs), ("group", call.groups), ("result", call.outputs))
+        components.append(Component("function", call.function))
+        components += [
+            Component(f"{kind} {name}", _short(canonical_json(value), source))
+            for kind, pairs in named
+            for name, value in pairs
+        ]
+        components += [
+            Component(f"parameter {name}", _short(canonical_json(value), source))
+            for name, value in call.parameters
+        ]
+    else:
+        width = len(str(len(action.command.arguments) - 1))
+        components += [
+            Component(f"argument {index:0{width}}", _short(value, source))
+            for index, value in enumerate(action.command.arguments)
+        ]
+    return tuple(sorted(components))
+
+
+def _short(value: str, source: KeySource) -> str:
+    if len(value) <= _MAXIMUM_SHORT_VALUE:
+        return value
+    return str(source.function.of_bytes(value.encode("utf-8", "surrogatepass")))
+
+
+def publish(
+    store: BlobStore, cache: ActionCache, key: ActionKey, result: reapi.ActionResult
+) -> reapi.ActionResult:
+    """Store Action, Command, Directories and breakdown, then the result naming them; answer what was published.
+
+    The caller has stored the outputs. The breakdown's digest goes into the result's auxiliary metadata, so
+    that whoever has the key finds all of it. Raises as the store does.
+    """
+    breakdown = canonical_json([list(component) for component in key.breakdown])
+    # None of these is needed to use the result, and a torn one is found out when read: no wait for the disk.
+    for data in (key.action, key.command, *(data for _, data in key.directories)):
+        store.put_bytes(data, durable=False)
+    reference = reapi.AnyMessage(
+        type_url=BREAKDOWN_TYPE_URL,
+        value=reapi.encode_digest(store.put_bytes(breakdown.encode(), durable=False)),
+    )
+    metadata = result.execution_metadata or reapi.ExecutedActionMetadata()
+    others = tuple(item for item in metadata.auxiliary_metadata if item.type_url != BREAKDOWN_TYPE_URL)
+    published = reapi.ActionResult(
+        output_files=result.output_files,
+        output_directories=result.output_directories,
+        output_symlinks=result.output_symlinks,
+        exit_code=result.exit_code,
+        stdout_raw=result.stdout_raw,
+        stdout_digest=result.stdout_digest,
+        stderr_raw=result.stderr_raw,
+        stderr_digest=result.stderr_digest,
+        execution_metadata=reapi.ExecutedActionMetadata(
+            worker=metadata.worker, auxiliary_metadata=(*others, reference)
+        ),
+    )
+    cache.put(key.digest, published)
+    return published
+
+
+def read_key(store: BlobStore, cache: ActionCache, digest: Digest) -> StoredKey | None:
+    """What `publish` stored with a key; None where the entry, or a part of it, has gone."""
+    result = cache.get(digest)
+    if result is None or result.execution_metadata is None:
+        return None
+    references = [
+        item.value
+        for item in result.execution_metadata.auxiliary_metadata
+        if item.type_url == BREAKDOWN_TYPE_URL
+    ]
+    if not references:
+        return None
+    try:
+        action = reapi.Action.decode(store.read(digest))
+        command = reapi.Command.decode(store.read(action.command_digest))
+        components = json.loads(store.read(reapi.decode_digest(references[0])))
+        breakdown = tuple(Component(str(name), str(value)) for name, value in components)
+    except (BlobMissingError, ValueError, TypeError):
+        return None
+    return StoredKey(action=action, command=command, breakdown=breakdown)
