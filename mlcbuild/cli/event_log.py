@@ -1,9 +1,10 @@
 """The event log (`--events`): one JSON object a line, written as things happen.
 
 The first line is a header: `{"event": "header", "format": "mlcbuild events", "version": 1, …}`. Each further
-line is one value of `mlcbuild.engine.events`: `event` names its class in snake case, the rest are its fields by
-name, an action's log as text. The last line, `{"event": "command_finished", …}`, has the exit code; a log without
-it was cut short. A field may be added within a version; one that goes or changes its meaning raises the version.
+line is one value of `mlcbuild.engine.events`: `event` names its class in snake case, the rest are its fields
+by name, an action's log as text. The last line, `{"event": "command_finished", …}`, has the exit code; a log
+without it was cut short. A field may be added within a version; one that goes or changes its meaning raises
+the version.
 """
 
 from __future__ import annotations

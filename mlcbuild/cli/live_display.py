@@ -1,8 +1,8 @@
 """The live part of the screen: a status line and the running actions, drawn over themselves with ANSI codes.
 
 `live_lines` says what is shown, `LiveArea` how: it moves the cursor to the first of the lines it drew last,
-writes the new ones, and erases what is left below. Nothing is hidden and no mode is set, so that a killed process
-leaves the terminal as it was.
+writes the new ones, and erases what is left below. Nothing is hidden and no mode is set, so that a killed
+process leaves the terminal as it was.
 """
 
 from __future__ import annotations

@@ -1,0 +1,70 @@
+"""`mlcbuild build`."""
+
+from __future__ import annotations
+
+import typer
+
+from mlcbuild.cli.help_format import examples
+from mlcbuild.cli.options import (
+    BuildReportOption,
+    ConfigOption,
+    DiskCacheOption,
+    EventsOption,
+    JobsOption,
+    KeepGoingOption,
+    OutputOption,
+    Patterns,
+    ProfileOption,
+    ShowLogOption,
+    global_options,
+)
+from mlcbuild.cli.terminal import OutputFormat
+
+BUILD_EXAMPLES = examples(
+    "mlcbuild build //models:smollm2-135m-cpu         one target",
+    "mlcbuild build //models/... --keep-going         all below models/, as far as possible",
+    "mlcbuild build -- //models/... -//models:big     all but one",
+    "mlcbuild build :all --config release -j 8        this directory's, configured, 8 at once",
+)
+
+
+def build(
+    context: typer.Context,
+    patterns: Patterns,
+    config: ConfigOption = "",
+    jobs: JobsOption = 0,
+    keep_going: KeepGoingOption = False,
+    build_report: BuildReportOption = None,
+    profile: ProfileOption = None,
+    events: EventsOption = None,
+    disk_cache: DiskCacheOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+    show_log: ShowLogOption = False,
+) -> int:
+    """Build targets; print the paths of what was built.
+
+    Outputs lie under mlcbuild-out/CONFIGURATION/PACKAGE/TARGET/. With --output=json the build report is printed
+    instead. Ctrl-C ends the build; what has finished is kept.
+    """
+    from mlcbuild.cli.build_session import BuildRequest, run_build
+
+    request = BuildRequest(
+        patterns=tuple(patterns),
+        configuration=config,
+        jobs=jobs,
+        keep_going=keep_going,
+        build_report=build_report,
+        profile=profile,
+        events=events,
+        disk_cache=disk_cache,
+        show_log=show_log,
+    )
+    outcome = run_build(request, global_options(context))
+    if output is OutputFormat.JSON:
+        import json
+
+        print(json.dumps(outcome.report, indent=2, ensure_ascii=False))
+    else:
+        for path in outcome.paths:
+            print(path)
+    return int(outcome.exit_code)

@@ -1,0 +1,83 @@
+"""What a shell offers when Tab is pressed: packages, labels and configurations.
+
+BUILD.toml files are skimmed line by line rather than loaded: an answer must come in a blink, also from a file that
+is being edited. Names that a matrix makes are not offered.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_BUILD_FILE = "BUILD.toml"
+_NAME = re.compile(r"""^\s*name\s*=\s*["']([^"'{]+)["']""", re.MULTILINE)
+_WORKSPACE = re.compile(r"^\s*\[workspace\]", re.MULTILINE)
+_CONFIGURATION = re.compile(r"""^\s*\[configuration\.["']?([\w.-]+?)["']?\]""", re.MULTILINE)
+_HIDDEN = re.compile(r"^\.|^mlcbuild-out$")
+
+
+def complete_pattern(incomplete: str) -> list[str]:
+    """Patterns that begin with `incomplete`; folders end in `/`, so that completion can go on below them."""
+    negative = "-" if incomplete.startswith("-") else ""
+    found = list(_patterns(incomplete.removeprefix("-"), Path.cwd()))
+    return [f"{negative}{pattern}" for pattern in found]
+
+
+def complete_configuration(incomplete: str) -> list[str]:
+    """Names of configurations of this workspace that begin with `incomplete`."""
+    root = _root_above(Path.cwd())
+    names = _CONFIGURATION.findall(_text_of(root)) if root else []
+    return sorted({name for name in names if name.startswith(incomplete)})
+
+
+def _patterns(incomplete: str, directory: Path) -> Iterator[str]:
+    root = _root_above(directory)
+    if root is None:
+        return
+    if incomplete.startswith(":"):
+        yield from (f":{name}" for name in _names(directory) if name.startswith(incomplete[1:]))
+        return
+    if not incomplete.startswith("//"):
+        if "//".startswith(incomplete):
+            yield "//"
+        return
+    package, colon, name = incomplete[2:].partition(":")
+    if colon:
+        yield from (f"//{package}:{found}" for found in _names(root / package) if found.startswith(name))
+        return
+    parent, _, start = package.rpartition("/")
+    prefix = f"//{parent}/" if parent else "//"
+    for entry in sorted(_folders(root / parent)):
+        if entry.startswith(start):
+            folder = root / parent / entry
+            if (folder / _BUILD_FILE).is_file():
+                yield f"{prefix}{entry}:"
+            if any(_folders(folder)):
+                yield f"{prefix}{entry}/"
+
+
+def _folders(directory: Path) -> Iterator[str]:
+    try:
+        with os.scandir(directory) as entries:
+            yield from (entry.name for entry in entries if entry.is_dir() and not _HIDDEN.match(entry.name))
+    except OSError:
+        return
+
+
+def _names(package: Path) -> list[str]:
+    return sorted(set(_NAME.findall(_text_of(package)))) + ["all"]
+
+
+def _text_of(package: Path) -> str:
+    try:
+        return (package / _BUILD_FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _root_above(directory: Path) -> Path | None:
+    return next(
+        (folder for folder in (directory, *directory.parents) if _WORKSPACE.search(_text_of(folder))), None
+    )

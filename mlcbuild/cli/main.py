@@ -1,0 +1,154 @@
+"""The command line: `mlcbuild COMMAND …`.
+
+Results go to standard output, everything else to standard error. The modules of commands import what they need
+when they run, so that `--help` and completion cost little more than Python's own start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+import mlcbuild
+from mlcbuild.cli.commands.build import BUILD_EXAMPLES, build
+from mlcbuild.cli.commands.clean import CLEAN_EXAMPLES, clean
+from mlcbuild.cli.commands.fetch import FETCH_EXAMPLES, fetch
+from mlcbuild.cli.commands.info import INFO_EXAMPLES, info
+from mlcbuild.cli.commands.query import QUERY_EXAMPLES, query
+from mlcbuild.cli.commands.run import RUN_EXAMPLES, run
+from mlcbuild.cli.commands.version import version
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.help_format import CONTEXT, Command, examples
+from mlcbuild.cli.options import GlobalOptions, Invocation
+from mlcbuild.cli.terminal import ColorChoice
+
+PROGRAM = "mlcbuild"
+
+
+class _Group(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Answer what a command answers; a failure as a value, since typer gives some exceptions other meanings."""
+        try:
+            return super().invoke(ctx)
+        except (typer.TyperException, typer.Exit, typer.Abort):
+            raise
+        except (Exception, KeyboardInterrupt) as failure:
+            return failure
+
+
+app = typer.Typer(
+    name=PROGRAM,
+    cls=_Group,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings=CONTEXT,
+    epilog=examples(
+        "mlcbuild build //models:smollm2-135m-cpu",
+        'mlcbuild run //models:smollm2-135m-cpu -- --prompt "What is the capital of France?"',
+        "mlcbuild query 'deps(//models:smollm2-135m-cpu)'",
+    ),
+)
+for _function, _examples in (
+    (build, BUILD_EXAMPLES),
+    (run, RUN_EXAMPLES),
+    (fetch, FETCH_EXAMPLES),
+    (query, QUERY_EXAMPLES),
+    (info, INFO_EXAMPLES),
+    (clean, CLEAN_EXAMPLES),
+    (version, None),
+):
+    app.command(cls=Command, context_settings=CONTEXT, epilog=_examples)(_function)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"{PROGRAM} {mlcbuild.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _globals(
+    context: typer.Context,
+    directory: Annotated[
+        Path,
+        typer.Option("--workspace", "-C", metavar="DIR", show_default=False, help="Work as if started in DIR."),
+    ] = Path(),
+    color: Annotated[
+        ColorChoice,
+        typer.Option(
+            metavar="auto|always|never",
+            show_default=False,
+            help="Colour. Default: on terminals, unless NO_COLOR is set.",
+        ),
+    ] = ColorChoice.AUTO,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """A build system for language models.
+
+    Targets are declared in BUILD.toml files. Each stage of a model's compilation is an action whose result is
+    kept under a hash of all that went in, so only what has changed is built again.
+    """
+    invocation: Invocation = context.obj
+    invocation.options = GlobalOptions(
+        color=color, directory=Path.cwd() / directory, environment=os.environ, began=invocation.options.began
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and answer its exit code. `arguments` are those after the program's name."""
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    invocation = Invocation(options=GlobalOptions(environment=os.environ))
+    for stream in (sys.stdout, sys.stderr):
+        # Generated text may hold any character, whatever the locale can say.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    try:
+        code = _run(given, invocation)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has left. What Python still holds would be written, and fail, at exit.
+        _discard_output()
+        return int(ExitCode.OK)
+    return code
+
+
+def _run(arguments: list[str], invocation: Invocation) -> int:
+    try:
+        result = get_command(app).main(
+            args=arguments, prog_name=PROGRAM, standalone_mode=False, obj=invocation
+        )
+    except typer.TyperException as error:
+        result = error
+    if isinstance(result, BrokenPipeError):
+        raise result
+    if isinstance(result, BaseException):
+        from mlcbuild.cli.failures import report_failure
+
+        return int(report_failure(result, invocation.options))
+    return int(result or ExitCode.OK)
+
+
+def _discard_output() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

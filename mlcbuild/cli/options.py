@@ -1,0 +1,108 @@
+"""Options that several commands share, and the values that they become."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from mlcbuild.cli.completion import complete_configuration, complete_pattern
+from mlcbuild.cli.terminal import ColorChoice, OutputFormat, Style, style_for
+
+STATE_DIRECTORY = ".mlcbuild"
+"""Local state of a workspace, below its root: logs, what the last build knew, tracebacks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalOptions:
+    """What stands before the command's name, and the moment at which the command began (monotonic seconds)."""
+
+    environment: Mapping[str, str]
+    color: ColorChoice = ColorChoice.AUTO
+    directory: Path = field(default_factory=Path.cwd)
+    began: float = field(default_factory=time.monotonic)
+
+    def style(self, stream: TextIO) -> Style:
+        return style_for(stream, self.color, self.environment)
+
+    def elapsed(self) -> float:
+        """Seconds since the command began."""
+        return time.monotonic() - self.began
+
+
+@dataclass(slots=True, kw_only=True)
+class Invocation:
+    """Carries the options out of the parser, so that a failure is printed as they say."""
+
+    options: GlobalOptions
+
+
+def global_options(context: typer.Context) -> GlobalOptions:
+    """The options that stood before the command's name."""
+    invocation: Any = context.find_root().obj
+    assert isinstance(invocation, Invocation)
+    return invocation.options
+
+
+Patterns = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATTERN...",
+        show_default=False,
+        autocompletion=complete_pattern,
+        help="Targets: //pkg:name, //pkg/... (all below), //pkg:all, :name (of this directory). "
+        "After --, -PATTERN leaves targets out.",
+    ),
+]
+ConfigOption = Annotated[
+    str,
+    typer.Option(
+        "--config",
+        metavar="NAME",
+        show_default=False,
+        autocompletion=complete_configuration,
+        help="Use [configuration.NAME] of the root BUILD.toml.",
+    ),
+]
+JobsOption = Annotated[
+    int,
+    typer.Option(
+        "--jobs", "-j", metavar="N", min=0, show_default=False, help="Run N actions at once. Default: one a core."
+    ),
+]
+KeepGoingOption = Annotated[
+    bool,
+    typer.Option("--keep-going", "-k", help="After a failure, build all that does not need what failed."),
+]
+BuildReportOption = Annotated[
+    Path | None,
+    typer.Option("--build-report", metavar="FILE", help="Write what came of each target and action, as JSON."),
+]
+ProfileOption = Annotated[
+    Path | None,
+    typer.Option("--profile", metavar="FILE", help="Write a Chrome trace, for ui.perfetto.dev."),
+]
+EventsOption = Annotated[
+    Path | None,
+    typer.Option("--events", metavar="FILE", help="Write every event as it happens, a JSON object a line."),
+]
+DiskCacheOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--disk-cache",
+        metavar="DIR",
+        help="Keep results in DIR instead of the user's cache directory, XDG_CACHE_HOME/mlcbuild.",
+    ),
+]
+ShowLogOption = Annotated[
+    bool,
+    typer.Option("--show-log", help="Show all that actions print, not only the end of what failed ones do."),
+]
+OutputOption = Annotated[
+    OutputFormat,
+    typer.Option("--output", metavar="text|json", show_default=False, help="How to print results. Default: text."),
+]

@@ -1,0 +1,29 @@
+"""Mistakes on the command line, in our own words rather than typer's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from mlcbuild.errors import UsageError
+
+_GLOBAL_OPTIONS = ("--color", "--workspace", "-C", "--version")
+
+
+def usage_error(error: typer.TyperException) -> UsageError:
+    """What typer says of the arguments, with what to do."""
+    message = error.format_message().strip().removesuffix(".")
+    message = message[:1].lower() + message[1:]
+    context: Any = getattr(error, "ctx", None)
+    path = context.command_path if context else "mlcbuild"
+    option = getattr(error, "option_name", "")
+    advice = []
+    if option in _GLOBAL_OPTIONS:
+        advice.append(f"it stands before the command: mlcbuild {option} … {path.removeprefix('mlcbuild ')} …")
+    elif option.startswith(("-/", "-:")):
+        advice.append(f"patterns of targets to leave out come after --: {path} -- //models/... -//models:x")
+    elif option and path == "mlcbuild run":
+        advice.append("arguments for what is run come after --: mlcbuild run LABEL -- " + option)
+    advice.append(f"see {path} --help")
+    return UsageError(message, advice=tuple(advice))
