@@ -1,0 +1,244 @@
+"""A process that imports slow libraries once and forks a child for each action. Run as a script, by path.
+
+Started by exec, with nothing of ours but this file and `source_loader.py`, and single-threaded, so that a fork is
+safe and an edited module is never stale: our own code is imported in the child. The one argument is JSON::
+
+    {"socket": 3, "preload": ["numpy", "tvm"], "hide": ["torch"]}
+
+`socket` is an inherited SOCK_SEQPACKET socket. On it the server says `ready` once its imports are done (or what
+failed, and ends), then takes one-byte messages that carry three file descriptors:
+
+- *control*, kept by the server: it writes `{"pid": …}`, and `{"status": …, "peak_bytes": …}` when the child has
+  ended (`status` as of wait(2)); any byte from the client, or its going away, kills the child's process group;
+- *channel*, handed to the child, which reads its request from it as JSON up to the end of the stream, and writes
+  the result there;
+- *log*, the child's standard output and standard error.
+
+When the socket closes, everything that runs is killed and the server ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_FALLTHROUGH_EXIT = 70  # EX_SOFTWARE: the child's own plumbing failed
+
+
+class Server:
+    """The loop. Its state is one control socket for each child that runs."""
+
+    def __init__(self, requests: socket.socket, source_loader: Any) -> None:
+        self._requests = requests
+        self._source_loader = source_loader
+        self._pid = os.getpid()
+        self._controls: dict[int, socket.socket] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def serve(self) -> None:
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._selector.register(self._requests, selectors.EVENT_READ)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._requests:
+                    if not self._accept():
+                        self._end()
+                        return
+                elif key.fileobj == self._wake_read:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._wake_read, 1 << 16)
+                    self._reap()
+                elif key.data in self._controls:  # a kill, or the client went away
+                    self._selector.unregister(key.fileobj)
+                    _kill_group(key.data)
+
+    def _accept(self) -> bool:
+        message, descriptors, _, _ = socket.recv_fds(self._requests, 1, 3, socket.MSG_CMSG_CLOEXEC)
+        if not message:
+            return False
+        control, channel = (socket.socket(fileno=descriptor) for descriptor in descriptors[:2])
+        log = descriptors[2]
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _tell(control, {"error": error.strerror, "errno": error.errno})
+            control.close()
+        else:
+            if pid == 0:
+                self._become_child(control, channel, log)
+            self._controls[pid] = control
+            self._selector.register(control, selectors.EVENT_READ, pid)
+            _tell(control, {"pid": pid})
+        channel.close()
+        os.close(log)
+        return True
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if ended is None:
+                break
+            pid = ended.si_pid
+            control = self._controls.pop(pid, None)
+            if control is not None:
+                # The child is still a zombie, so its number cannot have become another group's.
+                _kill_group(pid)
+            _, status, usage = os.wait4(pid, 0)
+            if control is not None:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(control)
+                _tell(control, {"status": status, "peak_bytes": usage.ru_maxrss * 1024})
+                control.close()
+        if not self._controls:
+            self._kill_strays()
+
+    def _kill_strays(self) -> None:
+        """Kill what left its process group and lost its parent: it became ours, as we are a subreaper."""
+        with contextlib.suppress(OSError):
+            for pid in Path(f"/proc/self/task/{self._pid}/children").read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
+
+    def _end(self) -> None:
+        for pid in self._controls:
+            _kill_group(pid)
+        while True:
+            self._kill_strays()
+            try:
+                os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
+
+    def _become_child(self, control: socket.socket, channel: socket.socket, log: int) -> NoReturn:
+        """In the child: leave the server behind, become what the request says, and never return."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setsid()
+            _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 0)
+            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != self._pid:
+                os._exit(_FALLTHROUGH_EXIT)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            self._selector.close()
+            for closing in (control, self._requests, *self._controls.values()):
+                closing.close()
+            for descriptor in (log, self._wake_read, self._wake_write):
+                os.close(descriptor)
+            os._exit(_run(channel, self._source_loader))
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        os._exit(_FALLTHROUGH_EXIT)
+
+
+def _run(channel: socket.socket, source_loader: Any) -> int:
+    """Read the request and carry it out; the exit status. A tool replaces this process."""
+    pieces = []
+    while piece := channel.recv(1 << 16):
+        pieces.append(piece)
+    request = json.loads(b"".join(pieces))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.umask(0o022)
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    tempfile.tempdir = None
+    if "arguments" in request:
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            os.execve(request["arguments"][0], request["arguments"], os.environ)
+        except OSError as error:
+            _tell(channel, {"errno": error.errno, "error": error.strerror})
+            return 127
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    source_loader.install(
+        package_root=request["package_root"], directories=request["module_paths"], cache=request["bytecode"]
+    )
+    stage_call = importlib.import_module("mlcbuild.execution.stage_call")
+    result = stage_call.call(request["call"])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _tell(channel, result)
+    return 0
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a child's group, or the child alone where it has not yet become a leader."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _tell(stream: socket.socket, message: dict[str, Any]) -> None:
+    """Send a line of JSON; whoever went away is not told."""
+    with contextlib.suppress(OSError):
+        stream.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _load_source_loader() -> Any:
+    spec = importlib.util.spec_from_file_location("source_loader", Path(__file__).with_name("source_loader.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main() -> int:
+    settings = json.loads(sys.argv[1])
+    requests = socket.socket(fileno=settings["socket"])
+    requests.set_inheritable(False)
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    faulthandler.enable()
+    source_loader = _load_source_loader()
+    sys.meta_path.insert(0, source_loader.HidingFinder(settings["hide"]))
+    try:
+        for name in settings["preload"]:
+            importlib.import_module(name)
+    except Exception as error:
+        traceback.print_exc()
+        _tell(requests, {"error": f"{type(error).__name__}: {error}"})
+        return 1
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    modules = [name for name in sys.modules if name.partition(".")[0] == "mlcbuild"]
+    _tell(requests, {"ready": os.getpid(), "threads": threads, "modules": modules})
+    gc.collect()
+    gc.freeze()
+    Server(requests, source_loader).serve()
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)

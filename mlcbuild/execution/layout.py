@@ -1,0 +1,108 @@
+"""Lay out an action's inputs in its empty directory, and see afterwards whether it wrote to them.
+
+For a stage of ours a blob is a symbolic link to the store's read-only file: nothing is copied, whatever its size.
+A tool gets files of its own (a reflink where the file system can, else a copy), because tools look at links: tar
+archives them, a program finds its neighbours through them. So does whatever is executable, for its mode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cache.copying import clone_or_copy
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
+from mlcbuild.engine.action import StageCall
+from mlcbuild.engine.executor import ExecutionRequest, FileEntry
+from mlcbuild.execution.environment import TEMPORARY
+
+_MODIFIED = 946_684_800  # 2000-01-01, the modification time of every copied input: one that no run can change
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedBlob:
+    """A blob that an action reads in place, and what its file looked like before."""
+
+    entry: FileEntry
+    file: Path
+    signature: tuple[int, ...]
+
+
+class MissingInputs(Exception):  # noqa: N818
+    """Blobs that have gone from the store; the engine makes them again."""
+
+    def __init__(self, digests: Sequence[Digest]) -> None:
+        super().__init__(f"{len(digests)} blobs are not in the store")
+        self.digests = tuple(sorted(set(digests)))
+
+
+def lay_out(request: ExecutionRequest, directory: Path, store: LocalBlobStore) -> tuple[LinkedBlob, ...]:
+    """Put inputs and the directories of outputs below `directory`.
+
+    Raises MissingInputs, the other errors of the store, and OSError.
+    """
+    for parent in _directories(request):
+        (directory / parent).mkdir(parents=True, exist_ok=True)
+    may_link = isinstance(request.command, StageCall)
+    linked: list[LinkedBlob] = []
+    missing: list[Digest] = []
+    for entry in request.inputs:
+        try:
+            file = store.path_of(entry.digest)
+            if may_link and not entry.is_executable:
+                linked.append(LinkedBlob(entry=entry, file=file, signature=_signature(file)))
+                (directory / entry.path).symlink_to(file)
+            else:
+                _copy(file, directory / entry.path, mode=0o555 if entry.is_executable else 0o444)
+        except (BlobMissingError, FileNotFoundError):
+            missing.append(entry.digest)
+    if missing:
+        raise MissingInputs(missing)
+    return tuple(linked)
+
+
+def changed(blobs: Iterable[LinkedBlob]) -> list[LinkedBlob]:
+    """Those whose file is there and not as it was."""
+    found = []
+    for blob in blobs:
+        with contextlib.suppress(FileNotFoundError):
+            if _signature(blob.file) != blob.signature:
+                found.append(blob)
+    return found
+
+
+def vanished(blobs: Iterable[LinkedBlob]) -> list[Digest]:
+    """The digests of those whose file is there no more."""
+    return [blob.entry.digest for blob in blobs if not blob.file.exists()]
+
+
+def _directories(request: ExecutionRequest) -> list[str]:
+    """Every directory to be made, parents first."""
+    found = {TEMPORARY}
+    for path in (*(entry.path for entry in request.inputs), *request.outputs, *_argument_directories(request)):
+        found.add(path.removesuffix("/") if path.endswith("/") else os.path.dirname(path))  # noqa: PTH120
+    return sorted(found - {""})
+
+
+def _argument_directories(request: ExecutionRequest) -> list[str]:
+    """Directories that a stage is given, which may hold no file at all."""
+    call = request.command
+    if not isinstance(call, StageCall):
+        return []
+    paths = [path for _, value in call.inputs for path in ([value] if isinstance(value, str) else value)]
+    return [path for path in paths if path.endswith("/")] + [path.rstrip("/") + "/" for _, path in call.groups]
+
+
+def _signature(file: Path) -> tuple[int, ...]:
+    status = file.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _copy(source: Path, destination: Path, *, mode: int) -> None:
+    with source.open("rb", buffering=0) as stream:
+        clone_or_copy(stream.fileno(), str(destination), mode=mode)
+    os.utime(destination, (_MODIFIED, _MODIFIED))

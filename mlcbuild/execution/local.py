@@ -1,0 +1,314 @@
+"""Run actions on this machine, each in a process forked from a server that holds what it imports."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import mlcbuild
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
+from mlcbuild.engine.action import StageCall
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
+from mlcbuild.errors import InfrastructureError
+from mlcbuild.execution import environment
+from mlcbuild.execution.collect import OutputProblem, collect
+from mlcbuild.execution.layout import LinkedBlob, MissingInputs, changed, lay_out, vanished
+from mlcbuild.execution.scratch import Scratch, remove
+from mlcbuild.execution.server import ForkServer, ServerProcess
+from mlcbuild.execution.verdict import Verdict, judge
+from mlcbuild.execution.warm import HIDDEN, Warmth
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(kw_only=True, eq=False)
+class _Task:
+    request: ExecutionRequest
+    submitted: float
+    started: float = 0.0
+    process: ServerProcess | None = None
+    cancelled: bool = field(default=False)
+
+    def outcome(
+        self,
+        verdict: Verdict,
+        *,
+        outputs: tuple[FileEntry, ...] = (),
+        log: bytes = b"",
+        missing: tuple[Digest, ...] = (),
+    ) -> ExecutionOutcome:
+        now = time.monotonic()
+        started = self.started or now
+        return ExecutionOutcome(
+            identifier=self.request.identifier,
+            kind=verdict.kind,
+            outputs=outputs,
+            message=verdict.message,
+            log=log,
+            exit_code=verdict.exit_code,
+            missing=missing,
+            worker="local",
+            queued_seconds=started - self.submitted,
+            run_seconds=now - started,
+        )
+
+
+class LocalExecutor:
+    """An `Executor`: `jobs` cpus, in submission order. Work files lie below `scratch`, which outlives builds.
+
+    `module_paths` are directories where stages of the workspace's own are found, after all installed packages.
+    Nothing is started before the first action, and no fork server before an action wants it.
+    """
+
+    name = "local"
+
+    def __init__(self, store: LocalBlobStore, *, jobs: int, scratch: Path, module_paths: tuple[Path, ...] = ()) -> None:
+        if jobs < 1:
+            raise ValueError(f"jobs must be at least 1, not {jobs}")
+        self.slots = jobs
+        self._store = store
+        self._parent = scratch
+        self._module_paths = tuple(path.resolve() for path in module_paths)
+        self._warmth = Warmth(self._module_paths)
+        self._scratch: Scratch | None = None
+        self._servers: dict[tuple[str, ...], ForkServer] = {}
+        self._report: Callable[[ExecutionOutcome], None] | None = None
+        self._condition = threading.Condition()
+        self._queue: deque[_Task] = deque()
+        self._running: dict[str, _Task] = {}
+        self._idle = 0
+        self._free = jobs
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+
+    # The executor's door.
+
+    def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
+        self._report = report
+
+    def submit(self, request: ExecutionRequest) -> None:
+        if self._report is None:
+            raise RuntimeError("start() comes before submit()")
+        with self._condition:
+            if self._closed:
+                raise RuntimeError(f"{request.identifier} was submitted to a closed executor")
+            self._queue.append(_Task(request=request, submitted=time.monotonic()))
+            if self._idle < len(self._queue) and len(self._threads) < self.slots:
+                thread = threading.Thread(target=self._work, name=f"local-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._condition.notify()
+
+    def cancel(self, identifier: str) -> None:
+        """Stop an action and all its processes; its outcome says CANCELLED unless it had already ended."""
+        with self._condition:
+            queued = [task for task in self._queue if task.request.identifier == identifier]
+            for task in queued:
+                self._queue.remove(task)
+            running = self._running.get(identifier)
+            process = None
+            if running is not None:
+                running.cancelled = True
+                process = running.process
+        if process is not None:
+            process.kill()
+        for task in queued:
+            self._tell(task.outcome(Verdict(kind=OutcomeKind.CANCELLED)))
+
+    def close(self) -> None:
+        """Cancel what is queued and what runs, wait for it, and leave neither process nor work file behind."""
+        with self._condition:
+            self._closed = True
+            identifiers = [task.request.identifier for task in (*self._queue, *self._running.values())]
+            self._condition.notify_all()
+        for identifier in identifiers:
+            self.cancel(identifier)
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        for server in self._servers.values():
+            server.close()
+        with self._condition:
+            scratch, self._scratch = self._scratch, None
+        if scratch is not None:
+            scratch.close()
+
+    # The threads.
+
+    def _work(self) -> None:
+        while (task := self._next()) is not None:
+            cpus = self._cpus(task.request)
+            try:
+                outcome = self._execute(task)
+            finally:
+                with self._condition:
+                    del self._running[task.request.identifier]
+                    self._free += cpus
+                    self._condition.notify_all()
+            self._tell(outcome)
+
+    def _next(self) -> _Task | None:
+        """The next task, once its cpus are free; None when the executor closes."""
+        with self._condition:
+            while True:
+                if self._queue and self._cpus(self._queue[0].request) <= self._free:
+                    task = self._queue.popleft()
+                    self._free -= self._cpus(task.request)
+                    self._running[task.request.identifier] = task
+                    task.started = time.monotonic()
+                    return task
+                if self._closed:
+                    return None
+                self._idle += 1
+                self._condition.wait()
+                self._idle -= 1
+
+    def _cpus(self, request: ExecutionRequest) -> int:
+        return min(max(request.requirements.cpus, 1), self.slots)
+
+    def _tell(self, outcome: ExecutionOutcome) -> None:
+        assert self._report is not None
+        self._report(outcome)
+
+    def _execute(self, task: _Task) -> ExecutionOutcome:
+        directory: Path | None = None
+        try:
+            directory = self._new_directory()
+            return self._run(task, directory)
+        except MissingInputs as missing:
+            verdict = Verdict(kind=OutcomeKind.INPUTS_MISSING, message=f"{task.request.identifier}: {missing}")
+            return task.outcome(verdict, missing=missing.digests)
+        except InfrastructureError as error:
+            return task.outcome(Verdict(kind=OutcomeKind.ENVIRONMENT, message=str(error)))
+        except OSError as error:
+            return task.outcome(Verdict(kind=OutcomeKind.ENVIRONMENT, message=_explain(task.request, error)))
+        except Exception as error:  # a bug of ours must still be an outcome, or the build would wait for ever
+            message = f"{task.request.identifier}: internal error: {type(error).__name__}: {error}"
+            return task.outcome(
+                Verdict(kind=OutcomeKind.ENVIRONMENT, message=message), log=traceback.format_exc().encode()
+            )
+        finally:
+            if directory is not None:
+                remove(directory)
+
+    def _run(self, task: _Task, directory: Path) -> ExecutionOutcome:
+        request = task.request
+        blobs = lay_out(request, directory, self._store)
+        server = self._server(self._warmth.preload(request))
+        process = server.launch(self._body(request, directory))
+        with self._condition:
+            task.process = process
+            cancelled = task.cancelled
+        if cancelled:
+            process.kill()
+        end = process.wait(request.requirements.timeout_seconds)
+        if task.cancelled:
+            return task.outcome(Verdict(kind=OutcomeKind.CANCELLED), log=end.log)
+        verdict = judge(request, end)
+        if verdict.kind is OutcomeKind.LOST and (reason := server.failure()):
+            message = f"a worker cannot start: {reason}\n  reinstall mlcbuild and what it depends on"
+            verdict = Verdict(kind=OutcomeKind.ENVIRONMENT, message=message)
+        verdict = self._check_inputs(verdict, request, blobs)
+        if verdict.kind is OutcomeKind.FAILED and (gone := vanished(blobs)):
+            raise MissingInputs(gone)
+        if verdict.kind is not OutcomeKind.SUCCEEDED:
+            return task.outcome(verdict, log=end.log)
+        verdict = _check_modules(verdict, request)
+        try:
+            outputs = self._keep(directory, request.outputs) if verdict.kind is OutcomeKind.SUCCEEDED else ()
+        except OutputProblem as problem:
+            verdict = Verdict(kind=OutcomeKind.FAILED, message=f"{request.identifier} {problem}")
+            outputs = ()
+        return task.outcome(verdict, log=end.log, outputs=outputs)
+
+    def _body(self, request: ExecutionRequest, directory: Path) -> dict[str, object]:
+        """The request as the fork server's child reads it."""
+        variables = (
+            environment.of_network_action(request.environment)
+            if request.requirements.network
+            else environment.of_action(request.environment, directory)
+        )
+        body: dict[str, object] = {"directory": str(directory), "environment": variables}
+        call = request.command
+        if not isinstance(call, StageCall):
+            return {**body, "arguments": call.arguments}
+        return {
+            **body,
+            "package_root": str(Path(mlcbuild.__file__).parents[1]),
+            "module_paths": [str(path) for path in self._module_paths],
+            "bytecode": str(self._parent.resolve() / "bytecode"),
+            "call": {
+                "function": call.function,
+                "inputs": call.inputs,
+                "groups": call.groups,
+                "outputs": call.outputs,
+                "parameters": dict(call.parameters),
+                "hints": dict(request.requirements.execution_hints),
+            },
+        }
+
+    def _check_inputs(self, verdict: Verdict, request: ExecutionRequest, blobs: tuple[LinkedBlob, ...]) -> Verdict:
+        """Fail an action that wrote to its inputs, and have the store look at those blobs again."""
+        written = changed(blobs)
+        for blob in written:
+            try:
+                self._store.path_of(blob.entry.digest)  # verifies, and takes a damaged blob out
+            except BlobMissingError:
+                pass
+        if not written:
+            return verdict
+        paths = ", ".join(blob.entry.path for blob in written)
+        message = f"{request.identifier} wrote to its input {paths}: inputs are read-only\n  write to a declared output"
+        return Verdict(kind=OutcomeKind.FAILED, message=message, exit_code=verdict.exit_code)
+
+    def _keep(self, directory: Path, outputs: tuple[str, ...]) -> tuple[FileEntry, ...]:
+        stored: dict[Path, Digest] = {}
+        entries = []
+        for output in collect(directory, outputs):
+            if output.file not in stored:
+                stored[output.file] = self._store.put_file(output.file, move=True)
+            entries.append(FileEntry(path=output.path, digest=stored[output.file], is_executable=output.is_executable))
+        return tuple(entries)
+
+    def _new_directory(self) -> Path:
+        with self._condition:
+            if self._scratch is None:
+                self._scratch = Scratch(self._parent)
+            scratch = self._scratch
+        return scratch.new()
+
+    def _server(self, preload: tuple[str, ...]) -> ForkServer:
+        with self._condition:
+            assert self._scratch is not None
+            if preload not in self._servers:
+                log = self._scratch.directory / f"server-{len(self._servers)}.log"
+                self._servers[preload] = ForkServer(preload=preload, hide=HIDDEN if preload else (), log=log)
+            return self._servers[preload]
+
+
+def _check_modules(verdict: Verdict, request: ExecutionRequest) -> Verdict:
+    """Fail a stage that loaded a module of ours which its key does not count."""
+    if not request.allowed_modules:
+        return verdict
+    undeclared = [module for module in verdict.modules if module not in request.allowed_modules]
+    if not undeclared:
+        return verdict
+    message = (
+        f"{request.identifier} loaded {', '.join(undeclared)}, which its key does not count\n"
+        "  import it where a static reader finds it: at the top of a module, by its full name"
+    )
+    return Verdict(kind=OutcomeKind.FAILED, message=message)
+
+
+def _explain(request: ExecutionRequest, error: OSError) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in _DISK_FULL:
+        return f"{request.identifier}: no space left on the disk{where}\n  free some space and build again"
+    return f"{request.identifier}: {error.strerror or error}{where}"

@@ -1,0 +1,78 @@
+"""A directory for one executor's actions, and the removal of what earlier, killed ones left."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import itertools
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_PREFIX = "run-"
+_LOCK = "lock"
+
+
+class Scratch:
+    """`directory` for this process alone, held by a lock that its death releases."""
+
+    def __init__(self, parent: Path) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(parent)
+        self.directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)).resolve()
+        self._lock = os.open(self.directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._numbers = itertools.count(1)
+
+    def new(self) -> Path:
+        """An empty directory. Raises OSError."""
+        path = self.directory / str(next(self._numbers))
+        path.mkdir()
+        return path
+
+    def close(self) -> None:
+        """Remove everything."""
+        remove(self.directory)
+        os.close(self._lock)
+
+
+def remove(directory: Path) -> None:
+    """Remove a tree, whatever modes its directories were given; what resists is left, to be found next time."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(directory, onerror=_make_writable_and_retry)
+
+
+def _make_writable_and_retry(function: Callable[..., Any], path: str, reason: Any) -> None:
+    error = reason[1]
+    if isinstance(error, FileNotFoundError):
+        return
+    if not isinstance(error, PermissionError):
+        raise error
+    for changed in (Path(path).parent, Path(path)):
+        if changed.is_dir() and not changed.is_symlink():
+            changed.chmod(stat.S_IRWXU)
+    if function is os.unlink or function is os.rmdir:
+        function(path)
+    else:
+        shutil.rmtree(path)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for directory in parent.glob(f"{_PREFIX}*"):
+        try:
+            lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # just being made, or not one of ours
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove(directory)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+        finally:
+            os.close(lock)

@@ -1,0 +1,224 @@
+"""The client's side of a fork server: starts one on first use, launches processes in it, waits for their end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.execution import environment
+from mlcbuild.execution.log import BoundedLog
+
+_PROGRAM = Path(__file__).with_name("fork_server.py")
+_DRAIN_SECONDS = 1.0  # how long to read on after the end, for what an escaped descendant still holds open
+_CLOSE_SECONDS = 10.0
+_PIECE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessEnd:
+    """How a process ended. `status` is that of wait(2); None where the server went away or could not fork."""
+
+    status: int | None
+    result: bytes  # what it wrote on its channel
+    log: bytes
+    peak_bytes: int  # its largest resident set, what it shares with its server included
+    timed_out: bool
+    error: str  # why it could not be started; "" where it was
+
+
+class ServerProcess:
+    """A process forked by a server. `wait` from one thread; `kill` from any."""
+
+    def __init__(self, *, control: socket.socket, channel: socket.socket, log: int, request: bytes) -> None:
+        self._control = control
+        self._channel = channel
+        self._log = log
+        self._request = request
+        self._lock = threading.Lock()
+        self._open = True
+
+    def kill(self) -> None:
+        """Kill the process and its group, now or as soon as it exists. Does nothing after its end."""
+        with self._lock:
+            if self._open:
+                with contextlib.suppress(OSError):
+                    self._control.send(b"k")
+
+    def wait(self, timeout: float = 0.0) -> ProcessEnd:
+        """Send the request, collect what comes, and return at the end. `timeout` in seconds; 0 for none."""
+        deadline = time.monotonic() + timeout if timeout > 0 else None
+        with contextlib.suppress(OSError):  # a process killed before it has read its request
+            self._channel.sendall(self._request)
+            self._channel.shutdown(socket.SHUT_WR)
+        try:
+            return self._collect(deadline)
+        finally:
+            with self._lock:
+                self._open = False
+                self._control.close()
+            self._channel.close()
+            os.close(self._log)
+
+    def _collect(self, deadline: float | None) -> ProcessEnd:
+        told, result, log = bytearray(), bytearray(), BoundedLog()
+        timed_out = False
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            selector.register(self._channel, selectors.EVENT_READ)
+            selector.register(self._log, selectors.EVENT_READ)
+            while selector.get_map():
+                rest = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+                events = selector.select(rest)
+                if not events and deadline is not None and time.monotonic() >= deadline:
+                    if self._control not in selector.get_map():
+                        break  # it has ended; something that escaped still holds its log
+                    timed_out, deadline = True, None
+                    self.kill()
+                for key, _ in events:
+                    data = _read(key.fd)
+                    if key.fileobj is self._control:
+                        told += data
+                    elif key.fileobj is self._channel:
+                        result += data
+                    else:
+                        log.write(data)
+                    if not data:
+                        selector.unregister(key.fileobj)
+                        if key.fileobj is self._control:
+                            deadline = time.monotonic() + _DRAIN_SECONDS
+        facts: dict[str, int | str] = {}
+        for line in told.splitlines():
+            facts |= json.loads(line)
+        if "status" not in facts and "pid" in facts:
+            # The server went away. It took its child with it (PR_SET_PDEATHSIG), but not that one's children.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(int(facts["pid"]), signal.SIGKILL)
+        return ProcessEnd(
+            status=int(facts["status"]) if "status" in facts else None,
+            result=bytes(result),
+            log=log.bytes(),
+            peak_bytes=int(facts.get("peak_bytes", 0)),
+            timed_out=timed_out,
+            error=str(facts.get("error", "")),
+        )
+
+
+class ForkServer:
+    """A fork server that holds the modules in `preload`. Started by the first `launch`, and again after its death.
+
+    `hide` names modules that nothing in it can import; `log` is the file for what the server itself prints.
+    """
+
+    def __init__(self, *, preload: Sequence[str], hide: Sequence[str] = (), log: Path) -> None:
+        self.preload = tuple(preload)
+        self._hide = tuple(hide)
+        self._log = log
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._hello: dict[str, object] = {}
+
+    def launch(self, request: Mapping[str, object]) -> ServerProcess:
+        """Fork a process for a request (see `fork_server`). Raises OSError where the server cannot start."""
+        control, their_control = socket.socketpair()
+        channel, their_channel = socket.socketpair()
+        log, their_log = os.pipe2(os.O_CLOEXEC)
+        try:
+            with self._lock:
+                self._ensure_running()
+                assert self._socket is not None
+                with contextlib.suppress(OSError):  # it died just now: the control socket says so
+                    descriptors = [their_control.fileno(), their_channel.fileno(), their_log]
+                    socket.send_fds(self._socket, [b"f"], descriptors)
+        except BaseException:
+            control.close()
+            channel.close()
+            os.close(log)
+            raise
+        finally:
+            their_control.close()
+            their_channel.close()
+            os.close(their_log)
+        return ServerProcess(control=control, channel=channel, log=log, request=json.dumps(request).encode())
+
+    def failure(self) -> str:
+        """Why the server could not do its imports; "" where it did, or died of something else."""
+        with self._lock:
+            self._read_hello(block=True)
+            return str(self._hello.get("error", ""))
+
+    def hello(self) -> Mapping[str, object]:
+        """What the server said when its imports were done: its `ready` pid, `threads`, our `modules` it holds."""
+        with self._lock:
+            self._ensure_running()
+            self._read_hello(block=True)
+            return dict(self._hello)
+
+    def close(self) -> None:
+        """End the server and all it runs. It starts again if used again."""
+        with self._lock:
+            self._forget()
+
+    def _ensure_running(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._forget()
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        settings = {"socket": theirs.fileno(), "preload": self.preload, "hide": self._hide}
+        try:
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    # No -I: it would ignore PYTHONHASHSEED too. -s and -P are its other parts.
+                    [sys.executable, "-s", "-P", str(_PROGRAM), json.dumps(settings)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment.of_server(),
+                    cwd="/",
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._socket = ours
+
+    def _read_hello(self, *, block: bool) -> None:
+        if self._socket is None or self._hello:
+            return
+        flags = 0 if block else socket.MSG_DONTWAIT
+        with contextlib.suppress(OSError):
+            if line := self._socket.recv(1 << 16, flags):
+                self._hello = json.loads(line)
+
+    def _forget(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None:
+            try:
+                self._process.wait(_CLOSE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._socket = self._process = None
+        self._hello = {}
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, _PIECE_BYTES)
+    except ConnectionResetError:
+        return b""

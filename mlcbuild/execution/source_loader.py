@@ -1,0 +1,117 @@
+"""Import our packages from their sources, never from stale bytecode.
+
+Python trusts a `.pyc` file whose recorded modification second and size match the source, so an edit within the
+same second that keeps the size would run the old code under the new code's key. Here compiled code is kept by
+the SHA-256 of the source instead. The fork server loads this file by path; it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import marshal
+import os
+import sys
+import types
+from collections.abc import Sequence
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
+from pathlib import Path
+
+
+class ContentLoader(SourceFileLoader):
+    """A source loader whose bytecode cache is keyed by what is compiled; `cache` is its directory, "" for none."""
+
+    cache = ""
+
+    def get_code(self, fullname: str) -> types.CodeType | None:
+        path = self.get_filename(fullname)
+        source = self.get_data(path)
+        key = hashlib.sha256(b"\0".join((importlib.util.MAGIC_NUMBER, os.fsencode(path), source))).hexdigest()
+        entry = Path(self.cache, key) if self.cache else None
+        if entry is not None:
+            try:
+                code = marshal.loads(entry.read_bytes())
+            except (OSError, ValueError, EOFError, TypeError):
+                code = None
+            if isinstance(code, types.CodeType):
+                return code
+        code = self.source_to_code(source, path)
+        assert isinstance(code, types.CodeType)
+        if entry is not None:
+            _keep(entry, marshal.dumps(code))
+        return code
+
+
+def _keep(entry: Path, data: bytes) -> None:
+    """Write by rename; a cache that cannot be written is done without."""
+    temporary = entry.with_name(f"{entry.name}.{os.getpid()}")
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(data)
+        temporary.replace(entry)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+
+
+class DirectoryFinder:
+    """Finds top-level packages in `directories` (only those in `names`, unless empty), and all below them."""
+
+    def __init__(self, directories: Sequence[str], names: Sequence[str] = ()) -> None:
+        self._directories = tuple(directories)
+        self._names = frozenset(names)
+        self._found: set[str] = set()
+        self._finders: dict[str, FileFinder] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> ModuleSpec | None:
+        del target
+        top = fullname.partition(".")[0]
+        if path is None:
+            if self._names and top not in self._names:
+                return None
+            path = self._directories
+        elif top not in self._found:
+            return None
+        for entry in path:
+            spec = self._finder(entry).find_spec(fullname)
+            if spec is not None and spec.loader is not None:
+                self._found.add(top)
+                return spec
+        return None
+
+    def _finder(self, entry: str) -> FileFinder:
+        if entry not in self._finders:
+            self._finders[entry] = FileFinder(
+                entry, (ExtensionFileLoader, EXTENSION_SUFFIXES), (ContentLoader, SOURCE_SUFFIXES)
+            )
+        return self._finders[entry]
+
+
+class HidingFinder:
+    """Makes modules look not installed, so that what a library does with them does not depend on the machine."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset(names)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> None:
+        del path, target
+        if fullname.partition(".")[0] in self._names:
+            raise ModuleNotFoundError(f"No module named {fullname!r} (hidden from actions)", name=fullname)
+
+
+def install(*, package_root: str, directories: Sequence[str], cache: str) -> None:
+    """Find `mlcbuild` in `package_root` before anything else, and other packages in `directories` after all else."""
+    ContentLoader.cache = cache
+    sys.meta_path.insert(0, DirectoryFinder([package_root], ["mlcbuild"]))
+    if directories:
+        sys.meta_path.append(DirectoryFinder(directories))
