@@ -132,6 +132,7 @@ class Action:
     salt: str = ""
     cache: CachePolicy = CachePolicy.ALL
     requirements: ExecutionRequirements = field(default_factory=ExecutionRequirements)
+    pinned_content: str = ""  # SHA-256 of the only output, where that is declared: it is then all of the key
     manifest: str = ""  # the output that `discoverer` reads; "" where nothing is discovered
     discoverer: Discoverer | None = None
 

@@ -5,6 +5,8 @@ How an action is said in REAPI's words:
 - Command.arguments: a tool's own; for a stage `("mlcbuild-stage", function, canonical JSON of arguments)`.
 - Command.environment_variables and output_paths: as declared, sorted; a directory loses its `/`.
 - Action.input_root_digest: the Merkle tree of the input files.
+- An action with pinned content has the arguments `("mlcbuild-pinned", SHA-256)` and no platform: who makes those
+  bytes, and how, cannot change them.
 - Action.platform: `toolchain:<name>` and `implementation`, each with a fingerprint.
 - Action.salt: canonical JSON of the key schema's version, the mnemonic, whether a stage or a tool is called,
   which outputs are directories, and the salt.
@@ -31,6 +33,7 @@ from mlcbuild.engine.executor import FileEntry
 # Raise this in the commit that changes what goes into a key, or how.
 SCHEMA_VERSION = 1
 STAGE_PROGRAM = "mlcbuild-stage"
+PINNED_PROGRAM = "mlcbuild-pinned"
 BREAKDOWN_TYPE_URL = "type.mlcbuild.dev/KeyBreakdown"
 _MAXIMUM_SHORT_VALUE = 200
 
@@ -87,9 +90,7 @@ def canonical_json(value: JsonValue) -> str:
     `1`, `1.0` and `true` differ. Raises ValueError for a float that is not finite, a key that is not text,
     and a value that JSON does not have.
     """
-    return json.dumps(
-        _plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def _plain(value: object) -> object:
@@ -131,8 +132,10 @@ def compute_key(
     source = KeySource(
         action=action,
         inputs=inputs,
-        toolchains=tuple((name, toolchains[name]) for name in sorted(set(action.toolchains))),
-        implementation=implementation,
+        toolchains=()
+        if action.pinned_content
+        else tuple((name, toolchains[name]) for name in sorted(set(action.toolchains))),
+        implementation="" if action.pinned_content else implementation,
         function=function,
     )
     root = input_root(inputs, function)
@@ -157,6 +160,8 @@ def compute_key(
 
 
 def _arguments(action: Action) -> tuple[str, ...]:
+    if action.pinned_content:
+        return (PINNED_PROGRAM, action.pinned_content)
     if isinstance(action.command, ToolCall):
         return action.command.arguments
     call = action.command
@@ -205,17 +210,16 @@ def _breakdown(source: KeySource) -> tuple[Component, ...]:
             Component(f"input {entry.path}", f"{entry.digest}{' executable' if entry.is_executable else ''}")
             for entry in source.inputs
         ),
-        *(
-            Component(f"output {path}", "directory" if path.endswith("/") else "file")
-            for path in action.outputs
-        ),
+        *(Component(f"output {path}", "directory" if path.endswith("/") else "file") for path in action.outputs),
         *(Component(f"toolchain {name}", fingerprint) for name, fingerprint in source.toolchains),
     ]
     if action.salt:
         components.append(Component("salt", _short(action.salt, source)))
     if source.implementation:
         components.append(Component("implementation", source.implementation))
-    if isinstance(action.command, StageCall):
+    if action.pinned_content:
+        components.append(Component("pinned content", action.pinned_content))
+    elif isinstance(action.command, StageCall):
         call = action.command
         named = (("argument", call.inputs), ("group", call.groups), ("result", call.outputs))
         components.append(Component("function", call.function))
@@ -225,8 +229,7 @@ def _breakdown(source: KeySource) -> tuple[Component, ...]:
             for name, value in pairs
         ]
         components += [
-            Component(f"parameter {name}", _short(canonical_json(value), source))
-            for name, value in call.parameters
+            Component(f"parameter {name}", _short(canonical_json(value), source)) for name, value in call.parameters
         ]
     else:
         width = len(str(len(action.command.arguments) - 1))
@@ -243,9 +246,7 @@ def _short(value: str, source: KeySource) -> str:
     return str(source.function.of_bytes(value.encode("utf-8", "surrogatepass")))
 
 
-def publish(
-    store: BlobStore, cache: ActionCache, key: ActionKey, result: reapi.ActionResult
-) -> reapi.ActionResult:
+def publish(store: BlobStore, cache: ActionCache, key: ActionKey, result: reapi.ActionResult) -> reapi.ActionResult:
     """Store Action, Command, Directories and breakdown, then the result naming them; answer what was published.
 
     The caller has stored the outputs. The breakdown's digest goes into the result's auxiliary metadata, so
@@ -284,9 +285,7 @@ def read_key(store: BlobStore, cache: ActionCache, digest: Digest) -> StoredKey 
     if result is None or result.execution_metadata is None:
         return None
     references = [
-        item.value
-        for item in result.execution_metadata.auxiliary_metadata
-        if item.type_url == BREAKDOWN_TYPE_URL
+        item.value for item in result.execution_metadata.auxiliary_metadata if item.type_url == BREAKDOWN_TYPE_URL
     ]
     if not references:
         return None

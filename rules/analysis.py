@@ -1,0 +1,121 @@
+"""Analysis: loaded targets → actions and the files that are wanted. Nothing is read or run but folder listings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.engine.action import Action, Artifact, SourceArtifact
+from mlcbuild.errors import WorkspaceError, WorkspaceErrors
+from mlcbuild.rules.fetched import FetchInfo
+from mlcbuild.rules.providers import FilesInfo, Provider
+from mlcbuild.rules.rule import AnyProvider, Providers, Rule, RuleContext
+from mlcbuild.workspace.graph import reachable
+from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.loader import LoadedWorkspace
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysedTarget:
+    """A target with what it provides."""
+
+    label: Label
+    rule: str
+    providers: Providers
+
+    @property
+    def outputs(self) -> Mapping[str, Artifact]:
+        """What building the target puts in place: path below its output folder → artifact (see FilesInfo)."""
+        found = self.provided(FilesInfo)
+        return dict(found.files) if found else {}
+
+    def provided(self, kind: type[AnyProvider]) -> AnyProvider | None:
+        return next((provider for provider in self.providers if isinstance(provider, kind)), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """Every action of the requested targets' closure, and the requested targets in the order of the request."""
+
+    actions: tuple[Action, ...]
+    requested: tuple[AnalysedTarget, ...]
+    targets: Mapping[Label, AnalysedTarget]  # the closure
+
+
+def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
+    """Run each rule's implementation, dependencies first. Raises WorkspaceErrors with every mistake found."""
+    configuration = workspace.configuration
+    providers: dict[Label, tuple[Provider, ...]] = {}
+    analysed: dict[Label, AnalysedTarget] = {}
+    actions: list[Action] = []
+    errors: list[WorkspaceError] = []
+    listings: dict[Label, FilesInfo] = {}
+
+    def source_files(label: Label) -> FilesInfo:
+        if label not in listings:
+            listings[label] = list_source_files(workspace.settings.root, label)
+        return listings[label]
+
+    def needed(label: Label) -> tuple[Label, ...]:
+        platform = workspace.targets[label].platform
+        dependencies = workspace.dependencies(label)
+        return dependencies if platform is None or platform in dependencies else (*dependencies, platform)
+
+    for label in reachable(workspace.requested, needed):
+        target = workspace.targets[label]
+        dependencies = needed(label)
+        if any(found not in providers for found in dependencies):
+            continue  # A dependency has an error of its own, which says all there is to say.
+        context = RuleContext(
+            target=target,
+            configuration=configuration,
+            dependencies={found: providers[found] for found in dependencies},
+            source_files=source_files,
+        )
+        try:
+            providers[label] = rules[target.rule].implementation(context)
+        except WorkspaceError as error:
+            errors.append(error)
+            continue
+        analysed[label] = AnalysedTarget(label=label, rule=target.rule, providers=providers[label])
+        actions += context.actions
+    if errors:
+        raise WorkspaceErrors(tuple(sorted(errors, key=lambda error: (error.location is None, error.location))))
+    return Analysis(
+        actions=tuple(actions),
+        requested=tuple(analysed[label] for label in workspace.requested),
+        targets=analysed,
+    )
+
+
+def list_source_files(root: Path, label: Label) -> FilesInfo:
+    """A file of the workspace, or every file below a folder, sorted, without hidden ones and BUILD.toml files."""
+    path = root / label.path
+    if not path.is_dir():
+        return FilesInfo(files=((label.path.rpartition("/")[2], SourceArtifact(path=label.path)),))
+    return FilesInfo(
+        files=tuple(
+            (relative, SourceArtifact(path=f"{label.path}/{relative}")) for relative in sorted(_files_below(path))
+        )
+    )
+
+
+def _files_below(folder: Path) -> Iterable[str]:
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        relative = Path(parent).relative_to(folder)
+        for name in files:
+            if not name.startswith(".") and name != "BUILD.toml":
+                yield (relative / name).as_posix()
+
+
+def fetches(analysis: Analysis) -> tuple[tuple[Label, FetchInfo], ...]:
+    """The fetch targets in the closure of what was requested, with where each comes from."""
+    found = []
+    for label, target in analysis.targets.items():
+        info = target.provided(FetchInfo)
+        if info is not None:
+            found.append((label, info))
+    return tuple(found)

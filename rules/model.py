@@ -1,0 +1,65 @@
+"""`model`: a model's configuration, and, where it has them, its weights and tokenizer."""
+
+from __future__ import annotations
+
+from mlcbuild.engine.action import DerivedArtifact, SourceArtifact
+from mlcbuild.rules.providers import FilesInfo, ModelInfo
+from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
+
+
+def implement(context: RuleContext) -> Providers:
+    target = context.target
+    source_label, config_label = target.optional_label("source"), target.optional_label("config")
+    if source_label is None and config_label is None:
+        raise context.error("a model has `source`, or `config` where only its shape is needed")
+    config: SourceArtifact | DerivedArtifact | None = None
+    if config_label is not None:
+        files = context.files(config_label).files
+        if len(files) != 1 or not isinstance(files[0][1], SourceArtifact | DerivedArtifact):
+            raise context.error(f"config {config_label} is not one file", attribute="config")
+        config = files[0][1]
+    if source_label is None:
+        assert config is not None
+        return (ModelInfo(config=config), FilesInfo(files=(("config.json", config),)))
+    source = context.files(source_label)
+    if not source.files:
+        raise context.error(f"source {source_label} has no files", attribute="source")
+    imported = context.stage(
+        "ImportConfig",
+        "mlcbuild.compiler.stages.import_config:run",
+        inputs={"source": source},
+        outputs={"config": "config.json", "tokenizer": "tokenizer/"},
+    )
+    config = config or imported.output("out/config.json")
+    tokenizer = imported.output("out/tokenizer/")
+    return (
+        ModelInfo(config=config, tokenizer=tokenizer, source=source),
+        FilesInfo(files=(("config.json", config), ("tokenizer/", tokenizer))),
+    )
+
+
+MODEL = Rule(
+    schema=RuleSchema(
+        name="model",
+        doc="A model of the llama family: Llama 2 and 3, Mistral, SmolLM2, TinyLlama.",
+        attributes=(
+            Attribute(
+                name="source",
+                kind=AttributeKind.LABEL,
+                allow_files=True,
+                doc="A GGUF file, or a folder as on Hugging Face: config.json, weights (safetensors, or torch "
+                "checkpoints, which are read without running pickle code), tokenizer.",
+            ),
+            Attribute(
+                name="config",
+                kind=AttributeKind.LABEL,
+                allow_files=True,
+                doc="A config.json. Alone it is the model's shape, enough for a library; beside `source` it stands "
+                "in for the source's own.",
+            ),
+        ),
+        provides=("model", "files"),
+    ),
+    implementation=implement,
+)

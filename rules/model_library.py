@@ -1,0 +1,133 @@
+"""`model_library`: a model compiled for a platform.
+
+Export → Phase0 … Phase3 → Partition → (ScheduleKernel → CompileKernel, one pair a distinct kernel) → Lower → Link.
+"""
+
+from __future__ import annotations
+
+from mlcbuild.engine.action import DiscoveredArtifacts
+from mlcbuild.rules.kernels import KernelActions
+from mlcbuild.rules.providers import FilesInfo, LibraryInfo, ModelInfo, PlatformInfo
+from mlcbuild.rules.quantized_weights import QUANTIZATION
+from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
+
+PHASES = (0, 1, 2, 3)
+OPTIMIZATION = Attribute(
+    name="opt",
+    kind=AttributeKind.CHOICE,
+    allowed=("O0", "O1", "O2", "O3"),
+    default="O2",
+    doc="How much is optimized. O0 leaves kernels unscheduled.",
+)
+OVERRIDES = Attribute(
+    name="overrides",
+    kind=AttributeKind.TABLE,
+    doc="Values instead of the configuration's: context_window_size, prefill_chunk_size, max_batch_size, "
+    "sliding_window_size, attention_sink_size.",
+)
+LIBRARY_ATTRIBUTES = (
+    Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provides=("model",), doc="The model."),
+    QUANTIZATION,
+    Attribute(
+        name="platform",
+        kind=AttributeKind.LABEL,
+        provides=("platform",),
+        doc="What the library runs on. Left out: the configuration's platform, then the workspace's.",
+    ),
+    OPTIMIZATION,
+    OVERRIDES,
+)
+
+
+def platform_of(context: RuleContext) -> PlatformInfo:
+    """The target's platform, its own or the default. Raises WorkspaceError where there is none."""
+    label = context.target.platform
+    platform = context.provided(label, PlatformInfo) if label is not None else None
+    if platform is None:
+        raise context.error(
+            "no platform" if label is None else f"{label} is no platform",
+            advice=("set `platform`, or default_platform in [workspace]",),
+        )
+    return platform
+
+
+def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformInfo) -> LibraryInfo:
+    """Declare the actions from a model's configuration to its library, in the order data flows."""
+    target, opt = platform.target, context.target.string("opt")
+    overrides = dict(context.target.table("overrides"))
+    tvm = ("tvm",)
+    export = context.stage(
+        "Export",
+        "mlcbuild.compiler.stages.export:run",
+        inputs={"config": model.config},
+        outputs={"module": "module.json", "metadata": "metadata.json"},
+        parameters={"quantization": context.target.string("quantization")},
+        toolchains=tvm,
+    )
+    module, metadata = export.output("out/module.json"), export.output("out/metadata.json")
+    for phase in PHASES:
+        action = context.stage(
+            f"Phase{phase}",
+            f"mlcbuild.compiler.stages.phase{phase}:run",
+            inputs={"module": module, "metadata": metadata},
+            outputs={"module_out": "module.json", "metadata_out": "metadata.json"},
+            parameters={"target": target, "opt": opt},
+            toolchains=tvm,
+        )
+        module, metadata = action.output("out/module.json"), action.output("out/metadata.json")
+    partition = context.stage(
+        "Partition",
+        "mlcbuild.compiler.stages.partition:run",
+        inputs={"module": module},
+        outputs={"graph": "graph.json", "kernels": "kernels/", "manifest": "manifest.json"},
+        parameters={"target": target},
+        toolchains=tvm,
+        manifest="manifest",
+        discoverer=KernelActions(owner=str(context.label), target=target, opt=opt),
+    )
+    lower = context.stage(
+        "Lower",
+        "mlcbuild.compiler.stages.lower:run",
+        inputs={
+            "graph": partition.output("out/graph.json"),
+            "signatures": DiscoveredArtifacts(action=partition.identifier, group="signatures"),
+            "metadata": metadata,
+        },
+        outputs={
+            "executable": "executable.json",
+            "shape_functions": "shape_functions.o",
+            "metadata_out": "metadata.json",
+        },
+        parameters={"target": target, "overrides": overrides},
+        toolchains=tvm,
+    )
+    link = context.stage(
+        "Link",
+        "mlcbuild.compiler.stages.link:run",
+        inputs={
+            "executable": lower.output("out/executable.json"),
+            "shape_functions": lower.output("out/shape_functions.o"),
+            "objects": DiscoveredArtifacts(action=partition.identifier, group="objects"),
+        },
+        outputs={"library": "lib.so"},
+        parameters={"target": target},
+        toolchains=("ld", "tvm"),
+    )
+    return LibraryInfo(library=link.output("out/lib.so"))
+
+
+def implement(context: RuleContext) -> Providers:
+    compiled = compile_library(context, context.required("model", ModelInfo), platform_of(context))
+    return (compiled, FilesInfo(files=((f"{context.label.name.rpartition('/')[2]}.so", compiled.library),)))
+
+
+MODEL_LIBRARY = Rule(
+    schema=RuleSchema(
+        name="model_library",
+        doc="A model compiled into a shared library, without weights.",
+        attributes=LIBRARY_ATTRIBUTES,
+        provides=("library", "files"),
+    ),
+    implementation=implement,
+)

@@ -1,0 +1,45 @@
+"""`model_package`: library, weights, configuration and tokenizer in one directory that a serving engine loads."""
+
+from __future__ import annotations
+
+from mlcbuild.rules.model_library import LIBRARY_ATTRIBUTES, compile_library, platform_of
+from mlcbuild.rules.providers import ExecutableInfo, FilesInfo, ModelInfo
+from mlcbuild.rules.quantized_weights import ENCODE, quantize
+from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.workspace.schema import RuleSchema
+
+
+def implement(context: RuleContext) -> Providers:
+    model = context.required("model", ModelInfo)
+    quantization = context.target.string("quantization")
+    weights = quantize(context, model, quantization=quantization, encode=context.target.string("encode"))
+    compiled = compile_library(context, model, platform_of(context))
+    assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer
+    generated = context.stage(
+        "GenConfig",
+        "mlcbuild.compiler.stages.gen_config:run",
+        inputs={"config": model.config, "tokenizer": model.tokenizer},
+        outputs={"chat_config": "mlc-chat-config.json", "tokenizer_files": "tokenizer/"},
+        parameters={"quantization": quantization, "overrides": dict(context.target.table("overrides"))},
+    )
+    files = FilesInfo(
+        files=(
+            ("", generated.output("out/tokenizer/")),
+            ("", weights.shards),
+            ("lib.so", compiled.library),
+            ("mlc-chat-config.json", generated.output("out/mlc-chat-config.json")),
+            ("tensor-cache.json", weights.index),
+        )
+    )
+    return (compiled, weights, files, ExecutableInfo())
+
+
+MODEL_PACKAGE = Rule(
+    schema=RuleSchema(
+        name="model_package",
+        doc="Everything that running a model takes, in one directory; `mlcbuild run` generates text with it.",
+        attributes=(*LIBRARY_ATTRIBUTES, ENCODE),
+        provides=("library", "weights", "files", "executable"),
+    ),
+    implementation=implement,
+)

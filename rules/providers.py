@@ -1,0 +1,104 @@
+"""What targets hand to the targets that depend on them: frozen values, found by type.
+
+`noun` names the kind in messages; `name` is what schemas ask for (`Attribute.provides`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mlcbuild.engine.action import Artifact, DerivedArtifact, DiscoveredArtifacts, JsonValue, SourceArtifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provider:
+    """The base of all providers."""
+
+    name: ClassVar[str] = ""
+    noun: ClassVar[str] = "provider"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilesInfo(Provider):
+    """What building the target puts in place: paths below its output folder, and what lies there.
+
+    A directory's path ends in "/", and so does that of a discovered group, whose members lie below by base name; ""
+    puts the content right into the target's folder.
+    """
+
+    name: ClassVar[str] = "files"
+    noun: ClassVar[str] = "target with files"
+
+    files: tuple[tuple[str, Artifact], ...] = ()
+
+    @property
+    def is_single_file(self) -> bool:
+        return len(self.files) == 1 and not self.files[0][0].endswith("/") and self.files[0][0] != ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutableInfo(Provider):
+    """What `mlcbuild run` does with the target: exec a file of it, or generate text with a package."""
+
+    name: ClassVar[str] = "executable"
+    noun: ClassVar[str] = "target that can be run"
+
+    program: str = ""  # a path below the target's folder; "" where the folder is a model package
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolInfo(Provider):
+    """A program: a file of the workspace or of another target, or one that the machine has, by absolute path."""
+
+    name: ClassVar[str] = "tool"
+    noun: ClassVar[str] = "tool"
+
+    executable: SourceArtifact | DerivedArtifact | None = None
+    path: str = ""
+    arguments: tuple[str, ...] = ()  # always given first
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlatformInfo(Provider):
+    """What a library runs on; `target` is TVM's target as a JSON object."""
+
+    name: ClassVar[str] = "platform"
+    noun: ClassVar[str] = "platform"
+
+    kind: str
+    target: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo(Provider):
+    """A model: its config.json, and, unless it is a shape alone, its weights and tokenizer."""
+
+    name: ClassVar[str] = "model"
+    noun: ClassVar[str] = "model"
+
+    config: SourceArtifact | DerivedArtifact
+    tokenizer: DerivedArtifact | None = None
+    source: FilesInfo | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightsInfo(Provider):
+    """Quantized weights: the index, and the group of shards that it names."""
+
+    name: ClassVar[str] = "weights"
+    noun: ClassVar[str] = "quantized_weights target"
+
+    index: DerivedArtifact
+    shards: DiscoveredArtifacts
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibraryInfo(Provider):
+    """A compiled model library."""
+
+    name: ClassVar[str] = "library"
+    noun: ClassVar[str] = "model_library"
+
+    library: DerivedArtifact

@@ -1,0 +1,133 @@
+"""`quantized_weights`: a model's weights, quantized, in MLC's shard format.
+
+ImportWeights → Quantize (one a shard, as its manifest announces) → IndexWeights.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from mlcbuild.compiler.quantization.scheme import NAMES
+from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, Discovery, SourceArtifact
+from mlcbuild.rules.providers import FilesInfo, ModelInfo, WeightsInfo
+from mlcbuild.rules.rule import Providers, Rule, RuleContext, stage_action
+from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
+
+QUANTIZATION = Attribute(
+    name="quantization",
+    kind=AttributeKind.CHOICE,
+    allowed=NAMES,
+    mandatory=True,
+    doc="How matrices are stored, by MLC-LLM's names; q0f32 and q0f16 are not quantized.",
+)
+ENCODE = Attribute(
+    name="encode",
+    kind=AttributeKind.CHOICE,
+    allowed=("raw", "f32-to-bf16"),
+    default="raw",
+    doc="How float32 tensors are stored. f32-to-bf16 is MLC-LLM's default: half the size, and lossy.",
+)
+_MANIFEST_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeShards:
+    """Announces one Quantize action for each shard that ImportWeights wrote, and the groups of what they make."""
+
+    owner: str
+    config: SourceArtifact | DerivedArtifact
+    quantization: str
+    encode: str
+
+    def __call__(self, *, discovering: str, manifest: bytes) -> Discovery:
+        document = json.loads(manifest)
+        if document.get("version") != _MANIFEST_VERSION:
+            raise ValueError(f"a manifest of version {document.get('version')!r}, not {_MANIFEST_VERSION}")
+        actions = []
+        for index, shard in enumerate(document["shards"]):
+            actions.append(
+                stage_action(
+                    f"{self.owner} Quantize {index}",
+                    "Quantize",
+                    "mlcbuild.compiler.stages.quantize:run",
+                    owner=self.owner,
+                    inputs={
+                        "shard": DerivedArtifact(action=discovering, path=f"out/shards/{shard['file']}"),
+                        "config": self.config,
+                    },
+                    outputs={
+                        "shard_out": f"params_shard_{index}.bin",
+                        "records": f"records_{index:05d}.json",
+                    },
+                    parameters={"quantization": self.quantization, "encode": self.encode, "index": index},
+                )
+            )
+        shards = tuple(
+            DerivedArtifact(action=action.identifier, path=f"out/params_shard_{index}.bin")
+            for index, action in enumerate(actions)
+        )
+        records = tuple(
+            DerivedArtifact(action=action.identifier, path=f"out/records_{index:05d}.json")
+            for index, action in enumerate(actions)
+        )
+        return Discovery(actions=tuple(actions), groups=(("records", records), ("shards", shards)))
+
+
+def quantize(context: RuleContext, model: ModelInfo, *, quantization: str, encode: str) -> WeightsInfo:
+    """Declare the actions from a model's source to its quantized shards. Raises WorkspaceError for a bare shape."""
+    if model.source is None:
+        raise context.error(
+            f"model {context.target.label_of('model')} has no weights",
+            attribute="model",
+            advice=("give the model a `source`; a config alone is enough only for a model_library",),
+        )
+    imported = context.stage(
+        "ImportWeights",
+        "mlcbuild.compiler.stages.import_weights:run",
+        inputs={"source": model.source, "config": model.config},
+        outputs={"manifest": "manifest.json", "shards": "shards/"},
+        manifest="manifest",
+        discoverer=QuantizeShards(
+            owner=str(context.label), config=model.config, quantization=quantization, encode=encode
+        ),
+    )
+    index = context.stage(
+        "IndexWeights",
+        "mlcbuild.compiler.stages.index_weights:run",
+        inputs={
+            "records": DiscoveredArtifacts(action=imported.identifier, group="records"),
+            "config": model.config,
+        },
+        outputs={"index": "tensor-cache.json"},
+        parameters={"quantization": quantization, "encode": encode},
+    )
+    return WeightsInfo(
+        index=index.output("out/tensor-cache.json"),
+        shards=DiscoveredArtifacts(action=imported.identifier, group="shards"),
+    )
+
+
+def implement(context: RuleContext) -> Providers:
+    weights = quantize(
+        context,
+        context.required("model", ModelInfo),
+        quantization=context.target.string("quantization"),
+        encode=context.target.string("encode"),
+    )
+    return (weights, FilesInfo(files=(("tensor-cache.json", weights.index), ("", weights.shards))))
+
+
+QUANTIZED_WEIGHTS = Rule(
+    schema=RuleSchema(
+        name="quantized_weights",
+        doc="A model's weights, quantized and sharded in MLC-LLM's format, with their index tensor-cache.json.",
+        attributes=(
+            Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provides=("model",), doc="The model."),
+            QUANTIZATION,
+            ENCODE,
+        ),
+        provides=("weights", "files"),
+    ),
+    implementation=implement,
+)

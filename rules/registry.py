@@ -1,0 +1,101 @@
+"""The rules a workspace has: the built-in ones and those of its own rule files, loaded through one door."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
+from mlcbuild.rules.rule import Rule
+
+if TYPE_CHECKING:
+    from mlcbuild.workspace.loader import RuleFile
+
+BUILT_IN = (
+    "command",
+    "filegroup",
+    "hf_repository",
+    "http_file",
+    "local_file",
+    "model",
+    "model_library",
+    "model_package",
+    "platform",
+    "pypi_file",
+    "quantized_weights",
+    "s3_file",
+    "tool",
+)
+
+
+def load_rules(root: Path, files: Iterable[RuleFile]) -> Mapping[str, Rule]:
+    """Every rule by name. Raises WorkspaceErrors for files that do not load, define no rule, or define one twice."""
+    rules: dict[str, Rule] = {}
+    errors: list[WorkspaceError] = []
+    for name in BUILT_IN:
+        for rule in rules_in(importlib.import_module(f"mlcbuild.rules.{name}")):
+            rules[rule.schema.name] = rule
+    for file in files:
+        try:
+            found = rules_in(_load_file(root / file.path, file.path, file.location))
+            if not found:
+                raise WorkspaceError(
+                    f"rule file {file.path} defines no rule",
+                    location=file.location,
+                    advice=("a rule is a `mlcbuild.rules.rule.Rule` at the file's top level",),
+                )
+            for rule in found:
+                if rule.schema.name in rules:
+                    raise WorkspaceError(
+                        f'rule file {file.path} defines "{rule.schema.name}", which is a rule already',
+                        location=file.location,
+                        advice=("give it another name",),
+                    )
+                rules[rule.schema.name] = rule
+        except WorkspaceError as error:
+            errors.append(error)
+    if errors:
+        raise WorkspaceErrors(tuple(errors))
+    return rules
+
+
+def rules_in(module: ModuleType) -> tuple[Rule, ...]:
+    """The rules that a module defines at its top level, in order."""
+    return tuple(value for value in vars(module).values() if isinstance(value, Rule))
+
+
+def _load_file(path: Path, shown: str, location: Location) -> ModuleType:
+    name = "mlcbuild_workspace_rules." + shown.removesuffix(".py").replace("/", ".")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise WorkspaceError(f"rule file {shown} is not a Python file", location=location)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except FileNotFoundError:
+        raise WorkspaceError(f"there is no rule file {shown}", location=location) from None
+    except SyntaxError as error:
+        raise WorkspaceError(
+            f"rule file {shown} is not valid Python: {error.msg}",
+            location=Location(path=shown, line=error.lineno or 0, column=error.offset or 0),
+        ) from None
+    except Exception as error:
+        raise WorkspaceError(
+            f"rule file {shown} failed as it was loaded: {type(error).__name__}: {error}",
+            location=_last_line_in(path, shown, error),
+        ) from error
+    return module
+
+
+def _last_line_in(path: Path, shown: str, error: Exception) -> Location:
+    line = 0
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return Location(path=shown, line=line)

@@ -1,0 +1,242 @@
+"""What a rule is, and what its implementation is given.
+
+::
+
+    UPPER = Rule(
+        schema=RuleSchema(name="upper", doc="…", attributes=(Attribute(name="source", …),)),
+        implementation=implement,
+    )
+
+    def implement(context: RuleContext) -> Providers:
+        action = context.tool("Upper", arguments=("/usr/bin/tr", …), …)
+        return (FilesInfo(files=(("upper.txt", action.output("out/upper.txt")),)),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from mlcbuild.engine.action import (
+    Action,
+    Artifact,
+    CachePolicy,
+    DerivedArtifact,
+    DiscoveredArtifacts,
+    Discoverer,
+    ExecutionRequirements,
+    Input,
+    JsonValue,
+    SourceArtifact,
+    StageCall,
+    ToolCall,
+)
+from mlcbuild.errors import WorkspaceError
+from mlcbuild.rules.providers import FilesInfo, Provider
+from mlcbuild.workspace.configuration import Configuration
+from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.schema import RuleSchema
+from mlcbuild.workspace.target import Target
+
+Providers = tuple[Provider, ...]
+AnyProvider = TypeVar("AnyProvider", bound=Provider)
+StageInput = Artifact | FilesInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A schema that targets keep to, and the function from such a target to actions and providers."""
+
+    schema: RuleSchema
+    implementation: Callable[[RuleContext], Providers]
+
+
+class RuleContext:
+    """One target under analysis: its attributes, what its dependencies provide, and the actions it declares."""
+
+    def __init__(
+        self,
+        *,
+        target: Target,
+        configuration: Configuration,
+        dependencies: Mapping[Label, Providers],
+        source_files: Callable[[Label], FilesInfo],
+    ) -> None:
+        self.target = target
+        self.configuration = configuration
+        self.actions: list[Action] = []
+        self._dependencies = dependencies
+        self._source_files = source_files
+
+    @property
+    def label(self) -> Label:
+        return self.target.label
+
+    def error(self, message: str, *, attribute: str = "name", advice: tuple[str, ...] = ()) -> WorkspaceError:
+        """A mistake in this target, at the place of one of its attributes."""
+        return WorkspaceError(f"{message} in {self.label}", location=self.target.location_of(attribute), advice=advice)
+
+    def provided(self, label: Label, kind: type[AnyProvider]) -> AnyProvider | None:
+        """What a dependency provides of a kind, or None."""
+        for provider in self._dependencies.get(label, ()):
+            if isinstance(provider, kind):
+                return provider
+        return None
+
+    def required(self, attribute: str, kind: type[AnyProvider]) -> AnyProvider:
+        """What the target that a label attribute names provides. Raises WorkspaceError where it is another kind."""
+        label = self.target.label_of(attribute)
+        found = self.provided(label, kind)
+        if found is None:
+            raise self.error(f"{attribute} {label} is no {kind.noun}", attribute=attribute)
+        return found
+
+    def files(self, label: Label) -> FilesInfo:
+        """The files of a dependency: what a target provides, or the workspace's own file or folder of that name."""
+        if label in self._dependencies:
+            return self.provided(label, FilesInfo) or FilesInfo()
+        return self._source_files(label)
+
+    def stage(
+        self,
+        mnemonic: str,
+        function: str,
+        *,
+        inputs: Mapping[str, StageInput | Sequence[StageInput]] | None = None,
+        outputs: Mapping[str, str],
+        parameters: Mapping[str, JsonValue] | None = None,
+        toolchains: Sequence[str] = (),
+        manifest: str = "",
+        discoverer: Discoverer | None = None,
+        requirements: ExecutionRequirements | None = None,
+        cache: CachePolicy = CachePolicy.ALL,
+        pinned_content: str = "",
+    ) -> Action:
+        """Declare a stage: see `stage_action`. Its identifier is the target's label and the mnemonic."""
+        action = stage_action(
+            f"{self.label} {mnemonic}",
+            mnemonic,
+            function,
+            owner=str(self.label),
+            inputs=inputs or {},
+            outputs=outputs,
+            parameters=parameters or {},
+            toolchains=toolchains,
+            manifest=manifest,
+            discoverer=discoverer,
+            requirements=requirements,
+            cache=cache,
+            pinned_content=pinned_content,
+        )
+        self.actions.append(action)
+        return action
+
+    def tool(
+        self,
+        mnemonic: str,
+        *,
+        arguments: Sequence[str],
+        inputs: Sequence[Input],
+        outputs: Sequence[str],
+        environment: Mapping[str, str],
+        toolchains: Sequence[str] = (),
+        cache: CachePolicy = CachePolicy.ALL,
+        requirements: ExecutionRequirements | None = None,
+    ) -> Action:
+        """Declare the run of a program, with the configuration's environment below the declared one."""
+        action = Action(
+            identifier=f"{self.label} {mnemonic}",
+            mnemonic=mnemonic,
+            owner=str(self.label),
+            inputs=tuple(sorted(inputs, key=lambda item: item.path)),
+            outputs=tuple(sorted(outputs)),
+            command=ToolCall(arguments=tuple(arguments)),
+            environment=tuple(sorted({**self.configuration.environment, **environment}.items())),
+            toolchains=tuple(sorted(toolchains)),
+            cache=cache,
+            requirements=requirements or ExecutionRequirements(),
+        )
+        self.actions.append(action)
+        return action
+
+
+def stage_action(
+    identifier: str,
+    mnemonic: str,
+    function: str,
+    *,
+    owner: str,
+    inputs: Mapping[str, StageInput | Sequence[StageInput]],
+    outputs: Mapping[str, str],
+    parameters: Mapping[str, JsonValue],
+    toolchains: Sequence[str] = (),
+    manifest: str = "",
+    discoverer: Discoverer | None = None,
+    requirements: ExecutionRequirements | None = None,
+    cache: CachePolicy = CachePolicy.ALL,
+    pinned_content: str = "",
+) -> Action:
+    """An action that calls a stage.
+
+    Where inputs lie is derived from the stage's argument names alone, never from labels, so that equal stages of
+    two targets have one key: a file at `in/<argument>/<base name>`, a directory or a `FilesInfo` of several files
+    below `in/<argument>/`, a sequence's members and a discovered group side by side in `in/<argument>/`. `outputs`
+    maps arguments to base names, which lie in `out/`. `manifest` is the argument whose output announces actions.
+    """
+    laid_out: list[Input] = []
+    paths: list[tuple[str, str | tuple[str, ...]]] = []
+    groups: list[tuple[str, str]] = []
+    for argument, given in sorted(inputs.items()):
+        folder = f"in/{argument}/"
+        if isinstance(given, DiscoveredArtifacts):
+            laid_out.append(Input(path=folder, artifact=given))
+            groups.append((argument, folder))
+        elif isinstance(given, FilesInfo):
+            members = tuple(Input(path=folder + path, artifact=artifact) for path, artifact in given.files)
+            laid_out += members
+            paths.append((argument, members[0].path if given.is_single_file else folder))
+        elif isinstance(given, SourceArtifact | DerivedArtifact):
+            path = folder if given.path.endswith("/") else folder + base_name(given)
+            laid_out.append(Input(path=path, artifact=given))
+            paths.append((argument, path))
+        else:
+            members = tuple(Input(path=folder + base_name(item), artifact=item) for item in _artifacts(given))
+            laid_out += members
+            paths.append((argument, tuple(sorted(member.path for member in members))))
+    requirements = requirements or ExecutionRequirements()
+    return Action(
+        identifier=identifier,
+        mnemonic=mnemonic,
+        owner=owner,
+        inputs=tuple(sorted(laid_out, key=lambda item: item.path)),
+        outputs=tuple(sorted(f"out/{path}" for path in outputs.values())),
+        command=StageCall(
+            function=function,
+            inputs=tuple(paths),
+            groups=tuple(groups),
+            outputs=tuple((argument, f"out/{path}") for argument, path in sorted(outputs.items())),
+            parameters=tuple(sorted(parameters.items())),
+        ),
+        toolchains=tuple(sorted(toolchains)),
+        requirements=requirements,
+        cache=cache,
+        manifest=f"out/{outputs[manifest]}" if manifest else "",
+        discoverer=discoverer,
+        pinned_content=pinned_content,
+    )
+
+
+def base_name(artifact: SourceArtifact | DerivedArtifact) -> str:
+    """The last segment of a file's or directory's path."""
+    return artifact.path.removesuffix("/").rpartition("/")[2]
+
+
+def _artifacts(given: Sequence[StageInput]) -> list[SourceArtifact | DerivedArtifact]:
+    found: list[SourceArtifact | DerivedArtifact] = []
+    for item in given:
+        for artifact in (file for _, file in item.files) if isinstance(item, FilesInfo) else (item,):
+            if isinstance(artifact, DiscoveredArtifacts):
+                raise ValueError(f"a discovered group is an argument of its own: {artifact}")
+            found.append(artifact)
+    return found
