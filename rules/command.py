@@ -118,7 +118,7 @@ COMMAND = Rule(
             Attribute(
                 name="arguments",
                 kind=AttributeKind.STRING_LIST,
-                placeholders=("inputs", "outputs", "input:*", "output:*"),
+                placeholders=("inputs", "outputs", "input", "output"),
                 doc="The arguments. {inputs} and {outputs} stand for all paths, {input:LABEL} for those of one input, "
                 "{output:NAME} for one output; alone in an argument, each path becomes an argument of its own.",
             ),
