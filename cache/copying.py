@@ -1,4 +1,4 @@
-"""Copies of files that share their blocks where the file system can (reflinks: btrfs, XFS), else real ones."""
+"""File copies that share their blocks where the file system can (reflinks: btrfs, XFS), or real ones."""
 
 from __future__ import annotations
 

@@ -122,9 +122,7 @@ def tree_of(entries: Iterable[FileLike], function: DigestFunction) -> Tree:
     # Children were encoded, and so inserted, before their parents; an equal directory keeps its first place,
     # which is before every parent of it. The reverse order is therefore topological.
     children = [data for digest, data in reversed(blobs.items()) if digest != root_digest]
-    return Tree(
-        root=Directory.decode(blobs[root_digest]), children=tuple(Directory.decode(data) for data in children)
-    )
+    return Tree(root=Directory.decode(blobs[root_digest]), children=tuple(Directory.decode(data) for data in children))
 
 
 def files_of(tree: Tree, function: DigestFunction) -> tuple[TreeFile, ...]:
@@ -144,9 +142,7 @@ def files_of(tree: Tree, function: DigestFunction) -> tuple[TreeFile, ...]:
             raise ValueError(f"a tree of more than {_MAXIMUM_NODES} nodes or {_MAXIMUM_DEPTH} levels")
         if directory.symlinks:
             raise ValueError(f"a symbolic link in a tree: {prefix + directory.symlinks[0].name!r}")
-        files.extend(
-            TreeFile(prefix + node.name, node.digest, node.is_executable) for node in directory.files
-        )
+        files.extend(TreeFile(prefix + node.name, node.digest, node.is_executable) for node in directory.files)
         for node in directory.directories:
             if node.digest not in by_digest:
                 raise ValueError(f"a tree without its directory {prefix + node.name!r} ({node.digest})")

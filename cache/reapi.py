@@ -69,8 +69,7 @@ class Platform:
 
     def encode(self) -> bytes:
         return b"".join(
-            wire.bytes_field(1, wire.text_field(1, name) + wire.text_field(2, value))
-            for name, value in self.properties
+            wire.bytes_field(1, wire.text_field(1, name) + wire.text_field(2, value)) for name, value in self.properties
         )
 
     @classmethod
@@ -145,9 +144,7 @@ class Action:
             [
                 _digest_field(1, self.command_digest),
                 _digest_field(2, self.input_root_digest),
-                wire.bytes_field(6, wire.integer_field(1, self.timeout_seconds))
-                if self.timeout_seconds
-                else b"",
+                wire.bytes_field(6, wire.integer_field(1, self.timeout_seconds)) if self.timeout_seconds else b"",
                 wire.integer_field(7, self.do_not_cache),
                 wire.bytes_field(9, self.salt) if self.salt else b"",
                 b"" if self.platform is None else wire.bytes_field(10, self.platform.encode()),
@@ -312,9 +309,7 @@ class OutputFile:
 
     def __post_init__(self) -> None:
         if self.contents and len(self.contents) != self.digest.size_bytes:
-            raise ValueError(
-                f"{self.path}: {len(self.contents)} bytes inlined, its digest says {self.digest}"
-            )
+            raise ValueError(f"{self.path}: {len(self.contents)} bytes inlined, its digest says {self.digest}")
 
     def encode(self) -> bytes:
         return b"".join(

@@ -1,6 +1,7 @@
 """The doors to a store: blobs by digest, and results by action key.
 
-A disk, a remote, or tiers of them stand behind. Every method is safe to call from several threads, and from several processes on one store.
+A disk, a remote, or tiers of them stand behind. Every method is safe to call from several threads, and from
+several processes on one store.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class BlobStore(Protocol):
         ...
 
     def read(self, digest: Digest) -> bytes:
-        """Raises BlobMissingError for an absent or damaged blob, CacheError for a store that cannot be read."""
+        """Raises BlobMissingError for an absent or damaged blob, CacheError for an unreadable store."""
         ...
 
     def open(self, digest: Digest) -> BinaryIO:

@@ -247,7 +247,7 @@ def _short(value: str, source: KeySource) -> str:
 
 
 def publish(store: BlobStore, cache: ActionCache, key: ActionKey, result: reapi.ActionResult) -> reapi.ActionResult:
-    """Store Action, Command, Directories and breakdown, then the result naming them; answer what was published.
+    """Store Action, Command, Directories, breakdown, then the result naming them; answer what is published.
 
     The caller has stored the outputs. The breakdown's digest goes into the result's auxiliary metadata, so
     that whoever has the key finds all of it. Raises as the store does.
