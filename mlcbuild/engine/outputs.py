@@ -25,6 +25,7 @@ from mlcbuild.engine.executor import FileEntry
 
 HARD_LINK_FROM_BYTES = 8 << 20
 _SET_BACK_NANOSECONDS = SETTLING_NANOSECONDS + 1_000_000_000
+_TEMPORARY = ".mlcbuild-"
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
 
 
@@ -51,6 +52,9 @@ class OutputPlacer:
         self._workspace = workspace
         self._store = store
         self._memory = StatMemory(state_path, kind=f"outputs {store.function.value}")
+        # The state on disk is taken away at the first change and written again by `save`: a build that was killed
+        # in between leaves outputs that nobody knows of, and they are looked at anew.
+        self._is_withdrawn = False
         self._placed: dict[str, set[str]] = {}
         for path in self._memory.paths():
             directory, _, name = path.partition("//")
@@ -69,7 +73,8 @@ class OutputPlacer:
         is full, CacheError where the directory cannot be written, ValueError for paths that leave it.
         """
         top = self._workspace / directory
-        kept, wanted = [], []
+        kept: list[FileEntry] = []
+        wanted: list[FileEntry] = []
         for entry in files:
             _check_path(entry.path)
             (kept if self._is_right(top, directory, entry) else wanted).append(entry)
@@ -79,6 +84,9 @@ class OutputPlacer:
             missing = self._prepare(top, wanted, prepared)
             if missing:
                 return Placement(missing=missing)
+            if (stale or prepared) and not self._is_withdrawn:
+                self._memory.withdraw()
+                self._is_withdrawn = True
             for path in stale:
                 self._remove(top, directory, path)
             for entry, temporary in prepared:
@@ -98,6 +106,7 @@ class OutputPlacer:
     def save(self) -> None:
         """Write what is known of the outputs; call it at the end of a build."""
         self._memory.save()
+        self._is_withdrawn = False
 
     # Inside
 
@@ -136,9 +145,10 @@ class OutputPlacer:
     def _stale(self, top: Path, directory: str, wanted: set[str]) -> list[str]:
         placed = self._placed.get(directory)
         if placed is None:
-            # Nothing is known of this directory: the state was lost. Read-only files in it are taken for
-            # ours.
-            placed = _read_only_files(top)
+            # Nothing is known of this directory: it is new, or the state was lost. Read-only files are taken for
+            # ours, but for those in the directories of other targets below this one.
+            others = {str(self._workspace / other) for other in self._placed}
+            placed = _read_only_files(top, others)
         return sorted(path for path in placed - wanted)
 
     def _prepare(
@@ -150,7 +160,7 @@ class OutputPlacer:
             return tuple(missing)
         top.mkdir(parents=True, exist_ok=True)
         for entry in wanted:
-            temporary = top / f".mlcbuild-{os.getpid()}-{os.urandom(6).hex()}"
+            temporary = top / f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
             prepared.append((entry, temporary))
             try:
                 self._make(self._store.path_of(entry.digest), temporary, entry)
@@ -242,13 +252,14 @@ def _remove_directory(path: Path) -> None:
     shutil.rmtree(path)
 
 
-def _read_only_files(top: Path) -> set[str]:
+def _read_only_files(top: Path, others: set[str]) -> set[str]:
     found: set[str] = set()
-    for folder, _, names in os.walk(top):
+    for folder, folders, names in os.walk(top):
+        folders[:] = [name for name in folders if f"{folder}/{name}" not in others]
         for name in names:
             path = Path(folder, name)
             with contextlib.suppress(OSError):
                 mode = path.lstat().st_mode
-                if stat.S_ISREG(mode) and not mode & 0o222:
+                if stat.S_ISREG(mode) and (not mode & 0o222 or name.startswith(_TEMPORARY)):
                     found.add(str(path.relative_to(top)))
     return found
