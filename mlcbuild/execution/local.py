@@ -33,6 +33,7 @@ class _Task:
     request: ExecutionRequest
     submitted: float
     started: float = 0.0
+    directory: Path | None = None
     process: ServerProcess | None = None
     cancelled: bool = field(default=False)
 
@@ -144,15 +145,16 @@ class LocalExecutor:
 
     def _work(self) -> None:
         while (task := self._next()) is not None:
-            cpus = self._cpus(task.request)
             try:
                 outcome = self._execute(task)
             finally:
                 with self._condition:
                     del self._running[task.request.identifier]
-                    self._free += cpus
+                    self._free += self._cpus(task.request)
                     self._condition.notify_all()
             self._tell(outcome)
+            if task.directory is not None:  # after the outcome, which does not need to wait for it
+                remove(task.directory)
 
     def _next(self) -> _Task | None:
         """The next task, once its cpus are free; None when the executor closes."""
@@ -178,10 +180,9 @@ class LocalExecutor:
         self._report(outcome)
 
     def _execute(self, task: _Task) -> ExecutionOutcome:
-        directory: Path | None = None
         try:
-            directory = self._new_directory()
-            return self._run(task, directory)
+            task.directory = self._new_directory()
+            return self._run(task, task.directory)
         except MissingInputs as missing:
             verdict = Verdict(kind=OutcomeKind.INPUTS_MISSING, message=f"{task.request.identifier}: {missing}")
             return task.outcome(verdict, missing=missing.digests)
@@ -194,9 +195,6 @@ class LocalExecutor:
             return task.outcome(
                 Verdict(kind=OutcomeKind.ENVIRONMENT, message=message), log=traceback.format_exc().encode()
             )
-        finally:
-            if directory is not None:
-                remove(directory)
 
     def _run(self, task: _Task, directory: Path) -> ExecutionOutcome:
         request = task.request

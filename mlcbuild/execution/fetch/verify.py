@@ -1,0 +1,71 @@
+"""Write a stream to a file if it is what the pin says, and nothing otherwise."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.errors import FetchError
+
+UPDATE = "to pin what is there now, run `mlcbuild fetch --update`"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def check_pin(sha256: str, what: str) -> None:
+    """Raises FetchError for a missing pin, or one that is no SHA-256 in lower-case hexadecimal."""
+    if not sha256:
+        raise FetchError(f"{what} has no pinned sha256", advice=(UPDATE,))
+    if not _SHA256.fullmatch(sha256):
+        raise FetchError(f"{what} is pinned to {sha256!r}, which is not 64 hexadecimal digits", advice=(UPDATE,))
+
+
+def check_digest(actual: str, sha256: str, what: str) -> None:
+    """Raises FetchError where `actual` is not the pin."""
+    if actual != sha256:
+        raise FetchError(
+            f"{what} has another SHA-256 than its pin\n  expected {sha256}\n  actual   {actual}",
+            advice=(f"if it was meant to change, {UPDATE}; if not, do not trust it",),
+        )
+
+
+def digest(chunks: Iterable[bytes]) -> str:
+    """The SHA-256 of a stream, in hexadecimal."""
+    hasher = hashlib.sha256()
+    for chunk in chunks:
+        hasher.update(chunk)
+    return hasher.hexdigest()
+
+
+def save(chunks: Iterable[bytes], file: Path) -> str:
+    """Write a stream to `file` and return its SHA-256. Leaves no file behind where the stream fails."""
+    hasher = hashlib.sha256()
+    try:
+        with file.open("wb") as stream:
+            for chunk in chunks:
+                hasher.update(chunk)
+                stream.write(chunk)
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
+    return hasher.hexdigest()
+
+
+def receive(chunks: Iterable[bytes], *, file: Path, sha256: str, what: str) -> None:
+    """`save`, then keep the file only if it has the pinned digest. Raises FetchError."""
+    actual = save(chunks, file)
+    try:
+        check_digest(actual, sha256, what)
+    except FetchError:
+        file.unlink()
+        raise
+
+
+def hint(hints: Mapping[str, Any], name: str) -> str:
+    """A text among the hints. Raises FetchError where it is missing."""
+    value = hints.get(name)
+    if not isinstance(value, str) or not value:
+        raise FetchError(f"a fetch needs {name!r}, which is {value!r}")
+    return value
