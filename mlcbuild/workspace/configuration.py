@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.toml import Origin
 
 DEFAULT_CONFIGURATION = "default"
 
@@ -20,15 +21,10 @@ class Configuration:
 
     name: str = DEFAULT_CONFIGURATION
     platform: Label | None = None  # for targets that name none; before the workspace's default_platform
-    environment: Mapping[str, str] = field(
-        default_factory=dict
-    )  # declared variables for every tool that is run
-    defaults: Mapping[str, object] = field(
-        default_factory=dict
-    )  # attribute → value, as written, where a target has none
-    overrides: Mapping[str, object] = field(
-        default_factory=dict
-    )  # attribute → value, as written, whatever a target says
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables for every tool that is run
+    defaults: Mapping[str, object] = field(default_factory=dict)  # by attribute, as written
+    overrides: Mapping[str, object] = field(default_factory=dict)  # by attribute, as written
+    origin: Origin | None = field(default=None, repr=False, compare=False)  # None where no file says anything
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name or self.name in (".", ".."):

@@ -35,15 +35,18 @@ class Label:
 
     def __post_init__(self) -> None:
         # Labels are made by the ten thousand, and nearly all are right: one subset test each finds that out.
-        if not _PACKAGE_CHARACTERS.issuperset(self.package) or not _is_relative_path(
-            self.package, empty=True
-        ):
+        if not _PACKAGE_CHARACTERS.issuperset(self.package) or not _is_relative_path(self.package, empty=True):
             raise LabelError(_package_problem(self.package))
         if not _NAME_CHARACTERS.issuperset(self.name) or not _is_relative_path(self.name, empty=False):
             raise LabelError(_name_problem(self.name))
 
     def __str__(self) -> str:
         return f"//{self.package}:{self.name}"
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What labels are sorted by; faster as a key than comparing labels themselves."""
+        return self.package, self.name
 
     @property
     def path(self) -> str:

@@ -1,39 +1,23 @@
-"""From `BUILD.toml` files to typed targets."""
+"""From patterns to typed targets: which files are read, in which order they are checked, and what comes out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlcbuild.errors import Location
+from mlcbuild.errors import WorkspaceError
+from mlcbuild.workspace.check import Checker
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
+from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.packages import PackageTree
+from mlcbuild.workspace.pattern import MANUAL_TAG, Pattern, PatternKind, parse_pattern, select
+from mlcbuild.workspace.problems import Problems, did_you_mean, known_values
 from mlcbuild.workspace.schema import RuleSchema
+from mlcbuild.workspace.settings import WorkspaceSettings, load_settings, read_settings
+from mlcbuild.workspace.tables import Package, TableReader
 from mlcbuild.workspace.target import Target
-
-BUILD_FILE = "BUILD.toml"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RuleFile:
-    """A Python file of the workspace that defines rules: `path` is relative to the workspace root."""
-
-    path: str
-    location: Location
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkspaceSettings:
-    """The root `BUILD.toml`'s `[workspace]` table and configurations."""
-
-    root: Path
-    name: str
-    digest: str = "blake3"  # or "sha256": a DigestFunction's value
-    rules: tuple[RuleFile, ...] = ()
-    default_platform: Label | None = None
-    output: str = "mlcbuild-out"  # a folder below the root
-    configurations: Mapping[str, Configuration] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +26,8 @@ class LoadedWorkspace:
 
     settings: WorkspaceSettings
     configuration: Configuration
-    targets: Mapping[Label, Target]
-    requested: tuple[Label, ...]  # what the patterns match, in the order of the patterns, then of names
+    targets: Mapping[Label, Target]  # in the order of labels
+    requested: tuple[Label, ...]  # what the patterns match, in the order of the patterns, then of labels
 
     def target(self, label: Label) -> Target | None:
         """The target of that name; None for a label that names a file (`Label.path`), which exists."""
@@ -53,15 +37,17 @@ class LoadedWorkspace:
         """The targets that a target's attributes name, in the schema's order; files are left out."""
         return tuple(found for found in self.targets[label].referenced_labels() if found in self.targets)
 
+    def closure(self, labels: Iterable[Label] | None = None) -> tuple[Label, ...]:
+        """The targets that `labels` (by default the requested ones) need, each after all that it needs."""
+        return reachable(self.requested if labels is None else labels, self.dependencies)
 
-def find_root(start: Path) -> Path:
-    """The nearest folder at or above `start` whose `BUILD.toml` has `[workspace]`. Raises WorkspaceError."""
-    raise NotImplementedError
-
-
-def load_settings(root: Path) -> WorkspaceSettings:
-    """Read the root `BUILD.toml` alone: it names the workspace's own rules. Raises WorkspaceErrors."""
-    raise NotImplementedError
+    def select(self, patterns: Sequence[Pattern], *, with_manual: bool = False) -> tuple[Label, ...]:
+        """The loaded targets that patterns name; wildcards leave those tagged "manual" out, or not."""
+        return select(
+            patterns,
+            self.targets,
+            is_manual=lambda label: not with_manual and MANUAL_TAG in self.targets[label].tags,
+        )
 
 
 def load(
@@ -74,7 +60,104 @@ def load(
 ) -> LoadedWorkspace:
     """Load the packages that `patterns` need, and all that their labels name, transitively.
 
-    `current_package` is the package that relative patterns are relative to. Raises WorkspaceErrors with
-    every mistake in the files that were read and in the patterns.
+    `current_package` is the package that relative patterns are relative to; `configuration` one that the root's
+    `BUILD.toml` defines, or "default". Raises WorkspaceErrors with every mistake in the files that were read and
+    in the patterns.
     """
-    raise NotImplementedError
+    return _Loader(root, schemas, configuration).load(patterns, current_package)
+
+
+class _Loader:
+    """One load: the packages read so far, and the mistakes found so far."""
+
+    def __init__(self, root: Path, schemas: Mapping[str, RuleSchema], configuration: str) -> None:
+        self._problems = Problems()
+        tree = PackageTree(root)
+        try:
+            settings = read_settings(root, tree.file(""), self._problems)
+        except WorkspaceError:
+            settings = load_settings(root)  # Tells the mistake in the form of all others.
+        self._tree = tree.ignoring(frozenset((*settings.ignore, settings.output)))
+        chosen = settings.configurations.get(configuration)
+        if chosen is None:
+            self._problems.add(
+                f'unknown configuration "{configuration}"',
+                None,
+                known_values(configuration, settings.configurations),
+            )
+        self._tables = TableReader(
+            settings=settings,
+            schemas=schemas,
+            configuration=chosen or Configuration(),
+            problems=self._problems,
+        )
+        self._packages: dict[str, Package] = {}
+        self._checker = Checker(root, self._tree, self._packages, schemas, self._problems)
+
+    def load(self, texts: Sequence[str], current_package: str) -> LoadedWorkspace:
+        self._tables.check_configurations()
+        patterns = [pattern for text in texts if (pattern := self._pattern(text, current_package))]
+        outside = [*self._tables.settings.references, *self._tables.references]
+        pending = {package: None for pattern in patterns for package in self._needed(pattern)}
+        pending.update((found.label.package, None) for found in outside)
+        self._read_all(pending)
+        for pattern in patterns:
+            self._check_pattern(pattern)
+        self._checker.check([*self._tables.settings.references, *self._tables.references], self._tables.paths)
+        self._problems.raise_if_any()
+        targets = {target.label: target for package in self._packages.values() for target in package.targets.values()}
+        loaded = LoadedWorkspace(
+            settings=self._tables.settings,
+            configuration=self._tables.configuration,
+            targets={label: targets[label] for label in sorted(targets, key=lambda label: label.key)},
+            requested=(),
+        )
+        return replace(loaded, requested=loaded.select(patterns))
+
+    def _pattern(self, text: str, current_package: str) -> Pattern | None:
+        try:
+            return parse_pattern(text, package=current_package, is_package=self._tree.is_package)
+        except WorkspaceError as error:
+            self._problems.add_error(error)
+            return None
+
+    def _needed(self, pattern: Pattern) -> list[str]:
+        """The packages to read for a pattern; noted as a mistake where there is none."""
+        if pattern.kind is PatternKind.RECURSIVE:
+            # What a negative pattern takes away was read for another, or is not there to be taken.
+            found = [] if pattern.negative else list(self._tree.below(pattern.package))
+            if not found and not pattern.negative:
+                self._problems.add(f'no packages below //{pattern.package}, for the pattern "{pattern.text}"', None)
+            return found
+        if self._tree.is_package(pattern.package):
+            return [pattern.package]
+        known = [package for package in self._tree.below("") if package]
+        self._problems.add(
+            f'no package //{pattern.package}, for the pattern "{pattern.text}"',
+            None,
+            f"there is no {self._tree.build_file(pattern.package)}        "
+            f"{did_you_mean(pattern.package, known)}".rstrip(),
+        )
+        return []
+
+    def _read_all(self, pending: dict[str, None]) -> None:
+        """Read packages, and those that labels in them name, until there are no more."""
+        while pending:
+            name, _ = pending.popitem()
+            if name in self._packages or not self._tree.is_package(name):
+                continue
+            try:
+                package = self._tables.read_package(name, self._tree.file(name))
+            except WorkspaceError as error:
+                self._problems.add_error(error)
+                package = Package(name=name, incomplete=True)
+            self._packages[name] = package
+            pending.update((reference.label.package, None) for reference in package.references)
+            for target in package.targets.values():
+                pending.update((label.package, None) for label in target.referenced_labels())
+
+    def _check_pattern(self, pattern: Pattern) -> None:
+        package = self._packages.get(pattern.package)
+        if pattern.kind is PatternKind.TARGET and package is not None and not package.may_define(pattern.name):
+            message, advice = self._checker.missing(pattern.label, f', for the pattern "{pattern.text}"')
+            self._problems.add(message, None, advice)

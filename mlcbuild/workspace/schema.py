@@ -63,16 +63,10 @@ class Attribute:
     mandatory: bool = False
     default: AttributeValue | None = None
     allowed: tuple[str, ...] = ()  # the known values of a CHOICE, or of each item of a STRING_LIST
-    provides: tuple[
-        str, ...
-    ] = ()  # a label's target must provide one of these (`RuleSchema.provides`); empty: any
+    provides: tuple[str, ...] = ()  # a label's target must provide one of these (`RuleSchema.provides`); empty: any
     rules: tuple[str, ...] = ()  # … or be of one of these rules; both empty: any target
-    allow_files: bool = (
-        False  # a label may name a file or folder of the workspace where no target has that name
-    )
-    placeholders: tuple[
-        str, ...
-    ] = ()  # words in braces that the rule itself fills in, which a matrix leaves alone
+    allow_files: bool = False  # a label may name a file or folder of the workspace where no target has that name
+    placeholders: tuple[str, ...] = ()  # words in braces that the rule itself fills in, which a matrix leaves alone
     nonempty: bool = False  # a string, list or table may not be empty
 
     def __post_init__(self) -> None:
@@ -88,14 +82,8 @@ class Attribute:
             raise ValueError(f"attribute {self.name!r}: `provides`, `rules` and `allow_files` are for labels")
         if self.mandatory and self.default is not None:
             raise ValueError(f"attribute {self.name!r} is mandatory and has the default {self.default!r}")
-        if (
-            self.kind is AttributeKind.CHOICE
-            and self.default is not None
-            and self.default not in self.allowed
-        ):
-            raise ValueError(
-                f"attribute {self.name!r}: the default {self.default!r} is not among {self.allowed!r}"
-            )
+        if self.kind is AttributeKind.CHOICE and self.default is not None and self.default not in self.allowed:
+            raise ValueError(f"attribute {self.name!r}: the default {self.default!r} is not among {self.allowed!r}")
 
     @property
     def is_label(self) -> bool:

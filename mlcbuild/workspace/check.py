@@ -1,0 +1,213 @@
+"""What can be told only of several files together: labels that lead nowhere or to the wrong thing, and cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mlcbuild.errors import Location, WorkspaceError
+from mlcbuild.workspace.graph import cycles
+from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
+from mlcbuild.workspace.pattern import Pattern, parse_pattern
+from mlcbuild.workspace.problems import Problems, did_you_mean, known_values
+from mlcbuild.workspace.schema import Attribute, RuleSchema
+from mlcbuild.workspace.tables import Package
+from mlcbuild.workspace.target import Target
+from mlcbuild.workspace.toml import Origin
+from mlcbuild.workspace.values import Reference
+
+_MOST_STEPS = 10
+_PUBLIC = "//visibility:public"
+_PRIVATE = "//visibility:private"
+
+
+class Checker:
+    """Checks loaded packages against each other and notes mistakes."""
+
+    def __init__(
+        self,
+        root: Path,
+        tree: PackageTree,
+        packages: Mapping[str, Package],
+        schemas: Mapping[str, RuleSchema],
+        problems: Problems,
+    ) -> None:
+        self._root = root
+        self._tree = tree
+        self._packages = packages
+        self._schemas = schemas
+        self._problems = problems
+        self._visibility: dict[Label, tuple[Pattern, ...] | None] = {}
+
+    def check(self, references: Sequence[Reference], paths: Sequence[tuple[str, Attribute, Origin]]) -> None:
+        """Check everything; `references` and `paths` are those that are in no package."""
+        everything = [*references, *(found for package in self._packages.values() for found in package.references)]
+        for target in self._targets():
+            self._check_defaults(target, everything)
+        for reference in dict.fromkeys(everything):
+            self._check_reference(reference)
+        for path, attribute, origin in [
+            *paths,
+            *(found for package in self._packages.values() for found in package.paths),
+        ]:
+            if attribute.name != "output":
+                self._check_path(path, attribute, origin)
+        for package in self._packages.values():
+            self._check_names(package)
+        self._check_cycles()
+
+    def missing(self, label: Label, what: str, *, or_file: bool = False) -> tuple[str, str]:
+        """The message and the advice for a label without a target; `what` is the rest of the sentence."""
+        package = self._packages.get(label.package)
+        if package is None:
+            folder = self._tree.build_file(label.package).removesuffix("/" + BUILD_FILE)
+            if self._tree.is_foreign(label.package):
+                return f"{label}{what} is not in this workspace", f"{folder} is ignored, hidden or another workspace"
+            return (
+                f"no package //{label.package}: {label}{what}",
+                f"there is no {self._tree.build_file(label.package)}        "
+                f"{did_you_mean(label.package, [name for name in self._packages if name])}".rstrip(),
+            )
+        thing = "target or file" if or_file else "target"
+        return (
+            f"no {thing} {label}{what}",
+            known_values(label.name, sorted(package.targets), intro=f"//{label.package} has")
+            or f"//{label.package} has no targets",
+        )
+
+    def _targets(self) -> list[Target]:
+        return [target for package in self._packages.values() for target in package.targets.values()]
+
+    def _check_defaults(self, target: Target, references: list[Reference]) -> None:
+        """Labels that a rule gives where a target says nothing are checked like those of the target."""
+        for attribute in target.schema.attributes:
+            if attribute.is_label and attribute.default is not None and attribute.name not in target.values:
+                defaults = attribute.default if isinstance(attribute.default, tuple) else (attribute.default,)
+                for label in defaults:
+                    if isinstance(label, Label):
+                        references.append(
+                            Reference(label, attribute, target.origin, str(target.label), target.label.package)
+                        )
+
+    def _check_reference(self, reference: Reference) -> None:
+        label, attribute, origin, owner, _ = reference
+        package = self._packages.get(label.package)
+        target = package.targets.get(label.name) if package else None
+        if target is not None:
+            self._check_kind(reference, target)
+            self._check_visible(reference, target)
+        elif not (package and package.may_define(label.name)) and not (
+            attribute.allow_files and (self._root / label.path).exists()
+        ):
+            message, advice = self.missing(
+                label, f', the "{attribute.name}" of {owner},', or_file=attribute.allow_files
+            )
+            self._problems.add(message.removesuffix(","), origin, advice)
+
+    def _check_kind(self, reference: Reference, target: Target) -> None:
+        label, attribute, origin, owner, _ = reference
+        schema = target.schema
+        if not attribute.provides and not attribute.rules:
+            return
+        if schema.name in attribute.rules or not frozenset(schema.provides).isdisjoint(attribute.provides):
+            return
+        fitting = [
+            found.name
+            for found in self._schemas.values()
+            if found.name in attribute.rules or not frozenset(found.provides).isdisjoint(attribute.provides)
+        ]
+        self._problems.add(
+            f'{label} is a {schema.name}, which cannot be the "{attribute.name}" of {owner}',
+            origin,
+            f"rules that can: {', '.join(fitting)}" if fitting else "no known rule can",
+        )
+
+    def _check_visible(self, reference: Reference, target: Target) -> None:
+        if target.visibility is None or reference.package == target.label.package:
+            return
+        patterns = self._patterns(target)
+        if patterns is None or any(pattern.covers_package(reference.package) for pattern in patterns):
+            return
+        self._problems.add(
+            f'{target.label} is not visible to {reference.owner}, which names it as "{reference.attribute.name}"',
+            reference.origin,
+            f"its visibility is given at {target.origin.at('visibility').location}",
+        )
+
+    def _patterns(self, target: Target) -> tuple[Pattern, ...] | None:
+        """The patterns of a target's visibility; None for everybody."""
+        if target.label not in self._visibility:
+            self._visibility[target.label] = self._read_visibility(target)
+        return self._visibility[target.label]
+
+    def _read_visibility(self, target: Target) -> tuple[Pattern, ...] | None:
+        patterns = []
+        for index, text in enumerate(target.visibility or ()):
+            if text == _PUBLIC:
+                return None
+            if text != _PRIVATE:
+                try:
+                    patterns.append(parse_pattern(text, package=target.label.package))
+                except WorkspaceError as error:
+                    self._problems.add(error.message, target.origin.at("visibility", index), *error.advice)
+        return tuple(patterns)
+
+    def _check_path(self, path: str, attribute: Attribute, origin: Origin) -> None:
+        if (self._root / path).exists():
+            return
+        folder, _, name = path.rpartition("/")
+        try:
+            present = sorted(entry.name for entry in (self._root / folder).iterdir())
+        except OSError:
+            present = []
+        self._problems.add(f'no file "{path}" for "{attribute.name}"', origin, did_you_mean(name, present))
+
+    def _check_names(self, package: Package) -> None:
+        """A name with slashes must not reach into another package or below another target: outputs would mix."""
+        for name, target in package.targets.items():
+            if "/" not in name:
+                continue
+            segments = name.split("/")
+            for end in range(1, len(segments)):
+                front = "/".join(segments[:end])
+                inner = f"{package.name}/{front}" if package.name else front
+                if self._tree.is_package(inner):
+                    self._problems.add(
+                        f"the name of {target.label} reaches into the package //{inner}",
+                        target.origin.at("name"),
+                        f'define it in {self._tree.build_file(inner)} as "{"/".join(segments[end:])}"',
+                    )
+                elif front in package.targets:
+                    self._problems.add(
+                        f"the outputs of {target.label} would lie among those of {package.targets[front].label}",
+                        target.origin.at("name"),
+                    )
+
+    def _check_cycles(self) -> None:
+        targets = {target.label: target for target in sorted(self._targets(), key=lambda found: found.label.key)}
+        graph = {label: target.referenced_labels() for label, target in targets.items()}
+        for cycle in cycles(graph):
+            steps = [
+                (label, needed, _place_of(targets[label], needed))
+                for label, needed in zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+            ]
+            advice = [f"{label} needs {needed} at {place}" for label, needed, place in steps[:_MOST_STEPS]]
+            if len(steps) > _MOST_STEPS:
+                advice.append(f"… and {len(steps) - _MOST_STEPS} more, back to {cycle[0]}")
+            shown = " → ".join(str(label) for label in cycle[:_MOST_STEPS])
+            more = " → …" if len(steps) > _MOST_STEPS else ""
+            self._problems.add(f"dependency cycle: {shown}{more} → {cycle[0]}", steps[0][2], *advice)
+
+
+def _place_of(target: Target, needed: Label) -> Location:
+    """Where a target names another."""
+    for attribute in target.schema.attributes:
+        origin = target.origins.get(attribute.name)
+        if attribute.is_label and origin is not None:
+            value = target.get(attribute.name)
+            if value == needed:
+                return origin.location
+            if isinstance(value, tuple) and needed in value:
+                return origin.at(value.index(needed)).location
+    return target.location

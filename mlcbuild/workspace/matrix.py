@@ -1,0 +1,233 @@
+"""Matrices: one table of a `BUILD.toml` that stands for many targets."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.problems import known_values
+from mlcbuild.workspace.schema import (
+    COMMON_ATTRIBUTES,
+    Attribute,
+    AttributeKind,
+    AttributeValue,
+    RuleSchema,
+)
+from mlcbuild.workspace.toml import Origin
+from mlcbuild.workspace.values import Reader, describe
+
+_AXIS_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_PLACEHOLDER = re.compile(r"\{\{([a-z][a-z0-9_]*)\}\}|\{([a-z][a-z0-9_]*)\}")
+_RESERVED = frozenset(attribute.name for attribute in COMMON_ATTRIBUTES)
+_FREE_AXIS_KINDS = (
+    (bool, AttributeKind.BOOLEAN),
+    (int, AttributeKind.INTEGER),
+    (str, AttributeKind.STRING),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisValue:
+    """One value of an axis: typed, as its placeholder's text (None: it has none), and where it is written."""
+
+    value: AttributeValue
+    text: str | None
+    origin: Origin
+
+
+Cell = Mapping[str, AxisValue]
+NO_CELL: Cell = {}
+
+
+def has_placeholder(text: str) -> bool:
+    """Whether a text holds a word in braces that a matrix would fill in."""
+    return "{" in text and any(match[2] for match in _PLACEHOLDER.finditer(text))
+
+
+def name_pattern(template: str) -> re.Pattern[str]:
+    """Matches every name that a template could give, whatever its axes hold."""
+    position, parts = 0, []
+    for match in _PLACEHOLDER.finditer(template):
+        parts += [re.escape(template[position : match.start()]), ".+"]
+        position = match.end()
+    return re.compile("".join([*parts, re.escape(template[position:])]))
+
+
+def expand(table: Mapping[str, Any], schema: RuleSchema, origin: Origin, reader: Reader) -> Sequence[Cell]:
+    """The cells of a table's matrix, less the excluded ones; none after a mistake, which is noted."""
+    before = len(reader.problems)
+    raw = table["matrix"]
+    where = origin.at("matrix")
+    if type(raw) is not dict or not raw:
+        what = describe(raw) if type(raw) is not dict else "an empty one"
+        reader.problems.add(f'"matrix" must be a table of lists, not {what}, in {reader.owner}', where)
+        return []
+    axes: dict[str, list[AxisValue]] = {}
+    for name, values in raw.items():
+        if _is_axis(name, table, where.at(name), reader):
+            axes[name] = _axis(name, values, schema.by_name.get(name), where.at(name), reader)
+    if len(axes) < len(raw) or not all(axes.values()):
+        return []
+    cells = [dict(zip(axes, combination, strict=True)) for combination in itertools.product(*axes.values())]
+    if "exclude" in table:
+        cells = _without_excluded(cells, axes, table["exclude"], schema, origin.at("exclude"), reader)
+    if not cells and len(reader.problems) == before:
+        reader.problems.add(f"every cell of the matrix of {reader.owner} is excluded", origin.at("exclude"))
+    return cells
+
+
+def substitute(raw: Any, cell: Cell, attribute: Attribute, origin: Origin, reader: Reader) -> Any:
+    """Fill a cell's texts into every string of a value as TOML gave it. Mistakes are noted, their words left."""
+    if isinstance(raw, str):
+        return _fill(raw, cell, attribute, origin, reader) if "{" in raw else raw
+    if isinstance(raw, list):
+        return [substitute(item, cell, attribute, origin.at(i), reader) for i, item in enumerate(raw)]
+    if isinstance(raw, dict):
+        return {key: substitute(item, cell, attribute, origin.at(key), reader) for key, item in raw.items()}
+    return raw
+
+
+def _fill(text: str, cell: Cell, attribute: Attribute, origin: Origin, reader: Reader) -> str:
+    def replacement(match: re.Match[str]) -> str:
+        if match[1]:
+            return "{" + match[1] + "}"
+        name = match[2]
+        if name in attribute.placeholders:
+            return match[0]
+        axis = cell.get(name)
+        if axis is None:
+            reader.problems.add(
+                f'unknown placeholder "{{{name}}}" in "{attribute.name}" of {reader.owner}',
+                origin,
+                known_values(name, [*cell, *attribute.placeholders]),
+                f"to write it as it stands, double the braces: {{{{{name}}}}}",
+            )
+            return match[0]
+        if axis.text is None:
+            reader.problems.add(
+                f'"{{{name}}}" in "{attribute.name}" of {reader.owner} stands for a list or table, not for a text',
+                origin,
+            )
+            return match[0]
+        return axis.text
+
+    return _PLACEHOLDER.sub(replacement, text)
+
+
+def _is_axis(name: str, table: Mapping[str, Any], where: Origin, reader: Reader) -> bool:
+    if not _AXIS_NAME.fullmatch(name) or name in _RESERVED:
+        reason = "every rule has an attribute of that name" if name in _RESERVED else "it is no identifier"
+        reader.problems.add(f'"{name}" cannot be an axis of the matrix of {reader.owner}: {reason}', where, of_key=True)
+        return False
+    if name in table:
+        reader.problems.add(
+            f'"{name}" of {reader.owner} is given twice: by the matrix and by itself', where, of_key=True
+        )
+        return False
+    return True
+
+
+def _axis(name: str, values: Any, attribute: Attribute | None, where: Origin, reader: Reader) -> list[AxisValue]:
+    if type(values) is not list or not values:
+        what = describe(values) if type(values) is not list else "an empty one"
+        reader.problems.add(f'axis "{name}" must be a list of values, not {what}, in {reader.owner}', where)
+        return []
+    read: list[AxisValue] = []
+    wrong = False
+    for index, raw in enumerate(values):
+        found = _axis_value(name, raw, attribute, where.at(index), reader)
+        if found is None:
+            wrong = True
+        elif any(type(found.value) is type(other.value) and found.value == other.value for other in read):
+            reader.problems.add(f'axis "{name}" of {reader.owner} holds {_shown(found.value)} twice', found.origin)
+        else:
+            read.append(found)
+    return [] if wrong else read
+
+
+def _axis_value(name: str, raw: Any, attribute: Attribute | None, where: Origin, reader: Reader) -> AxisValue | None:
+    if attribute is None:
+        kind = next((kind for python_type, kind in _FREE_AXIS_KINDS if type(raw) is python_type), None)
+        if kind is None:
+            reader.problems.add(
+                f'axis "{name}" of {reader.owner} holds {describe(raw)}',
+                where,
+                "an axis that is no attribute of the rule holds strings, integers or booleans",
+            )
+            return None
+        attribute = Attribute(name=name, kind=kind, doc="A free axis.")
+    value = reader.read(attribute, raw, where)
+    return None if value is None else AxisValue(value=value, text=_text(value), origin=where)
+
+
+def _text(value: AttributeValue) -> str | None:
+    if isinstance(value, Label):
+        return value.name
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (str, int)) else None
+
+
+def _shown(value: AttributeValue) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _without_excluded(
+    cells: list[dict[str, AxisValue]],
+    axes: Mapping[str, list[AxisValue]],
+    raw: Any,
+    schema: RuleSchema,
+    where: Origin,
+    reader: Reader,
+) -> list[dict[str, AxisValue]]:
+    if type(raw) is not list:
+        reader.problems.add(f'"exclude" must be a list of tables, not {describe(raw)}, in {reader.owner}', where)
+        return cells
+    kept = cells
+    for index, entry in enumerate(raw):
+        wanted = _excluded(entry, axes, schema, where.at(index), reader)
+        if wanted is None:
+            continue
+        remaining = [cell for cell in kept if any(cell[name].value != value for name, value in wanted.items())]
+        if len(remaining) == len(kept):
+            reader.problems.add(
+                f"this exclude of {reader.owner} excludes nothing that is not excluded already", where.at(index)
+            )
+        kept = remaining
+    return kept
+
+
+def _excluded(
+    entry: Any, axes: Mapping[str, list[AxisValue]], schema: RuleSchema, where: Origin, reader: Reader
+) -> dict[str, AttributeValue] | None:
+    """What one entry of `exclude` asks of each axis, or None after noting a mistake."""
+    if type(entry) is not dict or not entry:
+        what = describe(entry) if type(entry) is not dict else "an empty one"
+        reader.problems.add(f'"exclude" holds tables with values of axes, not {what}, in {reader.owner}', where)
+        return None
+    wanted: dict[str, AttributeValue] = {}
+    for name, raw in entry.items():
+        if name not in axes:
+            reader.problems.add(
+                f'unknown axis "{name}" in "exclude" of {reader.owner}',
+                where.at(name),
+                known_values(name, axes),
+                of_key=True,
+            )
+            continue
+        found = _axis_value(name, raw, schema.by_name.get(name), where.at(name), reader)
+        if found is None:
+            continue
+        if not any(found.value == other.value for other in axes[name]):
+            reader.problems.add(
+                f'"exclude" of {reader.owner} names {_shown(found.value)}, which the matrix does not hold',
+                where.at(name),
+                known_values(str(found.value), [str(other.value) for other in axes[name]], intro=name),
+            )
+            continue
+        wanted[name] = found.value
+    return wanted if len(wanted) == len(entry) else None

@@ -1,0 +1,117 @@
+"""Packages: the folders of a workspace that hold a `BUILD.toml`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlcbuild.errors import WorkspaceError
+from mlcbuild.workspace.toml import TomlFile, read
+
+BUILD_FILE = "BUILD.toml"
+
+
+class PackageTree:
+    """Finds packages below a root, and reads each `BUILD.toml` once.
+
+    Hidden folders, `ignored` ones (paths from the root) and other workspaces below this one hold no
+    packages of it; neither does what a symbolic link to a folder leads to, when packages are searched for.
+    """
+
+    def __init__(self, root: Path, *, ignored: frozenset[str] = frozenset()) -> None:
+        self.root = root
+        self._ignored = ignored
+        self._has_file: dict[str, bool] = {}
+        self._files: dict[str, TomlFile | WorkspaceError] = {}
+        self._foreign: dict[str, bool] = {"": False}
+
+    def ignoring(self, ignored: frozenset[str]) -> PackageTree:
+        """The same tree without these folders; files that were read already are kept."""
+        tree = PackageTree(self.root, ignored=ignored)
+        tree._files.update(self._files)
+        return tree
+
+    def build_file(self, package: str) -> str:
+        """The package's file, as a path from the root."""
+        return f"{package}/{BUILD_FILE}" if package else BUILD_FILE
+
+    def is_package(self, package: str) -> bool:
+        """Whether the folder is a package of this workspace."""
+        return self._has_build_file(package) and not self.is_foreign(package)
+
+    def is_foreign(self, package: str) -> bool:
+        """Whether the folder lies in an ignored or hidden folder, or in a workspace below this one."""
+        known = self._foreign.get(package)
+        if known is None:
+            parent, _, segment = package.rpartition("/")
+            known = (
+                self.is_foreign(parent)
+                or segment.startswith(".")
+                or package in self._ignored
+                or self._is_workspace(package)
+            )
+            self._foreign[package] = known
+        return known
+
+    def file(self, package: str) -> TomlFile:
+        """The package's parsed file. Raises WorkspaceError."""
+        found = self._files.get(package)
+        if found is None:
+            path = self.build_file(package)
+            try:
+                found = read(self.root / path, path)
+            except WorkspaceError as error:
+                found = error
+            self._files[package] = found
+        if isinstance(found, WorkspaceError):
+            raise found
+        return found
+
+    def below(self, package: str) -> Iterator[str]:
+        """Every package at and below a folder, parents first, in the order of names."""
+        if not self.is_foreign(package):
+            yield from self._walk(package)
+
+    def _walk(self, start: str) -> Iterator[str]:
+        pending = [start]
+        while pending:
+            package = pending.pop()
+            try:
+                with os.scandir(self.root / package if package else self.root) as entries:
+                    folders = []
+                    has_file = False
+                    for entry in entries:
+                        name = entry.name
+                        if name == BUILD_FILE:
+                            has_file = entry.is_file()
+                        elif not name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                            folders.append(name)
+            except OSError:
+                # A folder that vanished or may not be read holds nothing that a pattern could name.
+                continue
+            self._has_file[package] = has_file
+            if has_file and package and self._is_workspace(package):
+                self._foreign[package] = True
+                continue
+            self._foreign[package] = False
+            if has_file:
+                yield package
+            for name in sorted(folders, reverse=True):
+                folder = f"{package}/{name}" if package else name
+                if folder not in self._ignored:
+                    pending.append(folder)
+
+    def _has_build_file(self, package: str) -> bool:
+        known = self._has_file.get(package)
+        if known is None:
+            known = self._has_file[package] = (self.root / self.build_file(package)).is_file()
+        return known
+
+    def _is_workspace(self, package: str) -> bool:
+        if not self._has_build_file(package):
+            return False
+        try:
+            return "workspace" in self.file(package).content
+        except WorkspaceError:
+            return False

@@ -1,0 +1,143 @@
+"""Target patterns: what people write to name many targets at once.
+
+Meanings follow Bazel: https://bazel.build/run/build#specifying-build-targets.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from mlcbuild.errors import WorkspaceError
+from mlcbuild.workspace.label import Label, LabelError, read_label
+
+MANUAL_TAG = "manual"
+
+
+class PatternKind(enum.Enum):
+    """How far a pattern reaches."""
+
+    TARGET = "target"  # one target
+    PACKAGE = "package"  # every target of one package
+    RECURSIVE = "recursive"  # every target of a package and of those below it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """A pattern made absolute. `name` is for kind TARGET alone; `text` is what was written."""
+
+    text: str
+    kind: PatternKind
+    package: str
+    name: str = ""
+    negative: bool = False
+
+    @property
+    def label(self) -> Label:
+        """The label that a pattern of kind TARGET is."""
+        return Label(self.package, self.name)
+
+    def covers_package(self, package: str) -> bool:
+        """Whether a package's targets can match."""
+        if self.kind is PatternKind.RECURSIVE:
+            return not self.package or package == self.package or package.startswith(self.package + "/")
+        return package == self.package
+
+    def matches(self, label: Label) -> bool:
+        """Whether the pattern, its sign left aside, names the target."""
+        if self.kind is PatternKind.TARGET:
+            return label.package == self.package and label.name == self.name
+        return self.covers_package(label.package)
+
+
+def parse_pattern(text: str, *, package: str = "", is_package: Callable[[str], bool] | None = None) -> Pattern:
+    """Read a pattern, relative to `package` where it does not begin with `//`.
+
+    `//a/...`, `//a:all` (or `:*`), `//a:x`, `//a`, `a/...`, `a:x`, `:x`, and `-` in front of any of them.
+    Words without a colon (`a/b`) mean what exists, as `is_package` tells of absolute packages: the package
+    `a/b`'s target `b`, or target `b` of the package `a`, or target `a/b` of the current one. Raises
+    WorkspaceError.
+    """
+    negative, body = text.startswith("-"), text.removeprefix("-")
+    try:
+        kind, label = _read(body, package, is_package)
+    except LabelError as problem:
+        raise WorkspaceError(f'bad target pattern "{text}": {problem.message}', advice=problem.advice) from None
+    name = label.name if kind is PatternKind.TARGET else ""
+    return Pattern(text=text, kind=kind, package=label.package, name=name, negative=negative)
+
+
+def select(
+    patterns: Sequence[Pattern],
+    candidates: Iterable[Label],
+    *,
+    is_manual: Callable[[Label], bool] = lambda _: False,
+) -> tuple[Label, ...]:
+    """The candidates that the patterns name: in the order of the patterns, then as given, none twice.
+
+    Patterns apply from left to right: a negative one takes away from what is there, a later one may add
+    again. Targets for which `is_manual` holds come in by their own label only; a negative pattern takes
+    them all away.
+    """
+    known = tuple(candidates)
+    known_set = frozenset(known)
+    chosen: dict[Label, None] = {}
+    for pattern in patterns:
+        if pattern.negative:
+            chosen = {label: None for label in chosen if not pattern.matches(label)}
+        elif pattern.kind is PatternKind.TARGET:
+            if pattern.label in known_set:
+                chosen[pattern.label] = None
+        else:
+            for label in known:
+                if pattern.matches(label) and not is_manual(label):
+                    chosen[label] = None
+    return tuple(chosen)
+
+
+def _read(body: str, package: str, is_package: Callable[[str], bool] | None) -> tuple[PatternKind, Label]:
+    """The kind, and a label whose package is the pattern's; wildcards get a name that stands for nothing."""
+    if not body:
+        raise LabelError("it is empty")
+    if body == "..." or body.endswith("/..."):
+        below = body.removesuffix("...").removesuffix("/")
+        if not body.startswith("//"):
+            below = _join(package, below)
+        return PatternKind.RECURSIVE, Label(below.removeprefix("//").removeprefix("/"), "all")
+    if "..." in body.split("/"):
+        raise LabelError('"..." stands at the end', "write //package/... for everything below a package")
+    before, colon, name = body.rpartition(":")
+    if colon and name in ("all", "*"):
+        return PatternKind.PACKAGE, Label(_absolute(before, package), "all")
+    if body.startswith("//"):
+        return PatternKind.TARGET, read_label(body, package)
+    if colon:
+        return PatternKind.TARGET, Label(_absolute(before, package), name)
+    return PatternKind.TARGET, _existing(body, package, is_package)
+
+
+def _existing(words: str, package: str, is_package: Callable[[str], bool] | None) -> Label:
+    """Bazel's reading of words without a colon: the longest leading part that is a package."""
+    if is_package is None:
+        return read_label(words, package)
+    if is_package(_join(package, words)):
+        return read_label("//" + _join(package, words), package)
+    segments = words.split("/")
+    for split in range(len(segments) - 1, 0, -1):
+        candidate = _join(package, "/".join(segments[:split]))
+        if is_package(candidate):
+            return Label(candidate, "/".join(segments[split:]))
+    return read_label(words, package)
+
+
+def _absolute(written: str, package: str) -> str:
+    if written.startswith("//"):
+        return written[2:]
+    if written.startswith("/"):
+        raise LabelError("it begins with one slash", f'did you mean "/{written}"?')
+    return _join(package, written)
+
+
+def _join(package: str, relative: str) -> str:
+    return f"{package}/{relative}" if package and relative else package or relative

@@ -1,0 +1,243 @@
+"""The root `BUILD.toml`: what holds for the whole workspace, and its configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
+from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
+from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.packages import BUILD_FILE
+from mlcbuild.workspace.problems import Problems, known_values
+from mlcbuild.workspace.schema import PLATFORM, Attribute, AttributeKind, AttributeValue
+from mlcbuild.workspace.toml import Origin, TomlFile, read
+from mlcbuild.workspace.values import Reader, Reference, describe
+
+WORKSPACE_TABLE = "workspace"
+CONFIGURATION_TABLE = "configuration"
+
+WORKSPACE_SETTINGS: tuple[Attribute, ...] = (
+    Attribute(
+        name="name",
+        kind=AttributeKind.STRING,
+        mandatory=True,
+        nonempty=True,
+        doc="What messages and reports call the workspace.",
+    ),
+    Attribute(
+        name="digest",
+        kind=AttributeKind.CHOICE,
+        allowed=("blake3", "sha256"),
+        default="blake3",
+        doc="The function that names content, for the whole workspace and every cache that it uses.",
+    ),
+    Attribute(
+        name="rules",
+        kind=AttributeKind.LABEL_LIST,
+        allow_files=True,
+        doc="Files with rules of the workspace's own, such as //build:my_rule.py.",
+    ),
+    Attribute(
+        name="default_platform",
+        kind=AttributeKind.LABEL,
+        provides=(PLATFORM,),
+        doc="The platform of targets that name none.",
+    ),
+    Attribute(
+        name="output",
+        kind=AttributeKind.PATH,
+        default="mlcbuild-out",
+        doc="The folder below the root that outputs are put into.",
+    ),
+    Attribute(
+        name="ignore",
+        kind=AttributeKind.STRING_LIST,
+        doc="Folders, as paths from the root, in which no packages are looked for.",
+    ),
+)
+"""What `[workspace]` may say."""
+
+CONFIGURATION_SETTINGS: tuple[Attribute, ...] = (
+    Attribute(
+        name="platform",
+        kind=AttributeKind.LABEL,
+        provides=(PLATFORM,),
+        doc="The platform of targets that name none; goes before the workspace's default_platform.",
+    ),
+    Attribute(
+        name="environment",
+        kind=AttributeKind.STRING_MAP,
+        doc="Variables that every tool that is run sees; they are part of its action's key.",
+    ),
+    Attribute(
+        name="defaults",
+        kind=AttributeKind.TABLE,
+        doc="Values of attributes, for targets that give none.",
+    ),
+    Attribute(
+        name="overrides",
+        kind=AttributeKind.TABLE,
+        doc="Values of attributes, whatever targets say themselves (axes of a matrix excepted).",
+    ),
+)
+"""What `[configuration.NAME]` may say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleFile:
+    """A Python file of the workspace that defines rules: `path` is relative to the workspace root."""
+
+    path: str
+    origin: Origin = field(repr=False)
+
+    @property
+    def location(self) -> Location:
+        """Where the root `BUILD.toml` names it."""
+        return self.origin.location
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkspaceSettings:
+    """The root `BUILD.toml`'s `[workspace]` table and configurations. Every workspace has the one named default."""
+
+    root: Path
+    name: str
+    digest: str = "blake3"  # or "sha256": a DigestFunction's value
+    rules: tuple[RuleFile, ...] = ()
+    default_platform: Label | None = None
+    output: str = "mlcbuild-out"  # a folder below the root
+    ignore: tuple[str, ...] = ()
+    configurations: Mapping[str, Configuration] = field(default_factory=dict)
+    references: tuple[Reference, ...] = field(default=(), repr=False)  # labels that a load must check
+
+
+def find_root(start: Path) -> Path:
+    """The nearest folder at or above `start` whose `BUILD.toml` has `[workspace]`. Raises WorkspaceError."""
+    for folder in (start.absolute(), *start.absolute().parents):
+        try:
+            text = (folder / BUILD_FILE).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        # The file may not parse: whether it was meant to be a root is seen without.
+        if any(line.strip().startswith(f"[{WORKSPACE_TABLE}") for line in text.splitlines()):
+            return folder
+    raise WorkspaceError(
+        f"no workspace at or above {start}",
+        advice=(f"the root of a workspace holds a {BUILD_FILE} with a [{WORKSPACE_TABLE}] table",),
+    )
+
+
+def package_of(root: Path, folder: Path) -> str:
+    """The package that patterns typed in `folder` are relative to. Raises WorkspaceError for one outside."""
+    try:
+        relative = folder.absolute().relative_to(root.absolute()).as_posix()
+    except ValueError:
+        raise WorkspaceError(f"{folder} is not in the workspace {root}") from None
+    return "" if relative == "." else relative
+
+
+def load_settings(root: Path) -> WorkspaceSettings:
+    """Read the root `BUILD.toml` alone: it names the workspace's own rules. Raises WorkspaceErrors."""
+    problems = Problems()
+    try:
+        file = read(root / BUILD_FILE, BUILD_FILE)
+    except WorkspaceError as error:
+        raise WorkspaceErrors((error,)) from None
+    settings = read_settings(root, file, problems)
+    problems.raise_if_any()
+    return settings
+
+
+def read_settings(root: Path, file: TomlFile, problems: Problems) -> WorkspaceSettings:
+    """The settings of a parsed root file; mistakes are noted, and defaults stand in."""
+    origin = Origin(file, (WORKSPACE_TABLE,))
+    reader = Reader(owner=f"[{WORKSPACE_TABLE}]", package="", problems=problems)
+    values = _read_table(file.content.get(WORKSPACE_TABLE, {}), WORKSPACE_SETTINGS, origin, reader)
+    configurations, references = _read_configurations(file, problems)
+    labels = cast("tuple[Label, ...]", values.get("rules", ()))
+    reader.references.extend(references)
+    return WorkspaceSettings(
+        root=root,
+        name=cast(str, values.get("name", root.name)),
+        digest=cast(str, values["digest"]),
+        rules=_rule_files(root, labels, origin.at("rules"), problems),
+        default_platform=cast("Label | None", values.get("default_platform")),
+        output=cast(str, values["output"]),
+        ignore=tuple(folder.strip("/") for folder in cast("tuple[str, ...]", values.get("ignore", ()))),
+        configurations=configurations,
+        references=tuple(found for found in reader.references if found.attribute.name != "rules"),
+    )
+
+
+def _read_table(
+    raw: Any, attributes: tuple[Attribute, ...], origin: Origin, reader: Reader
+) -> dict[str, AttributeValue]:
+    """The values of a table of settings, defaults included."""
+    known = {attribute.name: attribute for attribute in attributes}
+    values = {name: found.default for name, found in known.items() if found.default is not None}
+    if type(raw) is not dict:
+        reader.problems.add(f"{reader.owner} must be a table, not {describe(raw)}", origin)
+        return values
+    for name, value in raw.items():
+        attribute = known.get(name)
+        if attribute is None:
+            reader.problems.add(
+                f'unknown setting "{name}" in {reader.owner}', origin.at(name), known_values(name, known), of_key=True
+            )
+        elif (read_value := reader.read(attribute, value, origin.at(name))) is not None:
+            values[name] = read_value
+    for name, attribute in known.items():
+        if attribute.mandatory and name not in raw:
+            reader.problems.add(f'{reader.owner} lacks "{name}"', origin, f"{name}: {attribute.doc}")
+    return values
+
+
+def _read_configurations(file: TomlFile, problems: Problems) -> tuple[dict[str, Configuration], tuple[Reference, ...]]:
+    configurations = {DEFAULT_CONFIGURATION: Configuration()}
+    references: list[Reference] = []
+    tables = file.content.get(CONFIGURATION_TABLE, {})
+    origin = Origin(file, (CONFIGURATION_TABLE,))
+    if type(tables) is not dict:
+        problems.add(
+            "configurations are written [configuration.NAME], not as a list",
+            origin,
+            "for instance [configuration.release]",
+        )
+        return configurations, ()
+    for name, raw in tables.items():
+        where = origin.at(name)
+        if not name or "/" in name or ":" in name or name.startswith((".", "-")):
+            problems.add(f'bad configuration name "{name}"', where, "it becomes a folder's name", of_key=True)
+            continue
+        reader = Reader(owner=f"[{CONFIGURATION_TABLE}.{name}]", package="", problems=problems)
+        values = _read_table(raw, CONFIGURATION_SETTINGS, where, reader)
+        references.extend(reader.references)
+        configurations[name] = Configuration(
+            name=name,
+            platform=cast("Label | None", values.get("platform")),
+            environment=cast("Mapping[str, str]", values.get("environment", {})),
+            defaults=cast("Mapping[str, object]", values.get("defaults", {})),
+            overrides=cast("Mapping[str, object]", values.get("overrides", {})),
+            origin=where,
+        )
+    return configurations, tuple(references)
+
+
+def _rule_files(root: Path, labels: tuple[Label, ...], origin: Origin, problems: Problems) -> tuple[RuleFile, ...]:
+    found = []
+    for index, label in enumerate(labels):
+        # //build/my_rule.py reads as a package of that name: here it means the file.
+        candidates = [label.path]
+        if label.name == label.package.rpartition("/")[2]:
+            candidates.insert(0, label.package)
+        path = next((candidate for candidate in candidates if (root / candidate).is_file()), None)
+        if path is None:
+            problems.add(f'no rule file "{candidates[0]}"', origin.at(index))
+        elif not path.endswith(".py"):
+            problems.add(f'the rule file "{path}" is no Python file: its name must end in .py', origin.at(index))
+        else:
+            found.append(RuleFile(path=path, origin=origin.at(index)))
+    return tuple(found)

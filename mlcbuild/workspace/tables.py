@@ -1,0 +1,412 @@
+"""From the tables of one `BUILD.toml` to targets: everything that can be told without looking at other files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from mlcbuild.workspace.configuration import Configuration
+from mlcbuild.workspace.label import Label, LabelError
+from mlcbuild.workspace.matrix import NO_CELL, Cell, expand, has_placeholder, name_pattern, substitute
+from mlcbuild.workspace.problems import Problems, known_values
+from mlcbuild.workspace.schema import COMMON_ATTRIBUTES, PLATFORM, Attribute, AttributeKind, AttributeValue, RuleSchema
+from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WORKSPACE_TABLE, WorkspaceSettings
+from mlcbuild.workspace.target import Target
+from mlcbuild.workspace.toml import Origin, TomlFile
+from mlcbuild.workspace.values import Reader, Reference, describe
+
+DEFAULT_BRANCH = "default"
+
+_COMMON = {attribute.name: attribute for attribute in COMMON_ATTRIBUTES}
+_SELECT_KEY = Attribute(name="select", kind=AttributeKind.LABEL, provides=(PLATFORM,), doc="A key of a select.")
+
+Branch = tuple[AttributeValue, Origin]
+
+
+@dataclass(kw_only=True)
+class Package:
+    """What one file holds. `incomplete` says that targets are missing that its author meant to write."""
+
+    name: str
+    targets: dict[str, Target] = field(default_factory=dict)
+    unfinished: dict[str, Origin] = field(default_factory=dict)  # names that have a table which is wrong
+    unfinished_patterns: list[str] = field(default_factory=list)  # templates of matrices that are wrong
+    references: list[Reference] = field(default_factory=list)
+    paths: list[tuple[str, Attribute, Origin]] = field(default_factory=list)
+    incomplete: bool = False
+
+    def may_define(self, name: str) -> bool:
+        """Whether a target of that name is there, or would be but for a mistake that is told already."""
+        return (
+            self.incomplete
+            or name in self.targets
+            or name in self.unfinished
+            or any(name_pattern(template).fullmatch(name) for template in self.unfinished_patterns)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableReader:
+    """Reads packages, for one workspace, set of rules and configuration.
+
+    `references` and `paths` are what the configurations' own values name; a package's are in the package.
+    """
+
+    settings: WorkspaceSettings
+    schemas: Mapping[str, RuleSchema]
+    configuration: Configuration
+    problems: Problems
+    references: list[Reference] = field(default_factory=list)
+    paths: list[tuple[str, Attribute, Origin]] = field(default_factory=list)
+
+    def read_package(self, name: str, file: TomlFile) -> Package:
+        """Every target of a file. Mistakes are noted."""
+        package = Package(name=name)
+        for rule, tables in file.content.items():
+            origin = Origin(file, (rule,))
+            if rule in (WORKSPACE_TABLE, CONFIGURATION_TABLE):
+                if name:
+                    self.problems.add(f"[{rule}] belongs into the root's BUILD.toml", origin, of_key=True)
+                continue
+            if type(tables) is not list:
+                self.problems.add(
+                    f'"{rule}" must be a list of tables, not {describe(tables)}',
+                    origin,
+                    f"a target begins with [[{rule}]], in two pairs of brackets" if type(tables) is dict else "",
+                    of_key=True,
+                )
+                package.incomplete = True
+                continue
+            for index, table in enumerate(tables):
+                self._read_table(package, rule, table, origin.at(index))
+        return package
+
+    def check_configurations(self) -> None:
+        """Check what all configurations say of attributes, against every rule that has one of that name."""
+        known: dict[str, list[Attribute]] = {}
+        for schema in self.schemas.values():
+            for attribute in schema.attributes:
+                known.setdefault(attribute.name, []).append(attribute)
+        for configuration in self.settings.configurations.values():
+            for table, values in (("defaults", configuration.defaults), ("overrides", configuration.overrides)):
+                for name in values:
+                    for attribute in known.get(name, ()):
+                        self._configured(configuration, table, attribute, None)
+                    if name not in known and configuration.origin is not None:
+                        self.problems.add(
+                            f'no rule has an attribute "{name}", in [{CONFIGURATION_TABLE}.{configuration.name}]',
+                            configuration.origin.at(table, name),
+                            known_values(name, sorted(known)),
+                            of_key=True,
+                        )
+
+    def _read_table(self, package: Package, rule: str, table: Any, origin: Origin) -> None:
+        schema = self.schemas.get(rule)
+        if type(table) is not dict:
+            self.problems.add(f'"{rule}" must be a list of tables, but holds {describe(table)}', origin)
+            package.incomplete = True
+            return
+        name = table.get("name")
+        owner = f"//{package.name}:{name}" if type(name) is str and name else f"a {rule} without a name"
+        reader = Reader(owner=owner, package=package.name, problems=self.problems)
+        before = len(self.problems)
+        if schema is None:
+            self.problems.add(f'unknown rule "{rule}" in {owner}', origin, known_values(rule, self.schemas))
+            self._leave_unfinished(package, name, "matrix" in table, origin)
+            return
+        common = self._read_common(schema, table, origin, reader)
+        cells: Sequence[Cell] = expand(table, schema, origin, reader) if "matrix" in table else [NO_CELL]
+        if not cells:
+            self._leave_unfinished(package, name, True, origin)
+            self._check_without_cells(schema, table, origin, reader)
+        for cell in cells:
+            self._read_cell(package, schema, table, origin, reader, cell, common)
+        if len(self.problems) > before and type(name) is str:
+            self._leave_unfinished(package, name, "matrix" in table, origin)
+        package.references.extend(reader.references)
+        package.paths.extend(reader.paths)
+
+    def _check_without_cells(
+        self, schema: RuleSchema, table: Mapping[str, Any], origin: Origin, reader: Reader
+    ) -> None:
+        """Check what a table with a wrong matrix says elsewhere, as far as its placeholders allow."""
+        for attribute in schema.attributes:
+            if attribute.name in table and not _has_brace(table[attribute.name]):
+                self._value(attribute, table, origin, reader, NO_CELL, None)
+
+    def _leave_unfinished(self, package: Package, name: Any, is_matrix: bool, origin: Origin) -> None:
+        if type(name) is not str:
+            package.incomplete = True
+        elif is_matrix:
+            package.unfinished_patterns.append(name)
+        else:
+            package.unfinished.setdefault(name, origin.at("name"))
+
+    def _read_common(
+        self, schema: RuleSchema, table: Mapping[str, Any], origin: Origin, reader: Reader
+    ) -> dict[str, AttributeValue]:
+        """Check names of attributes; read those that every rule has, but for name, matrix and exclude."""
+        common: dict[str, AttributeValue] = {}
+        for key in table:
+            if key in schema.by_name:
+                continue
+            attribute = _COMMON.get(key)
+            if attribute is None:
+                self.problems.add(
+                    f'unknown attribute "{key}" of {schema.name} in {reader.owner}',
+                    origin.at(key),
+                    known_values(key, [*schema.by_name, *_COMMON]),
+                    of_key=True,
+                )
+            elif key in ("tags", "visibility"):
+                value = reader.read(attribute, table[key], origin.at(key))
+                if value is not None:
+                    common[key] = value
+            elif key == "select":
+                self._check_select(schema, table, origin.at(key), reader)
+            elif key == "exclude" and "matrix" not in table:
+                self.problems.add(f'"exclude" without "matrix" in {reader.owner}', origin.at(key), of_key=True)
+        return common
+
+    def _check_select(self, schema: RuleSchema, table: Mapping[str, Any], origin: Origin, reader: Reader) -> None:
+        selects = table["select"]
+        if type(selects) is not dict:
+            reader.wrong_type(_COMMON["select"], selects, origin)
+            return
+        for name in selects:
+            if name not in schema.by_name:
+                self.problems.add(
+                    f'unknown attribute "{name}" of {schema.name} in "select" of {reader.owner}',
+                    origin.at(name),
+                    known_values(name, schema.by_name),
+                    of_key=True,
+                )
+            elif name in table:
+                self.problems.add(
+                    f'"{name}" of {reader.owner} is given twice: by "select" and by itself',
+                    origin.at(name),
+                    of_key=True,
+                )
+
+    def _read_cell(
+        self,
+        package: Package,
+        schema: RuleSchema,
+        table: Mapping[str, Any],
+        origin: Origin,
+        reader: Reader,
+        cell: Cell,
+        common: Mapping[str, AttributeValue],
+    ) -> None:
+        """Read one target: the table's own, or that of one cell of its matrix."""
+        before = len(self.problems)
+        label = self._label(package, schema, table, origin, reader, cell)
+        platform = self.configuration.platform or self.settings.default_platform
+        values: dict[str, AttributeValue] = {}
+        origins: dict[str, Origin] = {"name": origin.at("name")} if "name" in table else {}
+        attributes = schema.attributes
+        if PLATFORM in schema.by_name:
+            # What depends on the platform is chosen by it: it must be known first.
+            attributes = (schema.by_name[PLATFORM], *(found for found in attributes if found.name != PLATFORM))
+        for attribute in attributes:
+            name = attribute.name
+            found, given = self._value(attribute, table, origin, reader, cell, platform)
+            if found is None and not given and name == PLATFORM and attribute.kind is AttributeKind.LABEL and platform:
+                values[name] = platform
+            elif found is not None:
+                values[name], origins[name] = found
+                if name == PLATFORM and isinstance(found[0], Label):
+                    platform = found[0]
+            elif not given and attribute.mandatory:
+                self.problems.add(
+                    f'{reader.owner} lacks "{name}", which every {schema.name} must have',
+                    origin,
+                    f"{name}: {attribute.doc}",
+                )
+        if label is None:
+            return
+        duplicate = package.targets.get(label.name)
+        first = duplicate.origins["name"] if duplicate else package.unfinished.get(label.name)
+        if duplicate is not None and duplicate.origin == origin:
+            self.problems.add(
+                f'two cells of the matrix of {reader.owner} are both named "{label.name}"',
+                origin.at("name"),
+                _missing_axes(cell, table["name"]),
+            )
+        elif first is not None:
+            self.problems.add(f"{label} is defined twice", origin.at("name"), f"first defined at {first.location}")
+        elif len(self.problems) == before:
+            tags = cast("tuple[str, ...]", common.get("tags", ()))
+            if cell and tags:
+                tags = tuple(substitute(list(tags), cell, _COMMON["tags"], origin.at("tags"), reader))
+            package.targets[label.name] = Target(
+                label=label,
+                schema=schema,
+                values=values,
+                origin=origin,
+                origins=origins,
+                tags=tags,
+                visibility=cast("tuple[str, ...] | None", common.get("visibility")),
+                cell={axis: entry.value for axis, entry in cell.items()},
+                platform=platform,
+            )
+
+    def _label(
+        self,
+        package: Package,
+        schema: RuleSchema,
+        table: Mapping[str, Any],
+        origin: Origin,
+        reader: Reader,
+        cell: Cell,
+    ) -> Label | None:
+        """The label that the table's name gives, or None after noting what is wrong with it."""
+        attribute = _COMMON["name"]
+        if "name" not in table:
+            self.problems.add(f'a {schema.name} lacks "name"', origin, f"name: {attribute.doc}")
+            return None
+        where = origin.at("name")
+        name = table["name"]
+        if type(name) is not str:
+            reader.wrong_type(attribute, name, where)
+            return None
+        if cell:
+            name = substitute(name, cell, attribute, where, reader)
+        elif has_placeholder(name):
+            self.problems.add(f'the name "{name}" has a placeholder, but its target has no matrix', where)
+            return None
+        try:
+            return Label(package.name, name)
+        except LabelError as problem:
+            self.problems.add(f'bad target name "{name}": {problem.message}', where, *problem.advice)
+            return None
+
+    def _value(
+        self,
+        attribute: Attribute,
+        table: Mapping[str, Any],
+        origin: Origin,
+        reader: Reader,
+        cell: Cell,
+        platform: Label | None,
+    ) -> tuple[Branch | None, bool]:
+        """The value of an attribute and its place (None: no value), and whether anything gives it.
+
+        An axis of the matrix goes before the configuration's overrides, these before what the table says, and that
+        before the configuration's defaults.
+        """
+        name = attribute.name
+        if name in cell:
+            return (cell[name].value, cell[name].origin), True
+        configuration = self.configuration
+        if configuration.overrides and name in configuration.overrides:
+            return self._configured(configuration, "overrides", attribute, platform)
+        if name in table:
+            raw, where = table[name], origin.at(name)
+            depends = type(raw) is dict and not attribute.is_table
+        elif "select" in table and type(table["select"]) is dict and name in table["select"]:
+            raw, where, depends = table["select"][name], origin.at("select", name), True
+        elif configuration.defaults and name in configuration.defaults:
+            return self._configured(configuration, "defaults", attribute, platform)
+        else:
+            return None, False
+        return self._read(attribute, raw, where, reader, cell, platform, depends=depends)
+
+    def _configured(
+        self, configuration: Configuration, table: str, attribute: Attribute, platform: Label | None
+    ) -> tuple[Branch | None, bool]:
+        values = configuration.defaults if table == "defaults" else configuration.overrides
+        raw = values[attribute.name]
+        assert configuration.origin is not None, "a configuration with values comes from a file"
+        where = configuration.origin.at(table, attribute.name)
+        reader = Reader(
+            owner=f"[{CONFIGURATION_TABLE}.{configuration.name}]",
+            package="",
+            problems=self.problems,
+            references=self.references,
+            paths=self.paths,
+        )
+        depends = type(raw) is dict and not attribute.is_table
+        return self._read(attribute, raw, where, reader, NO_CELL, platform, depends=depends)
+
+    def _read(
+        self,
+        attribute: Attribute,
+        raw: Any,
+        where: Origin,
+        reader: Reader,
+        cell: Cell,
+        platform: Label | None,
+        *,
+        depends: bool,
+    ) -> tuple[Branch | None, bool]:
+        if depends:
+            return self._choose(attribute, raw, where, reader, cell, platform)
+        if cell:
+            raw = substitute(raw, cell, attribute, where, reader)
+        value = reader.read(attribute, raw, where)
+        return (None if value is None else (value, where)), True
+
+    def _choose(
+        self,
+        attribute: Attribute,
+        raw: Any,
+        where: Origin,
+        reader: Reader,
+        cell: Cell,
+        platform: Label | None,
+    ) -> tuple[Branch | None, bool]:
+        """Read every branch of a value that depends on something, and take the one that applies.
+
+        The platform's branch goes before the configuration's, and that before "default". Where none applies the
+        attribute is not given.
+        """
+        if type(raw) is not dict or not raw:
+            what = describe(raw) if type(raw) is not dict else "an empty one"
+            self.problems.add(
+                f'"{attribute.name}" in "select" of {reader.owner} must be a table of values, not {what}', where
+            )
+            return None, True
+        branches: dict[Label | str, tuple[Branch | None, bool]] = {}
+        for key, branch in raw.items():
+            chooser = self._chooser(key, attribute, where.at(key), reader)
+            found = self._read(attribute, branch, where.at(key), reader, cell, platform, depends=False)
+            if chooser is not None:
+                branches[chooser] = found
+        keys: tuple[Label | str | None, ...] = (platform, self.configuration.name, DEFAULT_BRANCH)
+        return next((branches[key] for key in keys if key in branches), (None, False))
+
+    def _chooser(self, key: str, attribute: Attribute, where: Origin, reader: Reader) -> Label | str | None:
+        """What a branch's key names: a platform by its label, or a configuration by its bare name."""
+        if ":" in key or "/" in key:
+            if attribute.name == PLATFORM:
+                self.problems.add(
+                    f'"{PLATFORM}" in {reader.owner} cannot depend on a platform, only on the configuration',
+                    where,
+                    of_key=True,
+                )
+                return None
+            label = reader.read(_SELECT_KEY, key, where)
+            return label if isinstance(label, Label) else None
+        if key != DEFAULT_BRANCH and key not in self.settings.configurations:
+            self.problems.add(
+                f'unknown configuration "{key}" in "{attribute.name}" of {reader.owner}',
+                where,
+                known_values(key, [DEFAULT_BRANCH, *self.settings.configurations]),
+                "a platform is named by its label, with a colon: :cuda, //platforms:cuda",
+                of_key=True,
+            )
+            return None
+        return key
+
+
+def _missing_axes(cell: Cell, template: str) -> str:
+    absent = [f"{{{axis}}}" for axis, entry in cell.items() if f"{{{axis}}}" not in template and entry.text is not None]
+    return f"add {', '.join(absent)} to the name" if absent else "their values have equal names"
+
+
+def _has_brace(raw: Any) -> bool:
+    if isinstance(raw, dict):
+        raw = list(raw.values())
+    return any(_has_brace(item) for item in raw) if isinstance(raw, list) else isinstance(raw, str) and "{" in raw

@@ -1,0 +1,202 @@
+"""From what TOML holds to an attribute's typed value."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from mlcbuild.workspace.label import Label, LabelError, read_label
+from mlcbuild.workspace.problems import Problems, known_values
+from mlcbuild.workspace.schema import Attribute, AttributeKind, AttributeValue
+from mlcbuild.workspace.toml import Origin
+
+
+class Reference(NamedTuple):
+    """A label in a file, and what the attribute that holds it asks of the target."""
+
+    label: Label
+    attribute: Attribute
+    origin: Origin
+    owner: str
+    package: str  # of the target that refers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """Reads values for one target, or one other table: `owner` is what messages call it.
+
+    `package` is what relative labels and paths are relative to. Labels and paths that were read are kept
+    for the checks that need other files: `references`, and `paths` by origin.
+    """
+
+    owner: str
+    package: str
+    problems: Problems
+    references: list[Reference] = field(default_factory=list)
+    paths: list[tuple[str, Attribute, Origin]] = field(default_factory=list)
+
+    def read(self, attribute: Attribute, raw: Any, origin: Origin) -> AttributeValue | None:
+        """The typed value, or None after noting a mistake."""
+        kind = attribute.kind
+        value: AttributeValue | None
+        if kind is AttributeKind.LABEL:
+            value = self._label(attribute, raw, origin)
+        elif kind is AttributeKind.LABEL_LIST:
+            value = self._labels(attribute, raw, origin)
+        elif kind is AttributeKind.STRING_LIST:
+            value = self._strings(attribute, raw, origin)
+        elif kind is AttributeKind.STRING_MAP:
+            value = self._string_map(attribute, raw, origin)
+        elif kind is AttributeKind.TABLE:
+            value = self._table(attribute, raw, origin)
+        elif kind is AttributeKind.PATH:
+            value = self._path(attribute, raw, origin)
+        elif kind is AttributeKind.INTEGER:
+            value = self._of_type(attribute, raw, origin, int)
+        elif kind is AttributeKind.BOOLEAN:
+            value = self._of_type(attribute, raw, origin, bool)
+        else:
+            value = self._of_type(attribute, raw, origin, str)
+            if kind is AttributeKind.CHOICE and value is not None and value not in attribute.allowed:
+                self.unknown(attribute.name, raw, attribute.allowed, origin)
+                return None
+        if attribute.nonempty and value is not None and not value and kind is not AttributeKind.INTEGER:
+            self.problems.add(f'"{attribute.name}" in {self.owner} is empty', origin)
+            return None
+        return value
+
+    def unknown(self, what: str, value: str, known: tuple[str, ...], origin: Origin) -> None:
+        """Note a value that is none of the known ones."""
+        self.problems.add(f'unknown {what} "{value}" in {self.owner}', origin, known_values(value, known))
+
+    def wrong_type(self, attribute: Attribute, raw: Any, origin: Origin, *, wanted: str = "") -> None:
+        """Note a value of another type than the attribute's."""
+        wanted = wanted or _WANTED[attribute.kind]
+        self.problems.add(f'"{attribute.name}" must be {wanted}, not {describe(raw)}, in {self.owner}', origin)
+
+    def _of_type(self, attribute: Attribute, raw: Any, origin: Origin, wanted: type) -> Any:
+        if type(raw) is wanted:
+            return raw
+        self.wrong_type(attribute, raw, origin)
+        return None
+
+    def _label(self, attribute: Attribute, raw: Any, origin: Origin) -> Label | None:
+        if type(raw) is not str:
+            self.wrong_type(attribute, raw, origin, wanted="a label")
+            return None
+        try:
+            label = read_label(raw, self.package)
+        except LabelError as problem:
+            self.problems.add(
+                f'bad label "{raw}" for "{attribute.name}" in {self.owner}: {problem.message}',
+                origin,
+                *problem.advice,
+            )
+            return None
+        self.references.append(Reference(label, attribute, origin, self.owner, self.package))
+        return label
+
+    def _labels(self, attribute: Attribute, raw: Any, origin: Origin) -> tuple[Label, ...] | None:
+        if type(raw) is not list:
+            self.wrong_type(attribute, raw, origin)
+            return None
+        labels = [self._label(attribute, item, origin.at(index)) for index, item in enumerate(raw)]
+        read = dict.fromkeys(label for label in labels if label is not None)
+        if len(read) < len(labels) and None not in labels:
+            index = next(i for i, label in enumerate(labels) if label in labels[:i])
+            self.problems.add(f'{labels[index]} stands twice in "{attribute.name}" in {self.owner}', origin.at(index))
+            return None
+        return tuple(read) if len(read) == len(labels) else None
+
+    def _strings(self, attribute: Attribute, raw: Any, origin: Origin) -> tuple[str, ...] | None:
+        if type(raw) is not list:
+            self.wrong_type(attribute, raw, origin)
+            return None
+        right = True
+        for index, item in enumerate(raw):
+            if type(item) is not str:
+                self.wrong_type(attribute, item, origin.at(index), wanted="a string")
+                right = False
+            elif attribute.allowed and item not in attribute.allowed:
+                self.unknown(attribute.name, item, attribute.allowed, origin.at(index))
+                right = False
+        return tuple(raw) if right else None
+
+    def _string_map(self, attribute: Attribute, raw: Any, origin: Origin) -> Mapping[str, str] | None:
+        if type(raw) is not dict:
+            self.wrong_type(attribute, raw, origin)
+            return None
+        wrong = [key for key, value in raw.items() if type(value) is not str]
+        for key in wrong:
+            self.wrong_type(attribute, raw[key], origin.at(key), wanted=f'a string for "{key}"')
+        return None if wrong else dict(raw)
+
+    def _table(self, attribute: Attribute, raw: Any, origin: Origin) -> Mapping[str, Any] | None:
+        if type(raw) is not dict:
+            self.wrong_type(attribute, raw, origin)
+            return None
+        return dict(raw) if self._is_json(attribute, raw, origin) else None
+
+    def _is_json(self, attribute: Attribute, raw: Any, origin: Origin) -> bool:
+        """Whether TOML's value has a JSON equal; dates, infinities and not-a-number have none."""
+        if isinstance(raw, dict):
+            members = [self._is_json(attribute, value, origin.at(key)) for key, value in raw.items()]
+            return all(members)
+        if isinstance(raw, list):
+            members = [self._is_json(attribute, item, origin.at(i)) for i, item in enumerate(raw)]
+            return all(members)
+        if isinstance(raw, (str, bool, int)) or (isinstance(raw, float) and math.isfinite(raw)):
+            return True
+        self.wrong_type(attribute, raw, origin, wanted="what JSON can say")
+        return False
+
+    def _path(self, attribute: Attribute, raw: Any, origin: Origin) -> str | None:
+        if type(raw) is not str:
+            self.wrong_type(attribute, raw, origin)
+            return None
+        if raw.startswith("/") or "\\" in raw or any(part in ("", ".", "..") for part in raw.split("/")):
+            self.problems.add(
+                f'bad path "{raw}" for "{attribute.name}" in {self.owner}',
+                origin,
+                "a path is relative to the package's folder and stays below it, with / and without . and ..",
+            )
+            return None
+        path = f"{self.package}/{raw}" if self.package else raw
+        self.paths.append((path, attribute, origin))
+        return path
+
+
+_WANTED = {
+    AttributeKind.STRING: "a string",
+    AttributeKind.CHOICE: "a string",
+    AttributeKind.INTEGER: "an integer",
+    AttributeKind.BOOLEAN: "true or false",
+    AttributeKind.STRING_LIST: "a list of strings",
+    AttributeKind.LABEL: "a label",
+    AttributeKind.LABEL_LIST: "a list of labels",
+    AttributeKind.STRING_MAP: "a table of strings",
+    AttributeKind.TABLE: "a table",
+    AttributeKind.PATH: "a path",
+}
+
+
+def describe(raw: Any) -> str:
+    """A TOML value in the words of a message."""
+    if isinstance(raw, bool):
+        return str(raw).lower()
+    if isinstance(raw, int):
+        return f"the integer {raw}"
+    if isinstance(raw, float):
+        return f"the float {raw}"
+    if isinstance(raw, str):
+        return f'the string "{raw}"'
+    if isinstance(raw, list):
+        return "a list"
+    if isinstance(raw, dict):
+        return "a table"
+    if isinstance(raw, (datetime.date, datetime.time)):
+        return "a date or time"
+    raise TypeError(f"not a value of TOML: {raw!r}")
