@@ -1,0 +1,243 @@
+"""Installed Python distributions by content, read from their metadata; nothing of them is imported.
+
+A distribution's RECORD (the wheel format, PyPA's «Recording installed projects») lists its files with SHA-256
+hashes. Its fingerprint is a hash over those of what the wheel brought: the same whatever environment, path
+and installer.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cache.stat_memory import identity_of
+from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.errors import LocalEnvironmentError
+
+_SEPARATORS = re.compile(r"[-_.]+")
+_INFO_SUFFIXES = (".dist-info", ".egg-info")
+_GENERATED_FOLDERS = frozenset({"__pycache__", ".git", ".hg", "build", "dist", ".venv", "node_modules"})
+
+
+def normalized(name: str) -> str:
+    """A distribution's name as PEP 503 compares it."""
+    return _SEPARATORS.sub("-", name).lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """An installed distribution: its normalized name, its version, and its metadata folder."""
+
+    name: str
+    version: str
+    information: Path
+
+
+class Distributions:
+    """The distributions that Python's search path reaches (`search_path`, by default `sys.path`)."""
+
+    def __init__(self, memory: JsonMemory, search_path: Sequence[str] | None = None) -> None:
+        self._memory = memory
+        self._search_path = tuple(sys.path if search_path is None else search_path)
+        self._found: dict[str, Distribution] | None = None
+        self._providers: dict[str, list[str]] | None = None
+        self._fingerprints: dict[str, str] = {}
+
+    def find(self, name: str) -> Distribution | None:
+        """By name, however it is spelt; None where it is not installed."""
+        return self._all().get(normalized(name))
+
+    def fingerprint(self, name: str) -> str:
+        """64 hexadecimal digits over the content of a distribution's files.
+
+        Raises LocalEnvironmentError where it is not installed or a file of it cannot be read.
+        """
+        distribution = self.find(name)
+        if distribution is None:
+            raise LocalEnvironmentError(
+                f"the Python distribution {name} is not installed beside {sys.executable}",
+                advice=("install mlcbuild again, with its dependencies",),
+            )
+        if distribution.name not in self._fingerprints:
+            try:
+                self._fingerprints[distribution.name] = self._fingerprint(distribution)
+            except (OSError, ValueError) as error:
+                raise LocalEnvironmentError(
+                    f"the installation of {name} {distribution.version} cannot be read: {error}",
+                    advice=(f"install it again: python -m pip install --force-reinstall {name}",),
+                ) from error
+        return self._fingerprints[distribution.name]
+
+    def providing(self, package: str) -> tuple[str, ...]:
+        """The distributions that install an importable top-level name; () where none does."""
+        if self._providers is None:
+            self._providers = self._read_providers()
+        return tuple(self._providers.get(package, ()))
+
+    # Inside
+
+    def _all(self) -> dict[str, Distribution]:
+        if self._found is None:
+            self._found = {}
+            for folder in self._search_path:
+                for entry in _entries(folder):
+                    stem, dot, suffix = entry.rpartition(".")
+                    if dot + suffix not in _INFO_SUFFIXES:
+                        continue
+                    name, _, version = stem.partition("-")
+                    # As for imports, the first folder of the search path wins.
+                    self._found.setdefault(
+                        normalized(name),
+                        Distribution(name=normalized(name), version=version, information=Path(folder, entry)),
+                    )
+        return self._found
+
+    def _fingerprint(self, distribution: Distribution) -> str:
+        record = distribution.information / "RECORD"
+        if _is_editable(distribution.information) or not record.is_file():
+            return _hash_lines(_lines_of_files(distribution.information))
+        key = f"distribution {distribution.information}"
+        identity = list(identity_of(record.stat()))
+        remembered = self._memory.get(key)
+        if isinstance(remembered, list) and len(remembered) == 2 and remembered[0] == identity:
+            return str(remembered[1])
+        fingerprint = _hash_lines(_lines_of_record(record))
+        self._memory.set(key, [identity, fingerprint])
+        return fingerprint
+
+    def _read_providers(self) -> dict[str, list[str]]:
+        stamps = []
+        for folder in self._search_path:
+            try:
+                stamps.append([folder, os.stat(folder).st_mtime_ns])  # noqa: PTH116
+            except OSError:
+                continue
+        remembered = self._memory.get("providers")
+        if isinstance(remembered, list) and len(remembered) == 2 and remembered[0] == stamps:
+            providers: dict[str, list[str]] = remembered[1]
+            return providers
+        providers = {}
+        for distribution in self._all().values():
+            for name in _top_level_names(distribution.information):
+                providers.setdefault(name, []).append(distribution.name)
+        for names in providers.values():
+            names.sort()
+        self._memory.set("providers", [stamps, providers])
+        return providers
+
+
+def _entries(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder or "."))  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _is_editable(information: Path) -> bool:
+    """Whether the files are a working tree's (PEP 610, PEP 660): RECORD then lists a pointer to them alone."""
+    import json
+
+    try:
+        document = json.loads((information / "direct_url.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(document, dict) and bool(document.get("dir_info", {}).get("editable", False))
+
+
+def _rows(record: Path) -> list[list[str]]:
+    import csv
+
+    with record.open(encoding="utf-8", newline="") as stream:
+        return [row for row in csv.reader(stream) if len(row) >= 2]
+
+
+def _lines_of_record(record: Path) -> list[str]:
+    """`path\\0hash` of what the wheel brought.
+
+    Left out are scripts (written by the installer, with a path inside), byte code, and the metadata folder
+    but for METADATA: INSTALLER, REQUESTED, direct_url.json and RECORD tell of the installation.
+    """
+    information = record.parent.name + "/"
+    lines = []
+    for row in _rows(record):
+        path, recorded = row[0], row[1]
+        if path.startswith(("../", "/")) or path.endswith(".pyc"):
+            continue
+        if path.startswith(information) and path != information + "METADATA":
+            continue
+        lines.append(f"{path}\0{recorded or _recorded_hash(record.parent.parent / path)}")
+    return lines
+
+
+def _recorded_hash(path: Path) -> str:
+    """A file's hash as RECORD writes it."""
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").digest()
+    return "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def _lines_of_files(information: Path) -> list[str]:
+    """`path\\0hash` of every file of a distribution without a trustworthy RECORD."""
+    top = _project_folder(information)
+    names = _top_level_names(information) or {normalized(information.name.partition("-")[0]).replace("-", "_")}
+    lines = []
+    for name in sorted(names):
+        for path in (top / name, top / "src" / name, top / f"{name}.py"):
+            files = [path] if path.is_file() else _files_below(path)
+            lines += [f"{file.relative_to(top)}\0{_recorded_hash(file)}" for file in files]
+    if not lines:
+        raise ValueError(f"none of its files were found below {str(top)!r}")
+    return lines
+
+
+def _project_folder(information: Path) -> Path:
+    """Where an editable distribution's files lie, as direct_url.json says; else the folder it is installed
+    in.
+    """
+    import json
+    from urllib.parse import unquote, urlsplit
+
+    if _is_editable(information):
+        document = json.loads((information / "direct_url.json").read_bytes())
+        address = urlsplit(str(document.get("url", "")))
+        if address.scheme == "file":
+            return Path(unquote(address.path))
+    return information.parent
+
+
+def _files_below(folder: Path) -> list[Path]:
+    found = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in _GENERATED_FOLDERS)
+        found += [Path(parent, name) for name in sorted(names) if not name.endswith(".pyc")]
+    return found
+
+
+def _top_level_names(information: Path) -> set[str]:
+    """The importable top-level names of a distribution, from its RECORD and top_level.txt."""
+    names: set[str] = set()
+    try:
+        names.update((information / "top_level.txt").read_text(encoding="utf-8").split())
+    except OSError:
+        pass
+    try:
+        paths = [row[0] for row in _rows(information / "RECORD")]
+    except (OSError, ValueError):
+        return names
+    for path in paths:
+        first, slash, _ = path.partition("/")
+        if not slash:
+            first = first.partition(".")[0] if first.endswith((".py", ".so")) else ""
+        if first.isidentifier() and first != "__pycache__":
+            names.add(first)
+    return names
+
+
+def _hash_lines(lines: list[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
