@@ -45,7 +45,7 @@ class Checker:
         everything = [*references, *(found for package in self._packages.values() for found in package.references)]
         for target in self._targets():
             self._check_defaults(target, everything)
-        for reference in dict.fromkeys(everything):
+        for reference in everything:
             self._check_reference(reference)
         for path, attribute, origin in [
             *paths,
@@ -81,8 +81,8 @@ class Checker:
 
     def _check_defaults(self, target: Target, references: list[Reference]) -> None:
         """Labels that a rule gives where a target says nothing are checked like those of the target."""
-        for attribute in target.schema.attributes:
-            if attribute.is_label and attribute.default is not None and attribute.name not in target.values:
+        for attribute in target.schema.label_attributes:
+            if attribute.default is not None and attribute.name not in target.values:
                 defaults = attribute.default if isinstance(attribute.default, tuple) else (attribute.default,)
                 for label in defaults:
                     if isinstance(label, Label):

@@ -5,6 +5,7 @@ Syntax and allowed characters follow Bazel: https://bazel.build/concepts/labels.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from mlcbuild.errors import Location, WorkspaceError
@@ -67,6 +68,7 @@ def parse_label(text: str, *, package: str, location: Location | None = None) ->
         ) from None
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def read_label(text: str, package: str) -> Label:
     """`parse_label` for callers that work out a place only when there is a mistake. Raises LabelError."""
     if text.startswith("//"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,13 +12,31 @@ from mlcbuild.workspace.check import Checker
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
 from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
-from mlcbuild.workspace.packages import PackageTree
+from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
 from mlcbuild.workspace.pattern import MANUAL_TAG, Pattern, PatternKind, parse_pattern, select
 from mlcbuild.workspace.problems import Problems, did_you_mean, known_values
 from mlcbuild.workspace.schema import RuleSchema
-from mlcbuild.workspace.settings import WorkspaceSettings, load_settings, read_settings
+from mlcbuild.workspace.settings import (
+    RuleFile,
+    WorkspaceSettings,
+    find_root,
+    load_settings,
+    package_of,
+    read_settings,
+)
 from mlcbuild.workspace.tables import Package, TableReader
 from mlcbuild.workspace.target import Target
+
+__all__ = [
+    "BUILD_FILE",
+    "LoadedWorkspace",
+    "RuleFile",
+    "WorkspaceSettings",
+    "find_root",
+    "load",
+    "load_settings",
+    "package_of",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +83,14 @@ def load(
     `BUILD.toml` defines, or "default". Raises WorkspaceErrors with every mistake in the files that were read and
     in the patterns.
     """
-    return _Loader(root, schemas, configuration).load(patterns, current_package)
+    # A load makes values by the hundred thousand and drops few: the collector would only walk them again and again.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return _Loader(root, schemas, configuration).load(patterns, current_package)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Loader:

@@ -153,6 +153,7 @@ class RuleSchema:
     attributes: tuple[Attribute, ...] = ()
     provides: tuple[str, ...] = ()
     by_name: Mapping[str, Attribute] = field(init=False, repr=False, compare=False)
+    label_attributes: tuple[Attribute, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not _IDENTIFIER.fullmatch(self.name):
@@ -169,3 +170,4 @@ class RuleSchema:
                 raise ValueError(f"rule {self.name!r} declares {attribute.name!r}, which every rule has")
             by_name[attribute.name] = attribute
         object.__setattr__(self, "by_name", by_name)
+        object.__setattr__(self, "label_attributes", tuple(found for found in self.attributes if found.is_label))

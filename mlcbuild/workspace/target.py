@@ -101,13 +101,14 @@ class Target:
     def referenced_labels(self) -> tuple[Label, ...]:
         """Every label in its attributes, in the schema's order, without repetition: targets and files."""
         found: dict[Label, None] = {}
-        for attribute in self.schema.attributes:
-            if attribute.is_label:
-                value = self.get(attribute.name)
-                if isinstance(value, Label):
-                    found[value] = None
-                elif value is not None:
-                    found.update(dict.fromkeys(cast("tuple[Label, ...]", value)))
+        for attribute in self.schema.label_attributes:
+            value = self.values.get(attribute.name)
+            if value is None:
+                value = attribute.value_if_absent
+            if isinstance(value, Label):
+                found[value] = None
+            elif value:
+                found.update(dict.fromkeys(cast("tuple[Label, ...]", value)))
         return tuple(found)
 
     def _present(self, attribute: str) -> AttributeValue:
