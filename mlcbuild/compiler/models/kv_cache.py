@@ -1,0 +1,71 @@
+"""The paged KV cache as a model sees it: its geometry, and a call that stands for its creation.
+
+Which kernels a cache uses depends on the target, and Export does not know one: it leaves the call
+`mlcbuild.create_paged_kv_cache`, which Phase0 replaces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import tvm
+from tvm import relax, tirx
+from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
+
+PLACEHOLDER = "mlcbuild.create_paged_kv_cache"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVCacheGeometry:
+    """Shapes, dtype and rotary embedding of a cache.
+
+    `rope_scale` multiplies positions; `rope_scaling` holds the arguments of TVM's frequency rule, sorted by
+    name, empty for the plain one.
+    """
+
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rope_theta: float
+    rope_scale: float
+    rope_scaling: tuple[tuple[str, object], ...]
+    dtype: str
+
+    def to_json(self) -> str:
+        """Canonical JSON: sorted keys, no spaces."""
+        document = asdict(self) | {"rope_scaling": dict(self.rope_scaling)}
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> KVCacheGeometry:
+        """The inverse of `to_json`."""
+        document = json.loads(text)
+        document["rope_scaling"] = tuple(sorted(document["rope_scaling"].items()))
+        return KVCacheGeometry(**document)
+
+    @property
+    def metadata(self) -> Mapping[str, int]:
+        """The object `kv_cache` of a library's metadata."""
+        return {
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "num_key_value_heads": self.num_key_value_heads,
+            "head_dim": self.head_dim,
+        }
+
+
+def create_placeholder(geometry: KVCacheGeometry, sizes: Sequence[tirx.Var]) -> PagedKVCache:
+    """The call that stands for a cache's creation. `sizes`: most sequences, most tokens in all, most tokens
+    in one prefill, tokens a page, and 1 for a sliding window."""
+    return PagedKVCache(
+        _expr=relax.call_pure_packed(
+            PLACEHOLDER,
+            relax.ShapeExpr(list(sizes)),
+            tvm.ir.StringImm(geometry.to_json()),
+            ty_args=relax.AnyType(),
+        ),
+        _name="paged_kv_cache",
+    )

@@ -1,0 +1,224 @@
+"""The llama architecture, written on TVM's `relax.frontend.nn`.
+
+Entry functions, their arguments and the names of parameters are MLC-LLM's, so that its weights and its serving
+engine fit: query, key and value projections are one matrix, as are gate and up projections.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tvm import te, tirx
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
+
+from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, create_placeholder
+from mlcbuild.compiler.models.llama.config import LlamaConfig
+from mlcbuild.compiler.quantization.layers import Embedding, Linear
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+
+
+class LlamaAttention(nn.Module):  # type: ignore[misc]
+    """Grouped-query attention over the paged cache, which also applies the rotary embedding."""
+
+    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, name: str) -> None:
+        self.query_heads = config.num_attention_heads
+        self.key_value_heads = config.num_key_value_heads
+        self.head_dim = config.head_dim
+        heads = self.query_heads + 2 * self.key_value_heads
+        self.qkv_proj = Linear(
+            config.hidden_size,
+            heads * config.head_dim,
+            scheme=scheme,
+            bias=config.attention_bias,
+            name=f"{name}.qkv_proj",
+        )
+        self.o_proj = Linear(
+            self.query_heads * config.head_dim,
+            config.hidden_size,
+            scheme=scheme,
+            bias=config.attention_bias,
+            name=f"{name}.o_proj",
+        )
+
+    def forward(self, hidden: nn.Tensor, cache: PagedKVCache, layer: int) -> nn.Tensor:
+        batch, length, _ = hidden.shape
+        heads = self.query_heads + 2 * self.key_value_heads
+        qkv = nn.op.reshape(self.qkv_proj(hidden), (batch, length, heads, self.head_dim))
+        attended = cache.attention_with_fused_qkv(layer, qkv, self.query_heads, sm_scale=1.0 / math.sqrt(self.head_dim))
+        return self.o_proj(nn.op.reshape(attended, (batch, length, self.query_heads * self.head_dim)))
+
+
+class LlamaMLP(nn.Module):  # type: ignore[misc]
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, name: str) -> None:
+        self.gate_up_proj = Linear(
+            config.hidden_size,
+            2 * config.intermediate_size,
+            scheme=scheme,
+            bias=config.mlp_bias,
+            name=f"{name}.gate_up_proj",
+        )
+        self.down_proj = Linear(
+            config.intermediate_size,
+            config.hidden_size,
+            scheme=scheme,
+            bias=config.mlp_bias,
+            name=f"{name}.down_proj",
+        )
+
+    def forward(self, hidden: nn.Tensor) -> nn.Tensor:
+        gate, up = nn.op.split(self.gate_up_proj(hidden), 2, axis=-1)
+        return self.down_proj(nn.op.silu(gate) * up)
+
+
+class LlamaDecoderLayer(nn.Module):  # type: ignore[misc]
+    """Attention and feed-forward, each behind a norm and added to its input."""
+
+    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, name: str) -> None:
+        dtype = scheme.model_dtype
+        self.self_attn = LlamaAttention(config, scheme, name=f"{name}.self_attn")
+        self.mlp = LlamaMLP(config, scheme, name=f"{name}.mlp")
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=dtype)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=dtype)
+
+    def forward(self, hidden: nn.Tensor, cache: PagedKVCache, layer: int) -> nn.Tensor:
+        hidden = self.self_attn(self.input_layernorm(hidden), cache, layer) + hidden
+        return self.mlp(self.post_attention_layernorm(hidden)) + hidden
+
+
+class LlamaModel(nn.Module):  # type: ignore[misc]
+    """Embedding table, layers and the last norm."""
+
+    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme) -> None:
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, scheme=scheme, name="model.embed_tokens")
+        self.layers = nn.ModuleList(
+            [
+                LlamaDecoderLayer(config, scheme, name=f"model.layers.{index}")
+                for index in range(config.num_hidden_layers)
+            ]
+        )
+        self.norm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=scheme.model_dtype)
+
+    def forward(self, hidden: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
+        for index, layer in enumerate(self.layers):
+            hidden = layer(hidden, cache, index)
+        return self.norm(hidden)
+
+
+class LlamaForCausalLM(nn.Module):  # type: ignore[misc]
+    """A llama with its head: logits (batch, n, vocabulary) in float32."""
+
+    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme) -> None:
+        self.model = LlamaModel(config, scheme)
+        self.config = config
+        self.model_dtype = scheme.model_dtype
+        self.tied = config.tie_word_embeddings
+        if not self.tied:
+            self.lm_head = Linear(config.hidden_size, config.vocab_size, scheme=scheme, is_head=True, name="lm_head")
+
+    def logits(self, hidden: nn.Tensor) -> nn.Tensor:
+        """(batch, n, hidden) → (batch, n, vocabulary), float32."""
+        if self.tied:
+            return self.model.embed_tokens.logits(hidden, out_dtype="float32")
+        return self.lm_head(hidden, out_dtype="float32")
+
+    def embed(self, input_ids: nn.Tensor) -> nn.Tensor:
+        """(n,) int32 → (n, hidden)."""
+        return self.model.embed_tokens(input_ids)
+
+    def prefill(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
+        """(1, n, hidden) → logits of the last token (1, 1, vocabulary)."""
+        hidden = self.model(input_embed, paged_kv_cache)
+        return self.logits(_last_token(hidden)), paged_kv_cache
+
+    def decode(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
+        """(1, 1, hidden) → (1, 1, vocabulary)."""
+        return self.logits(self.model(input_embed, paged_kv_cache)), paged_kv_cache
+
+    def batch_prefill(
+        self, input_embeds: nn.Tensor, logit_positions: nn.Tensor, paged_kv_cache: PagedKVCache
+    ) -> tuple[nn.Tensor, PagedKVCache]:
+        """(1, n, hidden) of all sequences, one after another, and the positions (batch,) int32 of their last
+        tokens → (1, batch, vocabulary)."""
+        hidden = self.model(input_embeds, paged_kv_cache)
+        return self.logits(nn.op.take(hidden, logit_positions, axis=1)), paged_kv_cache
+
+    def batch_decode(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
+        """(batch, 1, hidden) → (batch, 1, vocabulary)."""
+        return self.logits(self.model(input_embeds, paged_kv_cache)), paged_kv_cache
+
+    def batch_verify(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
+        """(1, n, hidden) → logits of every token (1, n, vocabulary)."""
+        return self.logits(self.model(input_embeds, paged_kv_cache)), paged_kv_cache
+
+    def create_paged_kv_cache(
+        self,
+        max_batch_size: tirx.Var,
+        max_total_seq_len: tirx.Var,
+        prefill_chunk_size: tirx.Var,
+        page_size: tirx.Var,
+        support_sliding_window: tirx.Var,
+    ) -> PagedKVCache:
+        """An empty cache; every argument is an integer given at run time."""
+        return create_placeholder(
+            self.kv_cache_geometry(),
+            (max_batch_size, max_total_seq_len, prefill_chunk_size, page_size, support_sliding_window),
+        )
+
+    def kv_cache_geometry(self) -> KVCacheGeometry:
+        """What the cache of this model looks like."""
+        config = self.config
+        return KVCacheGeometry(
+            num_hidden_layers=config.num_hidden_layers,
+            num_attention_heads=config.num_attention_heads,
+            num_key_value_heads=config.num_key_value_heads,
+            head_dim=config.head_dim,
+            rope_theta=config.position_embedding_base,
+            rope_scale=config.rope_scale,
+            rope_scaling=tuple(sorted(config.tvm_rope_scaling.items())),
+            dtype=self.model_dtype,
+        )
+
+    def specification(self) -> dict[str, dict[str, object]]:
+        """The entry functions with their arguments, as `nn.Module.export_tvm` takes them."""
+        hidden = self.config.hidden_size
+        dtype = self.model_dtype
+        cache = nn.spec.Object(object_type=PagedKVCache)
+        packed = {"param_mode": "packed", "effect_mode": "none"}
+
+        def embeds(*shape: int | str) -> nn.spec.Tensor:
+            return nn.spec.Tensor([*shape, hidden], dtype)
+
+        return {
+            "embed": {"input_ids": nn.spec.Tensor(["seq_len"], "int32"), "$": packed},
+            "prefill": {"input_embed": embeds(1, "seq_len"), "paged_kv_cache": cache, "$": packed},
+            "decode": {"input_embed": embeds(1, 1), "paged_kv_cache": cache, "$": packed},
+            "batch_prefill": {
+                "input_embeds": embeds(1, "seq_len"),
+                "logit_positions": nn.spec.Tensor(["batch_size"], "int32"),
+                "paged_kv_cache": cache,
+                "$": packed,
+            },
+            "batch_decode": {"input_embeds": embeds("batch_size", 1), "paged_kv_cache": cache, "$": packed},
+            "batch_verify": {"input_embeds": embeds(1, "seq_len"), "paged_kv_cache": cache, "$": packed},
+            "create_paged_kv_cache": {
+                "max_batch_size": int,
+                "max_total_seq_len": int,
+                "prefill_chunk_size": int,
+                "page_size": int,
+                "support_sliding_window": int,
+                "$": {"param_mode": "none", "effect_mode": "none"},
+            },
+        }
+
+
+def _last_token(hidden: nn.Tensor) -> nn.Tensor:
+    """(1, n, hidden) → (1, 1, hidden)."""
+
+    def row(x: te.Tensor) -> te.Tensor:
+        batch, length, width = x.shape
+        return te.compute((batch, 1, width), lambda b, _, k: x[b, length - 1, k], name="last_token")
+
+    return nn.op.tensor_expr_op(row, "last_token", [hidden])

@@ -1,0 +1,58 @@
+"""AttachSoftmaxWithTemperature: the function that turns logits into probabilities.
+
+`softmax_with_temperature(logits (batch, 1, vocabulary) float32, temperature (batch,) float32)` gives
+probabilities (batch, 1, vocabulary). A temperature of 0 puts all of the probability on the largest logit,
+in equal parts where several are the largest.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relax, te, tirx
+
+NAME = "softmax_with_temperature"
+_GREEDY_BELOW = 1e-5  # temperatures up to this count as 0: dividing by them would overflow
+
+
+def attach_softmax_with_temperature(module: tvm.IRModule, *, vocab_size: int, active_vocab_size: int) -> tvm.IRModule:
+    """Add the function for a vocabulary of `vocab_size` entries, of which the first `active_vocab_size` are real:
+    the rest are padding of the table, and get probability 0."""
+    builder = relax.BlockBuilder(module)
+    batch = tirx.Var("batch_size", "int64")
+    logits = relax.Var("logits", relax.TensorType((batch, 1, vocab_size), "float32"))
+    temperature = relax.Var("temperature", relax.TensorType((batch,), "float32"))
+
+    def numerators_of(rows: te.Tensor, temperature: te.Tensor) -> te.Tensor:
+        return _numerators(rows, temperature, active_vocab_size)
+
+    with builder.function(NAME, [logits, temperature]):
+        with builder.dataflow():
+            rows = builder.emit(relax.op.reshape(logits, (batch, vocab_size)))
+            numerators = builder.emit_te(numerators_of, rows, temperature, primfunc_name_hint="softmax_numerators")
+            sums = builder.emit_te(_row_sums, numerators, primfunc_name_hint="row_sums")
+            probabilities = builder.emit(relax.op.divide(numerators, sums))
+            result = builder.emit_output(relax.op.reshape(probabilities, (batch, 1, vocab_size)))
+        builder.emit_func_output(result)
+    return builder.finalize()
+
+
+def _numerators(rows: te.Tensor, temperature: te.Tensor, active: int) -> te.Tensor:
+    batch, width = rows.shape
+    index = te.reduce_axis((0, active), name="k")
+    largest = te.compute((batch,), lambda b: te.max(rows[b, index], axis=index), name="largest")
+
+    def numerator(b: tirx.Var, v: tirx.Var) -> tirx.Expr:
+        one, zero = tirx.const(1.0, "float32"), tirx.const(0.0, "float32")
+        below = rows[b, v] - largest[b]
+        greedy = tirx.if_then_else(below >= zero, one, zero)
+        soft = tirx.exp(below / temperature[b])
+        chosen = tirx.if_then_else(temperature[b] > tirx.const(_GREEDY_BELOW, "float32"), soft, greedy)
+        return tirx.if_then_else(v < active, chosen, zero)
+
+    return te.compute((batch, width), numerator, name="softmax_numerators")
+
+
+def _row_sums(numerators: te.Tensor) -> te.Tensor:
+    batch, width = numerators.shape
+    index = te.reduce_axis((0, width), name="k")
+    return te.compute((batch, 1), lambda b, _: te.sum(numerators[b, index], axis=index), name="row_sums")

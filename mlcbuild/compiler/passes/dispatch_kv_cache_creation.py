@@ -1,0 +1,105 @@
+"""DispatchKVCacheCreation: put the target's own paged KV cache in place of the call that stands for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+from tvm import relax
+from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
+
+from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
+from mlcbuild.compiler.script_parsing import quick_script_parsing
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Placeholder:
+    """Where the call is, and its arguments."""
+
+    variable: tvm.ir.GlobalVar
+    function: relax.Function
+    sizes: list[tvm.tirx.Var]
+    geometry: KVCacheGeometry
+
+
+def find_geometry(module: tvm.IRModule) -> KVCacheGeometry | None:
+    """The geometry in the module's placeholder call, or None where there is no such call."""
+    found = _find_placeholder(module)
+    return None if found is None else found.geometry
+
+
+def dispatch_kv_cache_creation(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+    """Replace the function that holds the placeholder by one that creates a cache with kernels of TVM's
+    `TIRPagedKVCache`, and add these kernels to the module."""
+    found = _find_placeholder(module)
+    if found is None:
+        return module
+    created = _creation(found, target=target)
+    functions = {
+        variable: function for variable, function in module.functions_items() if not variable.same_as(found.variable)
+    }
+    for variable, function in created.functions_items():
+        if variable.name_hint == found.variable.name_hint:
+            functions[found.variable] = function.with_attrs(dict(found.function.attrs))
+        else:
+            functions[variable] = function
+    return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _find_placeholder(module: tvm.IRModule) -> _Placeholder | None:
+    for variable, function in module.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        for block in function.body.blocks:
+            for binding in block.bindings:
+                call = binding.value
+                if not isinstance(call, relax.Call) or not call.args:
+                    continue
+                callee = call.args[0]  # of relax.call_pure_packed
+                if isinstance(callee, relax.ExternFunc) and callee.global_symbol == PLACEHOLDER:
+                    _, sizes, geometry = call.args
+                    return _Placeholder(
+                        variable=variable,
+                        function=function,
+                        sizes=list(sizes.values),
+                        geometry=KVCacheGeometry.from_json(str(geometry.value)),
+                    )
+    return None
+
+
+def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IRModule:
+    geometry = placeholder.geometry
+    sizes = placeholder.sizes
+    name = str(placeholder.variable.name_hint)
+    builder = relax.BlockBuilder()
+    with builder.function(name, list(placeholder.function.params)), quick_script_parsing():
+        cache = TIRPagedKVCache(
+            attn_kind="mha",
+            max_batch_size=sizes[0],
+            max_total_seq_len=sizes[1],
+            prefill_chunk_size=sizes[2],
+            page_size=sizes[3],
+            support_sliding_window=sizes[4],
+            layer_partition=relax.ShapeExpr([0, geometry.num_hidden_layers]),
+            num_hidden_layers=geometry.num_hidden_layers,
+            num_attention_heads=geometry.num_attention_heads,
+            num_key_value_heads=geometry.num_key_value_heads,
+            qk_head_dim=geometry.head_dim,
+            v_head_dim=geometry.head_dim,
+            mla_original_qk_head_dim=0,
+            mla_original_v_head_dim=0,
+            rope_mode=RopeMode.NORMAL,
+            rope_scale=geometry.rope_scale,
+            rope_theta=geometry.rope_theta,
+            rope_scaling=dict(geometry.rope_scaling),
+            # A tensor here would select the calling convention of long RoPE.
+            rope_ext_factors=relax.prim_value(0),
+            rotary_dim=geometry.head_dim,
+            enable_disaggregation=False,
+            dtype=geometry.dtype,
+            target=target,
+        )
+        with builder.dataflow():
+            value = builder.emit_output(cache._expr)
+        builder.emit_func_output(value)
+    return builder.finalize()

@@ -1,0 +1,145 @@
+"""Which passes run in which phase.
+
+Every pass of MLC-LLM's pipeline has a place here, in its order, so that a new target or model adds a pass
+where it belongs. `run` is None for a pass that nothing supported needs yet, or that another stage runs: then
+`where` names the stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm.relax import backend, transform
+
+from mlcbuild.compiler.passes.attach_softmax_with_temperature import attach_softmax_with_temperature
+from mlcbuild.compiler.passes.clean_up_tir_attributes import clean_up_tir_attributes
+from mlcbuild.compiler.passes.dispatch_kv_cache_creation import dispatch_kv_cache_creation
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseContext:
+    """What a pass may depend on besides the module. Vocabularies are known to Phase0 alone."""
+
+    target: tvm.target.Target
+    vocab_size: int = 0
+    active_vocab_size: int = 0
+
+
+Run = Callable[[tvm.IRModule, PhaseContext], tvm.IRModule]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One pass of the pipeline, by MLC-LLM's or TVM's name."""
+
+    name: str
+    run: Run | None = None
+    where: str = ""
+
+
+def _tvm(make: Callable[[], Any]) -> Run:
+    """A pass of TVM's own that takes no arguments."""
+
+    def run(module: tvm.IRModule, _context: PhaseContext) -> tvm.IRModule:
+        return make()(module)
+
+    return run
+
+
+def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    return attach_softmax_with_temperature(
+        module, vocab_size=context.vocab_size, active_vocab_size=context.active_vocab_size
+    )
+
+
+PHASE0: tuple[Entry, ...] = (
+    Entry(
+        name="DispatchKVCacheCreation",
+        run=lambda module, context: dispatch_kv_cache_creation(module, context.target),
+    ),
+    Entry(
+        name="AttachSoftmaxWithTemperature",
+        run=_softmax,
+    ),
+    Entry(name="AttachVariableBounds", where="Lower"),
+    Entry(name="AttachCUDAGraphSymbolicCaptureHints"),
+    Entry(name="AttachPipelineParallelStages"),
+    Entry(name="AttachLogitProcessFunc"),
+    Entry(name="AttachAdditionalPrimFuncs"),
+    Entry(name="AttachAllocEmbeddingTensorFunc", where="Lower"),
+    Entry(name="AttachGPUSamplingFunc"),
+    Entry(name="AttachSpecDecodeAuxFuncs"),
+    Entry(name="AttachMemoryPlanAttr"),
+    Entry(name="AttachSequenceLengthPaddingFactor"),
+    Entry(name="BindTarget", where="ScheduleKernel"),
+)
+
+PHASE1: tuple[Entry, ...] = (
+    Entry(name="DispatchTritonKernel"),
+    Entry(name="FuseFTDequantizeEpilogue"),
+    Entry(name="FuseDequantizeTranspose"),
+    Entry(name="BLASDispatch"),
+    Entry(name="FuseAddRMSNorm"),
+    Entry(name="FuseTransposeMatmul", run=_tvm(transform.FuseTransposeMatmul)),
+)
+
+PHASE2: tuple[Entry, ...] = (
+    Entry(name="DispatchSampling", run=_tvm(backend.DispatchSampling)),
+    Entry(name="DispatchSortScan", run=_tvm(backend.DispatchSortScan)),
+    Entry(name="LegalizeOps", run=_tvm(transform.LegalizeOps)),
+    Entry(name="AnnotateTIROpPattern", run=_tvm(transform.AnnotateTIROpPattern)),
+    Entry(name="FoldConstant", run=_tvm(transform.FoldConstant)),
+    Entry(name="FuseOps", run=_tvm(transform.FuseOps)),
+    Entry(name="FuseTIR", run=_tvm(transform.FuseTIR)),
+)
+
+PHASE3: tuple[Entry, ...] = (
+    Entry(name="FuseDequantizeMatmulEwise"),
+    Entry(name="FuseDequantizeTake"),
+    Entry(name="DeadCodeElimination", run=_tvm(transform.DeadCodeElimination)),
+    # It reads the bodies of kernels, which the graph no longer has once it is partitioned.
+    Entry(name="RewriteDataflowReshape", run=_tvm(transform.RewriteDataflowReshape)),
+    Entry(name="CleanUpTIRAttrs", run=lambda module, _: clean_up_tir_attributes(module, ("op_pattern",))),
+)
+
+PHASE4: tuple[Entry, ...] = (
+    Entry(name="LowBatchGemvSpecialize", where="ScheduleKernel"),
+    Entry(name="ApplyDefaultSchedule", where="ScheduleKernel"),
+)
+
+PHASE5: tuple[Entry, ...] = (
+    Entry(name="LiftTIRGlobalBufferAlloc", where="ScheduleKernel"),
+    Entry(name="ForceNarrowIndexToInt32", where="ScheduleKernel"),
+    Entry(name="ScatterTupleGetItem"),
+    Entry(name="PipelineParallelRewrite"),
+    Entry(name="ToNonDataflow", run=_tvm(transform.ToNonDataflow)),
+    Entry(name="RemovePurityChecking", run=_tvm(transform.RemovePurityChecking)),
+    Entry(name="CallTIRRewrite", run=_tvm(transform.CallTIRRewrite)),
+    Entry(name="IPCAllReduceRewrite"),
+    Entry(name="StaticPlanBlockMemory", run=_tvm(transform.StaticPlanBlockMemory)),
+    Entry(name="AttachMetadataWithMemoryUsage", where="Lower"),
+)
+
+PHASE5_VM: tuple[Entry, ...] = (
+    Entry(name="RewriteCUDAGraph"),
+    Entry(name="AttachCUDAGraphAllocInitFunc"),
+    Entry(name="LowerGPUIPCAllocStorage"),
+    Entry(name="LowerAllocTensor", run=_tvm(transform.LowerAllocTensor)),
+    Entry(name="KillAfterLastUse", run=_tvm(transform.KillAfterLastUse)),
+    Entry(name="LowerRuntimeBuiltin", run=_tvm(transform.LowerRuntimeBuiltin)),
+    Entry(name="VMShapeLower", run=_tvm(lambda: transform.VMShapeLower(emit_err_ctx=False))),
+    Entry(name="AttachGlobalSymbol", run=_tvm(transform.AttachGlobalSymbol)),
+    Entry(name="AttachExternModules"),
+)
+
+
+def apply(module: tvm.IRModule, entries: tuple[Entry, ...], context: PhaseContext) -> tvm.IRModule:
+    """The module after the entries' passes, in order."""
+    with context.target, tvm.transform.PassContext(opt_level=3):
+        for entry in entries:
+            if entry.run is not None:
+                module = entry.run(module, context)
+    return module

@@ -1,0 +1,134 @@
+"""Lower: the graph becomes bytecode of TVM's virtual machine.
+
+Reads `graph` (of Partition), `signatures` (of every kernel; their bodies are not needed) and `metadata` (of Phase0).
+Writes `executable` (the virtual machine's own binary form), `shape_functions` (an object file with the host functions
+that compute sizes) and `metadata_out`, which is also what the function `_metadata` of the library returns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax, tirx
+
+from mlcbuild.compiler import ir
+from mlcbuild.compiler import metadata as metadata_file
+from mlcbuild.compiler import target as targets
+from mlcbuild.compiler.models.config import Overrides
+from mlcbuild.compiler.passes import phases
+from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
+from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds
+from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_function
+from mlcbuild.compiler.passes.memory_usage import memory_usage
+from mlcbuild.errors import StageError
+
+
+def run(
+    *,
+    graph: Path,
+    signatures: Sequence[Path],
+    metadata: Path,
+    executable: Path,
+    shape_functions: Path,
+    metadata_out: Path,
+    target: dict[str, Any],
+    overrides: dict[str, Any],
+) -> None:
+    """`overrides` are the sizes of `models.config.Overrides`; they change memory plans, never a kernel.
+
+    Raises StageError for a bad override, and for signatures that are not those of the graph's kernels.
+    """
+    context = phases.PhaseContext(target=targets.parse(target))
+    document = _overridden(metadata_file.read(metadata), overrides)
+    module = ir.load_module(graph)
+    kernels = _kernel_names(module)
+    _check_signatures(kernels, signatures)
+    module = attach_alloc_embedding_tensor(module, prefill_chunk_size=document["prefill_chunk_size"])
+    module = attach_variable_bounds(module, _bounds(document))
+    module = phases.apply(module, phases.PHASE5, context)
+    document["memory_usage"] = memory_usage(module)
+    module["_metadata"] = _constant_function(metadata_file.canonical(document))
+    module = phases.apply(module, phases.PHASE5_VM, context)
+    builder = relax.ExecBuilder()
+    remaining = relax.vm_build._vmcodegen(builder, module, "bytecode")
+    program = relax._ffi_api.VMLink(builder, context.target, None, [], {})
+    program.write_to_file(str(executable))
+    _compile_host_functions(remaining, kernels, shape_functions, context.target)
+    metadata_file.write(document, metadata_out)
+
+
+def _overridden(document: dict[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
+    changed = Overrides.parse(overrides)
+    names = (
+        "context_window_size",
+        "prefill_chunk_size",
+        "max_batch_size",
+        "sliding_window_size",
+        "attention_sink_size",
+    )
+    values = {name: getattr(changed, name) for name in names}
+    result = document | {name: value for name, value in values.items() if value is not None}
+    limit = result["context_window_size"]
+    if changed.prefill_chunk_size is None and 0 < limit < result["prefill_chunk_size"]:
+        result["prefill_chunk_size"] = limit
+    return result
+
+
+def _bounds(document: Mapping[str, Any]) -> dict[str, int]:
+    """The largest value of each symbolic size, by its name in the entry functions."""
+    bounds = {"seq_len": document["prefill_chunk_size"], "batch_size": document["max_batch_size"]}
+    window = document["sliding_window_size"]
+    if window > 0:
+        bounds |= {
+            "rolling_cache_len": window,
+            "kv_seq_len": window + document["prefill_chunk_size"],
+        }
+    else:
+        bounds["total_seq_len"] = document["context_window_size"]
+    return bounds
+
+
+def _kernel_names(module: tvm.IRModule) -> frozenset[str]:
+    return frozenset(
+        str(variable.name_hint)
+        for variable, function in module.functions_items()
+        if isinstance(function, tirx.PrimFunc)
+    )
+
+
+def _check_signatures(kernels: frozenset[str], signatures: Sequence[Path]) -> None:
+    found: set[str] = set()
+    for path in signatures:
+        try:
+            found.add(str(json.loads(path.read_text(encoding="utf-8"))["name"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise StageError(f"{path.name} is not the signature of a kernel") from error
+    for name in sorted(kernels ^ found):
+        problem = "has no signature" if name in kernels else "is not a kernel of this graph"
+        raise StageError(f"{name} {problem}")
+
+
+def _constant_function(text: str) -> relax.Function:
+    """A function without parameters that returns a string."""
+    builder = relax.BlockBuilder()
+    with builder.function("constant", []):
+        builder.emit_func_output(tvm.ir.StringImm(text))
+    function = builder.get()["constant"]
+    return function.with_attr("global_symbol", "_metadata")
+
+
+def _compile_host_functions(
+    module: tvm.IRModule, kernels: frozenset[str], path: Path, target: tvm.target.Target
+) -> None:
+    functions = {
+        tvm.ir.GlobalVar(str(variable.name_hint)): canonical_shape_function(function)
+        for variable, function in module.functions_items()
+        if isinstance(function, tirx.PrimFunc) and str(variable.name_hint) not in kernels
+    }
+    host = target.host if target.host is not None else target
+    with host:
+        tvm.tirx.build(tvm.IRModule(functions), target=host).write_to_file(str(path), "o")

@@ -1,0 +1,34 @@
+"""Partition: the graph and its kernels part.
+
+Reads `module` (after Phase3). Writes `graph` (the Relax functions, each kernel a stub that has its content's name and
+its signature, and no body), `kernels` (a directory with `<name>.json` for each distinct kernel) and `manifest`
+(which kernels there are). Equal kernels, whatever their names, become one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.compiler import ir
+from mlcbuild.compiler import target as targets
+from mlcbuild.compiler.passes.partition_kernels import partition_kernels
+
+MANIFEST_VERSION = 1
+_KERNEL_KINDS = {"llvm": "cpu_kernel"}
+
+
+def run(*, module: Path, graph: Path, kernels: Path, manifest: Path, target: dict[str, Any]) -> None:
+    """Raises StageError for a file that holds no module, and for a target that has no kind of kernel."""
+    kind = _KERNEL_KINDS[targets.parse(target).kind.name]
+    partitioned = partition_kernels(ir.load_module(module))
+    kernels.mkdir(parents=True, exist_ok=True)
+    for kernel in partitioned.kernels:
+        (kernels / f"{kernel.name}.json").write_bytes(kernel.data)
+    ir.save_module(partitioned.graph, graph)
+    document = {
+        "version": MANIFEST_VERSION,
+        "kernels": [{"name": kernel.name, "kind": kind} for kernel in partitioned.kernels],
+    }
+    manifest.write_text(json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n", encoding="utf-8")

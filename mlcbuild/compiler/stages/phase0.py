@@ -1,0 +1,41 @@
+"""Phase0: what a library needs besides the model's own functions.
+
+Reads `module` and `metadata` of Export. Writes `module_out`, with the target's own KV cache and the softmax
+that serving needs, and `metadata_out`, with the cache's shape.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.compiler import ir, optimization
+from mlcbuild.compiler import metadata as metadata_file
+from mlcbuild.compiler import target as targets
+from mlcbuild.compiler.passes import phases
+from mlcbuild.compiler.passes.dispatch_kv_cache_creation import find_geometry
+
+
+def run(
+    *,
+    module: Path,
+    metadata: Path,
+    module_out: Path,
+    metadata_out: Path,
+    target: dict[str, Any],
+    opt: str,
+) -> None:
+    """Raises StageError for files that hold no module or metadata, and for an unknown target or `opt`."""
+    optimization.check(opt)
+    document = metadata_file.read(metadata)
+    before = ir.load_module(module)
+    geometry = find_geometry(before)
+    context = phases.PhaseContext(
+        target=targets.parse(target),
+        vocab_size=document["vocab_size"],
+        active_vocab_size=document["active_vocab_size"],
+    )
+    ir.save_module(phases.apply(before, phases.PHASE0, context), module_out)
+    if geometry is not None:
+        document["kv_cache"] = dict(geometry.metadata)
+    metadata_file.write(document, metadata_out)
