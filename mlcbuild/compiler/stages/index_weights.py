@@ -1,0 +1,49 @@
+"""IndexWeights: the records of all shards become `tensor-cache.json`.
+
+Reads `records` (one JSON file a shard) and `config` (config.json). Writes `index`, in the form and with the
+metadata that MLC-LLM writes, after checking that every tensor of the scheme is there once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from mlcbuild.compiler.models.config import read_document
+from mlcbuild.compiler.models.parameters import parameter_list
+from mlcbuild.compiler.quantization import scheme as schemes
+from mlcbuild.compiler.quantization.stored import StoredTensor, stored_tensors
+from mlcbuild.compiler.weights.tensor_cache import check_encoding, shard_name, write_index
+from mlcbuild.errors import StageError
+
+
+def run(*, records: tuple[Path, ...], config: Path, index: Path, quantization: str, encode: str = "raw") -> None:
+    """Raises StageError where the shards do not hold exactly the tensors of the scheme."""
+    scheme = schemes.named(quantization)
+    check_encoding(encode)
+    by_name = {record["dataPath"]: record for record in (json.loads(path.read_bytes()) for path in records)}
+    # Shards are numbered; their order is the number's and not that of the text.
+    ordered = [by_name.get(shard_name(number)) for number in range(len(records))]
+    parameters = parameter_list(read_document(config)).parameters
+    expected = {stored.name: stored for parameter in parameters for stored in stored_tensors(parameter, scheme)}
+    found: dict[str, StoredTensor] = {}
+    for number, record in enumerate(ordered):
+        if record is None:
+            raise StageError(f"the record of {shard_name(number)} is missing")
+        for entry in record["records"]:
+            stored = StoredTensor(name=entry["name"], shape=tuple(entry["shape"]), dtype=entry["dtype"])
+            if stored.name in found:
+                raise StageError(f"the tensor {stored.name} is in two shards")
+            if entry["format"] != encode:
+                raise StageError(f'the tensor {stored.name} is encoded as "{entry["format"]}", not "{encode}"')
+            found[stored.name] = stored
+    wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    if wrong:
+        raise StageError(f"the shards do not hold the weights of {scheme.name}: {', '.join(wrong[:10])}")
+    elements = sum(parameter.elements for parameter in parameters)
+    size = sum(math.prod(stored.shape) * np.dtype(stored.dtype).itemsize for stored in found.values())
+    metadata = {"ParamSize": len(found), "ParamBytes": size, "BitsPerParam": size * 8 / elements}
+    write_index(index, metadata=metadata, records=ordered)

@@ -1,0 +1,62 @@
+"""Quantize: one imported shard becomes one shard of a package's weights.
+
+Reads `shard` (safetensors, Hugging Face names) and `config` (config.json). Writes `shard_out` (raw bytes) and
+`records`: the shard's record in `tensor-cache.json`, with its file called `params_shard_<index>.bin` there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mlcbuild.compiler.models.config import read_document
+from mlcbuild.compiler.models.parameters import Parameter, parameter_list
+from mlcbuild.compiler.quantization import scheme as schemes
+from mlcbuild.compiler.quantization.stored import StoredTensor, stored_numbers, stored_tensors
+from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile
+from mlcbuild.compiler.weights.tensor import Array
+from mlcbuild.compiler.weights.tensor_cache import check_encoding, shard_name, write_shard
+from mlcbuild.errors import StageError
+
+
+def run(
+    *,
+    shard: Path,
+    config: Path,
+    shard_out: Path,
+    records: Path,
+    quantization: str,
+    index: int,
+    encode: str = "raw",
+) -> None:
+    """Raises StageError for a group size that does not divide, and for weights that are not finite."""
+    scheme = schemes.named(quantization)
+    check_encoding(encode)
+    source = SafetensorsFile(shard)
+    parameters = [
+        parameter
+        for parameter in parameter_list(read_document(config)).parameters
+        if any(tensor.name in source.descriptions for tensor in parameter.tensors)
+    ]
+    record = write_shard(
+        shard_out,
+        data_path=shard_name(index),
+        tensors=_quantized(source, parameters, scheme),
+        encode=encode,
+    )
+    records.write_text(json.dumps(record, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+def _quantized(
+    source: SafetensorsFile, parameters: list[Parameter], scheme: schemes.QuantizationScheme
+) -> Iterator[tuple[StoredTensor, Array]]:
+    for parameter in parameters:
+        missing = [tensor.name for tensor in parameter.tensors if tensor.name not in source.descriptions]
+        if missing:
+            raise StageError(f"the shard has only a part of {parameter.name}: it lacks {', '.join(missing)}")
+        parts = [source.read(tensor.name).numbers(scheme.model_dtype) for tensor in parameter.tensors]
+        weights = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        yield from zip(stored_tensors(parameter, scheme), stored_numbers(parameter, scheme, weights), strict=True)

@@ -1,0 +1,242 @@
+"""The GGUF container: metadata by key, and where each tensor lies.
+
+Format: ggml-org/ggml, docs/gguf.md (versions 2 and 3, little endian). The header is parsed here, every read
+checked against the file's end, so that a truncated file is told by byte; the quantized types themselves are
+left to the `gguf` library (`gguf_weights`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.errors import StageError
+
+GGUFValue = bool | int | float | str | list["GGUFValue"]
+
+_SCALARS = {
+    0: "<B",
+    1: "<b",
+    2: "<H",
+    3: "<h",
+    4: "<I",
+    5: "<i",
+    6: "<f",
+    7: "<?",
+    10: "<Q",
+    11: "<q",
+    12: "<d",
+}
+_STRING = 8
+_ARRAY = 9
+_MAX_DIMENSIONS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GGUFTensor:
+    """Where a tensor lies: `shape` slowest axis first (the file has it reversed), `begin` in bytes of the
+    file."""
+
+    name: str
+    type_number: int  # ggml_type
+    shape: tuple[int, ...]
+    begin: int
+    size_bytes: int
+
+
+class GGUFFile:
+    """The parsed header of one file. Raises StageError for a file that is truncated, damaged or too new."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("rb") as stream:
+            self.size = path.stat().st_size
+            if self.size < 24:
+                raise StageError(f"{path.name} is truncated: {self.size} bytes hold no GGUF header")
+            self.content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            self.metadata, self.tensors = _parse(_Cursor(path.name, self.content))
+        except BaseException:
+            self.content.close()
+            raise
+
+    def close(self) -> None:
+        self.content.close()
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        value = self.metadata.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._bad(key, "an integer")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self.metadata.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._bad(key, "a number")
+        return float(value)
+
+    def string(self, key: str, default: str | None = None) -> str:
+        value = self.metadata.get(key, default)
+        if not isinstance(value, str):
+            raise self._bad(key, "a string")
+        return value
+
+    def boolean(self, key: str, *, default: bool) -> bool:
+        value = self.metadata.get(key, default)
+        if not isinstance(value, bool):
+            raise self._bad(key, "true or false")
+        return value
+
+    def strings(self, key: str) -> list[str]:
+        value = self.metadata.get(key)
+        if not isinstance(value, list):
+            raise self._bad(key, "an array of strings")
+        texts = [item for item in value if isinstance(item, str)]
+        if len(texts) != len(value):
+            raise self._bad(key, "an array of strings")
+        return texts
+
+    def integers(self, key: str) -> list[int]:
+        value = self.metadata.get(key)
+        if not isinstance(value, list):
+            raise self._bad(key, "an array of integers")
+        numbers = [item for item in value if isinstance(item, int) and not isinstance(item, bool)]
+        if len(numbers) != len(value):
+            raise self._bad(key, "an array of integers")
+        return numbers
+
+    def floats(self, key: str) -> list[float]:
+        value = self.metadata.get(key)
+        if not isinstance(value, list):
+            raise self._bad(key, "an array of numbers")
+        numbers = [float(item) for item in value if isinstance(item, int | float)]
+        if len(numbers) != len(value):
+            raise self._bad(key, "an array of numbers")
+        return numbers
+
+    def _bad(self, key: str, wanted: str) -> StageError:
+        if key not in self.metadata:
+            return StageError(f'{self.path.name}: the metadata "{key}" is missing; it has to be {wanted}')
+        text = repr(self.metadata[key])
+        shown = text if len(text) <= 60 else text[:57] + "…"
+        return StageError(f'{self.path.name}: the metadata "{key}" is {shown}; it has to be {wanted}')
+
+
+class _Cursor:
+    """A position in the file, moved by reads that never pass its end."""
+
+    def __init__(self, name: str, content: mmap.mmap) -> None:
+        self.name = name
+        self.content = content
+        self.size = len(content)
+        self.position = 0
+        self.reading = "the header"
+
+    def need(self, count: int) -> None:
+        if count > self.size - self.position:
+            raise StageError(
+                f"{self.name} is truncated or damaged: it ends at byte {self.size}, inside {self.reading} "
+                f"(at byte {self.position}, which needs {count} more)",
+                advice=("fetch it again",),
+            )
+
+    def scalar(self, form: str) -> bool | int | float:
+        self.need(struct.calcsize(form))
+        value: bool | int | float = struct.unpack_from(form, self.content, self.position)[0]
+        self.position += struct.calcsize(form)
+        return value
+
+    def unsigned(self, form: str) -> int:
+        return int(self.scalar(form))
+
+    def string(self) -> str:
+        length = self.unsigned("<Q")
+        self.need(length)
+        text = self.content[self.position : self.position + length].decode("utf-8", errors="replace")
+        self.position += length
+        return text
+
+    def value(self, kind: int, *, inside_array: bool = False) -> GGUFValue:
+        if kind == _STRING:
+            return self.string()
+        if kind == _ARRAY and not inside_array:
+            item_kind, count = self.unsigned("<I"), self.unsigned("<Q")
+            form = _SCALARS.get(item_kind)
+            if form is None:
+                self.need(count * 8)  # a string takes at least its length field
+                return [self.value(item_kind, inside_array=True) for _ in range(count)]
+            self.need(count * struct.calcsize(form))
+            items = struct.unpack_from(f"<{count}{form[1]}", self.content, self.position)
+            self.position += count * struct.calcsize(form)
+            return list(items)
+        if kind in _SCALARS:
+            return self.scalar(_SCALARS[kind])
+        raise StageError(f"{self.name} is damaged: {self.reading} has a value of the unknown type {kind}")
+
+
+def _parse(cursor: _Cursor) -> tuple[dict[str, GGUFValue], dict[str, GGUFTensor]]:
+    magic, version = cursor.content[:4], int.from_bytes(cursor.content[4:8], "little")
+    if magic != b"GGUF":
+        raise StageError(f"{cursor.name} is no GGUF file: it begins with {magic!r}")
+    if version not in (2, 3):
+        raise StageError(f"{cursor.name} is GGUF of version {version}; versions 2 and 3 are read")
+    cursor.position = 8
+    tensor_count, key_count = cursor.unsigned("<Q"), cursor.unsigned("<Q")
+    metadata: dict[str, GGUFValue] = {}
+    for _ in range(key_count):
+        cursor.reading = "the metadata"
+        key = cursor.string()
+        cursor.reading = f'the metadata "{key}"'
+        metadata[key] = cursor.value(cursor.unsigned("<I"))
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment < 1:
+        raise StageError(f"{cursor.name} is damaged: its alignment is {alignment!r}")
+    entries = [_entry(cursor) for _ in range(tensor_count)]
+    begin = -(-cursor.position // alignment) * alignment
+    tensors = {
+        name: GGUFTensor(
+            name=name,
+            type_number=number,
+            shape=shape,
+            begin=begin + offset,
+            size_bytes=_size(cursor, name, number, shape),
+        )
+        for name, number, shape, offset in entries
+    }
+    end = max((tensor.begin + tensor.size_bytes for tensor in tensors.values()), default=begin)
+    if end > cursor.size:
+        raise StageError(
+            f"{cursor.name} is truncated: it ends at byte {cursor.size} and should have {end}",
+            advice=("fetch it again",),
+        )
+    return metadata, tensors
+
+
+def _entry(cursor: _Cursor) -> tuple[str, int, tuple[int, ...], int]:
+    cursor.reading = "the list of tensors"
+    name = cursor.string()
+    dimensions = cursor.unsigned("<I")
+    if dimensions > _MAX_DIMENSIONS:
+        raise StageError(f"{cursor.name} is damaged: the tensor {name} has {dimensions} axes")
+    shape = tuple(cursor.unsigned("<Q") for _ in range(dimensions))
+    return name, cursor.unsigned("<I"), shape[::-1], cursor.unsigned("<Q")
+
+
+def _size(cursor: _Cursor, name: str, number: int, shape: tuple[int, ...]) -> int:
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    try:
+        block_elements, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(number)]
+    except (ValueError, KeyError) as error:
+        raise StageError(f"{cursor.name}: the tensor {name} is of the unknown type {number}") from error
+    if shape and shape[-1] % block_elements:
+        raise StageError(
+            f"{cursor.name} is damaged: the tensor {name} has rows of {shape[-1]} elements, in blocks of "
+            f"{block_elements}"
+        )
+    count = 1
+    for size in shape:
+        count *= size
+    return int(count // block_elements * block_bytes)

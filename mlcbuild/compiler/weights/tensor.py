@@ -1,0 +1,93 @@
+"""A checkpoint's tensor in memory, and conversions between the floating-point types of checkpoints and
+models.
+
+NumPy has no bfloat16: such numbers are held as their 16 bits, in uint16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcbuild.errors import StageError
+
+Array = npt.NDArray[Any]
+
+STORAGE: Mapping[str, np.dtype[Any]] = {
+    "float32": np.dtype("<f4"),
+    "float16": np.dtype("<f2"),
+    "bfloat16": np.dtype("<u2"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorDescription:
+    """Name, type and shape of a tensor that has not been read.
+
+    Weights are `float32`, `float16` or `bfloat16`; any other `dtype` is the checkpoint's own word for a type
+    that is described and cannot be read.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def size_bytes(self) -> int:
+        return self.elements * STORAGE[self.dtype].itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor with its numbers: `data` has the type `STORAGE[description.dtype]` and the described shape."""
+
+    description: TensorDescription
+    data: Array
+
+    def __post_init__(self) -> None:
+        described = self.description
+        if self.data.dtype != STORAGE[described.dtype] or self.data.shape != described.shape:
+            raise ValueError(f"{described} does not describe {self.data.dtype} {self.data.shape}")
+
+    def numbers(self, dtype: str) -> Array:
+        """The numbers as NumPy's `float32` or `float16`, rounded to nearest, ties to even.
+
+        Raises StageError for a number that is not finite, or not once it is rounded.
+        """
+        if self.description.dtype == "bfloat16":
+            wide: Array = (self.data.astype(np.uint32) << 16).view(np.float32)
+        else:
+            wide = self.data
+        with np.errstate(over="ignore"):
+            numbers = wide.astype(dtype, copy=False)
+        if not np.isfinite(numbers).all():
+            position = np.unravel_index(int(np.argmin(np.isfinite(numbers))), numbers.shape)
+            place = ", ".join(str(int(index)) for index in position)
+            raise StageError(
+                f"the tensor {self.description.name} holds {float(wide[position])} at ({place}), "
+                f"which is not a finite {dtype}"
+            )
+        return numbers
+
+
+def bfloat16_bits(numbers: Array) -> Array:
+    """The bits (uint16) of float32 numbers rounded to bfloat16: to nearest, ties to even.
+
+    A number beyond bfloat16's largest is truncated to it and not rounded to infinity, as TVM's
+    `f32-to-bf16` encoding has it.
+    """
+    bits = numbers.astype("<f4", copy=False).view(np.uint32)
+    rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+    beyond = (bits & np.uint32(0x7FFFFFFF)) >= np.uint32(0x7F7F0000)
+    return (np.where(beyond, bits, rounded) >> np.uint32(16)).astype("<u2")
