@@ -14,9 +14,7 @@ def ran_line(event: ActionFinished, *, counter: str, style: Style) -> str:
     return f"{style.dim(counter)} {event.identifier} · {text.seconds(event.time - event.start)}"
 
 
-def failure_lines(
-    event: ActionFinished, *, counter: str, log_file: str, whole_log: bool, style: Style
-) -> list[str]:
+def failure_lines(event: ActionFinished, *, counter: str, log_file: str, whole_log: bool, style: Style) -> list[str]:
     """Which action failed, why, the end of its log, and where the whole log lies."""
     after = f" after {text.seconds(event.time - event.start)}" if event.time > event.start else ""
     message = text.printable(event.message.strip()) or f"exit code {event.exit_code}"
@@ -38,6 +36,5 @@ def log_lines(log: bytes, *, log_file: str, whole_log: bool, style: Style) -> li
     left_out = len(printed) - len(shown)
     return [
         *lines,
-        f"  {'whole log' if left_out else 'log'}: {log_file}"
-        + (f" ({len(printed)} lines)" if left_out else ""),
+        f"  {'whole log' if left_out else 'log'}: {log_file}" + (f" ({len(printed)} lines)" if left_out else ""),
     ]

@@ -78,6 +78,4 @@ def _text_of(package: Path) -> str:
 
 
 def _root_above(directory: Path) -> Path | None:
-    return next(
-        (folder for folder in (directory, *directory.parents) if _WORKSPACE.search(_text_of(folder))), None
-    )
+    return next((folder for folder in (directory, *directory.parents) if _WORKSPACE.search(_text_of(folder))), None)

@@ -27,9 +27,7 @@ from mlcbuild.engine.events import (
 )
 
 _FRAME_SECONDS = 0.1
-_FIRST_REMINDER_SECONDS = (
-    10.0  # a plain console speaks of an action that runs this long, then at each doubling
-)
+_FIRST_REMINDER_SECONDS = 10.0  # a plain console speaks of an action that runs this long, then at each doubling
 
 
 class Console:
@@ -108,9 +106,7 @@ class Console:
         counter = self._progress.counter
         if event.status is ActionStatus.FAILED:
             log_file = self._keep_log(event)
-            return failure_lines(
-                event, counter=counter, log_file=log_file, whole_log=self._show_log, style=self._style
-            )
+            return failure_lines(event, counter=counter, log_file=log_file, whole_log=self._show_log, style=self._style)
         if event.status not in RAN:
             return []
         log_file = self._keep_log(event)

@@ -99,7 +99,7 @@ def error_lines(error: MlcbuildError, *, style: Style) -> list[str]:
 def _state_directory(start: Path) -> Path | None:
     """`.mlcbuild` of the workspace around `start`; None where there is none, or none that can be found."""
     try:
-        from mlcbuild.workspace.loader import find_root
+        from mlcbuild.workspace.settings import find_root
 
         return find_root(start) / STATE_DIRECTORY
     except Exception:

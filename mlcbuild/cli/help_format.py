@@ -26,9 +26,7 @@ class Command(core.TyperCommand):
         if rows := self._arguments(ctx):
             with formatter.section("Arguments"):
                 formatter.write_dl(rows)
-        records = [
-            param.get_help_record(ctx) for param in self.get_params(ctx) if param.param_type_name == "option"
-        ]
+        records = [param.get_help_record(ctx) for param in self.get_params(ctx) if param.param_type_name == "option"]
         with formatter.section("Options"):
             formatter.write_dl([record for record in records if record is not None])
 

@@ -88,7 +88,7 @@ def _globals(
             help="Colour. Default: on terminals, unless NO_COLOR is set.",
         ),
     ] = ColorChoice.AUTO,
-    version: Annotated[
+    _version: Annotated[
         bool,
         typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
@@ -126,9 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str], invocation: Invocation) -> int:
     try:
-        result = get_command(app).main(
-            args=arguments, prog_name=PROGRAM, standalone_mode=False, obj=invocation
-        )
+        result = get_command(app).main(args=arguments, prog_name=PROGRAM, standalone_mode=False, obj=invocation)
     except typer.TyperException as error:
         result = error
     if isinstance(result, BrokenPipeError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,14 @@ from mlcbuild.cli.terminal import ColorChoice, OutputFormat, Style, style_for
 
 STATE_DIRECTORY = ".mlcbuild"
 """Local state of a workspace, below its root: logs, what the last build knew, tracebacks."""
+
+
+class QueryOutput(enum.StrEnum):
+    """The values of `query --output`."""
+
+    LABEL = "label"
+    LABEL_KIND = "label_kind"
+    JSON = "json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +78,9 @@ ConfigOption = Annotated[
     ),
 ]
 JobsOption = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--jobs", "-j", metavar="N", min=0, show_default=False, help="Run N actions at once. Default: one a core."
+        "--jobs", "-j", metavar="N", min=1, show_default=False, help="Run N actions at once. Default: one a core."
     ),
 ]
 KeepGoingOption = Annotated[

@@ -79,13 +79,10 @@ class Profile:
     def document(self, *, phases: Iterable[Phase], build_began: float) -> dict[str, object]:
         """The trace as a JSON object. `build_began`: second 0 of the events, in seconds of the command."""
         records: list[dict[str, object]] = [
-            _slice(phase.name, "phase", _COMMAND, 1, _micro(phase.start), _micro(phase.end), {})
-            for phase in phases
+            _slice(phase.name, "phase", _COMMAND, 1, _micro(phase.start), _micro(phase.end), {}) for phase in phases
         ]
         lanes = {_WORKERS: _Lanes(), _CACHES: _Lanes()}
-        for action in sorted(
-            self._actions, key=lambda action: (action.start, action.time, action.identifier)
-        ):
+        for action in sorted(self._actions, key=lambda action: (action.start, action.time, action.identifier)):
             if action.status is ActionStatus.SKIPPED:
                 continue
             start = _micro(build_began + action.start)

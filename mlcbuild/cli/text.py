@@ -18,14 +18,14 @@ def seconds(value: float) -> str:
 
 
 def byte_count(value: int) -> str:
-    """`512 B`, `1.5 kB`, `18 MB`: powers of 1000, two digits where the first would be alone."""
+    """`512 B`, `1.5 kB`, `2 MB`, `18 MB`: powers of 1000; one decimal below 10, unless it is zero."""
     scaled = float(value)
     unit = 0
     while round(scaled) >= 1000 and unit < len(_BYTE_UNITS) - 1:
         scaled /= 1000
         unit += 1
-    digits = 1 if unit and round(scaled, 1) < 10 else 0
-    return f"{scaled:.{digits}f} {_BYTE_UNITS[unit]}"
+    digits = 1 if round(scaled, 1) < 10 else 0
+    return f"{scaled:.{digits}f}".removesuffix(".0") + f" {_BYTE_UNITS[unit]}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -32,7 +32,7 @@ def build(
     context: typer.Context,
     patterns: Patterns,
     config: ConfigOption = "",
-    jobs: JobsOption = 0,
+    jobs: JobsOption = None,
     keep_going: KeepGoingOption = False,
     build_report: BuildReportOption = None,
     profile: ProfileOption = None,

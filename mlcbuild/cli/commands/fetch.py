@@ -1,0 +1,61 @@
+"""`mlcbuild fetch`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mlcbuild.cli.help_format import examples
+from mlcbuild.cli.options import (
+    ConfigOption,
+    DiskCacheOption,
+    JobsOption,
+    KeepGoingOption,
+    Patterns,
+    global_options,
+)
+
+FETCH_EXAMPLES = examples(
+    "mlcbuild fetch //models/...              all that //models/... needs from elsewhere",
+    "mlcbuild fetch :weights --update         pin what is there now in BUILD.toml",
+)
+
+
+def fetch(
+    context: typer.Context,
+    patterns: Patterns,
+    update: Annotated[
+        bool,
+        typer.Option("--update", help='Write `sha256 = "…"` of what is there now into the BUILD.toml files.'),
+    ] = False,
+    config: ConfigOption = "",
+    jobs: JobsOption = None,
+    keep_going: KeepGoingOption = False,
+    disk_cache: DiskCacheOption = None,
+) -> int:
+    """Fetch the files that targets need from outside the workspace.
+
+    Files come into the disk cache; a later build of the same targets needs no network. With --update the files'
+    digests are observed and written as pins, and nothing else of a BUILD.toml changes.
+    """
+    from mlcbuild.cli.build_session import BuildRequest
+
+    request = BuildRequest(
+        patterns=tuple(patterns),
+        configuration=config,
+        jobs=jobs,
+        keep_going=keep_going,
+        disk_cache=disk_cache,
+    )
+    options = global_options(context)
+    if update:
+        from mlcbuild.cli.pin_update import update_pins
+
+        return int(update_pins(request, options))
+    from mlcbuild.cli.build_session import run_fetch
+
+    outcome = run_fetch(request, options)
+    for path in outcome.paths:
+        print(path)
+    return int(outcome.exit_code)

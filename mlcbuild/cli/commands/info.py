@@ -1,0 +1,26 @@
+"""`mlcbuild info`."""
+
+from __future__ import annotations
+
+import typer
+
+from mlcbuild.cli.help_format import examples
+from mlcbuild.cli.options import ConfigOption, OutputOption, global_options
+from mlcbuild.cli.terminal import OutputFormat
+
+INFO_EXAMPLES = examples(
+    "mlcbuild info                    paths and versions, models, quantizations, platforms, rules",
+    "mlcbuild info --output json      the same for programs, rules with all their attributes",
+)
+
+
+def info(
+    context: typer.Context, config: ConfigOption = "", output: OutputOption = OutputFormat.TEXT
+) -> None:
+    """Show what this mlcbuild knows, and what it works with here.
+
+    Outside a workspace, what belongs to one is left out.
+    """
+    from mlcbuild.cli.info_output import print_info
+
+    print_info(global_options(context).directory, configuration=config, output=output)

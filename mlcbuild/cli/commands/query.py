@@ -1,0 +1,42 @@
+"""`mlcbuild query`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mlcbuild.cli.help_format import examples
+from mlcbuild.cli.options import ConfigOption, QueryOutput, global_options
+
+QUERY_EXAMPLES = examples(
+    "mlcbuild query //models/...                            all targets below models/",
+    "mlcbuild query 'deps(//models:smollm2-135m-cpu)'       what it is made of",
+    "mlcbuild query 'kind(platform, //...)' --output label_kind",
+)
+
+
+def query(
+    context: typer.Context,
+    expression: Annotated[
+        str,
+        typer.Argument(metavar="EXPRESSION", show_default=False, help="A pattern, or functions of patterns, in quotes."),
+    ],
+    config: ConfigOption = "",
+    output: Annotated[
+        QueryOutput,
+        typer.Option(
+            "--output",
+            metavar="label|label_kind|json",
+            show_default=False,
+            help="Labels, rules with labels, or targets with attributes. Default: label.",
+        ),
+    ] = QueryOutput.LABEL,
+    order: Annotated[
+        bool, typer.Option("--order", help="Dependencies first, instead of by name.")
+    ] = False,
+) -> None:
+    """Ask which targets there are and how they depend on each other."""
+    from mlcbuild.cli.query_output import print_query
+
+    print_query(global_options(context).directory, expression, configuration=config, output=output, in_order=order)

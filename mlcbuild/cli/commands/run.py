@@ -1,0 +1,68 @@
+"""`mlcbuild run`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mlcbuild.cli.completion import complete_pattern
+from mlcbuild.cli.help_format import examples
+from mlcbuild.cli.options import (
+    BuildReportOption,
+    ConfigOption,
+    DiskCacheOption,
+    EventsOption,
+    JobsOption,
+    ProfileOption,
+    ShowLogOption,
+    global_options,
+)
+
+RUN_EXAMPLES = examples(
+    'mlcbuild run //models:smollm2-135m-cpu -- --prompt "What is the capital of France?"',
+    'mlcbuild run //models:smollm2-135m-cpu -- --raw --prompt "Once upon a time" --max-tokens 64',
+    "mlcbuild run //models:smollm2-135m-cpu -- --help",
+    "mlcbuild run //tools:report -- --verbose out.txt",
+)
+
+
+def run(
+    context: typer.Context,
+    label: Annotated[
+        str,
+        typer.Argument(
+            metavar="LABEL", show_default=False, autocompletion=complete_pattern, help="One target: //pkg:name or :name."
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- ARG...]", show_default=False, help="Arguments for what is run."),
+    ] = None,
+    config: ConfigOption = "",
+    jobs: JobsOption = None,
+    build_report: BuildReportOption = None,
+    profile: ProfileOption = None,
+    events: EventsOption = None,
+    disk_cache: DiskCacheOption = None,
+    show_log: ShowLogOption = False,
+) -> int:
+    """Build one target and run it.
+
+    A model_package generates text: the tokens stream to standard output. Another target with one executable
+    output is executed in the current directory, with the arguments as they are; its exit code is the answer.
+    """
+    from mlcbuild.cli.build_session import BuildRequest
+    from mlcbuild.cli.running import build_and_run
+
+    request = BuildRequest(
+        patterns=(label,),
+        configuration=config,
+        jobs=jobs,
+        build_report=build_report,
+        profile=profile,
+        events=events,
+        disk_cache=disk_cache,
+        show_log=show_log,
+    )
+    return int(build_and_run(request, tuple(arguments or ()), global_options(context)))

@@ -1,0 +1,101 @@
+"""What `mlcbuild info` tells: versions, paths, and what can be built with what is here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mlcbuild
+from mlcbuild.cache.disk import default_root
+from mlcbuild.cli.distributions import installed_version
+from mlcbuild.cli.opening import OpenWorkspace, is_in_workspace, open_workspace
+from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.compiler.models.llama.config import MODEL_TYPES
+from mlcbuild.compiler.quantization.scheme import NAMES
+from mlcbuild.rules.registry import load_rules
+from mlcbuild.rules.rule import Rule
+from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.schema import PLATFORM, Attribute
+
+_TOOLCHAINS = ("apache-tvm", "apache-tvm-ffi")
+_EVERYTHING = "//..."
+
+
+def print_info(directory: Path, *, configuration: str, output: OutputFormat) -> None:
+    """Print it. Raises WorkspaceErrors for a workspace with mistakes, as it lists the workspace's platforms."""
+    opened = open_workspace(directory) if is_in_workspace(directory) else None
+    document = _document(opened, configuration)
+    if output is OutputFormat.JSON:
+        print(json.dumps(document, indent=2, ensure_ascii=False))
+        return
+    for name, value in _rows(document):
+        print(f"{name:<16}{value}")
+
+
+def _document(opened: OpenWorkspace | None, configuration: str) -> dict[str, object]:
+    rules = opened.rules if opened else load_rules(Path(), ())
+    document: dict[str, object] = {
+        "version": mlcbuild.__version__,
+        "paths": {"disk_cache": str(default_root())},
+        "model_types": sorted(MODEL_TYPES),
+        "quantizations": sorted(NAMES),
+        "toolchains": {name: installed_version(name) for name in _TOOLCHAINS},
+        "platforms": [],
+        "configurations": [],
+        "rules": [_rule(rule) for _, rule in sorted(rules.items())],
+    }
+    if opened:
+        loaded = opened.load([_EVERYTHING], configuration)
+        document["workspace"] = opened.settings.name
+        document["paths"] = {
+            "workspace": str(opened.root),
+            "output": str(opened.output_root),
+            "state": str(opened.state_directory),
+            "disk_cache": str(default_root()),
+        }
+        document["configurations"] = sorted(opened.settings.configurations)
+        document["platforms"] = [
+            {"label": str(label), "kind": target.string("kind")}
+            for label, target in loaded.targets.items()
+            if PLATFORM in target.schema.provides
+        ]
+    return document
+
+
+def _rule(rule: Rule) -> dict[str, object]:
+    schema = rule.schema
+    return {
+        "name": schema.name,
+        "doc": schema.doc,
+        "attributes": [_attribute(attribute) for attribute in schema.attributes],
+    }
+
+
+def _attribute(attribute: Attribute) -> dict[str, object]:
+    default = attribute.value_if_absent
+    return {
+        "name": attribute.name,
+        "type": attribute.kind.value,
+        "doc": attribute.doc,
+        "mandatory": attribute.mandatory,
+        "default": str(default) if isinstance(default, Label) else default,
+        "allowed": list(attribute.allowed),
+    }
+
+
+def _rows(document: dict[str, object]) -> list[tuple[str, str]]:
+    def names(key: str, field: str = "") -> str:
+        values = document[key]
+        assert isinstance(values, list)
+        return ", ".join(str(value[field]) if field else str(value) for value in values)
+
+    paths, toolchains = document["paths"], document["toolchains"]
+    assert isinstance(paths, dict)
+    assert isinstance(toolchains, dict)
+    rows = [("mlcbuild", str(document["version"]))]
+    rows += [(str(name).replace("_", " "), str(path)) for name, path in paths.items()]
+    rows += [("model types", names("model_types")), ("quantizations", names("quantizations"))]
+    rows += [("platforms", names("platforms", "label")), ("configurations", names("configurations"))]
+    rows += [("toolchains", ", ".join(f"{name} {found or '(not installed)'}" for name, found in toolchains.items()))]
+    rows += [("rules", names("rules", "name"))]
+    return [(name, value) for name, value in rows if value]

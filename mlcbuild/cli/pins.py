@@ -1,0 +1,78 @@
+"""Writing `sha256 = "…"` into a BUILD.toml in place: nothing else of the file changes, not even a space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlcbuild.errors import InternalError
+
+PIN = "sha256"
+_NEWLINE = b"\n"
+
+
+def with_pins(text: str, pins: Mapping[tuple[str, int], str]) -> str:
+    """`text`, a BUILD.toml file, with the pins of some targets set: (rule, index of its table) → SHA-256.
+
+    A pin that is there is replaced between its quotes. A missing one becomes the last line of the table's own keys.
+    """
+    import toml_rs
+
+    document = toml_rs.load_with_metadata(text)
+    lines = text.encode().splitlines(keepends=True)
+    tables = [(document.meta["nodes"][rule]["value"][index]["value"], pin) for (rule, index), pin in pins.items()]
+    # From the end of the file to its beginning: an inserted line moves only what has been dealt with.
+    for table, pin in sorted(tables, key=lambda item: _last_line(item[0]), reverse=True):
+        _set_pin(lines, table, pin)
+    changed = b"".join(lines).decode()
+    _check(text, changed, pins)
+    return changed
+
+
+def _set_pin(lines: list[bytes], table: Mapping[str, Any], pin: str) -> None:
+    quoted = f'"{pin}"'.encode()
+    if PIN in table:
+        entry = table[PIN]
+        row = entry["value_line"] - 1
+        first, last = entry["value_col"]
+        lines[row] = lines[row][: first - 1] + quoted + lines[row][last:]
+        return
+    row = _last_line(table)
+    previous = lines[row - 1]
+    name_line = lines[table["name"]["key_line"] - 1]
+    indent = name_line[: len(name_line) - len(name_line.lstrip())]
+    ending = previous[len(previous.rstrip(b"\r\n")) :] or _NEWLINE
+    if not previous.endswith(_NEWLINE):  # the file's last line
+        lines[row - 1] = previous + ending
+    lines.insert(row, indent + PIN.encode() + b" = " + quoted + ending)
+
+
+def _last_line(table: Mapping[str, Any]) -> int:
+    """The last line of a table's own keys, those of sub-tables with headers of their own left out."""
+    return max(_last(entry["value_line"]) for entry in table.values() if _is_own(entry))
+
+
+def _is_own(entry: Mapping[str, Any]) -> bool:
+    """Whether this is `key = value`: a header's value begins before its key, with a bracket."""
+    if "value_line" not in entry or "key_line" not in entry:
+        return False
+    key = (_first(entry["key_line"]), _first(entry["key_col"]))
+    return key < (_first(entry["value_line"]), _first(entry["value_col"]))
+
+
+def _first(number: int | tuple[int, int]) -> int:
+    return number if isinstance(number, int) else number[0]
+
+
+def _last(number: int | tuple[int, int]) -> int:
+    return number if isinstance(number, int) else number[1]
+
+
+def _check(before: str, after: str, pins: Mapping[tuple[str, int], str]) -> None:
+    import toml_rs
+
+    expected: dict[str, Any] = toml_rs.loads(before)
+    for (rule, index), pin in pins.items():
+        expected[rule][index][PIN] = pin
+    if toml_rs.loads(after) != expected:
+        raise InternalError("writing pins would have changed more of the file than the pins; nothing was written")

@@ -1,0 +1,48 @@
+"""Whole-text comparison of what is printed.
+
+`MLCBUILD_UPDATE_SNAPSHOTS=1 pytest tests/cli` writes the files anew; the difference is then for the reviewer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+_DIRECTORY = Path(__file__).parent / "snapshots"
+UPDATE_VARIABLE = "MLCBUILD_UPDATE_SNAPSHOTS"
+
+Snapshot = Callable[[str, str], None]
+
+
+@pytest.fixture
+def snapshot() -> Snapshot:
+    """Compare a text with `snapshots/NAME.txt`. Trailing spaces count; escape codes are shown as `␛`."""
+
+    def check(name: str, text: str) -> None:
+        shown = text.replace("\x1b", "␛").replace("\r", "␍")
+        path = _DIRECTORY / f"{name}.txt"
+        if os.environ.get(UPDATE_VARIABLE):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(shown, encoding="utf-8")
+        if not path.exists():
+            pytest.fail(f"no snapshot {path.name}; {UPDATE_VARIABLE}=1 writes it")
+        assert shown == path.read_text(encoding="utf-8")
+
+    return check
+
+
+def without_times(text: str) -> str:
+    """`text` with durations replaced: what is measured differs from run to run."""
+    return re.sub(r"\d+\.\d s|\d+ min \d\d s", "0.0 s", text)
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "MLCBUILD_DEBUG", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm-256color")

@@ -1,0 +1,188 @@
+"""Build report, profile and event log, driven by events."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlcbuild.cli.atomic_file import write_atomically
+from mlcbuild.cli.build_report import BuildReport
+from mlcbuild.cli.event_log import EventLog
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.listeners import Listeners
+from mlcbuild.cli.profile import Phase, Profile
+from mlcbuild.engine.events import (
+    ActionFinished,
+    ActionsAdded,
+    ActionStarted,
+    ActionStatus,
+    BuildEvent,
+    BuildFinished,
+    BuildStarted,
+    Notice,
+    PathStep,
+    TargetFinished,
+)
+
+Snapshot = Callable[[str, str], None]
+
+INVOCATION = "00000000-0000-4000-8000-000000000000"
+
+
+def done(name: str, status: ActionStatus, start: float, end: float, worker: str = "") -> ActionFinished:
+    return ActionFinished(
+        identifier=f"//m:a {name}",
+        mnemonic=name.split()[0],
+        owner="//m:a",
+        status=status,
+        start=start,
+        time=end,
+        key="ab" * 32,
+        worker=worker,
+        log=b"caf\xc3\xa9 \xff\n" if worker else b"",
+        message="it broke" if status is ActionStatus.FAILED else "",
+        exit_code=1 if status is ActionStatus.FAILED else 0,
+    )
+
+
+COUNTS = (1, 1, 0, 2, 0, 1, 1)
+STORY: tuple[BuildEvent, ...] = (
+    BuildStarted(invocation=INVOCATION, targets=("//m:a", "//m:b")),
+    ActionsAdded(count=6, total=6),
+    done("Import", ActionStatus.UP_TO_DATE, 0.01, 0.01),
+    done("Export", ActionStatus.DISK_HIT, 0.01, 0.02),
+    ActionStarted(identifier="//m:a Phase0", mnemonic="Phase0", executor="local", time=0.1),
+    Notice(message="a worker was lost", time=0.15),
+    done("Phase0", ActionStatus.EXECUTED_LOCAL, 0.1, 1.1, "local"),
+    done("Phase1", ActionStatus.EXECUTED_LOCAL, 0.5, 1.5, "local"),
+    done("Link", ActionStatus.FAILED, 1.5, 1.6, "local"),
+    done("Package", ActionStatus.SKIPPED, 1.6, 1.6),
+    TargetFinished(label="//m:b", success=True, outputs=("mlcbuild-out/default/m/b/b.so",), time=1.6),
+    TargetFinished(label="//m:a", success=False, error="//m:a Link failed", time=1.6),
+    BuildFinished(
+        success=False,
+        interrupted=False,
+        wall_seconds=1.6,
+        counts=tuple(zip(ActionStatus, COUNTS, strict=True)),
+        critical_path=(
+            PathStep(identifier="//m:a Phase0", mnemonic="Phase0", seconds=1.0),
+            PathStep(identifier="//m:a Link", mnemonic="Link", seconds=0.1),
+        ),
+        bytes_downloaded=10,
+        bytes_uploaded=20,
+        time=1.6,
+    ),
+)
+
+
+def report_of(events: Sequence[BuildEvent], code: ExitCode) -> dict[str, Any]:
+    report = BuildReport(invocation=INVOCATION)
+    for event in events:
+        report(event)
+    return report.document(exit_code=code, wall_seconds=2.0)
+
+
+def test_build_report(snapshot: Snapshot) -> None:
+    snapshot("build-report", json.dumps(report_of(STORY, ExitCode.BUILD_FAILED), indent=2) + "\n")
+
+
+def test_a_report_without_a_build_is_complete(snapshot: Snapshot) -> None:
+    snapshot("build-report-empty", json.dumps(report_of((), ExitCode.ANALYSIS_FAILED), indent=2) + "\n")
+
+
+def test_a_report_of_a_build_that_broke_off_counts_what_was_seen() -> None:
+    actions = report_of(STORY[:-1], ExitCode.INTERNAL)["actions"]
+    assert actions == report_of(STORY, ExitCode.BUILD_FAILED)["actions"]
+
+
+def profile_of(events: Sequence[BuildEvent]) -> dict[str, Any]:
+    profile = Profile(invocation="")
+    for event in events:
+        profile(event)
+    phases = [Phase(name="load", start=0.0, end=0.2), Phase(name="build", start=0.3, end=2.0)]
+    return profile.document(phases=phases, build_began=0.3)
+
+
+def test_profile(snapshot: Snapshot) -> None:
+    lines = ",\n".join(json.dumps(record) for record in profile_of(STORY)["traceEvents"])
+    snapshot("profile", f"{lines}\n")
+
+
+def test_slices_of_one_lane_never_overlap() -> None:
+    slices = [record for record in profile_of(STORY)["traceEvents"] if record["ph"] == "X"]
+    assert len(slices) == 2 + 5
+    for one in slices:
+        for other in slices:
+            if one is not other and (one["pid"], one["tid"]) == (other["pid"], other["tid"]):
+                assert one["ts"] + one["dur"] <= other["ts"] or other["ts"] + other["dur"] <= one["ts"]
+
+
+def test_actions_stand_in_the_trace_when_they_ran_in_the_command() -> None:
+    [phase0] = [record for record in profile_of(STORY)["traceEvents"] if record["name"] == "Phase0"]
+    assert (phase0["ts"], phase0["dur"]) == (400_000, 1_000_000)
+    assert phase0["args"]["key"] == "ab" * 32
+    assert phase0["args"]["on critical path"] is True
+
+
+def test_event_log(tmp_path: Path, snapshot: Snapshot) -> None:
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path, invocation=INVOCATION, arguments=["build", "//m:a"])
+    for event in STORY:
+        log(event)
+    log.close(exit_code=ExitCode.BUILD_FAILED, error="//m:a Link failed", wall_seconds=2.0)
+    snapshot("events", path.read_text(encoding="utf-8"))
+    records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert records[0]["version"] == 1
+    assert records[-1]["exit_code"] == 1
+
+
+def test_each_event_is_on_disk_as_it_happens(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path, invocation=INVOCATION, arguments=[])
+    for count, event in enumerate(STORY, start=2):
+        log(event)
+        assert len(path.read_text(encoding="utf-8").splitlines()) == count
+    log.close(exit_code=ExitCode.OK, error="", wall_seconds=0)
+
+
+def test_a_listener_that_fails_is_dropped_and_the_others_go_on() -> None:
+    said: list[str] = []
+    seen: list[BuildEvent] = []
+    listeners = Listeners(dropped=said.append)
+    full = OSError(28, "No space left on device")
+
+    def failing(event: BuildEvent) -> None:
+        raise full
+
+    listeners.add("the event log", failing)
+    listeners.add("the console", seen.append)
+    for event in STORY:
+        listeners(event)
+    assert seen == list(STORY)
+    assert said == ["the event log ends here: [Errno 28] No space left on device"]
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text("old")
+    path.chmod(0o600)
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new \ud800")
+    assert path.read_text() == "old"
+    write_atomically(path, "new")
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_a_symbolic_link_keeps_pointing_where_it_did(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real/report.json")
+    write_atomically(tmp_path / "link", "x")
+    assert (tmp_path / "real/report.json").read_text() == "x"
+    assert (tmp_path / "link").is_symlink()

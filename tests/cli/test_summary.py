@@ -1,0 +1,75 @@
+"""The two lines at the end of a build."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlcbuild.cli.summary import ending
+from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
+
+
+def finished(
+    *counts: int,
+    seconds: float = 12.4,
+    path: tuple[PathStep, ...] = (),
+    interrupted: bool = False,
+    down: int = 0,
+    up: int = 0,
+) -> BuildFinished:
+    """Counts in the order of ActionStatus; missing ones are zero."""
+    padded = (*counts, *[0] * (len(ActionStatus) - len(counts)))
+    return BuildFinished(
+        success=True,
+        interrupted=interrupted,
+        wall_seconds=seconds,
+        counts=tuple(zip(ActionStatus, padded, strict=True)),
+        critical_path=path,
+        bytes_downloaded=down,
+        bytes_uploaded=up,
+    )
+
+
+def steps(*names_and_seconds: tuple[str, float]) -> tuple[PathStep, ...]:
+    return tuple(
+        PathStep(identifier=f"//models:llama {name}", mnemonic=name.split()[0], seconds=seconds)
+        for name, seconds in names_and_seconds
+    )
+
+
+def test_every_source_of_results_is_told_apart() -> None:
+    path = steps(("Export", 4), ("Phase2", 3), ("CompileKernel fused_dequantize_matmul_3", 2.5), ("Link", 0.3))
+    lines = ending(finished(44, 3, 9, 4, 2, path=path, down=18_000_000, up=2_000_000))
+    assert lines == [
+        "62 actions: 44 up to date, 3 from disk, 9 from remote, 6 ran (4 local, 2 ray) · 12.4 s · down 18 MB, up 2 MB",
+        "critical path 9.8 s: Export → Phase2 → CompileKernel fused_dequantize_matmul_3 → Link",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("build", "line"),
+    [
+        (finished(1, seconds=0.2), "1 action: 1 up to date · 0.2 s"),
+        (finished(seconds=0.1), "0 actions · 0.1 s"),
+        (finished(0, 0, 0, 5), "5 actions: 5 ran (5 local) · 12.4 s"),
+        (finished(0, 0, 0, 0, 5), "5 actions: 5 ran (5 ray) · 12.4 s"),
+        (finished(1, 0, 0, 2, 0, 1, 7), "11 actions: 1 up to date, 2 ran (2 local), 1 failed, 7 skipped · 12.4 s"),
+        (finished(0, 0, 1, down=400), "1 action: 1 from remote · 12.4 s · down 400 B"),
+        (
+            finished(0, 0, 0, 1, 0, 0, 3, interrupted=True),
+            "4 actions: 1 ran (1 local), 3 skipped · 12.4 s · interrupted",
+        ),
+    ],
+)
+def test_parts_that_would_say_zero_are_left_out(build: BuildFinished, line: str) -> None:
+    assert ending(build) == [line]
+
+
+def test_cached_steps_are_no_part_of_the_path() -> None:
+    assert len(ending(finished(4, path=steps(("Export", 0), ("Link", 0))))) == 1
+    assert ending(finished(4, path=steps(("Export", 0), ("Link", 1))))[1] == "critical path 1.0 s: Link"
+
+
+def test_a_long_path_keeps_its_longest_steps() -> None:
+    path = steps(*((f"S{number}", 10 - abs(number - 10) * 0.1) for number in range(21)))
+    line = ending(finished(0, 0, 0, 21, path=path))[1]
+    assert line == "critical path 3 min 19 s: … → S6 → S7 → S8 → S9 → S10 → S11 → S12 → S13 → …"
