@@ -106,6 +106,4 @@ class BuildFinished:
     time: float = field(default=0.0)
 
 
-BuildEvent = (
-    BuildStarted | ActionsAdded | ActionStarted | ActionFinished | Notice | TargetFinished | BuildFinished
-)
+BuildEvent = BuildStarted | ActionsAdded | ActionStarted | ActionFinished | Notice | TargetFinished | BuildFinished

@@ -1,0 +1,134 @@
+"""What the scheduler asks for: everything a driver has to do, as values. Order within one answer matters."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.engine.action import Action
+from mlcbuild.engine.executor import FileEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigestSources:
+    """Answer with SourceDigested or SourceUnavailable for each path."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnounceWanted:
+    """`count` further actions are needed, `total` in all so far; `discovered_by` names the action that led to them."""
+
+    count: int
+    total: int
+    discovered_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookUp:
+    """Answer with ResultFound or ResultNotFound."""
+
+    action: Action
+    key: Digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execute:
+    """Run the action on `inputs`, sorted by path; answer with Executed. `sources` are workspace paths among them."""
+
+    action: Action
+    key: Digest
+    inputs: tuple[FileEntry, ...]
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """Keep the result, whose blobs are stored, under `key`, over whatever is there. No answer."""
+
+    action: Action
+    key: Digest
+    outputs: tuple[FileEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discover:
+    """Read the manifest; answer with ActionsDiscovered, DiscoveryFailed or BlobsMissing."""
+
+    action: Action
+    manifest: Digest
+    inline: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deliver:
+    """Put files, sorted by path, into the target's directory.
+
+    Answer with TargetDelivered, DeliveryFailed or BlobsMissing.
+    """
+
+    label: str
+    files: tuple[FileEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Stop a running action; answer with Executed all the same."""
+
+    identifier: str
+
+
+class Ending(enum.Enum):
+    """How an action came to its end."""
+
+    FOUND = "found"  # in the action cache
+    SHARED = "shared"  # an action of the same key had the result
+    EXECUTED = "executed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportAction:
+    """An action has ended. One that is made again because its blobs had gone ends twice; the later one stands."""
+
+    action: Action
+    key: Digest | None
+    ending: Ending
+    message: str = ""
+    blocked_by: str = ""  # for SKIPPED: the failed action; "" where the build was cancelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportTarget:
+    """A target is delivered, or will never be."""
+
+    label: str
+    success: bool
+    message: str = ""
+    blocked_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """Nothing is left to do, and nothing is running. The last instruction."""
+
+    success: bool
+    cancelled: bool
+
+
+Instruction = (
+    DigestSources
+    | AnnounceWanted
+    | LookUp
+    | Execute
+    | Publish
+    | Discover
+    | Deliver
+    | Cancel
+    | ReportAction
+    | ReportTarget
+    | Finished
+)

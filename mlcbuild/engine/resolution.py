@@ -1,0 +1,106 @@
+"""From artifacts to files: where each file that a consumer needs lies, and whether a result holds what was declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from mlcbuild.engine.action import Action, Artifact, DerivedArtifact, DiscoveredArtifacts, SourceArtifact
+from mlcbuild.engine.executor import FileEntry
+from mlcbuild.engine.nodes import ActionNode, SourceNode
+from mlcbuild.errors import BuildError
+
+
+def files_of(
+    needs: Iterable[tuple[str, Artifact]],
+    *,
+    source: Callable[[str], SourceNode],
+    producer: Callable[[str], ActionNode],
+) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
+    """The files of a consumer whose producers are all done, sorted by path, and the source paths among them.
+
+    A directory's files are re-rooted; a group's members lie at the group's place by their base names. Raises
+    BuildError for a file that its producer did not make and for two files at one path.
+    """
+    placed: dict[str, FileEntry] = {}
+    sources: list[str] = []
+
+    def place(path: str, artifact: Artifact) -> None:
+        if isinstance(artifact, DerivedArtifact):
+            for entry in _files_of_derived(path, artifact, producer(artifact.action)):
+                add(entry)
+        elif isinstance(artifact, SourceArtifact):
+            node = source(artifact.path)
+            if node.digest is None or path.endswith("/"):
+                raise BuildError(f"a source file cannot lie at {path!r}: {artifact.path}")
+            sources.append(artifact.path)
+            add(FileEntry(path=path, digest=node.digest, is_executable=node.is_executable))
+        else:
+            for member in members_of(artifact, producer(artifact.action)):
+                if isinstance(member, DiscoveredArtifacts):
+                    place(path, member)
+                else:
+                    place(f"{path.removesuffix('/')}/{_base_name(member)}", member)
+
+    def add(entry: FileEntry) -> None:
+        if placed.setdefault(entry.path, entry) is not entry:
+            raise BuildError(f"two inputs at one path: {entry.path!r}")
+
+    for path, artifact in needs:
+        place(path, artifact)
+    return tuple(placed[path] for path in sorted(placed)), tuple(sources)
+
+
+def members_of(group: DiscoveredArtifacts, node: ActionNode) -> tuple[Artifact, ...]:
+    """The artifacts of a group whose action has discovered. Raises BuildError for a group it did not announce."""
+    groups = node.groups or {}
+    if group.group not in groups:
+        known = ", ".join(sorted(groups)) or "none"
+        raise BuildError(f"{group.action} announced no group {group.group!r}", advice=(f"it announced: {known}",))
+    return groups[group.group]
+
+
+def _base_name(artifact: SourceArtifact | DerivedArtifact) -> str:
+    directory = "/" if artifact.path.endswith("/") else ""
+    return artifact.path.removesuffix("/").rpartition("/")[2] + directory
+
+
+def _files_of_derived(place: str, artifact: DerivedArtifact, node: ActionNode) -> Iterable[FileEntry]:
+    if node.by_path is None:
+        node.by_path = {entry.path: entry for entry in node.outputs or ()}
+    if not artifact.path.endswith("/"):
+        entry = node.by_path.get(artifact.path)
+        if entry is None:
+            raise BuildError(
+                f"{artifact.action} has made no file {artifact.path!r}",
+                advice=(f"it made: {', '.join(list(node.by_path)[:8]) or 'nothing'}",),
+            )
+        if place.endswith("/"):
+            raise BuildError(f"{artifact.path!r} of {artifact.action} is a file, not a directory for {place!r}")
+        return (
+            entry
+            if entry.path == place
+            else FileEntry(path=place, digest=entry.digest, is_executable=entry.is_executable),
+        )
+    if not place.endswith("/"):
+        raise BuildError(f"{artifact.path!r} of {artifact.action} is a directory, not a file for {place!r}")
+    return (
+        FileEntry(path=place + path[len(artifact.path) :], digest=entry.digest, is_executable=entry.is_executable)
+        for path, entry in node.by_path.items()
+        if path.startswith(artifact.path)
+    )
+
+
+def fault_in(action: Action, outputs: Sequence[FileEntry]) -> str:
+    """What is wrong with a result's files, for people; "" where it holds all that was declared and no more.
+
+    A declared directory may be empty.
+    """
+    made = {entry.path for entry in outputs}
+    if len(made) != len(outputs):
+        return "it reported two outputs at one path"
+    directories = tuple(path for path in action.outputs if path.endswith("/"))
+    for path in action.outputs:
+        if not path.endswith("/") and path not in made:
+            return f"it did not make its output {path!r}"
+    extra = sorted(path for path in made.difference(action.outputs) if not path.startswith(directories))
+    return f"it reported an output that it does not declare: {extra[0]!r}" if extra else ""
