@@ -6,6 +6,9 @@ from typing import Any
 
 from typer import core
 
+from mlcbuild.cli.values import read_without_pydantic
+
+
 WIDTH = 100
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 
@@ -17,6 +20,10 @@ def examples(*lines: str) -> str:
 
 class Command(core.TyperCommand):
     """A command whose arguments are shown by their metavar alone."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        read_without_pydantic(self.get_params(ctx))
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         pieces = [self.options_metavar] if self.options_metavar else []

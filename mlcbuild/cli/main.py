@@ -28,11 +28,16 @@ from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.help_format import CONTEXT, Command, examples
 from mlcbuild.cli.options import GlobalOptions, Invocation
 from mlcbuild.cli.terminal import ColorChoice
+from mlcbuild.cli.values import read_without_pydantic
 
 PROGRAM = "mlcbuild"
 
 
 class _Group(TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        read_without_pydantic(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
         """Answer what a command answers; a failure as a value, since typer gives some exceptions other meanings."""
         try:

@@ -14,9 +14,7 @@ INFO_EXAMPLES = examples(
 )
 
 
-def info(
-    context: typer.Context, config: ConfigOption = "", output: OutputOption = OutputFormat.TEXT
-) -> None:
+def info(context: typer.Context, config: ConfigOption = "", output: OutputOption = OutputFormat.TEXT) -> None:
     """Show what this mlcbuild knows, and what it works with here.
 
     Outside a workspace, what belongs to one is left out.

@@ -20,7 +20,9 @@ def query(
     context: typer.Context,
     expression: Annotated[
         str,
-        typer.Argument(metavar="EXPRESSION", show_default=False, help="A pattern, or functions of patterns, in quotes."),
+        typer.Argument(
+            metavar="EXPRESSION", show_default=False, help="A pattern, or functions of patterns, in quotes."
+        ),
     ],
     config: ConfigOption = "",
     output: Annotated[
@@ -32,9 +34,7 @@ def query(
             help="Labels, rules with labels, or targets with attributes. Default: label.",
         ),
     ] = QueryOutput.LABEL,
-    order: Annotated[
-        bool, typer.Option("--order", help="Dependencies first, instead of by name.")
-    ] = False,
+    order: Annotated[bool, typer.Option("--order", help="Dependencies first, instead of by name.")] = False,
 ) -> None:
     """Ask which targets there are and how they depend on each other."""
     from mlcbuild.cli.query_output import print_query

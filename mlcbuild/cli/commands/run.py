@@ -32,7 +32,10 @@ def run(
     label: Annotated[
         str,
         typer.Argument(
-            metavar="LABEL", show_default=False, autocompletion=complete_pattern, help="One target: //pkg:name or :name."
+            metavar="LABEL",
+            show_default=False,
+            autocompletion=complete_pattern,
+            help="One target: //pkg:name or :name.",
         ),
     ],
     arguments: Annotated[
