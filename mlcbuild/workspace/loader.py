@@ -103,7 +103,7 @@ class _Loader:
             settings = read_settings(root, tree.file(""), self._problems)
         except WorkspaceError:
             settings = load_settings(root)  # Tells the mistake in the form of all others.
-        self._tree = tree.ignoring(frozenset((*settings.ignore, settings.output)))
+        self._tree = tree.ignoring(settings.ignored_folders)
         chosen = settings.configurations.get(configuration)
         if chosen is None:
             self._problems.add(

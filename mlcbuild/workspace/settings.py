@@ -113,6 +113,11 @@ class WorkspaceSettings:
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
     references: tuple[Reference, ...] = field(default=(), repr=False)  # labels that a load must check
 
+    @property
+    def ignored_folders(self) -> frozenset[str]:
+        """The folders in which no packages are looked for, outputs among them."""
+        return frozenset((*self.ignore, self.output))
+
 
 def find_root(start: Path) -> Path:
     """The nearest folder at or above `start` whose `BUILD.toml` has `[workspace]`. Raises WorkspaceError."""

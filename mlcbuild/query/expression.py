@@ -1,0 +1,301 @@
+"""Query expressions: their grammar, and the parser that points at mistakes.
+
+The language is the part of Bazel's that fits static targets (https://bazel.build/query/language)::
+
+    expression = operand { ("+" | "union" | "-" | "except" | "^" | "intersect") operand }
+    operand    = pattern | "(" expression ")" | "set" "(" { pattern } ")" | function "(" arguments ")"
+
+Operators have one precedence and group from the left. A word holds letters, digits and `*/@.-_:$~[]`, and does not
+begin with `-` or `*`; anything else is written in quotes.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from mlcbuild.errors import UsageError
+from mlcbuild.workspace.problems import known_values
+
+_TOKEN = re.compile(
+    r"""\s*(?:(?P<word>[A-Za-z0-9/@._:$~\[\]][A-Za-z0-9*/@.\-_:$~\[\]]*)"""
+    r"""|(?P<quoted>"[^"]*"|'[^']*')|(?P<symbol>[()+^,\-])|(?P<end>\Z))"""
+)
+_DEEPEST = 100
+
+
+class Operator(enum.Enum):
+    """What two sets become."""
+
+    UNION = "+"
+    EXCEPT = "-"
+    INTERSECT = "^"
+
+
+_OPERATORS = {
+    **{operator.value: operator for operator in Operator},
+    "union": Operator.UNION,
+    "except": Operator.EXCEPT,
+    "intersect": Operator.INTERSECT,
+}
+
+
+class ParameterKind(enum.Enum):
+    """What a function's argument is."""
+
+    EXPRESSION = "expression"
+    WORD = "word"
+    REGEX = "regular expression"
+    INTEGER = "depth"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function:
+    """A function of the language. The last `optional` of its parameters may be left out."""
+
+    name: str
+    parameters: tuple[ParameterKind, ...]
+    doc: str
+    optional: int = 0
+
+
+FUNCTIONS: tuple[Function, ...] = (
+    Function(
+        name="deps",
+        parameters=(ParameterKind.EXPRESSION, ParameterKind.INTEGER),
+        optional=1,
+        doc="deps(x), deps(x, depth): x and all that it needs, or what is at most `depth` steps away.",
+    ),
+    Function(
+        name="rdeps",
+        parameters=(ParameterKind.EXPRESSION, ParameterKind.EXPRESSION, ParameterKind.INTEGER),
+        optional=1,
+        doc="rdeps(universe, x), rdeps(universe, x, depth): x and all that needs it, in what the universe needs.",
+    ),
+    Function(
+        name="allpaths",
+        parameters=(ParameterKind.EXPRESSION, ParameterKind.EXPRESSION),
+        doc="allpaths(a, b): every target on a way from a to b.",
+    ),
+    Function(
+        name="somepath",
+        parameters=(ParameterKind.EXPRESSION, ParameterKind.EXPRESSION),
+        doc="somepath(a, b): the targets on one shortest way from a to b, in order.",
+    ),
+    Function(
+        name="kind",
+        parameters=(ParameterKind.REGEX, ParameterKind.EXPRESSION),
+        doc='kind(regex, x): the targets of x whose kind ("model_library rule") the expression is found in.',
+    ),
+    Function(
+        name="attr",
+        parameters=(ParameterKind.WORD, ParameterKind.REGEX, ParameterKind.EXPRESSION),
+        doc="attr(name, regex, x): the targets of x in whose attribute's value the expression is found.",
+    ),
+    Function(
+        name="filter",
+        parameters=(ParameterKind.REGEX, ParameterKind.EXPRESSION),
+        doc="filter(regex, x): the targets of x in whose label the expression is found.",
+    ),
+)
+"""The functions of the language; regular expressions are Python's and found anywhere unless anchored."""
+
+_FUNCTIONS = {function.name: function for function in FUNCTIONS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatternNode:
+    """The targets that patterns name; several where they came from `set(…)`."""
+
+    patterns: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationNode:
+    """`first`, and what is then done to it, from the left. Long chains are one node, not one inside another."""
+
+    first: Node
+    steps: tuple[tuple[Operator, Node], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallNode:
+    """A function and its arguments: nodes, words, compiled regular expressions, depths."""
+
+    function: Function
+    arguments: tuple[Node | str | re.Pattern[str] | int, ...]
+
+
+Node = PatternNode | OperationNode | CallNode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """A parsed query; `patterns` are all that stand in it: what must be loaded to answer."""
+
+    text: str
+    root: Node
+    patterns: tuple[str, ...]
+
+
+def parse_query(text: str) -> Query:
+    """Read a query. Raises UsageError that shows where it goes wrong."""
+    parser = _Parser(text)
+    root = parser.parse()
+    return Query(text=text, root=root, patterns=tuple(dict.fromkeys(parser.patterns)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Token:
+    kind: str  # "word", "quoted", "symbol" or "end"
+    text: str
+    position: int
+
+    def __str__(self) -> str:
+        return "the end" if self.kind == "end" else f'"{self.text}"'
+
+
+class _Parser:
+    """A descent through the grammar, one token ahead."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = self._tokenize()
+        self._index = 0
+        self._depth = 0
+        self.patterns: list[str] = []
+
+    def parse(self) -> Node:
+        node = self._expression()
+        token = self._token
+        if token.kind != "end":
+            raise self._error(f"{token} is not expected here", token.position)
+        return node
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._index]
+
+    def _tokenize(self) -> list[_Token]:
+        tokens: list[_Token] = []
+        position = 0
+        while not tokens or tokens[-1].kind != "end":
+            match = _TOKEN.match(self._text, position)
+            if match is None or match.lastgroup is None:
+                start = position + len(self._text[position:]) - len(self._text[position:].lstrip())
+                character = self._text[start]
+                if character in "\"'":
+                    raise self._error("a quote is opened and not closed", start)
+                advice = ("patterns with such characters are written in quotes",) if character != "*" else ()
+                raise self._error(f'"{character}" is not expected here', start, *advice)
+            kind = match.lastgroup
+            found = match[kind]
+            tokens.append(
+                _Token(kind=kind, text=found[1:-1] if kind == "quoted" else found, position=match.start(kind))
+            )
+            position = match.end()
+        return tokens
+
+    def _take(self) -> _Token:
+        token = self._token
+        self._index += 1
+        return token
+
+    def _expect(self, symbol: str, purpose: str) -> None:
+        token = self._token
+        if token.kind != "symbol" or token.text != symbol:
+            raise self._error(f'expected "{symbol}" {purpose}, not {token}', token.position)
+        self._index += 1
+
+    def _expression(self) -> Node:
+        first = self._operand()
+        steps = []
+        while self._token.kind in ("word", "symbol") and self._token.text in _OPERATORS:
+            operator = _OPERATORS[self._take().text]
+            steps.append((operator, self._operand()))
+        return OperationNode(first=first, steps=tuple(steps)) if steps else first
+
+    def _operand(self) -> Node:
+        token = self._take()
+        if token.kind == "quoted":
+            return self._pattern(token)
+        if token.kind == "word" and token.text not in _OPERATORS:
+            following = self._token
+            if following.kind == "symbol" and following.text == "(":
+                return self._set() if token.text == "set" else self._call(token)
+            return self._pattern(token)
+        if token.kind == "symbol" and token.text == "(":
+            self._depth += 1
+            if self._depth > _DEEPEST:
+                raise self._error(f"more than {_DEEPEST} parentheses inside each other", token.position)
+            node = self._expression()
+            self._expect(")", "to close the parenthesis")
+            self._depth -= 1
+            return node
+        raise self._error(f"expected a pattern, a function or a parenthesis, not {token}", token.position)
+
+    def _pattern(self, token: _Token) -> PatternNode:
+        if not token.text:
+            raise self._error("a pattern is empty", token.position)
+        if token.text.startswith("-"):
+            raise self._error("a pattern in a query has no sign", token.position, 'take away with "x - y"')
+        self.patterns.append(token.text)
+        return PatternNode(patterns=(token.text,))
+
+    def _set(self) -> Node:
+        self._expect("(", "after set")
+        patterns: list[str] = []
+        while self._token.kind in ("word", "quoted"):
+            patterns.extend(self._pattern(self._take()).patterns)
+        self._expect(")", "to close set(")
+        return PatternNode(patterns=tuple(patterns))
+
+    def _call(self, name: _Token) -> Node:
+        function = _FUNCTIONS.get(name.text)
+        if function is None:
+            raise self._error(
+                f'unknown function "{name.text}"', name.position, known_values(name.text, [*_FUNCTIONS, "set"])
+            )
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._error(f"more than {_DEEPEST} parentheses inside each other", name.position)
+        self._expect("(", f"after {function.name}")
+        arguments: list[Node | str | re.Pattern[str] | int] = []
+        for index, kind in enumerate(function.parameters):
+            if index:
+                token = self._token
+                if token.text == ")" and index >= len(function.parameters) - function.optional:
+                    break
+                self._expect(",", f"and another argument of {function.name}")
+            arguments.append(self._argument(function, kind))
+        self._expect(")", f"to close {function.name}(")
+        self._depth -= 1
+        return CallNode(function=function, arguments=tuple(arguments))
+
+    def _argument(self, function: Function, kind: ParameterKind) -> Node | str | re.Pattern[str] | int:
+        if kind is ParameterKind.EXPRESSION:
+            return self._expression()
+        token = self._take()
+        if token.kind not in ("word", "quoted"):
+            raise self._error(f"expected a {kind.value} for {function.name}, not {token}", token.position, function.doc)
+        if kind is ParameterKind.REGEX:
+            try:
+                return re.compile(token.text)
+            except re.error as error:
+                raise self._error(f'bad regular expression "{token.text}": {error.msg}', token.position) from None
+        if kind is ParameterKind.INTEGER:
+            if not (token.text.isascii() and token.text.isdigit()):
+                raise self._error(f"a depth is a number of steps, not {token}", token.position)
+            return int(token.text)
+        return token.text
+
+    def _error(self, message: str, position: int, *advice: str) -> UsageError:
+        """An error that shows the line of the query and points at the place."""
+        before = self._text[:position]
+        start = before.rfind("\n") + 1
+        line = self._text[start:].partition("\n")[0].replace("\t", " ")
+        column = position - start
+        where = f"line {before.count(chr(10)) + 1}, column" if "\n" in self._text else "column"
+        hints = tuple(hint for hint in advice if hint)
+        return UsageError(f"in the query, {where} {column + 1}: {message}", advice=(line, " " * column + "^", *hints))
