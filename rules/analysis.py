@@ -15,6 +15,7 @@ from mlcbuild.rules.rule import AnyProvider, Providers, Rule, RuleContext
 from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.loader import LoadedWorkspace
+from mlcbuild.workspace.schema import PLATFORM
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +60,10 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
         return listings[label]
 
     def needed(label: Label) -> tuple[Label, ...]:
-        platform = workspace.targets[label].platform
-        dependencies = workspace.dependencies(label)
-        return dependencies if platform is None or platform in dependencies else (*dependencies, platform)
+        target, dependencies = workspace.targets[label], workspace.dependencies(label)
+        if target.platform is None or PLATFORM not in target.schema.by_name or target.platform in dependencies:
+            return dependencies
+        return (*dependencies, target.platform)
 
     for label in reachable(workspace.requested, needed):
         target = workspace.targets[label]

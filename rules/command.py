@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mlcbuild.engine.action import Artifact, CachePolicy, DiscoveredArtifacts, Input
+from mlcbuild.engine.action import Artifact, CachePolicy, DiscoveredArtifacts, Input, SourceArtifact
 from mlcbuild.rules.providers import ExecutableInfo, FilesInfo, ToolInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.label import Label, LabelError, read_label
@@ -21,7 +21,7 @@ def implement(context: RuleContext) -> Providers:
     for label in target.labels("inputs"):
         paths = paths_by_label[label] = []
         for path, artifact in context.files(label).files:
-            place = _place(label, path)
+            place = _place(label, path, artifact)
             if laid_out.setdefault(place, artifact) != artifact:
                 raise context.error(f'two inputs would lie at "{place}"', attribute="inputs")
             if not isinstance(artifact, DiscoveredArtifacts):
@@ -52,8 +52,10 @@ def implement(context: RuleContext) -> Providers:
     return (files,)
 
 
-def _place(label: Label, path: str) -> str:
-    """Where an input lies in the action's directory: as in the workspace, below its package."""
+def _place(label: Label, path: str, artifact: Artifact) -> str:
+    """Where an input lies in the action's directory: as in the workspace, a made file below its target's package."""
+    if isinstance(artifact, SourceArtifact):
+        return f"in/{artifact.path}"
     return "/".join(part for part in ("in", label.package, path) if part)
 
 
@@ -105,8 +107,8 @@ COMMAND = Rule(
                 name="inputs",
                 kind=AttributeKind.LABEL_LIST,
                 allow_files=True,
-                doc="Files, folders and targets whose files the program reads. They lie below in/, each in the folder "
-                "of its package.",
+                doc="Files, folders and targets whose files the program reads. They lie below in/: files of the "
+                "workspace by their path in it, made files in the folder of their target's package.",
             ),
             Attribute(
                 name="outputs",
@@ -118,7 +120,7 @@ COMMAND = Rule(
             Attribute(
                 name="arguments",
                 kind=AttributeKind.STRING_LIST,
-                placeholders=("inputs", "outputs", "input", "output"),
+                placeholders=("inputs", "outputs"),
                 doc="The arguments. {inputs} and {outputs} stand for all paths, {input:LABEL} for those of one input, "
                 "{output:NAME} for one output; alone in an argument, each path becomes an argument of its own.",
             ),

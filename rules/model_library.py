@@ -12,7 +12,7 @@ from mlcbuild.rules.quantized_weights import QUANTIZATION
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
-PHASES = (0, 1, 2, 3)
+LATER_PHASES = ("Phase1", "Phase2", "Phase3")
 OPTIMIZATION = Attribute(
     name="opt",
     kind=AttributeKind.CHOICE,
@@ -66,16 +66,25 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         toolchains=tvm,
     )
     module, metadata = export.output("out/module.json"), export.output("out/metadata.json")
-    for phase in PHASES:
+    attach = context.stage(
+        "Phase0",
+        "mlcbuild.compiler.stages.phase0:run",
+        inputs={"module": module, "metadata": metadata},
+        outputs={"module_out": "module.json", "metadata_out": "metadata.json"},
+        parameters={"target": target, "opt": opt},
+        toolchains=tvm,
+    )
+    module, metadata = attach.output("out/module.json"), attach.output("out/metadata.json")
+    for phase in LATER_PHASES:
         action = context.stage(
-            f"Phase{phase}",
-            f"mlcbuild.compiler.stages.phase{phase}:run",
-            inputs={"module": module, "metadata": metadata},
-            outputs={"module_out": "module.json", "metadata_out": "metadata.json"},
+            phase,
+            f"mlcbuild.compiler.stages.{phase.lower()}:run",
+            inputs={"module": module},
+            outputs={"module_out": "module.json"},
             parameters={"target": target, "opt": opt},
             toolchains=tvm,
         )
-        module, metadata = action.output("out/module.json"), action.output("out/metadata.json")
+        module = action.output("out/module.json")
     partition = context.stage(
         "Partition",
         "mlcbuild.compiler.stages.partition:run",

@@ -1,0 +1,78 @@
+"""A workspace's own rule files come through the door of the built-in ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.errors import WorkspaceErrors
+from tests.rules.world import action, analysed, write
+
+OWN_RULE = """
+from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
+
+
+def implement(context: RuleContext) -> Providers:
+    made = context.tool(
+        "Greet",
+        arguments=("/bin/sh", "-c", f"echo {context.target.string('who')} > out/hello"),
+        inputs=(),
+        outputs=("out/hello",),
+        environment={},
+        toolchains=("program:/bin/sh",),
+    )
+    return (FilesInfo(files=(("hello", made.output("out/hello")),)),)
+
+
+GREETING = Rule(
+    schema=RuleSchema(
+        name="greeting",
+        doc="A greeting.",
+        attributes=(Attribute(name="who", kind=AttributeKind.STRING, mandatory=True, doc="Whom to greet."),),
+        provides=("files",),
+    ),
+    implementation=implement,
+)
+"""
+
+
+def test_a_rule_file_of_the_workspace_is_loaded_by_its_label(tmp_path: Path) -> None:
+    root = write(
+        tmp_path,
+        {
+            "BUILD.toml": '[workspace]\nname = "t"\nrules = ["//build:greeting.py"]\n',
+            "build/BUILD.toml": "",
+            "build/greeting.py": OWN_RULE,
+            "a/BUILD.toml": '[[greeting]]\nname = "g"\nwho = "you"\n',
+        },
+    )
+    assert action(analysed(root, "//a:g"), "Greet").identifier == "//a:g Greet"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("def broken(:\n", "build/own.py:1:12: rule file build/own.py is not valid Python: invalid syntax"),
+        (
+            "\nraise RuntimeError('no')\n",
+            "build/own.py:2: rule file build/own.py failed as it was loaded: RuntimeError: no",
+        ),
+        ("x = 1\n", "rule file build/own.py defines no rule"),
+        (OWN_RULE.replace('"greeting"', '"model"'), 'rule file build/own.py defines "model", which is a rule already'),
+    ],
+)
+def test_a_bad_rule_file_is_an_error_with_its_place(tmp_path: Path, content: str, message: str) -> None:
+    root = write(
+        tmp_path,
+        {
+            "BUILD.toml": '[workspace]\nname = "t"\nrules = ["//build:own.py"]\n',
+            "build/BUILD.toml": "",
+            "build/own.py": content,
+        },
+    )
+    with pytest.raises(WorkspaceErrors) as raised:
+        analysed(root, "//...")
+    assert message in str(raised.value)

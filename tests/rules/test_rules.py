@@ -1,0 +1,249 @@
+"""What the built-in rules make of targets: actions, what they provide, and the mistakes that only a rule can see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, SourceArtifact, StageCall, ToolCall
+from mlcbuild.errors import WorkspaceErrors
+from tests.rules.world import action, analysed, write
+
+TOOL = '[[tool]]\nname = "sh"\npath = "/bin/sh"\narguments = ["-eu"]\n'
+MODEL = """
+[[platform]]
+name = "v3"
+kind = "cpu"
+cpu = "x86-64-v3"
+
+[[model]]
+name = "m"
+source = "weights"
+
+[[model]]
+name = "shape"
+config = "config.json"
+"""
+
+
+def model_workspace(root: Path, targets: str, **files: str) -> Path:
+    return write(
+        root,
+        {
+            "models/BUILD.toml": MODEL + targets,
+            "models/config.json": "{}",
+            "models/weights/config.json": "{}",
+            "models/weights/model.safetensors": "",
+            **files,
+        },
+    )
+
+
+def test_a_command_lays_inputs_by_package_and_fills_placeholders_in(tmp_path: Path) -> None:
+    text = (
+        TOOL
+        + """
+[[command]]
+name = "join"
+tool = ":sh"
+inputs = ["b.txt", "folder", ":made"]
+outputs = ["joined", "side/"]
+arguments = ["-c", "cat {inputs} > {output:joined}", "{outputs}", "{input:folder}"]
+environment = { LEVEL = "3" }
+
+[[command]]
+name = "made"
+tool = ":sh"
+outputs = ["made.txt"]
+"""
+    )
+    files = {"a/BUILD.toml": text, "a/b.txt": "", "a/folder/x": "", "a/folder/y/z": "", "a/folder/.hidden": ""}
+    analysis = analysed(write(tmp_path, files), "//a:join")
+    (join,) = (each for each in analysis.actions if each.identifier == "//a:join Command")
+    assert {each.path: each.artifact for each in join.inputs} == {
+        "in/a/b.txt": SourceArtifact(path="a/b.txt"),
+        "in/a/folder/x": SourceArtifact(path="a/folder/x"),
+        "in/a/folder/y/z": SourceArtifact(path="a/folder/y/z"),
+        "in/a/made.txt": DerivedArtifact(action="//a:made Command", path="out/made.txt"),
+    }
+    assert join.command == ToolCall(
+        arguments=(
+            "/bin/sh",
+            "-eu",
+            "-c",
+            "cat in/a/b.txt in/a/folder/x in/a/folder/y/z in/a/made.txt > out/joined",
+            "out/joined",
+            "out/side/",
+            "in/a/folder/x",
+            "in/a/folder/y/z",
+        )
+    )
+    assert join.outputs == ("out/joined", "out/side/")
+    assert join.environment == (("LEVEL", "3"),)
+    assert join.toolchains == ("program:/bin/sh",)
+
+
+def test_a_tool_of_the_workspace_is_an_input(tmp_path: Path) -> None:
+    text = """
+[[tool]]
+name = "own"
+executable = "run.sh"
+[[command]]
+name = "c"
+tool = ":own"
+outputs = ["o"]
+"""
+    analysis = analysed(write(tmp_path, {"a/BUILD.toml": text, "a/run.sh": ""}), "//a:c")
+    command = action(analysis, "Command")
+    assert [(each.path, each.artifact) for each in command.inputs] == [("tool/run.sh", SourceArtifact(path="a/run.sh"))]
+    assert command.command == ToolCall(arguments=("tool/run.sh",))
+    assert command.toolchains == ()
+
+
+def test_the_mistakes_that_rules_see_are_told_together_with_their_places(tmp_path: Path) -> None:
+    text = (
+        TOOL
+        + """
+[[tool]]
+name = "neither"
+[[command]]
+name = "escapes"
+tool = ":sh"
+outputs = ["../o"]
+[[command]]
+name = "unknown-output"
+tool = ":sh"
+outputs = ["o"]
+arguments = ["{output:p}"]
+[[http_file]]
+name = "scheme"
+urls = ["ftp://host/x"]
+[[pypi_file]]
+name = "pin"
+package = "p"
+version = "1"
+path = "x"
+sha256 = "abc"
+[[hf_repository]]
+name = "branch"
+repository = "o/n"
+revision = "main"
+files = ["config.json"]
+"""
+    )
+    with pytest.raises(WorkspaceErrors) as raised:
+        analysed(write(tmp_path, {"a/BUILD.toml": text}), "//a:all")
+    assert str(raised.value) == (
+        "a/BUILD.toml:7:8: a tool has either `path` or `executable` in //a:neither\n"
+        'a/BUILD.toml:11:11: output "../o" is not a path below the output folder in //a:escapes\n'
+        'a/BUILD.toml:16:13: no output "p" in //a:unknown-output\n'
+        "  known: o\n"
+        'a/BUILD.toml:19:8: "ftp://host/x" is no http or https address in //a:scheme\n'
+        'a/BUILD.toml:25:10: "abc" is not a SHA-256 in //a:pin\n'
+        "  64 lower-case hexadecimal digits; `mlcbuild fetch --update` writes them\n"
+        'a/BUILD.toml:29:12: revision "main" is not a commit in //a:branch\n'
+        "  a branch or tag moves; write the 40 hexadecimal digits of the commit"
+    )
+
+
+def test_equal_stages_of_two_targets_differ_in_their_names_alone(tmp_path: Path) -> None:
+    targets = "".join(
+        f'[[model_library]]\nname = "{name}"\nmodel = ":shape"\nquantization = "q4f16_1"\nplatform = ":v3"\n'
+        for name in ("one", "two")
+    )
+    analysis = analysed(model_workspace(tmp_path, targets), "//models:one", "//models:two")
+    first, second = (each for each in analysis.actions if each.mnemonic == "Export")
+    assert first.command == second.command
+    assert first.inputs == second.inputs
+    assert first.outputs == second.outputs
+    assert first.identifier != second.identifier
+
+
+def test_partition_announces_two_actions_a_kernel_whatever_the_target(tmp_path: Path) -> None:
+    targets = "".join(
+        f'[[model_library]]\nname = "{name}"\nmodel = ":shape"\nquantization = "q4f16_1"\nplatform = ":v3"\n'
+        for name in ("one", "two")
+    )
+    analysis = analysed(model_workspace(tmp_path, targets), "//models:one", "//models:two")
+    manifest = json.dumps({"version": 1, "kernels": [{"name": "kernel_aa"}, {"name": "kernel_bb"}]}).encode()
+    partitions = [each for each in analysis.actions if each.mnemonic == "Partition"]
+    assert all(each.discoverer for each in partitions)
+    discoveries = [
+        each.discoverer(discovering=each.identifier, manifest=manifest) for each in partitions if each.discoverer
+    ]
+    assert [each.mnemonic for each in discoveries[0].actions] == ["ScheduleKernel", "CompileKernel"] * 2
+    assert [each.identifier for each in discoveries[0].actions] == [each.identifier for each in discoveries[1].actions]
+    groups = dict(discoveries[0].groups)
+    assert len(groups["objects"]) == len(groups["signatures"]) == 2
+    link = next(each for each in analysis.actions if each.mnemonic == "Link")
+    assert DiscoveredArtifacts(action=partitions[0].identifier, group="objects") in [
+        each.artifact for each in link.inputs
+    ]
+    with pytest.raises(ValueError, match="version 2"):
+        assert partitions[0].discoverer is not None
+        partitions[0].discoverer(discovering="x", manifest=b'{"version": 2}')
+
+
+def test_weights_are_quantized_one_action_a_shard(tmp_path: Path) -> None:
+    targets = '[[quantized_weights]]\nname = "w"\nmodel = ":m"\nquantization = "q4f32_1"\n'
+    analysis = analysed(model_workspace(tmp_path, targets), "//models:w")
+    imported = action(analysis, "ImportWeights")
+    assert imported.discoverer is not None
+    manifest = json.dumps({"version": 1, "shards": [{"file": "shard_0.safetensors"}, {"file": "shard_1.safetensors"}]})
+    discovery = imported.discoverer(discovering=imported.identifier, manifest=manifest.encode())
+    assert [each.outputs for each in discovery.actions] == [
+        ("out/params_shard_0.bin", "out/records_00000.json"),
+        ("out/params_shard_1.bin", "out/records_00001.json"),
+    ]
+    call = discovery.actions[1].command
+    assert isinstance(call, StageCall)
+    assert dict(call.parameters) == {"quantization": "q4f32_1", "encode": "raw", "index": 1}
+
+
+def test_a_shape_alone_has_no_weights_to_package(tmp_path: Path) -> None:
+    targets = '[[model_package]]\nname = "p"\nmodel = ":shape"\nquantization = "q4f16_1"\nplatform = ":v3"\n'
+    with pytest.raises(WorkspaceErrors, match=r"BUILD.toml:\d+:\d+: model //models:shape has no weights") as raised:
+        analysed(model_workspace(tmp_path, targets), "//models:p")
+    assert "give the model a `source`" in str(raised.value)
+
+
+def test_a_library_needs_a_platform_of_its_own_or_a_default(tmp_path: Path) -> None:
+    targets = '[[model_library]]\nname = "l"\nmodel = ":shape"\nquantization = "q4f16_1"\n'
+    with pytest.raises(WorkspaceErrors, match="no platform"):
+        analysed(model_workspace(tmp_path, targets), "//models:l")
+    model_workspace(tmp_path, targets, **{"BUILD.toml": '[workspace]\nname = "t"\ndefault_platform = "//models:v3"\n'})
+    lower = action(analysed(tmp_path, "//models:l"), "Lower")
+    assert isinstance(lower.command, StageCall)
+    assert dict(lower.command.parameters)["target"] == {
+        "kind": "llvm",
+        "mtriple": "x86_64-linux-gnu",
+        "mcpu": "x86-64-v3",
+    }
+
+
+def test_overrides_reach_no_stage_before_lower(tmp_path: Path) -> None:
+    targets = (
+        '[[model_library]]\nname = "l"\nmodel = ":shape"\nquantization = "q4f16_1"\nplatform = ":v3"\n'
+        "overrides = { max_batch_size = 4 }\n"
+    )
+    analysis = analysed(model_workspace(tmp_path, targets), "//models:l")
+    holding = [
+        each.mnemonic
+        for each in analysis.actions
+        if isinstance(each.command, StageCall) and "max_batch_size" in str(each.command.parameters)
+    ]
+    assert holding == ["Lower"]
+
+
+def test_a_fetch_without_a_pin_is_never_kept(tmp_path: Path) -> None:
+    text = '[[local_file]]\nname = "f"\npath = "/x/y.bin"\n'
+    fetch = action(analysed(write(tmp_path, {"a/BUILD.toml": text}), "//a:f"), "Fetch")
+    assert fetch.cache.value == "none"
+    pinned = text + f'sha256 = "{"0" * 64}"\n'
+    fetch = action(analysed(write(tmp_path, {"a/BUILD.toml": pinned}), "//a:f"), "Fetch")
+    assert fetch.cache.value == "all"
+    assert fetch.pinned_content == "0" * 64
+    assert fetch.requirements.network
+    assert fetch.requirements.execution_hints == (("path", "/x/y.bin"),)
