@@ -13,7 +13,8 @@ _HEAD = """\
 
 Made from the rules' own declarations by `python -m mlcbuild.rules.documentation`.
 A label may name a target of another package, `//package:name`, or of this one, `:name`; where the type says so, also
-a file or folder of the workspace. Values that depend on the platform or configuration: see [workspace.md](workspace.md).
+a file or folder of the workspace. Values that depend on the platform or configuration are explained in
+[workspace.md](workspace.md).
 """
 
 

@@ -181,9 +181,10 @@ def test_partition_announces_two_actions_a_kernel_whatever_the_target(tmp_path: 
     assert DiscoveredArtifacts(action=partitions[0].identifier, group="objects") in [
         each.artifact for each in link.inputs
     ]
+    discoverer = partitions[0].discoverer
+    assert discoverer is not None
     with pytest.raises(ValueError, match="version 2"):
-        assert partitions[0].discoverer is not None
-        partitions[0].discoverer(discovering="x", manifest=b'{"version": 2}')
+        discoverer(discovering="x", manifest=b'{"version": 2}')
 
 
 def test_weights_are_quantized_one_action_a_shard(tmp_path: Path) -> None:
