@@ -13,12 +13,13 @@ _GLOBAL_OPTIONS = ("--color", "--workspace", "-C", "--version")
 
 def usage_error(error: typer.TyperException) -> UsageError:
     """What typer says of the arguments, with what to do."""
-    message = error.format_message().strip().removesuffix(".")
+    possibilities = sorted(getattr(error, "possibilities", None) or ())
+    message = (error.message if possibilities else error.format_message()).strip().removesuffix(".")
     message = message[:1].lower() + message[1:]
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context else "mlcbuild"
     option = getattr(error, "option_name", "")
-    advice = []
+    advice = [f"did you mean {' or '.join(possibilities)}?"] if possibilities else []
     if option in _GLOBAL_OPTIONS:
         advice.append(f"it stands before the command: mlcbuild {option} … {path.removeprefix('mlcbuild ')} …")
     elif option.startswith(("-/", "-:")):

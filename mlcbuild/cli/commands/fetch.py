@@ -39,7 +39,13 @@ def fetch(
     Files come into the disk cache; a later build of the same targets needs no network. With --update the files'
     digests are observed and written as pins, and nothing else of a BUILD.toml changes.
     """
-    from mlcbuild.cli.build_session import BuildRequest
+    options = global_options(context)
+    if update:
+        from mlcbuild.cli.pin_update import update_pins
+
+        update_pins(tuple(patterns), config, options)
+        return 0
+    from mlcbuild.cli.build_session import BuildRequest, fetch_targets, run_build
 
     request = BuildRequest(
         patterns=tuple(patterns),
@@ -47,15 +53,9 @@ def fetch(
         jobs=jobs,
         keep_going=keep_going,
         disk_cache=disk_cache,
+        choose=fetch_targets,
     )
-    options = global_options(context)
-    if update:
-        from mlcbuild.cli.pin_update import update_pins
-
-        return int(update_pins(request, options))
-    from mlcbuild.cli.build_session import run_fetch
-
-    outcome = run_fetch(request, options)
+    outcome = run_build(request, options)
     for path in outcome.paths:
         print(path)
     return int(outcome.exit_code)

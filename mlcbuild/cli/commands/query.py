@@ -36,7 +36,20 @@ def query(
     ] = QueryOutput.LABEL,
     order: Annotated[bool, typer.Option("--order", help="Dependencies first, instead of by name.")] = False,
 ) -> None:
-    """Ask which targets there are and how they depend on each other."""
+    """Ask which targets there are and how they depend on each other.
+
+    \b
+    An expression is a pattern or one of
+      deps(x)  deps(x, depth)     x and all that it needs, at most depth steps away
+      rdeps(universe, x)          x and all in the universe that needs it
+      allpaths(a, b)              every target on a way from a to b
+      somepath(a, b)              the targets on one shortest way, in order
+      kind(regex, x)              those of x whose rule matches
+      attr(name, regex, x)        those of x whose attribute matches
+      filter(regex, x)            those of x whose label matches
+      set(a b c)  (x)             several patterns; parentheses
+    joined by + - ^ (or union, except, intersect).
+    """
     from mlcbuild.cli.query_output import print_query
 
     print_query(global_options(context).directory, expression, configuration=config, output=output, in_order=order)
