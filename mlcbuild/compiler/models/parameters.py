@@ -11,9 +11,6 @@ import enum
 import re
 from dataclasses import dataclass
 
-from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.errors import StageError
-
 
 class Role(enum.Enum):
     """What a parameter is to the model: a scheme decides by it how the parameter is stored."""
@@ -67,16 +64,3 @@ class ParameterList:
 
     def is_ignored(self, name: str) -> bool:
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)
-
-
-def parameter_list(document: dict[str, object], *, where: str = "config.json") -> ParameterList:
-    """The parameters of the model that a `config.json` describes. Raises StageError for one it cannot
-    read."""
-    from mlcbuild.compiler.models.llama import config as llama_config
-    from mlcbuild.compiler.models.llama import parameters as llama_parameters
-
-    model_type = ConfigReader(document, where).string("model_type")
-    if model_type in llama_config.MODEL_TYPES:
-        return llama_parameters.parameters(llama_config.LlamaConfig.from_document(document, where=where))
-    known = ", ".join(llama_config.MODEL_TYPES)
-    raise StageError(f'{where}: unknown model type "{model_type}"', advice=(f"known: {known}",))

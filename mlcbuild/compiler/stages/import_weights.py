@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.parameters import Parameter, ParameterList, parameter_list
+from mlcbuild.compiler.models.families import parameter_list
+from mlcbuild.compiler.models.parameters import Parameter, ParameterList
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.source import open_source
 from mlcbuild.compiler.weights.tensor import STORAGE, TensorDescription

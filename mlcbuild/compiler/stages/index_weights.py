@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.parameters import parameter_list
+from mlcbuild.compiler.models.families import parameter_list
 from mlcbuild.compiler.quantization import scheme as schemes
 from mlcbuild.compiler.quantization.stored import StoredTensor, stored_tensors
 from mlcbuild.compiler.weights.tensor_cache import check_encoding, shard_name, write_index

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.parameters import Parameter, parameter_list
+from mlcbuild.compiler.models.families import parameter_list
+from mlcbuild.compiler.models.parameters import Parameter
 from mlcbuild.compiler.quantization import scheme as schemes
 from mlcbuild.compiler.quantization.stored import StoredTensor, stored_numbers, stored_tensors
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile

@@ -1,0 +1,79 @@
+"""ImportConfig: what a model is and how it reads text, from whatever its source is.
+
+Reads `source` (a GGUF file, or a directory with one, or a Hugging Face directory). Writes `config`
+(config.json, checked) and the directory `tokenizer` (tokenizer.json, tokenizer_config.json and their like).
+Weights are not read.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from mlcbuild.compiler.models.config import read_document
+from mlcbuild.compiler.models.families import read_config
+from mlcbuild.compiler.models.llama.from_gguf import config_document
+from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
+from mlcbuild.compiler.weights.gguf_file import GGUFFile
+from mlcbuild.compiler.weights.source import gguf_file
+from mlcbuild.errors import StageError
+
+# What belongs to a tokenizer in a Hugging Face directory; generation_config.json has its sampling defaults.
+TOKENIZER_FILES: tuple[str, ...] = (
+    "tokenizer.model",
+    "tokenizer.json",
+    "vocab.json",
+    "merges.txt",
+    "added_tokens.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+
+
+def run(*, source: Path, config: Path, tokenizer: Path) -> None:
+    """Raises StageError for a source without a configuration or tokenizer, and for a bad one."""
+    tokenizer.mkdir(parents=True, exist_ok=True)
+    gguf = gguf_file(source)
+    if gguf is not None:
+        _import_gguf(gguf, config, tokenizer)
+    elif source.is_dir():
+        _import_directory(source, config, tokenizer)
+    elif source.exists():
+        raise StageError(
+            f"{source.name} holds weights alone; a model needs its configuration and tokenizer too",
+            advice=("give the directory that holds it beside config.json and tokenizer.json, or a GGUF file",),
+        )
+    else:
+        raise StageError(f"the model {source.name} does not exist")
+
+
+def _import_gguf(path: Path, config: Path, tokenizer: Path) -> None:
+    file = GGUFFile(path)
+    try:
+        document = config_document(file)
+        read_config(document, where=path.name)
+        config.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        for name, text in tokenizer_files(file).items():
+            (tokenizer / name).write_text(text, encoding="utf-8")
+    finally:
+        file.close()
+
+
+def _import_directory(directory: Path, config: Path, tokenizer: Path) -> None:
+    own = directory / "config.json"
+    if not own.is_file():
+        raise StageError(f"the directory {directory.name} holds no config.json")
+    read_config(read_document(own))
+    shutil.copyfile(own, config)
+    if not (directory / "tokenizer.json").is_file():
+        has_model = (directory / "tokenizer.model").is_file()
+        raise StageError(
+            f"the directory {directory.name} holds no tokenizer.json",
+            advice=("tokenizer.model alone is not read: convert it with transformers",) if has_model else (),
+        )
+    for name in TOKENIZER_FILES:
+        if (directory / name).is_file():
+            shutil.copyfile(directory / name, tokenizer / name)

@@ -1,0 +1,180 @@
+"""A `tokenizer.json` and `tokenizer_config.json` from the vocabulary that a GGUF file carries.
+
+Two kinds of vocabulary are read: `gpt2` (byte-level BPE with merges; `tokenizer.ggml.pre` names how text is
+cut first) and `llama` (SentencePiece BPE with scores, byte fallback). Cuts are those of llama.cpp's
+`llm_tokenizer_bpe`.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+from mlcbuild.compiler.weights.gguf_file import GGUFFile
+from mlcbuild.errors import StageError
+
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_CUTS = {
+    "gpt-2": "gpt2",
+    "default": "gpt2",
+    "smollm": "digits",
+    "llama-bpe": "llama3",
+    "llama3": "llama3",
+    "llama-v3": "llama3",
+    "qwen2": "qwen2",
+}
+_SPACE = "\u2581"
+
+
+def tokenizer_files(file: GGUFFile) -> dict[str, str]:
+    """Texts by file name. Raises StageError for a vocabulary of another kind, or a damaged one."""
+    kind = file.string("tokenizer.ggml.model")
+    if kind == "gpt2":
+        tokenizer = _byte_level(file)
+    elif kind == "llama":
+        tokenizer = _sentence_piece(file)
+    else:
+        raise StageError(f'{file.path.name}: the tokenizer is of the kind "{kind}"; "gpt2" and "llama" can be rebuilt')
+    _add_special_tokens(file, tokenizer)
+    configuration = _configuration(file, adds_bos_by_default=kind == "llama")
+    _add_template(tokenizer, configuration)
+    return {
+        "tokenizer.json": tokenizer.to_str(pretty=False) + "\n",
+        "tokenizer_config.json": json.dumps(configuration, indent=2, ensure_ascii=False) + "\n",
+    }
+
+
+def _vocabulary(file: GGUFFile) -> dict[str, int]:
+    tokens = file.strings("tokenizer.ggml.tokens")
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    if len(vocabulary) != len(tokens):
+        raise StageError(f"{file.path.name}: the vocabulary holds a token twice")
+    return vocabulary
+
+
+def _byte_level(file: GGUFFile) -> Tokenizer:
+    name = file.string("tokenizer.ggml.pre", "default")
+    cut = _CUTS.get(name)
+    if cut is None:
+        raise StageError(
+            f'{file.path.name}: the tokenizer cuts text by the rule "{name}", which is not known',
+            advice=(f"known: {', '.join(_CUTS)}",),
+        )
+    merges = [_merge(file, text) for text in file.strings("tokenizer.ggml.merges")]
+    model = models.BPE(vocab=_vocabulary(file), merges=merges, ignore_merges=cut == "llama3")
+    tokenizer = Tokenizer(model)
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut in ("gpt2", "digits"))
+    if cut == "gpt2":
+        tokenizer.pre_tokenizer = byte_level
+    elif cut == "digits":
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level])
+    else:
+        pattern = Regex(_LLAMA3 if cut == "llama3" else _QWEN2)
+        split = pre_tokenizers.Split(pattern, behavior="isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _merge(file: GGUFFile, text: str) -> tuple[str, str]:
+    left, space, right = text.partition(" ")
+    if not space:
+        raise StageError(f"{file.path.name}: the vocabulary has the merge {text!r}, which joins nothing")
+    return left, right
+
+
+def _sentence_piece(file: GGUFFile) -> Tokenizer:
+    vocabulary = _vocabulary(file)
+    scores = file.floats("tokenizer.ggml.scores")
+    kinds = file.integers("tokenizer.ggml.token_type")
+    if not len(scores) == len(kinds) == len(vocabulary):
+        raise StageError(f"{file.path.name}: tokens, scores and token types are not of one number")
+    unknown = file.strings("tokenizer.ggml.tokens")[file.integer("tokenizer.ggml.unknown_token_id", 0)]
+    model = models.BPE(
+        vocab=vocabulary,
+        merges=_merges_from_scores(vocabulary, scores, kinds),
+        unk_token=unknown,
+        fuse_unk=True,
+        byte_fallback=True,
+    )
+    tokenizer = Tokenizer(model)
+    steps: list[normalizers.Normalizer] = [normalizers.Replace(" ", _SPACE)]
+    endings: list[decoders.Decoder] = [
+        decoders.Replace(_SPACE, " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+    ]
+    if file.boolean("tokenizer.ggml.add_space_prefix", default=True):
+        steps.insert(0, normalizers.Prepend(_SPACE))
+        endings.append(decoders.Strip(" ", 1, 0))
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.decoder = decoders.Sequence(endings)
+    return tokenizer
+
+
+def _merges_from_scores(vocabulary: dict[str, int], scores: list[float], kinds: list[int]) -> list[tuple[str, str]]:
+    """SentencePiece keeps no merges: a pair may merge where the result is a token, best score first."""
+    found: list[tuple[float, int, int, tuple[str, str]]] = []
+    for token, number in vocabulary.items():
+        if kinds[number] != _NORMAL:
+            continue
+        for split in range(1, len(token)):
+            left, right = vocabulary.get(token[:split]), vocabulary.get(token[split:])
+            if left is not None and right is not None:
+                found.append((-scores[number], left, right, (token[:split], token[split:])))
+    return [pair for _, _, _, pair in sorted(found)]
+
+
+def _add_special_tokens(file: GGUFFile, tokenizer: Tokenizer) -> None:
+    """Control tokens never come from text cut by rules; user-defined ones do, and are no secrets to the
+    decoder."""
+    kinds = file.integers("tokenizer.ggml.token_type")
+    tokens = file.strings("tokenizer.ggml.tokens")
+    if len(kinds) != len(tokens):
+        raise StageError(f"{file.path.name}: tokens and token types are not of one number")
+    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind in (_CONTROL, _UNKNOWN)]
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
+    defined = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _USER_DEFINED]
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in defined])
+
+
+def _configuration(file: GGUFFile, *, adds_bos_by_default: bool) -> dict[str, object]:
+    tokens = file.strings("tokenizer.ggml.tokens")
+    configuration: dict[str, object] = {
+        "add_bos_token": file.boolean("tokenizer.ggml.add_bos_token", default=adds_bos_by_default),
+        "add_eos_token": file.boolean("tokenizer.ggml.add_eos_token", default=False),
+        "clean_up_tokenization_spaces": False,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    }
+    for key, name in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown")):
+        metadata = f"tokenizer.ggml.{name}_token_id"
+        if metadata in file.metadata:
+            number = file.integer(metadata)
+            if not 0 <= number < len(tokens):
+                raise StageError(
+                    f'{file.path.name}: the metadata "{metadata}" is {number}; the vocabulary has {len(tokens)} tokens'
+                )
+            configuration[f"{key}_token"] = tokens[number]
+    if "tokenizer.chat_template" in file.metadata:
+        configuration["chat_template"] = file.string("tokenizer.chat_template")
+    return configuration
+
+
+def _add_template(tokenizer: Tokenizer, configuration: dict[str, object]) -> None:
+    """The tokens that encoding adds before and after a text."""
+    bos, eos = (configuration.get(f"{key}_token") for key in ("bos", "eos"))
+    first = [bos] if configuration["add_bos_token"] and isinstance(bos, str) else []
+    last = [eos] if configuration["add_eos_token"] and isinstance(eos, str) else []
+    if first or last:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=[*first, "$A", *last],
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in sorted({*first, *last})],
+        )
