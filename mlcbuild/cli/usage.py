@@ -15,11 +15,14 @@ def usage_error(error: typer.TyperException) -> UsageError:
     """What typer says of the arguments, with what to do."""
     possibilities = sorted(getattr(error, "possibilities", None) or ())
     message = (error.message if possibilities else error.format_message()).strip().removesuffix(".")
-    message = message[:1].lower() + message[1:]
+    message, _, suggested = message.partition(". Did you mean ")
+    message = message[:1].lower() + message[1:].replace("'", '"')
     context: Any = getattr(error, "ctx", None)
     path = context.command_path if context else "mlcbuild"
     option = getattr(error, "option_name", "")
     advice = [f"did you mean {' or '.join(possibilities)}?"] if possibilities else []
+    if suggested:
+        advice.append(f"did you mean {suggested}".replace("'", '"'))
     if option in _GLOBAL_OPTIONS:
         advice.append(f"it stands before the command: mlcbuild {option} … {path.removeprefix('mlcbuild ')} …")
     elif option.startswith(("-/", "-:")):
