@@ -8,10 +8,11 @@ import tvm
 from tvm import tirx
 
 from mlcbuild.compiler.kernels.cpu.fallback import schedule_fallback
+from mlcbuild.compiler.kernels.cpu.gemv import schedule_gemv
 
 Rule = Callable[[tirx.PrimFunc, tvm.target.Target], tirx.PrimFunc | None]
 
-CPU_RULES: tuple[Rule, ...] = (schedule_fallback,)
+CPU_RULES: tuple[Rule, ...] = (schedule_gemv, schedule_fallback)
 
 
 def apply_rules(func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule, ...]) -> tirx.PrimFunc:

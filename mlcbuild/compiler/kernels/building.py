@@ -1,0 +1,82 @@
+"""Pieces of TIR that rules build kernels of: vectors, and the exchange of one block for others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tvm.tirx.script.builder as T  # noqa: N812
+from tvm import s_tir, tirx
+from tvm.script.ir_builder import IRBuilder
+
+Expression = Any  # TVM's expressions carry no types that a checker can read.
+Buffer = Any
+
+
+def lanes(start: Expression, count: int) -> Expression:
+    """The places start, start + 1, …: a vector of `count` indices."""
+    return start if count == 1 else T.Ramp(start, 1, count)
+
+
+def splat(value: Expression, count: int) -> Expression:
+    """`count` times the same value."""
+    return value if count == 1 else T.Broadcast(value, count)
+
+
+def concatenated(vectors: list[Expression], count: int) -> Expression:
+    """One vector after another in one vector of `count` lanes."""
+    return vectors[0] if len(vectors) == 1 else T.Shuffle(vectors, [T.int32(lane) for lane in range(count)])
+
+
+def float32(value: Expression, count: int) -> Expression:
+    """A vector of `count` floats or small integers in float32. Integers are taken as signed: CPUs convert these."""
+    suffix = "" if count == 1 else f"x{count}"
+    kind = str(value.ty.dtype).removesuffix(suffix)
+    if kind == "uint32":
+        value = T.Cast(f"int32{suffix}", value)
+    return value if kind == "float32" else T.Cast(f"float32{suffix}", value)
+
+
+def store(buffer: Buffer, value: Expression, *indices: Expression) -> None:
+    """buffer[indices] = value."""
+    T.buffer_store(buffer, value, list(indices))
+
+
+@contextlib.contextmanager
+def loop(extent: Expression, *, parallel: bool = False) -> Iterator[Expression]:
+    """A loop over 0 … extent - 1."""
+    with (T.parallel if parallel else T.serial)(0, extent) as variable:
+        yield variable
+
+
+def statement(build: Callable[[], None]) -> tirx.Stmt:
+    """The one statement that `build` makes."""
+    with IRBuilder() as builder:
+        build()
+    return builder.get()
+
+
+def opaque_block(name: str, reads: list[Any], writes: list[Any], body: tirx.Stmt) -> tirx.Stmt:
+    """A block without axes, which schedules move and look at as a whole."""
+    block = s_tir.SBlock(iter_vars=[], reads=reads, writes=writes, name_hint=name, body=body)
+    return s_tir.SBlockRealize([], True, block)
+
+
+def with_body(
+    func: tirx.PrimFunc, statements: list[tirx.Stmt], *, scratch: list[Buffer], unused: tuple[Buffer, ...] = ()
+) -> tirx.PrimFunc:
+    """`func` with other statements in its root block, whose buffers it keeps but for `unused`."""
+    root = func.body.block
+    kept = [buffer for buffer in root.alloc_buffers if not any(buffer.same_as(other) for other in unused)]
+    body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
+    block = s_tir.SBlock(
+        iter_vars=[], reads=[], writes=[], name_hint="root", body=body, alloc_buffers=[*kept, *scratch]
+    )
+    return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
+
+
+def top_statements(func: tirx.PrimFunc) -> list[tirx.Stmt]:
+    """The statements of the root block, in order."""
+    body = func.body.block.body
+    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]

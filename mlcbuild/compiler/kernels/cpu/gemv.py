@@ -1,0 +1,178 @@
+"""A packed matrix times one vector: what a token's decoding spends its time on.
+
+Eight neighbouring words of a matrix row are one vector; the j-th integers of all of them are had by masking, without a
+shift: the vector x is divided by 2**(bits * j) beforehand, an exact change of exponent, and laid out so that the
+x-values of eight words' j-th integers are neighbours. The offset is taken off once a block: each lane's sum starts at
+-offset times its x-values' sum, which is the same for all rows. A block of words is multiplied by its groups' scales
+once. So eight weights cost a mask, a conversion and a fused multiply-add.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+import tvm.tirx.script.builder as T  # noqa: N812
+from tvm import tirx
+
+from mlcbuild.compiler.kernels.building import (
+    Buffer,
+    Expression,
+    concatenated,
+    float32,
+    lanes,
+    loop,
+    splat,
+    statement,
+    store,
+    top_statements,
+    with_body,
+)
+from mlcbuild.compiler.kernels.cpu.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
+
+_LANES = 8
+_CHAINS = 2  # sums that a row keeps at once, so that additions need not wait for each other
+_WORTH_THREADS = 1 << 16  # weights below which a second thread costs more than it saves
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """A run of equal blocks of words along a row: where it begins, how many, and how many words each has."""
+
+    first_word: int
+    count: int
+    lanes: int
+
+
+def schedule_gemv(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
+    """None unless `func` is a packed matrix times one row, with at most element-wise blocks after it."""
+    del target
+    product = match_matrix_product(func)
+    if product is None or product.rows != 1 or not isinstance(product.matrix, PackedMatrix):
+        return None
+    blocks = _blocks(product.matrix, product.k)
+    if blocks is None:
+        return None
+    return _build(product, product.matrix, blocks)
+
+
+def _blocks(matrix: PackedMatrix, k: int) -> list[_Block] | None:
+    """Blocks of eight words, and one of four at the end; None where groups and blocks do not nest."""
+    words, rest = divmod(k, matrix.per_word)
+    words_per_group = matrix.group // matrix.per_word
+    if rest or matrix.group % matrix.per_word or matrix.bits * matrix.per_word > 32 or k % matrix.group:
+        return None
+    blocks = [_Block(first_word=0, count=words // _LANES, lanes=_LANES)]
+    if words % _LANES == _LANES // 2:
+        blocks.append(_Block(first_word=words - _LANES // 2, count=1, lanes=_LANES // 2))
+    elif words % _LANES:
+        return None
+    if any(block.lanes % words_per_group and words_per_group % block.lanes for block in blocks):
+        return None
+    return [block for block in blocks if block.count]
+
+
+def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[_Block]) -> tirx.PrimFunc:
+    func = product.schedule.mod["main"]
+    words = product.k // matrix.per_word
+    spread = tirx.decl_buffer((product.k,), "float32", name="spread")
+    start = tirx.decl_buffer((words,), "float32", name="start")
+
+    def prepare() -> None:
+        with T.sblock("prepare"):
+            T.reads(product.x_at(0, slice(0, product.k)))
+            T.writes(spread[0 : product.k], start[0:words])
+            for block in blocks:
+                _spread_x(product, matrix, block, spread, start)
+
+    def multiply() -> None:
+        with loop(product.n) as row, T.sblock("gemv"):
+            n = T.axis.spatial(product.n, row)
+            groups = product.k // matrix.group
+            T.reads(spread[0 : product.k], start[0:words], matrix.words[n, 0:words], matrix.scales[n, 0:groups])
+            indices = product.output_at(0, n)
+            T.writes(product.output[tuple(indices)])
+            sums = [_row_sum(matrix, block, n, spread, start) for block in blocks]
+            total = sums[0]
+            for other in sums[1:]:
+                total = total + other
+            store(product.output, T.Cast(str(product.output.dtype), total), *indices)
+
+    epilogue = top_statements(func)[1:]
+    func = with_body(func, [statement(prepare), statement(multiply), *epilogue], scratch=[spread, start])
+    schedule = tvm.s_tir.Schedule(func)
+    (row_loop,) = schedule.get_loops(schedule.get_sblock("gemv"))
+    for block in schedule.get_child_blocks(schedule.get_sblock("root"))[2:]:
+        schedule.reverse_compute_at(block, row_loop)
+    if product.n * product.k >= _WORTH_THREADS:
+        schedule.parallel(row_loop)
+    return schedule.mod["main"]
+
+
+def _spread_x(product: MatrixProduct, matrix: PackedMatrix, block: _Block, spread: Buffer, start: Buffer) -> None:
+    """Lays out x for the masked integers of a block, and the sums that lanes start with."""
+    per_word = matrix.per_word
+    with loop(block.count) as number, loop(block.lanes) as lane:
+        word = block.first_word + number * block.lanes + lane
+        total = T.float32(0)
+        for place in range(per_word):
+            value = float32(product.x_at(0, word * per_word + place), 1)
+            scaled = value * T.float32(2.0 ** -_exponent(matrix, place))
+            store(
+                spread,
+                scaled,
+                (block.first_word + number * block.lanes) * per_word + place * block.lanes + lane,
+            )
+            total = total + value
+        store(start, total * T.float32(-matrix.offset), word)
+
+
+def _exponent(matrix: PackedMatrix, place: int) -> int:
+    """The power of two by which a masked integer is too large. The one that holds a word's sign bit is shifted down."""
+    return 0 if matrix.bits * (place + 1) == 32 else matrix.bits * place
+
+
+def _row_sum(matrix: PackedMatrix, block: _Block, n: Expression, spread: Buffer, start: Buffer) -> Expression:
+    """The sum over one run of blocks of row n."""
+    count = block.lanes
+    total = T.alloc_buffer((count,), "float32")
+    whole = lanes(0, count)
+    store(total, splat(T.float32(0), count), whole)
+    with loop(block.count) as number:
+        first = block.first_word + number * count
+        words = T.bind(matrix.words[n, lanes(first, count)])
+        chains: list[Expression] = [start[lanes(first, count)]]
+        for place in range(matrix.per_word):
+            mask = ((1 << matrix.bits) - 1) << (matrix.bits * place)
+            if _exponent(matrix, place) == 0 and place:
+                integers = words >> splat(T.uint32(matrix.bits * place), count)
+            else:
+                integers = words & splat(T.uint32(mask), count)
+            x = spread[lanes(first * matrix.per_word + place * count, count)]
+            term = float32(integers, count) * x
+            if place < _CHAINS - 1:
+                chains.append(term)
+            else:
+                chains[place % _CHAINS] = term + chains[place % _CHAINS]
+        block_sum = chains[0]
+        for chain in chains[1:]:
+            block_sum = block_sum + chain
+        store(total, total[whole] + block_sum * _scales(matrix, n, first, count), whole)
+    return _horizontal_sum(total, count)
+
+
+def _scales(matrix: PackedMatrix, n: Expression, first_word: Expression, count: int) -> Expression:
+    """The scale of each of `count` words."""
+    words_per_group = matrix.group // matrix.per_word
+    width = min(words_per_group, count)
+    first_group = tirx.floordiv(first_word, words_per_group)
+    scales = [float32(matrix.scales[n, first_group + group], 1) for group in range(count // width)]
+    return concatenated([splat(scale, width) for scale in scales], count)
+
+
+def _horizontal_sum(vector: Buffer, count: int) -> Expression:
+    values = [vector[lane] for lane in range(count)]
+    while len(values) > 1:
+        half = len(values) // 2
+        values = [values[place] + values[half + place] for place in range(half)]
+    return values[0]

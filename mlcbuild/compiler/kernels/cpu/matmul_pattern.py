@@ -1,0 +1,219 @@
+"""What a matrix product with a constant matrix looks like, once everything that can be inlined is.
+
+    C[.., row, .., n] += x[.., row, .., k] * W[n, k]        for at most one axis `row` that is longer than one
+
+where W is a stored matrix (n, k), or is restored from packed integers:
+    W[n, k] = (((words[n, k // per_word] >> (k % per_word * bits)) & (2**bits - 1)) - offset) * scales[n, k // group]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+
+Expression = Any  # TVM's expressions carry no types that a checker can read.
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedMatrix:
+    """Unsigned integers of `bits` in 32-bit words, the first in the lowest bits; one scale a group along k."""
+
+    words: tirx.Var
+    scales: tirx.Var
+    bits: int
+    per_word: int
+    group: int
+    offset: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixProduct:
+    """The product found in a kernel, and the schedule in which its block stands."""
+
+    schedule: s_tir.Schedule
+    block: Any
+    x: tirx.Var
+    x_indices: tuple[Expression | None, ...]  # None: the row; the last axis, k, is left out
+    matrix: tirx.Var | PackedMatrix
+    output: tirx.Var
+    output_indices: tuple[Expression | None, ...]  # None: the row; the last axis, n, is left out
+    rows: int | Expression
+    n: int
+    k: int
+
+    def x_at(self, row: Expression, k: Expression) -> Expression:
+        """x at a row and a place along k, which may be a vector of places, as stored."""
+        return self.x[(*(row if index is None else index for index in self.x_indices), k)]
+
+    def output_at(self, row: Expression, n: Expression) -> list[Expression]:
+        """The indices of the product at a row and column."""
+        return [*(row if index is None else index for index in self.output_indices), n]
+
+
+def inline_all(func: tirx.PrimFunc) -> s_tir.Schedule | None:
+    """A schedule of the kernel with every block inlined that can be; None where it is not made of blocks."""
+    try:
+        schedule = s_tir.Schedule(func)
+        root = schedule.get_sblock("root")
+    except (tvm.error.TVMError, s_tir.ScheduleError, RuntimeError):
+        return None
+    for block in schedule.get_child_blocks(root):
+        try:
+            schedule.compute_inline(block)
+        except s_tir.ScheduleError:
+            continue
+    return schedule
+
+
+def match_matrix_product(func: tirx.PrimFunc) -> MatrixProduct | None:
+    """The product in `func`, if it holds one, with nothing but element-wise blocks after it."""
+    schedule = inline_all(func)
+    if schedule is None:
+        return None
+    first, *others = schedule.get_child_blocks(schedule.get_sblock("root")) or [None]
+    if first is None or any(_reduces(schedule.get(block)) for block in others) or len(others) > 1:
+        return None
+    return _match_block(schedule, first)
+
+
+def _reduces(block: s_tir.SBlock) -> bool:
+    return any(axis.iter_type != tirx.IterVar.DataPar for axis in block.iter_vars)
+
+
+def _match_block(schedule: s_tir.Schedule, handle: Any) -> MatrixProduct | None:
+    block = schedule.get(handle)
+    store = block.body
+    axes = list(block.iter_vars)
+    if block.init is None or not isinstance(store, tirx.BufferStore) or len(axes) < 2:
+        return None
+    if [axis.iter_type for axis in axes] != [tirx.IterVar.DataPar] * (len(axes) - 1) + [tirx.IterVar.CommReduce]:
+        return None
+    *outer, n_axis, k_axis = axes
+    if not all(isinstance(axis.dom.extent, tirx.IntImm) for axis in (n_axis, k_axis)):
+        return None
+    long = [axis for axis in outer if not _is_one(axis.dom.extent)]
+    if len(long) > 1 or not _is_sum_into(store):
+        return None
+    row = long[0].var if long else None
+    product = _without_casts(store.value.b)
+    if not isinstance(product, tirx.Mul):
+        return None
+    k, n = k_axis.var, n_axis.var
+    for left, right in ((product.a, product.b), (product.b, product.a)):
+        x = _without_casts(left)
+        matrix = _match_matrix(_without_casts(right), n=n, k=k)
+        if matrix is None or not isinstance(x, tvm.ir.TensorLoad) or not x.indices[-1].same_as(k):
+            continue
+        spatial = [axis.var for axis in outer]
+        x_indices = _outer_indices(list(x.indices)[:-1], row=row, spatial=spatial)
+        output_indices = _outer_indices(list(store.indices)[:-1], row=row, spatial=spatial)
+        if x_indices is None or output_indices is None or not store.indices[-1].same_as(n):
+            continue
+        extent = long[0].dom.extent if long else 1
+        return MatrixProduct(
+            schedule=schedule,
+            block=handle,
+            x=x.source,
+            x_indices=x_indices,
+            matrix=matrix,
+            output=store.buffer,
+            output_indices=output_indices,
+            rows=int(extent) if isinstance(extent, tirx.IntImm | int) else extent,
+            n=int(n_axis.dom.extent),
+            k=int(k_axis.dom.extent),
+        )
+    return None
+
+
+def _is_one(extent: Expression) -> bool:
+    return isinstance(extent, tirx.IntImm) and int(extent) == 1
+
+
+def _is_sum_into(store: tirx.BufferStore) -> bool:
+    value = store.value
+    return (
+        isinstance(value, tirx.Add) and isinstance(value.a, tvm.ir.TensorLoad) and value.a.source.same_as(store.buffer)
+    )
+
+
+def _outer_indices(
+    indices: list[Expression], *, row: tirx.Var | None, spatial: list[tirx.Var]
+) -> tuple[Expression | None, ...] | None:
+    """Each index as None where it is the row, as zero where its axis has one place."""
+    result: list[Expression | None] = []
+    for index in indices:
+        if row is not None and index.same_as(row):
+            result.append(None)
+        elif isinstance(index, tirx.IntImm):
+            result.append(index)
+        elif any(index.same_as(variable) for variable in spatial):
+            result.append(tirx.const(0, index.ty.dtype))
+        else:
+            return None
+    return tuple(result)
+
+
+def _without_casts(expression: Expression) -> Expression:
+    while isinstance(expression, tirx.Cast):
+        expression = expression.value
+    return expression
+
+
+def _match_matrix(expression: Expression, *, n: tirx.Var, k: tirx.Var) -> tirx.Var | PackedMatrix | None:
+    if isinstance(expression, tvm.ir.TensorLoad):
+        indices = list(expression.indices)
+        fits = len(indices) == 2 and indices[0].same_as(n) and indices[1].same_as(k)
+        return expression.source if fits and _is_float(expression.source) else None
+    if not isinstance(expression, tirx.Mul):
+        return None
+    integers, scale = _without_casts(expression.a), _without_casts(expression.b)
+    group = _divided_index(scale, n=n, k=k)
+    if group is None or not isinstance(integers, tirx.Sub) or not isinstance(integers.b, tirx.FloatImm):
+        return None
+    masked = _without_casts(integers.a)
+    if not isinstance(masked, tirx.BitwiseAnd) or not isinstance(masked.b, tirx.IntImm):
+        return None
+    shifted = masked.a
+    if not isinstance(shifted, tirx.RShift):
+        return None
+    per_word = _divided_index(shifted.a, n=n, k=k)
+    bits = _shift_bits(_without_casts(shifted.b), k=k, per_word=per_word)
+    if per_word is None or bits is None or int(masked.b) != (1 << bits) - 1:
+        return None
+    if str(shifted.a.source.dtype) != "uint32" or not _is_float(scale.source):
+        return None
+    return PackedMatrix(
+        words=shifted.a.source,
+        scales=scale.source,
+        bits=bits,
+        per_word=per_word,
+        group=group,
+        offset=float(integers.b.value),
+    )
+
+
+def _is_float(buffer: tirx.Var) -> bool:
+    return str(buffer.dtype) in ("float32", "float16")
+
+
+def _divided_index(load: Expression, *, n: tirx.Var, k: tirx.Var) -> int | None:
+    """d where `load` reads [n, k // d]."""
+    if not isinstance(load, tvm.ir.TensorLoad) or len(load.indices) != 2 or not load.indices[0].same_as(n):
+        return None
+    return _operand(load.indices[1], tirx.FloorDiv, k)
+
+
+def _operand(expression: Expression, kind: type, variable: tirx.Var) -> int | None:
+    fits = isinstance(expression, kind) and expression.a.same_as(variable)
+    return int(expression.b) if fits and isinstance(expression.b, tirx.IntImm) else None
+
+
+def _shift_bits(expression: Expression, *, k: tirx.Var, per_word: int | None) -> int | None:
+    """b where `expression` is k % per_word * b."""
+    if not isinstance(expression, tirx.Mul) or not isinstance(expression.b, tirx.IntImm):
+        return None
+    place = _without_casts(expression.a)
+    return int(expression.b) if per_word and _operand(place, tirx.FloorMod, k) == per_word else None
