@@ -1,0 +1,190 @@
+"""GenConfig: `mlc-chat-config.json`, what a serving engine reads of a model beside its library and weights.
+
+Reads `config` (config.json) and the directory `tokenizer`. Writes `chat_config` and the directory
+`tokenizer_files`, the files that a package holds. A value comes from the model's configuration, else
+generation_config.json, else config.json, else MLC-LLM's defaults.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from mlcbuild.compiler.models.config import ConfigReader, read_document
+from mlcbuild.compiler.models.families import read_config
+from mlcbuild.compiler.quantization import scheme as schemes
+from mlcbuild.compiler.tokenizer import conversation
+from mlcbuild.errors import StageError
+
+VERSION = "0.1.0"  # of the file's form, MLC-LLM's number
+_DEFAULTS = {
+    "temperature": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "top_p": 1.0,
+}
+_TOKEN_DEFAULTS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json", "tokenizer_config.json")
+
+
+def run(
+    *,
+    config: Path,
+    tokenizer: Path,
+    chat_config: Path,
+    tokenizer_files: Path,
+    quantization: str,
+    overrides: Mapping[str, object] | None = None,
+) -> None:
+    """Raises StageError for a tokenizer that cannot be read, or has more tokens than the model's
+    vocabulary."""
+    document = read_document(config)
+    model = read_config(document, overrides=overrides)
+    scheme = schemes.named(quantization)
+    generation_file = tokenizer / "generation_config.json"
+    generation = read_document(generation_file) if generation_file.is_file() else {}
+    files = [name for name in _FILES if (tokenizer / name).is_file()]
+    vocabulary = _read_tokenizer(tokenizer / "tokenizer.json")
+    active = vocabulary.get_vocab_size(with_added_tokens=True)
+    if active > model.vocab_size:
+        raise StageError(
+            f"the tokenizer has {active} tokens, and the model's vocabulary {model.vocab_size}: they are of two models"
+        )
+    tokens = {name: _token_ids(name, generation, document) for name in _TOKEN_DEFAULTS}
+    chat: dict[str, object] = {
+        "version": VERSION,
+        "model_type": model.model_type,
+        "quantization": scheme.name,
+        "model_config": model.model_config(),
+        "vocab_size": model.vocab_size,
+        "context_window_size": model.context_window_size,
+        "sliding_window_size": model.sliding_window_size,
+        "prefill_chunk_size": model.prefill_chunk_size,
+        "attention_sink_size": model.attention_sink_size,
+        "tensor_parallel_shards": model.tensor_parallel_shards,
+        "pipeline_parallel_stages": 1,
+        "active_vocab_size": active,
+        **{name: _sampling(name, generation, document) for name in _DEFAULTS},
+        "tokenizer_files": files,
+        "tokenizer_info": _tokenizer_info(vocabulary),
+        "conv_template": _conversation(tokenizer, tokens, vocabulary).document(),
+        **{name: ids[0] if len(ids) == 1 else ids for name, ids in tokens.items()},
+        "model_task": "chat",
+        "embedding_metadata": None,
+    }
+    chat_config.write_text(json.dumps(chat, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    tokenizer_files.mkdir(parents=True, exist_ok=True)
+    for name in files:
+        shutil.copyfile(tokenizer / name, tokenizer_files / name)
+    _include_template(tokenizer, tokenizer_files)
+
+
+def _read_tokenizer(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises nothing more specific
+        raise StageError(f"tokenizer.json cannot be read: {error}") from error
+
+
+def _sampling(name: str, *documents: Mapping[str, object]) -> float:
+    for document in documents:
+        reader = ConfigReader(document, "generation_config.json")
+        if reader.has(name):
+            return reader.number(name, low=-1e3, high=1e3)
+    return _DEFAULTS[name]
+
+
+def _token_ids(name: str, *documents: Mapping[str, object]) -> list[int]:
+    """Token ids of one meaning: models may end a text in several ways."""
+    for document in documents:
+        value = document.get(name)
+        if value is None:
+            continue
+        ids = value if isinstance(value, list) else [value]
+        numbers = [number for number in ids if type(number) is int and number >= 0]
+        if not numbers or len(numbers) != len(ids):
+            raise StageError(f'the field "{name}" is {value!r}; it has to be a token id, or a list of them')
+        return numbers
+    return [_TOKEN_DEFAULTS[name]]
+
+
+def _tokenizer_info(vocabulary: Tokenizer) -> dict[str, object]:
+    """How tokens become text: by bytes behind printable characters, or with bytes as tokens of last
+    resort."""
+    document = json.loads(vocabulary.to_str())
+    decoders = _steps(document.get("decoder"), "decoders")
+    steps = {step.get("type") for step in decoders}
+    byte_fallback = "ByteFallback" in steps and "ByteLevel" not in steps
+    normalizers = _steps(document.get("normalizer"), "normalizers")
+    return {
+        "token_postproc_method": "byte_fallback" if byte_fallback else "byte_level",
+        "prepend_space_in_encode": any(step.get("type") == "Prepend" for step in normalizers),
+        "strip_space_in_decode": any(step.get("type") == "Strip" and step.get("start") for step in decoders),
+    }
+
+
+def _steps(step: Mapping[str, object] | None, members: str) -> list[Mapping[str, object]]:
+    if step is None:
+        return []
+    inner = step.get(members)
+    return list(inner) if isinstance(inner, list) else [step]
+
+
+def _template(tokenizer: Path) -> str | None:
+    """The chat template: a file of its own (transformers since 4.52), else a field; the default of
+    several."""
+    alone = tokenizer / "chat_template.jinja"
+    if alone.is_file():
+        return alone.read_text(encoding="utf-8")
+    template = _tokenizer_config(tokenizer).get("chat_template")
+    if isinstance(template, list):
+        named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _tokenizer_config(tokenizer: Path) -> dict[str, object]:
+    path = tokenizer / "tokenizer_config.json"
+    return read_document(path) if path.is_file() else {}
+
+
+def _include_template(tokenizer: Path, tokenizer_files: Path) -> None:
+    """A package has its template where every reader looks: in tokenizer_config.json."""
+    template = _template(tokenizer)
+    document = _tokenizer_config(tokenizer)
+    if template is not None and document.get("chat_template") != template:
+        text = json.dumps({**document, "chat_template": template}, indent=2, ensure_ascii=False)
+        (tokenizer_files / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _conversation(tokenizer: Path, tokens: Mapping[str, list[int]], vocabulary: Tokenizer) -> conversation.Conversation:
+    document = _tokenizer_config(tokenizer)
+    template = _template(tokenizer)
+    stop = tokens["eos_token_id"]
+    bos = _token_text(document.get("bos_token"))
+    bos_id = vocabulary.token_to_id(bos) if bos else None
+    if template is not None:
+        found = conversation.from_template(
+            template,
+            bos_token=bos,
+            bos_token_id=bos_id,
+            eos_token=_token_text(document.get("eos_token")),
+            stop_token_ids=stop,
+        )
+        if found is not None:
+            return found
+        print("the chat template has no equal among MLC-LLM's conversation templates: plain text is declared")
+    adds_bos = document.get("add_bos_token") is True
+    return conversation.plain(bos_token_id=bos_id if adds_bos else None, stop_token_ids=stop)
+
+
+def _token_text(value: object) -> str:
+    """A token in tokenizer_config.json: its text, or an object with the text as "content"."""
+    if isinstance(value, Mapping):
+        value = value.get("content")
+    return value if isinstance(value, str) else ""

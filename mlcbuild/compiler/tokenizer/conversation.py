@@ -1,0 +1,187 @@
+"""A chat template in the fixed form that MLC-LLM's engine knows: roles, separators and a system text.
+
+The form is found by rendering marked messages and looking at what stands between them, then proved by
+building the same conversations from it (`prompt`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mlcbuild.compiler.tokenizer.chat_template import Message, render
+from mlcbuild.errors import StageError
+
+_SYSTEM, _FIRST, _ANSWER, _SECOND, _BOS = "⟦system⟧", "⟦first⟧", "⟦answer⟧", "⟦second⟧", "⟦bos⟧"
+_PLACEHOLDER = "{system_message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """MLC-LLM's `conv_template`, without the fields for functions, which stay at their defaults."""
+
+    name: str
+    system_template: str = _PLACEHOLDER
+    system_message: str = ""
+    system_prefix_token_ids: tuple[int, ...] | None = None
+    add_role_after_system_message: bool = True
+    user: str = ""
+    assistant: str = ""
+    seps: tuple[str, ...] = ("",)  # after a user's message and after an answer, or one for both
+    role_content_sep: str = ""
+    role_empty_sep: str = ""
+    stop_token_ids: tuple[int, ...] = ()
+
+    def document(self) -> dict[str, object]:
+        prefix = self.system_prefix_token_ids
+        return {
+            "name": self.name,
+            "system_template": self.system_template,
+            "system_message": self.system_message,
+            "system_prefix_token_ids": None if prefix is None else list(prefix),
+            "add_role_after_system_message": self.add_role_after_system_message,
+            "roles": {"user": self.user, "assistant": self.assistant},
+            "role_templates": {
+                "user": "{user_message}",
+                "assistant": "{assistant_message}",
+                "tool": "{tool_message}",
+            },
+            "messages": [],
+            "seps": list(self.seps),
+            "role_content_sep": self.role_content_sep,
+            "role_empty_sep": self.role_empty_sep,
+            "stop_str": [],
+            "stop_token_ids": list(self.stop_token_ids),
+            "function_string": "",
+            "use_function_calling": False,
+        }
+
+    def prompt(self, messages: Sequence[Message]) -> str:
+        """The text of a conversation and of the answer's beginning, as MLC-LLM's engine puts it together."""
+        system = self.system_message
+        if messages and messages[0]["role"] == "system":
+            system, messages = messages[0]["content"], messages[1:]
+        text = head = self.system_template.replace(_PLACEHOLDER, system)
+        for number, message in enumerate(messages):
+            answer = message["role"] == "assistant"
+            if number or self.add_role_after_system_message or not head:
+                text += (self.assistant if answer else self.user) + self.role_content_sep
+            text += message["content"] + self.seps[-1 if answer else 0]
+        return text + self.assistant + self.role_empty_sep
+
+
+def plain(*, bos_token_id: int | None, stop_token_ids: Sequence[int]) -> Conversation:
+    """For a model without a template: text alone, which MLC-LLM calls LM."""
+    return Conversation(
+        name="LM",
+        system_prefix_token_ids=None if bos_token_id is None else (bos_token_id,),
+        stop_token_ids=tuple(stop_token_ids),
+    )
+
+
+def from_template(
+    template: str,
+    *,
+    bos_token: str = "",
+    bos_token_id: int | None = None,
+    eos_token: str = "",
+    stop_token_ids: Sequence[int] = (),
+) -> Conversation | None:
+    """The form of a template; None where the form cannot say the same as the template."""
+    system = {"role": "system", "content": _SYSTEM}
+    first = {"role": "user", "content": _FIRST}
+    rest = [{"role": "assistant", "content": _ANSWER}, {"role": "user", "content": _SECOND}]
+    try:
+        marked = render(template, [first, *rest], bos_token=_BOS, eos_token=eos_token)
+        # Where the first token is the template's only use of it, the engine adds it by number.
+        by_number = bos_token_id is not None and marked.startswith(_BOS) and marked.count(_BOS) == 1
+        bos = "" if by_number else bos_token
+        alone = render(template, [first], bos_token=bos, eos_token=eos_token)
+        dialogue = render(template, [first, *rest], bos_token=bos, eos_token=eos_token)
+    except StageError:
+        return None
+    try:
+        with_system = render(template, [system, first, *rest], bos_token=bos, eos_token=eos_token)
+    except StageError:
+        with_system = ""
+    found = _form(alone, dialogue, with_system, eos_token)
+    if found is None or (found.prompt([first, *rest]) != dialogue and not _has_own_system(found)):
+        return None
+    if with_system and found.prompt([system, first, *rest]) != with_system:
+        return None
+    return replace(
+        found,
+        system_prefix_token_ids=(bos_token_id,) if by_number and bos_token_id is not None else None,
+        stop_token_ids=tuple(stop_token_ids),
+    )
+
+
+def _has_own_system(found: Conversation) -> bool:
+    """Whether the form writes a system block for an empty message, where the template leaves the block
+    out."""
+    return not found.system_message and found.system_template != _PLACEHOLDER
+
+
+def _form(alone: str, dialogue: str, with_system: str, eos_token: str) -> Conversation | None:
+    parts = _between(alone, _FIRST)
+    pieces = _between(dialogue, _FIRST, _ANSWER, _SECOND)
+    if parts is None or pieces is None or parts[0] != pieces[0] or parts[1] != pieces[3]:
+        return None
+    before, middle, after, opening = pieces
+    user_end, assistant = _after_end_of_turn(middle, eos_token)
+    answer_end, user = _after_end_of_turn(after, eos_token)
+    if not before.endswith(user) or not opening.startswith(user_end):
+        return None
+    generation = opening.removeprefix(user_end)
+    role = assistant.rstrip() if assistant.rstrip() and generation.startswith(assistant.rstrip()) else ""
+    content_sep = assistant.removeprefix(role)
+    if not role or not user.endswith(content_sep):
+        role, content_sep = assistant, ""
+        if not generation.startswith(role):
+            return None
+    form = Conversation(
+        name="custom",
+        user=user.removesuffix(content_sep) if content_sep else user,
+        assistant=role,
+        seps=(user_end,) if user_end == answer_end else (user_end, answer_end),
+        role_content_sep=content_sep,
+        role_empty_sep=generation.removeprefix(role),
+    )
+    return _with_system(form, default=before.removesuffix(user), user=user, with_system=with_system)
+
+
+def _with_system(form: Conversation, *, default: str, user: str, with_system: str) -> Conversation | None:
+    if _SYSTEM not in with_system:  # the template refuses a system message, or drops it
+        return replace(form, system_template=default + _PLACEHOLDER)
+    block = with_system[: with_system.index(_FIRST)]
+    follows = block.endswith(user)
+    head, _, tail = (block.removesuffix(user) if follows else block).partition(_SYSTEM)
+    message = ""
+    if len(default) >= len(head) + len(tail) and default.startswith(head) and default.endswith(tail):
+        message = default[len(head) : len(default) - len(tail)]
+    elif default:
+        return None
+    return replace(
+        form,
+        system_template=f"{head}{_PLACEHOLDER}{tail}",
+        system_message=message,
+        add_role_after_system_message=follows,
+    )
+
+
+def _after_end_of_turn(text: str, eos_token: str) -> tuple[str, str]:
+    """Text between two messages, cut after the token that ends a turn and the line's end behind it."""
+    match = re.match(rf".*?{re.escape(eos_token)}\n*", text, re.DOTALL) if eos_token else None
+    return (match[0], text[match.end() :]) if match else ("", text)
+
+
+def _between(text: str, *marks: str) -> list[str] | None:
+    """The pieces around marks that each occur once, in order."""
+    pieces: list[str] = []
+    for mark in marks:
+        head, found, text = text.partition(mark)
+        if not found or mark in text:
+            return None
+        pieces.append(head)
+    return [*pieces, text]
