@@ -40,6 +40,7 @@ from typing import Any, NoReturn
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_ALWAYS = ("dataclasses", "enum", "inspect", "typing")  # what nearly every module of ours imports
 _FALLTHROUGH_EXIT = 70  # EX_SOFTWARE: the child's own plumbing failed
 
 
@@ -142,13 +143,13 @@ class Server:
             _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != self._pid:
                 os._exit(_FALLTHROUGH_EXIT)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
+            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            for source, standard in ((nothing, 0), (log, 1), (log, 2)):
+                os.dup2(source, standard)
             self._selector.close()
             for closing in (control, self._requests, *self._controls.values()):
                 closing.close()
-            for descriptor in (log, self._wake_read, self._wake_write):
+            for descriptor in (nothing, log, self._wake_read, self._wake_write):
                 os.close(descriptor)
             os._exit(_run(channel, self._source_loader))
         except BaseException:
@@ -183,10 +184,11 @@ def _run(channel: socket.socket, source_loader: Any) -> int:
         package_root=request["package_root"], directories=request["module_paths"], cache=request["bytecode"]
     )
     stage_call = importlib.import_module("mlcbuild.execution.stage_call")
+    plumbing = len(source_loader.FOUND)
     result = stage_call.call(request["call"])
     sys.stdout.flush()
     sys.stderr.flush()
-    _tell(channel, result)
+    _tell(channel, {**result, "modules": source_loader.FOUND[plumbing:]})
     return 0
 
 
@@ -216,6 +218,8 @@ def _load_source_loader() -> Any:
 
 def main() -> int:
     settings = json.loads(sys.argv[1])
+    for name in _ALWAYS:
+        importlib.import_module(name)
     requests = socket.socket(fileno=settings["socket"])
     requests.set_inheritable(False)
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -213,7 +213,8 @@ class LocalExecutor:
         if verdict.kind is OutcomeKind.LOST and (reason := server.failure()):
             message = f"a worker cannot start: {reason}\n  reinstall mlcbuild and what it depends on"
             verdict = Verdict(kind=OutcomeKind.ENVIRONMENT, message=message)
-        verdict = self._check_inputs(verdict, request, blobs)
+        if written := changed(blobs):
+            return task.outcome(self._distrust(written, request, verdict.exit_code), log=end.log)
         if verdict.kind is OutcomeKind.FAILED and (gone := vanished(blobs)):
             raise MissingInputs(gone)
         if verdict.kind is not OutcomeKind.SUCCEEDED:
@@ -252,19 +253,16 @@ class LocalExecutor:
             },
         }
 
-    def _check_inputs(self, verdict: Verdict, request: ExecutionRequest, blobs: tuple[LinkedBlob, ...]) -> Verdict:
-        """Fail an action that wrote to its inputs, and have the store look at those blobs again."""
-        written = changed(blobs)
+    def _distrust(self, written: list[LinkedBlob], request: ExecutionRequest, exit_code: int) -> Verdict:
+        """What is said of an action that wrote to its inputs; the store looks at those blobs again."""
         for blob in written:
             try:
                 self._store.path_of(blob.entry.digest)  # verifies, and takes a damaged blob out
             except BlobMissingError:
                 pass
-        if not written:
-            return verdict
         paths = ", ".join(blob.entry.path for blob in written)
-        message = f"{request.identifier} wrote to its input {paths}: inputs are read-only\n  write to a declared output"
-        return Verdict(kind=OutcomeKind.FAILED, message=message, exit_code=verdict.exit_code)
+        message = f"{request.identifier} wrote to its input {paths}\n  inputs are read-only: write to a declared output"
+        return Verdict(kind=OutcomeKind.FAILED, message=message, exit_code=exit_code)
 
     def _keep(self, directory: Path, outputs: tuple[str, ...]) -> tuple[FileEntry, ...]:
         stored: dict[Path, Digest] = {}
@@ -287,7 +285,7 @@ class LocalExecutor:
             assert self._scratch is not None
             if preload not in self._servers:
                 log = self._scratch.directory / f"server-{len(self._servers)}.log"
-                self._servers[preload] = ForkServer(preload=preload, hide=HIDDEN if preload else (), log=log)
+                self._servers[preload] = ForkServer(preload=preload, hide=HIDDEN, log=log)
             return self._servers[preload]
 
 

@@ -23,6 +23,7 @@ _PROGRAM = Path(__file__).with_name("fork_server.py")
 _DRAIN_SECONDS = 1.0  # how long to read on after the end, for what an escaped descendant still holds open
 _CLOSE_SECONDS = 10.0
 _PIECE_BYTES = 1 << 16
+_SHOWN_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,16 +154,22 @@ class ForkServer:
         return ServerProcess(control=control, channel=channel, log=log, request=json.dumps(request).encode())
 
     def failure(self) -> str:
-        """Why the server could not do its imports; "" where it did, or died of something else."""
+        """Why the server could not get ready; "" where it did."""
         with self._lock:
-            self._read_hello(block=True)
-            return str(self._hello.get("error", ""))
+            self._read_hello()
+            if "ready" in self._hello or self._process is None:
+                return ""
+            if "error" in self._hello:
+                return str(self._hello["error"])
+            code = self._process.wait(_CLOSE_SECONDS)
+            printed = self._log.read_bytes()[-_SHOWN_BYTES:].decode(errors="replace").strip()
+            return f"{sys.executable} ended with exit code {code} while importing {', '.join(self.preload)}\n{printed}"
 
     def hello(self) -> Mapping[str, object]:
         """What the server said when its imports were done: its `ready` pid, `threads`, our `modules` it holds."""
         with self._lock:
             self._ensure_running()
-            self._read_hello(block=True)
+            self._read_hello()
             return dict(self._hello)
 
     def close(self) -> None:
@@ -196,13 +203,14 @@ class ForkServer:
             theirs.close()
         self._socket = ours
 
-    def _read_hello(self, *, block: bool) -> None:
-        if self._socket is None or self._hello:
-            return
-        flags = 0 if block else socket.MSG_DONTWAIT
-        with contextlib.suppress(OSError):
-            if line := self._socket.recv(1 << 16, flags):
-                self._hello = json.loads(line)
+    def _read_hello(self) -> None:
+        for _ in range(2):
+            if self._socket is None or self._hello:
+                return
+            # A server that ended with requests unread resets the connection once; what it said comes after.
+            with contextlib.suppress(ConnectionResetError):
+                if line := self._socket.recv(_PIECE_BYTES):
+                    self._hello = json.loads(line)
 
     def _forget(self) -> None:
         if self._socket is not None:

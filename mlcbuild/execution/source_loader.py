@@ -24,6 +24,8 @@ from importlib.machinery import (
 )
 from pathlib import Path
 
+FOUND: list[str] = []  # the full names of modules that were found here, in order
+
 
 class ContentLoader(SourceFileLoader):
     """A source loader whose bytecode cache is keyed by what is compiled; `cache` is its directory, "" for none."""
@@ -66,7 +68,7 @@ class DirectoryFinder:
     def __init__(self, directories: Sequence[str], names: Sequence[str] = ()) -> None:
         self._directories = tuple(directories)
         self._names = frozenset(names)
-        self._found: set[str] = set()
+        self._tops: set[str] = set()
         self._finders: dict[str, FileFinder] = {}
 
     def find_spec(
@@ -78,12 +80,13 @@ class DirectoryFinder:
             if self._names and top not in self._names:
                 return None
             path = self._directories
-        elif top not in self._found:
+        elif top not in self._tops:
             return None
         for entry in path:
             spec = self._finder(entry).find_spec(fullname)
             if spec is not None and spec.loader is not None:
-                self._found.add(top)
+                self._tops.add(top)
+                FOUND.append(fullname)
                 return spec
         return None
 

@@ -5,15 +5,13 @@ This module is imported by the forked child alone. A call is a JSON object with 
 pairs), `parameters` (an object) and `hints` (an object). Paths are relative to the current directory, the
 action's, and stay so: no absolute path can get into an output by way of an argument.
 
-The answer is a JSON object: `kind` (`succeeded`, `failed` or `environment`), `message`, `modules` (those loaded,
-of mlcbuild and of the stage's own package).
+The answer is a JSON object: `kind` (`succeeded`, `failed` or `environment`) and `message`.
 """
 
 from __future__ import annotations
 
 import errno
 import importlib
-import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,11 +25,8 @@ _MESSAGE_CHARACTERS = 4000
 
 def call(description: dict[str, Any]) -> dict[str, Any]:
     """Run the described call. Raises nothing: every failure is in the answer, its traceback on standard error."""
-    plumbing = frozenset(sys.modules)
     kind, message = _outcome(description)
-    packages = {"mlcbuild", description["function"].partition(".")[0].partition(":")[0]}
-    modules = sorted(name for name in frozenset(sys.modules) - plumbing if name.partition(".")[0] in packages)
-    return {"kind": kind, "message": message[:_MESSAGE_CHARACTERS], "modules": modules}
+    return {"kind": kind, "message": message[:_MESSAGE_CHARACTERS]}
 
 
 def _outcome(description: dict[str, Any]) -> tuple[str, str]:

@@ -8,13 +8,14 @@ from pathlib import Path
 from mlcbuild.engine.action import StageCall
 from mlcbuild.engine.executor import ExecutionRequest
 
-BARE: tuple[str, ...] = ()  # for tools and fetches
+BARE: tuple[str, ...] = ()  # for tools, fetches, and stages that move JSON
 NUMERIC = ("numpy",)
 COMPILER = ("numpy", "tvm", "tvm.relax", "tvm.s_tir", "tvm.relax.frontend.nn")
 # tvm imports torch where there is one: 3 s, 200 MB, and a difference between machines.
 HIDDEN = ("torch",)
 
-_IMPORTS_TVM = re.compile(rb"^\s*(?:import|from)\s+(?:tvm|tvm_ffi)\b", re.MULTILINE)
+_IMPORTS = re.compile(rb"^\s*(?:import|from)\s+(\w+)", re.MULTILINE)
+_WANTED_BY = ((COMPILER, {b"tvm", b"tvm_ffi"}), (NUMERIC, {b"numpy", b"gguf", b"safetensors", b"ml_dtypes"}))
 
 
 class Warmth:
@@ -25,25 +26,26 @@ class Warmth:
 
     def __init__(self, module_paths: tuple[Path, ...] = ()) -> None:
         self._roots = (Path(__file__).parents[2], *module_paths)
-        self._imports_tvm: dict[str, bool] = {}
+        self._imports: dict[str, frozenset[bytes]] = {}
 
     def preload(self, request: ExecutionRequest) -> tuple[str, ...]:
+        """The modules that the request's server should hold."""
         call = request.command
         if not isinstance(call, StageCall) or request.requirements.network:
             return BARE
         modules = request.allowed_modules | {call.function.partition(":")[0]}
-        return COMPILER if any(self._needs_tvm(module) for module in modules) else NUMERIC
+        imports = frozenset[bytes]().union(*(self._imports_of(module) for module in modules))
+        return next((preload for preload, wanted in _WANTED_BY if wanted & imports), BARE)
 
-    def _needs_tvm(self, module: str) -> bool:
-        if module not in self._imports_tvm:
-            source = self._source(module)
-            self._imports_tvm[module] = source is not None and bool(_IMPORTS_TVM.search(source))
-        return self._imports_tvm[module]
+    def _imports_of(self, module: str) -> frozenset[bytes]:
+        if module not in self._imports:
+            self._imports[module] = frozenset(_IMPORTS.findall(self._source(module)))
+        return self._imports[module]
 
-    def _source(self, module: str) -> bytes | None:
+    def _source(self, module: str) -> bytes:
         relative = Path(*module.split("."))
         for root in self._roots:
             for file in (root / relative.with_suffix(".py"), root / relative / "__init__.py"):
                 if file.is_file():
                     return file.read_bytes()
-        return None
+        return b""

@@ -1,0 +1,3 @@
+"""A module that a stage's key may not count."""
+
+VALUE = "helped"

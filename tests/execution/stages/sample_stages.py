@@ -1,0 +1,173 @@
+"""Small stages that tests run in real workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def repeat(*, text: Path, out: Path, times: int) -> None:
+    out.write_text(text.read_text() * times)
+
+
+def describe(*, one: Path, several: tuple[Path, ...], tree: Path, members: tuple[Path, ...], out: Path) -> None:
+    described = {
+        "one": str(one),
+        "several": [str(path) for path in several],
+        "tree": sorted(str(path) for path in tree.rglob("*") if path.is_file()),
+        "members": [str(path) for path in members],
+        "contents": [path.read_text() for path in (one, *several, *members)],
+    }
+    out.write_text(json.dumps(described))
+
+
+def surroundings(*, out: Path) -> None:
+    described = {
+        "environment": dict(os.environ),
+        "directory": str(Path.cwd()),
+        "files": sorted(path.name for path in Path().iterdir()),
+        "hash_seed": sys.flags.hash_randomization,
+        "hash": hash("a text"),
+        "session_leader": os.getsid(0) == os.getpid(),
+        "descriptors": [path.name for path in Path("/proc/self/fd").iterdir()],
+        "input": sys.stdin.read(),
+    }
+    out.write_text(json.dumps(described))
+
+
+def hinted(*, out: Path, hints: dict[str, str]) -> None:
+    out.write_text(json.dumps(hints))
+
+
+def segfault(*, out: Path) -> None:
+    print("about to crash")
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def killed(*, out: Path) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(*, out: Path) -> None:
+    os._exit(7)
+
+
+def fail(*, out: Path) -> None:
+    raise ValueError("the weights are\nupside down\n\nand so on")
+
+
+def refuse(*, out: Path) -> None:
+    from mlcbuild.errors import StageError
+
+    raise StageError("weights.gguf is truncated", advice=("download it again",))
+
+
+def out_of_memory(*, out: Path) -> None:
+    raise MemoryError
+
+
+def disk_full(*, out: Path) -> None:
+    Path("/dev/full").write_text("x")
+
+
+def nothing(*, out: Path) -> None:
+    Path("elsewhere.txt").write_text("x")
+
+
+def write_tree(*, out: Path) -> None:
+    (out / "b").mkdir()
+    (out / "b" / "two.txt").write_text("2")
+    (out / "a.sh").write_text("1")
+    (out / "a.sh").chmod(0o755)
+    (out / "again").symlink_to("b/two.txt")
+    (out / "c").symlink_to("b")
+
+
+def empty_tree(*, out: Path) -> None:
+    pass
+
+
+def escaping_link(*, out: Path) -> None:
+    (out / "link").symlink_to("../../../../etc/passwd")
+
+
+def absolute_link(*, out: Path) -> None:
+    (out / "file").write_text("x")
+    (out / "link").symlink_to(Path.cwd() / out / "file")
+
+
+def looping_link(*, out: Path) -> None:
+    (out / "link").symlink_to(".")
+
+
+def pipe(*, out: Path) -> None:
+    os.mkfifo(out / "pipe")
+
+
+def write_to_input(*, text: Path, out: Path) -> None:
+    text.resolve().chmod(0o644)
+    text.write_text("tampered")
+    out.write_text("x")
+
+
+def loop(*, out: Path, pids: str) -> None:
+    """Run for ever, with a child that does too; tell both process ids."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+    Path(pids + ".new").write_text(f"{os.getpid()} {child.pid}")
+    Path(pids + ".new").rename(pids)
+    while True:
+        time.sleep(1)
+
+
+def leave_child_behind(*, out: Path, pids: str, daemon: bool) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(1000)"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=daemon,
+    )
+    Path(pids).write_text(str(child.pid))
+    out.write_text("x")
+
+
+def print_much(*, out: Path, lines: int) -> None:
+    print("the first line")
+    for _ in range(lines):
+        print("y" * 99)
+    print("the last line")
+    out.write_text("x")
+
+
+def meet(*, out: Path, here: str, there: str) -> None:
+    """Ends only if its partner runs at the same time."""
+    Path(here).touch()
+    deadline = time.monotonic() + 20
+    while not Path(there).exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError("the other action never ran")
+        time.sleep(0.01)
+    out.write_text("x")
+
+
+def load_helper(*, out: Path) -> None:
+    import sample_helper
+
+    out.write_text(sample_helper.VALUE)
+
+
+def sleep(*, out: Path, seconds: float) -> None:
+    time.sleep(seconds)
+    out.write_text("x")
+
+
+def lock_directory(*, out: Path) -> None:
+    out.write_text("x")
+    inner = Path("inner")
+    inner.mkdir()
+    (inner / "file").write_text("x")
+    inner.chmod(0o500)

@@ -1,0 +1,183 @@
+"""Crashes, cancellation, lost servers: nothing runs on, and each end is told for what it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mlcbuild.engine.executor import OutcomeKind
+from mlcbuild.execution.local import LocalExecutor
+from mlcbuild.execution.server import ForkServer
+from mlcbuild.execution.warm import BARE, COMPILER, NUMERIC, Warmth
+
+if TYPE_CHECKING:
+    from tests.execution.conftest import World
+
+
+def servers() -> list[int]:
+    """The fork servers that this process has started and that still run."""
+    lists = [file.read_text().split() for file in Path("/proc/self/task").glob("*/children")]
+    children = [int(pid) for pids in lists for pid in pids]
+    return [pid for pid in children if b"fork_server.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_a_segmentation_fault_is_that_actions_failure_with_its_log(world: World) -> None:
+    outcome = world.run(world.stage("segfault"))
+    assert outcome.kind is OutcomeKind.FAILED
+    assert "//t:x Stage crashed with SIGSEGV" in outcome.message
+    assert b"about to crash" in outcome.log
+    assert b"sample_stages.py" in outcome.log  # where, by faulthandler
+
+
+def test_the_next_action_runs_after_a_crash(world: World) -> None:
+    world.run(world.stage("segfault"))
+    assert world.run(world.tool("/bin/touch", "out.txt")).kind is OutcomeKind.SUCCEEDED
+    assert world.run(world.stage("surroundings")).kind is OutcomeKind.SUCCEEDED
+
+
+def test_an_exit_without_a_result_is_a_failure(world: World) -> None:
+    outcome = world.run(world.stage("leave"))
+    assert (outcome.kind, outcome.exit_code) == (OutcomeKind.FAILED, 7)
+    assert "exit code 7" in outcome.message
+
+
+def test_a_kill_from_outside_is_taken_for_want_of_memory(world: World) -> None:
+    outcome = world.run(world.stage("killed"))
+    assert outcome.kind is OutcomeKind.ENVIRONMENT
+    assert "memory" in outcome.message
+
+
+def test_cancelling_ends_a_stage_and_its_children(world: World) -> None:
+    pids = world.directory / "pids"
+    world.executor.submit(world.stage("loop", pids=str(pids)))
+    running = [int(pid) for pid in world.wait_for(pids).split()]
+    world.executor.cancel("//t:x Stage")
+    assert world.next().kind is OutcomeKind.CANCELLED
+    assert all(world.is_gone(pid) for pid in running)
+
+
+def test_cancelling_what_waits_reports_it_at_once(world: World) -> None:
+    requests = [world.tool("/bin/sleep", "1000", identifier=str(number)) for number in range(3)]
+    for request in requests:
+        world.executor.submit(request)
+    world.executor.cancel("2")
+    outcome = world.next()
+    assert (outcome.identifier, outcome.kind) == ("2", OutcomeKind.CANCELLED)
+
+
+def test_closing_reports_everything_as_cancelled_and_leaves_nothing(world: World) -> None:
+    pids = world.directory / "pids"
+    world.executor.submit(world.stage("loop", identifier="0", pids=str(pids)))
+    for number in range(1, 4):
+        world.executor.submit(world.tool("/bin/sleep", "1000", identifier=str(number)))
+    running = [int(pid) for pid in world.wait_for(pids).split()]
+    mine = servers()
+    assert mine
+    world.executor.close()
+    outcomes = [world.next() for _ in range(4)]
+    assert {outcome.kind for outcome in outcomes} == {OutcomeKind.CANCELLED}
+    assert {outcome.identifier for outcome in outcomes} == {"0", "1", "2", "3"}
+    assert all(world.is_gone(pid) for pid in (*running, *mine))
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+def test_children_that_outlive_their_stage_are_killed(world: World, daemon: bool) -> None:
+    pids = world.directory / "pids"
+    assert world.content(world.run(world.stage("leave_child_behind", pids=str(pids), daemon=daemon))) == "x"
+    assert world.is_gone(int(pids.read_text()))
+
+
+def test_a_killed_server_loses_its_actions_and_is_replaced(world: World) -> None:
+    pids = world.directory / "pids"
+    world.executor.submit(world.stage("loop", pids=str(pids)))
+    running = [int(pid) for pid in world.wait_for(pids).split()]
+    for pid in servers():
+        os.kill(pid, signal.SIGKILL)
+    assert world.next().kind is OutcomeKind.LOST
+    assert all(world.is_gone(pid) for pid in running)
+    assert world.run(world.stage("surroundings")).kind is OutcomeKind.SUCCEEDED
+
+
+def test_two_actions_run_at_once(world: World) -> None:
+    one, two = str(world.directory / "one"), str(world.directory / "two")
+    world.executor.submit(world.stage("meet", identifier="1", here=one, there=two))
+    world.executor.submit(world.stage("meet", identifier="2", here=two, there=one))
+    assert {world.next().kind for _ in range(2)} == {OutcomeKind.SUCCEEDED}
+
+
+def test_nothing_is_started_before_it_is_needed(world: World) -> None:
+    before = servers()
+    assert before == []
+    assert not world.scratch.exists()
+
+
+def test_a_long_log_keeps_its_head_and_tail(world: World) -> None:
+    outcome = world.run(world.stage("print_much", lines=50_000))
+    assert outcome.kind is OutcomeKind.SUCCEEDED
+    assert len(outcome.log) < (2 << 20) + 100
+    assert outcome.log.startswith(b"the first line\n")
+    assert outcome.log.endswith(b"the last line\n")
+    assert b"bytes left out" in outcome.log
+
+
+def test_a_server_holds_nothing_of_ours_and_one_thread(tmp_path: Path) -> None:
+    server = ForkServer(preload=NUMERIC, log=tmp_path / "log")
+    hello = server.hello()
+    server.close()
+    assert hello["modules"] == []
+    assert hello["threads"] == 1
+
+
+def test_a_server_that_cannot_import_says_so(tmp_path: Path) -> None:
+    server = ForkServer(preload=("no_such_library",), log=tmp_path / "log")
+    end = server.launch({}).wait()
+    assert end.status is None
+    assert server.failure() == "ModuleNotFoundError: No module named 'no_such_library'"
+    server.close()
+
+
+def test_a_stage_gets_the_server_that_its_sources_ask_for(world: World, tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text("import json\n")
+    (tmp_path / "numeric.py").write_text("import numpy as np\n")
+    (tmp_path / "lazy.py").write_text("def f():\n    from tvm import relax\n")
+    warmth = Warmth((tmp_path,))
+    assert warmth.preload(world.stage("plain:run")) == BARE
+    assert warmth.preload(world.stage("numeric:run")) == NUMERIC
+    assert warmth.preload(world.stage("lazy:run")) == COMPILER
+    assert warmth.preload(world.stage("plain:run", allowed_modules=frozenset({"lazy"}))) == COMPILER
+    assert warmth.preload(world.tool("/bin/true")) == BARE
+
+
+@pytest.mark.slow
+def test_a_tvm_server_is_warm_clean_and_single_threaded(tmp_path: Path) -> None:
+    server = ForkServer(preload=COMPILER, hide=("torch",), log=tmp_path / "log")
+    hello = server.hello()
+    server.close()
+    assert (hello.get("error"), hello["modules"], hello["threads"]) == (None, [], 1)
+
+
+def test_an_edit_that_keeps_size_and_second_is_seen(world: World, tmp_path: Path) -> None:
+    module = tmp_path / "edited.py"
+    executor = LocalExecutor(world.store, jobs=1, scratch=world.scratch, module_paths=(tmp_path,))
+    executor.start(world.outcomes.put)
+    seen = []
+    for value in ("1", "2"):
+        module.write_text(f"def run(*, out):\n    out.write_text('{value}')\n")
+        os.utime(module, (1e9, 1e9))
+        executor.submit(world.stage("edited:run"))
+        seen.append(world.content(world.next()))
+    executor.close()
+    assert seen == ["1", "2"]
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_outcomes_tell_how_long_an_action_waited_and_ran(world: World) -> None:
+    for number in range(3):
+        world.executor.submit(world.tool("/bin/sh", "-c", "sleep 0.3; touch out.txt", identifier=str(number)))
+    outcomes = {outcome.identifier: outcome for outcome in (world.next() for _ in range(3))}
+    assert outcomes["2"].queued_seconds >= 0.25
+    assert all(outcome.run_seconds >= 0.3 for outcome in outcomes.values())
