@@ -14,6 +14,9 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from mlcbuild.compiler.quantization.group import dequantize, quantize
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+
 Array = npt.NDArray[Any]
 
 
@@ -67,13 +70,14 @@ def _function(name: str) -> Any:
     return tvm_ffi.get_global_func(name)
 
 
-def transformers_model(config: Mapping[str, object], *, dtype: str = "float32", seed: int = 0) -> Any:
-    """A random model of transformers for a config.json, in evaluation mode."""
+def random_model(config: Mapping[str, object], *, seed: int = 0) -> Any:
+    """A random float32 model of transformers for a config.json, in evaluation mode."""
     import torch
     import transformers
 
     torch.manual_seed(seed)
     kind = transformers.AutoConfig.for_model(**config)
+    kind._attn_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(kind)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -82,23 +86,45 @@ def transformers_model(config: Mapping[str, object], *, dtype: str = "float32", 
                 parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
             else:
                 parameter.copy_(torch.randn_like(parameter) / parameter.shape[-1] ** 0.5)
-    return model.to(getattr(torch, dtype)).eval()
+    return model.eval()
 
 
-def merged_weights(model: Any) -> dict[str, Array]:
-    """The model's weights as float32 arrays under MLC-LLM's names, projections merged."""
-    state = {name: value.detach().float().numpy() for name, value in model.state_dict().items()}
-    merged = dict(state)
-    for part in ("weight", "bias"):
-        for name in state:
-            prefix = name.removesuffix(f"q_proj.{part}")
-            if prefix != name:
-                parts = [merged.pop(f"{prefix}{which}_proj.{part}") for which in "qkv"]
-                merged[f"{prefix}qkv_proj.{part}"] = np.concatenate(parts)
-            prefix = name.removesuffix(f"gate_proj.{part}")
-            if prefix != name:
-                parts = [merged.pop(f"{prefix}{which}_proj.{part}") for which in ("gate", "up")]
-                merged[f"{prefix}gate_up_proj.{part}"] = np.concatenate(parts)
-    if model.config.tie_word_embeddings:
-        merged.pop("lm_head.weight")
+def store(model: Any, scheme: QuantizationScheme) -> dict[str, Array]:
+    """The model's weights as the scheme stores them, under MLC-LLM's names. The model's own weights become
+    what the stored ones stand for, so that it computes with the same numbers."""
+    import torch
+
+    stored: dict[str, Array] = {}
+    state = dict(model.named_parameters())
+    for name, parts in _merged_names(state, tied=model.config.tie_word_embeddings).items():
+        whole = np.concatenate([state[part].detach().numpy() for part in parts]).astype(scheme.model_dtype)
+        if scheme.group is not None and whole.ndim == 2:
+            prefix = name.removesuffix("weight")
+            packed, scales = quantize(whole, scheme.group, name=name)
+            stored |= {f"{prefix}q_weight": packed, f"{prefix}q_scale": scales}
+            whole = dequantize(packed, scales, scheme.group)
+        else:
+            stored[name] = whole
+        begin = 0
+        with torch.no_grad():
+            for part in parts:
+                rows = state[part].shape[0]
+                state[part].copy_(torch.from_numpy(whole[begin : begin + rows].astype("float32")))
+                begin += rows
+    return stored
+
+
+def _merged_names(state: Mapping[str, object], *, tied: bool) -> dict[str, tuple[str, ...]]:
+    """MLC-LLM's name of each parameter, and the names of transformers' that it is made of, in order."""
+    merged: dict[str, tuple[str, ...]] = {}
+    for name in state:
+        if tied and name == "lm_head.weight":
+            continue
+        for whole, parts in (("qkv_proj", ("q_proj", "k_proj", "v_proj")), ("gate_up_proj", ("gate_proj", "up_proj"))):
+            found = next((part for part in parts if f".{part}." in name), None)
+            if found is not None:
+                merged[name.replace(found, whole)] = tuple(name.replace(found, part) for part in parts)
+                break
+        else:
+            merged[name] = (name,)
     return merged

@@ -7,11 +7,13 @@ Which kernels a cache uses depends on the target, and Export does not know one: 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import tvm
 from tvm import relax, tirx
+from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
 PLACEHOLDER = "mlcbuild.create_paged_kv_cache"
@@ -55,6 +57,30 @@ class KVCacheGeometry:
             "num_key_value_heads": self.num_key_value_heads,
             "head_dim": self.head_dim,
         }
+
+
+def attend(cache: PagedKVCache, qkv: nn.Tensor, *, layer: int, geometry: KVCacheGeometry) -> nn.Tensor:
+    """Append keys and values of `layer` to the cache and attend over it, after rotating queries and keys.
+
+    `qkv` (batch, n, (query heads + 2 key-value heads) * head_dim) → (batch, n, query heads * head_dim). Each side is
+    reshaped once, which costs nothing: two reshapes in a row would become a copy.
+    """
+    batch, length, _ = qkv.shape
+    heads, width = geometry.num_attention_heads, geometry.head_dim
+    total = heads + 2 * geometry.num_key_value_heads
+    attended = relax.BlockBuilder.current().emit(
+        relax.call_dps_packed(
+            "vm.builtin.attention_kv_cache_attention_with_fused_qkv",
+            [
+                cache._expr,
+                relax.prim_value(layer),
+                relax.prim_value(1.0 / math.sqrt(width)),
+                nn.op.reshape(qkv, (batch * length, total, width))._expr,
+            ],
+            out_ty=relax.TensorType((batch * length, heads, width), qkv.dtype),
+        )
+    )
+    return nn.op.reshape(nn.Tensor(_expr=attended), (batch, length, heads * width))
 
 
 def create_placeholder(geometry: KVCacheGeometry, sizes: Sequence[tirx.Var]) -> PagedKVCache:

@@ -11,7 +11,6 @@ from typing import Protocol
 from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.kv_cache import KVCacheGeometry
 from mlcbuild.compiler.models.llama import config as llama_config
 from mlcbuild.compiler.models.llama.config import LlamaConfig
 from mlcbuild.compiler.models.llama.model import LlamaForCausalLM
@@ -23,8 +22,6 @@ class CompilableModel(Protocol):
     """What Export needs of an nn module."""
 
     def specification(self) -> dict[str, dict[str, object]]: ...
-
-    def kv_cache_geometry(self) -> KVCacheGeometry: ...
 
     def export_tvm(self, spec: Mapping[str, object]) -> tuple[object, list[tuple[str, nn.Parameter]]]: ...
 

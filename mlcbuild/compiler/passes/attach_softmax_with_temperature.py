@@ -22,37 +22,35 @@ def attach_softmax_with_temperature(module: tvm.IRModule, *, vocab_size: int, ac
     logits = relax.Var("logits", relax.TensorType((batch, 1, vocab_size), "float32"))
     temperature = relax.Var("temperature", relax.TensorType((batch,), "float32"))
 
-    def numerators_of(rows: te.Tensor, temperature: te.Tensor) -> te.Tensor:
-        return _numerators(rows, temperature, active_vocab_size)
+    def numerators_of(logits: te.Tensor, temperature: te.Tensor) -> te.Tensor:
+        return _numerators(logits, temperature, active_vocab_size)
 
     with builder.function(NAME, [logits, temperature]):
         with builder.dataflow():
-            rows = builder.emit(relax.op.reshape(logits, (batch, vocab_size)))
-            numerators = builder.emit_te(numerators_of, rows, temperature, primfunc_name_hint="softmax_numerators")
+            numerators = builder.emit_te(numerators_of, logits, temperature, primfunc_name_hint="softmax_numerators")
             sums = builder.emit_te(_row_sums, numerators, primfunc_name_hint="row_sums")
-            probabilities = builder.emit(relax.op.divide(numerators, sums))
-            result = builder.emit_output(relax.op.reshape(probabilities, (batch, 1, vocab_size)))
+            result = builder.emit_output(relax.op.divide(numerators, sums))
         builder.emit_func_output(result)
     return builder.finalize()
 
 
-def _numerators(rows: te.Tensor, temperature: te.Tensor, active: int) -> te.Tensor:
-    batch, width = rows.shape
+def _numerators(logits: te.Tensor, temperature: te.Tensor, active: int) -> te.Tensor:
+    batch, one, width = logits.shape
     index = te.reduce_axis((0, active), name="k")
-    largest = te.compute((batch,), lambda b: te.max(rows[b, index], axis=index), name="largest")
+    largest = te.compute((batch,), lambda b: te.max(logits[b, 0, index], axis=index), name="largest")
 
-    def numerator(b: tirx.Var, v: tirx.Var) -> tirx.Expr:
-        one, zero = tirx.const(1.0, "float32"), tirx.const(0.0, "float32")
-        below = rows[b, v] - largest[b]
-        greedy = tirx.if_then_else(below >= zero, one, zero)
+    def numerator(b: tirx.Var, _: tirx.Var, v: tirx.Var) -> tirx.Expr:
+        full, zero = tirx.const(1.0, "float32"), tirx.const(0.0, "float32")
+        below = logits[b, 0, v] - largest[b]
+        greedy = tirx.if_then_else(below >= zero, full, zero)
         soft = tirx.exp(below / temperature[b])
         chosen = tirx.if_then_else(temperature[b] > tirx.const(_GREEDY_BELOW, "float32"), soft, greedy)
         return tirx.if_then_else(v < active, chosen, zero)
 
-    return te.compute((batch, width), numerator, name="softmax_numerators")
+    return te.compute((batch, one, width), numerator, name="softmax_numerators")
 
 
 def _row_sums(numerators: te.Tensor) -> te.Tensor:
-    batch, width = numerators.shape
+    batch, one, width = numerators.shape
     index = te.reduce_axis((0, width), name="k")
-    return te.compute((batch, 1), lambda b, _: te.sum(numerators[b, index], axis=index), name="row_sums")
+    return te.compute((batch, one, 1), lambda b, _, __: te.sum(numerators[b, 0, index], axis=index), name="row_sums")

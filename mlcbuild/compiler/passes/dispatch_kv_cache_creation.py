@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
 
+from mlcbuild.compiler import ir
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 
@@ -102,4 +103,4 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IR
         with builder.dataflow():
             value = builder.emit_output(cache._expr)
         builder.emit_func_output(value)
-    return builder.finalize()
+    return ir.without_spans(builder.finalize())

@@ -17,6 +17,11 @@ from tvm.relax import backend, transform
 from mlcbuild.compiler.passes.attach_softmax_with_temperature import attach_softmax_with_temperature
 from mlcbuild.compiler.passes.clean_up_tir_attributes import clean_up_tir_attributes
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import dispatch_kv_cache_creation
+from mlcbuild.compiler.passes.fuse_dequantize import (
+    fuse_dequantize_matmul_ewise,
+    fuse_dequantize_take,
+)
+from mlcbuild.compiler.passes.fuse_transpose_matmul import fuse_transpose_matmul
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +88,7 @@ PHASE1: tuple[Entry, ...] = (
     Entry(name="FuseDequantizeTranspose"),
     Entry(name="BLASDispatch"),
     Entry(name="FuseAddRMSNorm"),
-    Entry(name="FuseTransposeMatmul", run=_tvm(transform.FuseTransposeMatmul)),
+    Entry(name="FuseTransposeMatmul", run=lambda module, _: fuse_transpose_matmul(module)),
 )
 
 PHASE2: tuple[Entry, ...] = (
@@ -97,8 +102,8 @@ PHASE2: tuple[Entry, ...] = (
 )
 
 PHASE3: tuple[Entry, ...] = (
-    Entry(name="FuseDequantizeMatmulEwise"),
-    Entry(name="FuseDequantizeTake"),
+    Entry(name="FuseDequantizeMatmulEwise", run=lambda module, _: fuse_dequantize_matmul_ewise(module)),
+    Entry(name="FuseDequantizeTake", run=lambda module, _: fuse_dequantize_take(module)),
     Entry(name="DeadCodeElimination", run=_tvm(transform.DeadCodeElimination)),
     # It reads the bodies of kernels, which the graph no longer has once it is partitioned.
     Entry(name="RewriteDataflowReshape", run=_tvm(transform.RewriteDataflowReshape)),

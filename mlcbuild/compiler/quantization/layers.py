@@ -7,11 +7,16 @@ matrix is restored by a kernel of its own, `dequantize`; later passes fuse it in
 
 from __future__ import annotations
 
-from tvm import te, tirx
+from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.quantization.scheme import GroupQuantization, QuantizationScheme
 from mlcbuild.errors import StageError
+
+
+def take(table: nn.Tensor, indices: nn.Tensor, *, axis: int) -> nn.Tensor:
+    """Rows by number along an axis; a number out of range gives the nearest row, never memory outside."""
+    return nn.op.wrap_nested(relax.op.take(table._expr, indices._expr, axis=axis, mode="clip"), "take")
 
 
 class QuantizedMatrix(nn.Module):  # type: ignore[misc]
@@ -103,7 +108,7 @@ class Embedding(nn.Module):  # type: ignore[misc]
 
     def forward(self, tokens: nn.Tensor) -> nn.Tensor:
         """(n,) int32 → (n, hidden)."""
-        return nn.op.take(self._table(), tokens, axis=0)
+        return take(self._table(), tokens, axis=0)
 
     def logits(self, hidden: nn.Tensor, out_dtype: str | None = None) -> nn.Tensor:
         """(..., hidden) → (..., vocabulary): the head of a model with tied embeddings."""

@@ -6,15 +6,13 @@ engine fit: query, key and value projections are one matrix, as are gate and up 
 
 from __future__ import annotations
 
-import math
-
 from tvm import te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
-from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, create_placeholder
+from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, attend, create_placeholder
 from mlcbuild.compiler.models.llama.config import LlamaConfig
-from mlcbuild.compiler.quantization.layers import Embedding, Linear
+from mlcbuild.compiler.quantization.layers import Embedding, Linear, take
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 
 
@@ -22,10 +20,8 @@ class LlamaAttention(nn.Module):  # type: ignore[misc]
     """Grouped-query attention over the paged cache, which also applies the rotary embedding."""
 
     def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, name: str) -> None:
-        self.query_heads = config.num_attention_heads
-        self.key_value_heads = config.num_key_value_heads
-        self.head_dim = config.head_dim
-        heads = self.query_heads + 2 * self.key_value_heads
+        self.geometry = cache_geometry(config, scheme)
+        heads = config.num_attention_heads + 2 * config.num_key_value_heads
         self.qkv_proj = Linear(
             config.hidden_size,
             heads * config.head_dim,
@@ -34,7 +30,7 @@ class LlamaAttention(nn.Module):  # type: ignore[misc]
             name=f"{name}.qkv_proj",
         )
         self.o_proj = Linear(
-            self.query_heads * config.head_dim,
+            config.num_attention_heads * config.head_dim,
             config.hidden_size,
             scheme=scheme,
             bias=config.attention_bias,
@@ -42,11 +38,7 @@ class LlamaAttention(nn.Module):  # type: ignore[misc]
         )
 
     def forward(self, hidden: nn.Tensor, cache: PagedKVCache, layer: int) -> nn.Tensor:
-        batch, length, _ = hidden.shape
-        heads = self.query_heads + 2 * self.key_value_heads
-        qkv = nn.op.reshape(self.qkv_proj(hidden), (batch, length, heads, self.head_dim))
-        attended = cache.attention_with_fused_qkv(layer, qkv, self.query_heads, sm_scale=1.0 / math.sqrt(self.head_dim))
-        return self.o_proj(nn.op.reshape(attended, (batch, length, self.query_heads * self.head_dim)))
+        return self.o_proj(attend(cache, self.qkv_proj(hidden), layer=layer, geometry=self.geometry))
 
 
 class LlamaMLP(nn.Module):  # type: ignore[misc]
@@ -112,8 +104,9 @@ class LlamaForCausalLM(nn.Module):  # type: ignore[misc]
 
     def __init__(self, config: LlamaConfig, scheme: QuantizationScheme) -> None:
         self.model = LlamaModel(config, scheme)
-        self.config = config
+        self.hidden_size = config.hidden_size
         self.model_dtype = scheme.model_dtype
+        self.geometry = cache_geometry(config, scheme)
         self.tied = config.tie_word_embeddings
         if not self.tied:
             self.lm_head = Linear(config.hidden_size, config.vocab_size, scheme=scheme, is_head=True, name="lm_head")
@@ -143,7 +136,7 @@ class LlamaForCausalLM(nn.Module):  # type: ignore[misc]
         """(1, n, hidden) of all sequences, one after another, and the positions (batch,) int32 of their last
         tokens → (1, batch, vocabulary)."""
         hidden = self.model(input_embeds, paged_kv_cache)
-        return self.logits(nn.op.take(hidden, logit_positions, axis=1)), paged_kv_cache
+        return self.logits(take(hidden, logit_positions, axis=1)), paged_kv_cache
 
     def batch_decode(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(batch, 1, hidden) → (batch, 1, vocabulary)."""
@@ -163,27 +156,13 @@ class LlamaForCausalLM(nn.Module):  # type: ignore[misc]
     ) -> PagedKVCache:
         """An empty cache; every argument is an integer given at run time."""
         return create_placeholder(
-            self.kv_cache_geometry(),
+            self.geometry,
             (max_batch_size, max_total_seq_len, prefill_chunk_size, page_size, support_sliding_window),
-        )
-
-    def kv_cache_geometry(self) -> KVCacheGeometry:
-        """What the cache of this model looks like."""
-        config = self.config
-        return KVCacheGeometry(
-            num_hidden_layers=config.num_hidden_layers,
-            num_attention_heads=config.num_attention_heads,
-            num_key_value_heads=config.num_key_value_heads,
-            head_dim=config.head_dim,
-            rope_theta=config.position_embedding_base,
-            rope_scale=config.rope_scale,
-            rope_scaling=tuple(sorted(config.tvm_rope_scaling.items())),
-            dtype=self.model_dtype,
         )
 
     def specification(self) -> dict[str, dict[str, object]]:
         """The entry functions with their arguments, as `nn.Module.export_tvm` takes them."""
-        hidden = self.config.hidden_size
+        hidden = self.hidden_size
         dtype = self.model_dtype
         cache = nn.spec.Object(object_type=PagedKVCache)
         packed = {"param_mode": "packed", "effect_mode": "none"}
@@ -212,6 +191,20 @@ class LlamaForCausalLM(nn.Module):  # type: ignore[misc]
                 "$": {"param_mode": "none", "effect_mode": "none"},
             },
         }
+
+
+def cache_geometry(config: LlamaConfig, scheme: QuantizationScheme) -> KVCacheGeometry:
+    """What the KV cache of a llama looks like."""
+    return KVCacheGeometry(
+        num_hidden_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        num_key_value_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        rope_theta=config.position_embedding_base,
+        rope_scale=config.rope_scale,
+        rope_scaling=tuple(sorted(config.tvm_rope_scaling.items())),
+        dtype=scheme.model_dtype,
+    )
 
 
 def _last_token(hidden: nn.Tensor) -> nn.Tensor:

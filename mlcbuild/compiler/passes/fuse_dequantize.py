@@ -1,0 +1,96 @@
+"""FuseDequantizeMatmulEwise and FuseDequantizeTake: a matrix is restored inside the kernel that reads it.
+
+A `dequantize` kernel followed by its reader becomes one kernel, so that the restored matrix is never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tvm
+from tvm import relax
+
+from mlcbuild.compiler.passes.rewriting import callee, finish, rewrite_dataflow
+
+DEQUANTIZE = "dequantize"
+
+
+def fuse_dequantize_matmul_ewise(module: tvm.IRModule) -> tvm.IRModule:
+    """Fuse into matrix products, with whatever elementwise work these already hold."""
+    return _fuse(module, "matmul")
+
+
+def fuse_dequantize_take(module: tvm.IRModule) -> tvm.IRModule:
+    """Fuse into the selection of rows: of a table, the rows asked for are restored and no others."""
+    return _fuse(module, "take")
+
+
+def _fuse(module: tvm.IRModule, reader: str) -> tvm.IRModule:
+    """Fuse into kernels whose name holds `reader`: the names that fusion gives hold those of all their parts."""
+    builder = relax.BlockBuilder(module)
+    fused = False
+    for variable, function in module.functions_items():
+        if isinstance(function, relax.Function):
+            fuser = _Fuser(builder, reader)
+            rewritten = rewrite_dataflow(function, fuser.rewrite)
+            if fuser.groups:
+                builder.update_func(variable, rewritten)
+                fused = True
+    return relax.transform.FuseTIR()(finish(builder.get())) if fused else module
+
+
+class _Fuser:
+    """The state of one function: its restored matrices, and the groups made so far."""
+
+    def __init__(self, builder: relax.BlockBuilder, reader: str) -> None:
+        self.builder = builder
+        self.reader = reader
+        self.restored: dict[relax.Var, relax.Call] = {}
+        self.groups: dict[tuple[str, str, int], tvm.ir.GlobalVar] = {}
+
+    def rewrite(self, binding: relax.VarBinding) -> Iterator[relax.VarBinding]:
+        call = binding.value
+        kernel = callee(call)
+        if kernel is not None and str(kernel.name_hint).startswith(DEQUANTIZE):
+            self.restored[binding.var] = call
+        elif kernel is not None and self.reader in str(kernel.name_hint):
+            arguments = list(call.args[1].fields)
+            places = [place for place, argument in enumerate(arguments) if argument in self.restored]
+            if len(places) == 1:
+                yield relax.VarBinding(binding.var, self._call(call, arguments, places[0]))
+                return
+        yield binding
+
+    def _call(self, reading: relax.Call, arguments: list[relax.Expr], place: int) -> relax.Call:
+        """A call of the group of a dequantize call and the call that reads its result at `place`."""
+        restoring = self.restored[arguments[place]]
+        stored = list(restoring.args[1].fields)
+        passed = [*stored, *arguments[:place], *arguments[place + 1 :]]
+        # Within one function, calls of equal kernels have equal types: their symbolic sizes are the same variables.
+        key = (str(callee(restoring).name_hint), str(callee(reading).name_hint), place)
+        if key not in self.groups:
+            self.groups[key] = self.builder.add_func(
+                _group(restoring, reading, stored, arguments, place), f"fused_{key[0]}_{key[1]}"
+            )
+        return relax.Call(self.groups[key], passed)
+
+
+def _group(
+    restoring: relax.Call,
+    reading: relax.Call,
+    stored: list[relax.Expr],
+    arguments: list[relax.Expr],
+    place: int,
+) -> relax.Function:
+    """A private function of the two calls that FuseTIR makes one kernel of."""
+    builder = relax.BlockBuilder()
+    inner = [relax.Var(f"stored{index}", value.ty) for index, value in enumerate(stored)]
+    outer = [relax.Var(f"argument{index}", value.ty) for index, value in enumerate(arguments)]
+    others = [variable for index, variable in enumerate(outer) if index != place]
+    with builder.function("group", [*inner, *others], attrs={"Primitive": True}, private=True):
+        with builder.dataflow():
+            matrix = builder.emit(relax.call_tir(restoring.args[0], inner, out_ty=restoring.ty))
+            values = [matrix if index == place else variable for index, variable in enumerate(outer)]
+            result = builder.emit_output(relax.call_tir(reading.args[0], values, out_ty=reading.ty))
+        builder.emit_func_output(result)
+    return relax.utils.copy_with_new_vars(builder.get()["group"])

@@ -1,0 +1,53 @@
+"""Rewriting Relax functions binding by binding: one pass over a function, linear in its length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import tvm
+from tvm import relax
+
+Rewrite = Callable[[relax.VarBinding], Iterable[relax.VarBinding]]
+
+
+def rewrite_dataflow(function: relax.Function, rewrite: Rewrite) -> relax.Function:
+    """The function with each binding of its dataflow blocks replaced by those that `rewrite` returns for it.
+
+    The last of them has to bind the same variable. New calls have no types yet: run `finish` on the module.
+    """
+    blocks = [
+        relax.DataflowBlock([new for old in block.bindings for new in rewrite(old)])
+        if isinstance(block, relax.DataflowBlock)
+        else block
+        for block in function.body.blocks
+    ]
+    return relax.Function(
+        function.params,
+        relax.SeqExpr(blocks, function.body.body),
+        function.ret_ty,
+        function.is_pure,
+        function.attrs,
+    )
+
+
+def finish(module: tvm.IRModule) -> tvm.IRModule:
+    """Give new expressions their types, and drop bindings that nothing uses any more."""
+    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(module))
+
+
+def callee(expression: relax.Expr) -> tvm.ir.GlobalVar | None:
+    """The kernel that a plain `call_tir` calls, None for any other expression."""
+    if (
+        isinstance(expression, relax.Call)
+        and isinstance(expression.op, tvm.ir.Op)
+        and expression.op.name == "relax.call_tir"
+        and len(expression.args) == 2  # more are symbolic sizes handed to the kernel
+        and isinstance(expression.args[0], tvm.ir.GlobalVar)
+    ):
+        return expression.args[0]
+    return None
+
+
+def is_operator(expression: relax.Expr, name: str) -> bool:
+    """Whether the expression is a call of the operator of that name, for example `relax.matmul`."""
+    return isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op) and expression.op.name == name
