@@ -91,6 +91,7 @@ def download(url: str, headers: Mapping[str, str] | None = None) -> Iterator[byt
                         yield wanted
                 return
         except urllib.error.HTTPError as error:
+            error.close()
             reason = f"HTTP {error.code} {error.reason}"
             if error.code not in _TRANSIENT:
                 raise FetchError(f"{url}: {reason}", advice=_advice(error.code)) from None

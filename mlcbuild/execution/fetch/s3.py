@@ -6,6 +6,7 @@ mlcbuild (`s3`) and is imported when something is fetched.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -38,8 +39,8 @@ def chunks(hints: Mapping[str, Any]) -> Iterator[bytes]:
             f"{url} needs boto3, which is not installed", advice=("install mlcbuild with its extra: `mlcbuild[s3]`",)
         ) from None
     try:
-        client = boto3.client("s3", endpoint_url=hints.get("endpoint_url") or None)
-        yield from _resumed(client, bucket, key, url)
+        with contextlib.closing(boto3.client("s3", endpoint_url=hints.get("endpoint_url") or None)) as client:
+            yield from _resumed(client, bucket, key, url)
     except botocore.exceptions.ClientError as error:
         raise FetchError(f"{url}: {error}", advice=_advice(error.response)) from error
     except botocore.exceptions.NoCredentialsError as error:
@@ -66,11 +67,12 @@ def _resumed(client: Any, bucket: str, key: str, url: str) -> Iterator[bytes]:
         if progress.total is None:
             progress.total = answer.get("ContentLength")
         try:
-            for chunk in answer["Body"].iter_chunks(_CHUNK_BYTES):
-                received += len(chunk)
-                pauses = iter(_PAUSES_SECONDS)
-                progress.show(received)
-                yield chunk
+            with contextlib.closing(answer["Body"]) as body:
+                for chunk in body.iter_chunks(_CHUNK_BYTES):
+                    received += len(chunk)
+                    pauses = iter(_PAUSES_SECONDS)
+                    progress.show(received)
+                    yield chunk
             return
         except broken as error:
             pause = next(pauses, None)
