@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mlcbuild.compiler.tokenizer.chat_template import Message, render
 from mlcbuild.errors import StageError
+from mlcbuild.runtime.chat_template import Message, render
 
 _SYSTEM, _FIRST, _ANSWER, _SECOND, _BOS = "⟦system⟧", "⟦first⟧", "⟦answer⟧", "⟦second⟧", "⟦bos⟧"
 _PLACEHOLDER = "{system_message}"

@@ -1,0 +1,99 @@
+"""TVM's runtime, without its compiler, and the few functions of it that generation needs.
+
+`TVM_USE_RUNTIME_LIB` makes `import tvm` load the runtime alone. Where torch is installed, tvm-ffi imports it
+to exchange tensors, which takes seconds and serves nothing here: it is hidden while tvm is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.errors import LocalEnvironmentError, UsageError
+
+
+def import_tvm() -> Any:
+    """The module tvm: the one already imported, or its runtime. Raises LocalEnvironmentError where it
+    fails."""
+    if "tvm" in sys.modules:
+        return sys.modules["tvm"]
+    with _environment("TVM_USE_RUNTIME_LIB", "1"), _hidden("torch"):
+        try:
+            return importlib.import_module("tvm")
+        except (ImportError, OSError, RuntimeError) as error:
+            raise LocalEnvironmentError(f"TVM's runtime does not load: {error}") from error
+
+
+class Machine:
+    """A library in TVM's virtual machine, on the CPU."""
+
+    def __init__(self, library: Path, *, threads: int = 0) -> None:
+        tvm = import_tvm()
+        self._runtime = tvm.runtime
+        self._ffi = importlib.import_module("tvm_ffi")
+        if threads:
+            # 1: the machine's big cores, where it has several kinds.
+            self.function("runtime.config_threadpool")(1, threads)
+        self.device = tvm.cpu()
+        try:
+            module = tvm.runtime.load_module(str(library))
+            virtual_machine = importlib.import_module("tvm.runtime.vm").VirtualMachine
+            self._machine = virtual_machine(module, self.device)
+        except Exception as error:  # whatever the foreign loader raises
+            raise UsageError(
+                f"{library} cannot be loaded: {str(error).strip().splitlines()[-1]}",
+                advice=("build it for this machine's kind of CPU, with this version of TVM",),
+            ) from error
+
+    def entry(self, name: str) -> Any:
+        """A function of the library. Raises UsageError where it has none of that name."""
+        try:
+            return self._machine[name]
+        except Exception as error:  # TVM raises AttributeError or RuntimeError, by version
+            raise UsageError(f"the library has no function {name}") from error
+
+    def function(self, name: str) -> Any:
+        """A function of TVM's runtime."""
+        return self._ffi.get_global_func(name)
+
+    def tensor(self, numbers: Any) -> Any:
+        """A copy on the device."""
+        return self._runtime.tensor(numbers, self.device)
+
+    def shape(self, *sizes: int) -> Any:
+        return self._ffi.Shape(list(sizes))
+
+    def array(self, items: Sequence[Any]) -> Any:
+        """A sequence as the library takes it, made once: building one costs as many steps as it has items."""
+        return self._ffi.convert(list(items))
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextlib.contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """Let imports of a module fail as if it were not installed, unless it is imported already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]

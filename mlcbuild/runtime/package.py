@@ -1,0 +1,65 @@
+"""A model package on disk: which files it has, and what they say of the model.
+
+The directory holds `lib.so`, `mlc-chat-config.json`, `tensor-cache.json` with its shards, and the
+tokenizer's files.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.errors import UsageError
+
+LIBRARY = "lib.so"
+CHAT_CONFIG = "mlc-chat-config.json"
+WEIGHTS_INDEX = "tensor-cache.json"
+TOKENIZER = "tokenizer.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """A directory that has every file of a package, with its configurations parsed."""
+
+    directory: Path
+    chat_config: dict[str, Any]
+    tokenizer_config: dict[str, Any]
+
+    @staticmethod
+    def open(directory: Path) -> Package:
+        """Raises UsageError for a directory that is no package."""
+        needed = (LIBRARY, CHAT_CONFIG, WEIGHTS_INDEX, TOKENIZER)
+        missing = [name for name in needed if not (directory / name).is_file()]
+        if missing:
+            raise UsageError(
+                f"{directory} is no model package: it has no {' and no '.join(missing)}",
+                advice=("build a model_package target, and give its output directory",),
+            )
+        configured = directory / TOKENIZER_CONFIG
+        return Package(
+            directory=directory,
+            chat_config=read_object(directory / CHAT_CONFIG),
+            tokenizer_config=read_object(configured) if configured.is_file() else {},
+        )
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        """The tokens that end an answer."""
+        ends = self.chat_config.get("eos_token_id", [])
+        template = self.chat_config.get("conv_template") or {}
+        ids = [*(ends if isinstance(ends, list) else [ends]), *template.get("stop_token_ids", [])]
+        return frozenset(number for number in ids if isinstance(number, int))
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file of a package. Raises UsageError where there is none."""
+    try:
+        document = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON: {error}", advice=("build the package again",)) from error
+    if not isinstance(document, dict):
+        raise UsageError(f"{path} does not hold a JSON object", advice=("build the package again",))
+    return document

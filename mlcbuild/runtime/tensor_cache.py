@@ -1,0 +1,86 @@
+"""Reading the weights of a package: `tensor-cache.json` and its shards.
+
+A tensor of format `f32-to-bf16` whose dtype is float32 is stored as bfloat16; every other one as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mlcbuild.errors import UsageError
+from mlcbuild.runtime.package import WEIGHTS_INDEX, read_object
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredTensor:
+    """Where a tensor lies, and what it is."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    is_bfloat16: bool
+    file: Path
+    offset: int
+
+
+class TensorCache:
+    """The index of a package's weights. Raises UsageError for one that does not fit its shards."""
+
+    def __init__(self, directory: Path) -> None:
+        self._tensors: dict[str, StoredTensor] = {}
+        index = directory / WEIGHTS_INDEX
+        try:
+            for record in read_object(index)["records"]:
+                self._add_shard(directory, record)
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{index} is no index of weights: {error}") from error
+
+    def _add_shard(self, directory: Path, record: dict[str, Any]) -> None:
+        file = directory / Path(record["dataPath"]).name
+        size = file.stat().st_size if file.is_file() else -1
+        if size != record["nbytes"]:
+            found = "is missing" if size < 0 else f"has {size} bytes and should have {record['nbytes']}"
+            raise UsageError(f"{file} {found}", advice=("build the package again",))
+        for entry in record["records"]:
+            dtype = str(entry["dtype"])
+            tensor = StoredTensor(
+                name=str(entry["name"]),
+                shape=tuple(int(extent) for extent in entry["shape"]),
+                dtype=dtype,
+                is_bfloat16=entry["format"] == "f32-to-bf16" and dtype == "float32",
+                file=file,
+                offset=int(entry["byteOffset"]),
+            )
+            self._tensors[tensor.name] = tensor
+
+    def read(self, expected: Sequence[tuple[str, tuple[int, ...], str]]) -> Iterator[Array]:
+        """Tensors by (name, shape, dtype), in order, one in memory at a time.
+
+        Raises UsageError for one that is missing or another than expected.
+        """
+        for name, shape, dtype in expected:
+            tensor = self._tensors.get(name)
+            if tensor is None:
+                raise UsageError(f"the weights lack {name}, which the library needs")
+            if (tensor.shape, tensor.dtype) != (shape, dtype):
+                raise UsageError(
+                    f"the weights have {name} as {tensor.dtype} {tensor.shape}; the library needs {dtype} {shape}"
+                )
+            yield _numbers(tensor)
+
+
+def _numbers(tensor: StoredTensor) -> Array:
+    stored = np.dtype("<u2") if tensor.is_bfloat16 else np.dtype(tensor.dtype)
+    count = int(np.prod(tensor.shape, dtype=np.int64))
+    numbers: Array = np.fromfile(tensor.file, dtype=stored, count=count, offset=tensor.offset)
+    if tensor.is_bfloat16:
+        numbers = (numbers.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return numbers.reshape(tensor.shape)
