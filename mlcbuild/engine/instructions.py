@@ -64,13 +64,15 @@ class Discover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliver:
-    """Put files, sorted by path, into the target's directory.
+    """Put files, sorted by path, into the target's directory; `sources` are workspace paths among them.
 
     Answer with TargetDelivered, DeliveryFailed or BlobsMissing.
     """
 
     label: str
+    directory: str
     files: tuple[FileEntry, ...]
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -377,7 +377,9 @@ class Scheduler:
             node.state = NodeState.DELIVERING
             self.in_flight += 1
             self.delivering += 1
-            self._instructions.append(Deliver(label=node.name, files=files))
+            self._instructions.append(
+                Deliver(label=node.name, directory=node.target.directory, files=files, sources=sources)
+            )
         else:
             node.sources = sources
             self._resolved(node, files)

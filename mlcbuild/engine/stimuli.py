@@ -16,14 +16,16 @@ from mlcbuild.engine.executor import ExecutionOutcome, FileEntry
 class Target:
     """Something the user asked for: a label, and where each artifact lies below the target's own directory.
 
-    A place whose artifact is a directory or a discovered group ends in "/".
+    A place whose artifact is a directory or a discovered group ends in "/", or is "": it lies right in `directory`,
+    which is the target's own, relative to the workspace.
     """
 
     label: str
+    directory: str
     outputs: tuple[tuple[str, Artifact], ...]
 
     def __post_init__(self) -> None:
-        places = [place for place, _ in self.outputs]
+        places = [place for place, _ in self.outputs if place]
         if len(set(places)) != len(places):
             raise ValueError(f"{self.label}: two outputs at one place: {sorted(places)}")
         for place in places:

@@ -1,0 +1,146 @@
+"""Tells what happens in a build as events, and keeps what its end needs: statuses, failures, seconds."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from mlcbuild.engine.events import (
+    ActionFinished,
+    ActionsAdded,
+    ActionStarted,
+    ActionStatus,
+    BuildEvent,
+    BuildFinished,
+    BuildStarted,
+    Notice,
+    PathStep,
+    TargetFinished,
+)
+from mlcbuild.engine.executor import ExecutionOutcome, OutcomeKind
+from mlcbuild.engine.instructions import AnnounceWanted, Ending, ReportAction
+from mlcbuild.engine.result import ActionFailure, BuildResult, TargetResult
+
+Listener = Callable[[BuildEvent], object]
+
+
+class Chronicle:
+    """Stamps events with seconds since the build began and hands them to each listener, in order, from one thread."""
+
+    def __init__(self, listeners: Sequence[Listener], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._listeners = tuple(listeners)
+        self._clock = clock
+        self._began = clock()
+        self._invocation = str(uuid.uuid4())
+        self._labels: tuple[str, ...] = ()
+        self._statuses: dict[str, ActionStatus] = {}
+        self._targets: dict[str, TargetResult] = {}
+        self._failures: dict[str, ActionFailure] = {}
+        self.executed: dict[str, PathStep] = {}
+
+    @property
+    def now(self) -> float:
+        return self._clock() - self._began
+
+    def begin(self, labels: Iterable[str]) -> None:
+        self._labels = tuple(dict.fromkeys(labels))
+        self._tell(BuildStarted(invocation=self._invocation, targets=self._labels, time=self.now))
+
+    def wanted(self, told: AnnounceWanted) -> None:
+        self._tell(ActionsAdded(count=told.count, total=told.total, discovered_by=told.discovered_by, time=self.now))
+
+    def started(self, identifier: str, mnemonic: str, executor: str) -> None:
+        self._tell(ActionStarted(identifier=identifier, mnemonic=mnemonic, executor=executor, time=self.now))
+
+    def ended(
+        self, report: ReportAction, status: ActionStatus, outcome: ExecutionOutcome | None, *, has_run: bool
+    ) -> None:
+        """An action came to its end. `outcome` is that of its own run, which began to run where `has_run` says so."""
+        action, now = report.action, self.now
+        identifier = action.identifier
+        self._statuses[identifier] = status
+        if outcome is not None and has_run:
+            self.executed[identifier] = PathStep(
+                identifier=identifier, mnemonic=action.mnemonic, seconds=outcome.run_seconds
+            )
+        if report.ending is Ending.FAILED:
+            self._failures[identifier] = ActionFailure(
+                identifier=identifier,
+                message=report.message,
+                log=outcome.log if outcome else b"",
+                exit_code=outcome.exit_code if outcome else 0,
+                environment=outcome is not None and outcome.kind is OutcomeKind.ENVIRONMENT,
+            )
+        self._tell(
+            ActionFinished(
+                identifier=identifier,
+                mnemonic=action.mnemonic,
+                owner=action.owner,
+                status=status,
+                start=now if outcome is None else max(0.0, now - outcome.run_seconds),
+                time=now,
+                key="" if report.key is None else report.key.hash,
+                worker="" if outcome is None else outcome.worker,
+                message=report.message,
+                log=b"" if outcome is None else outcome.log,
+                exit_code=0 if outcome is None else outcome.exit_code,
+                queued_seconds=0.0 if outcome is None else outcome.queued_seconds,
+            )
+        )
+
+    def notice(self, message: str) -> None:
+        self._tell(Notice(message=message, time=self.now))
+
+    def target(self, result: TargetResult) -> None:
+        self._targets[result.label] = result
+        self._tell(
+            TargetFinished(
+                label=result.label,
+                success=result.success,
+                outputs=result.outputs,
+                error=result.error,
+                time=self.now,
+            )
+        )
+
+    def end(
+        self,
+        *,
+        success: bool,
+        interrupted: bool,
+        critical_path: tuple[PathStep, ...],
+        bytes_downloaded: int,
+        bytes_uploaded: int,
+    ) -> BuildResult:
+        counted = Counter(self._statuses.values())
+        result = BuildResult(
+            success=success,
+            interrupted=interrupted,
+            invocation=self._invocation,
+            wall_seconds=self.now,
+            targets=tuple(self._targets[label] for label in self._labels if label in self._targets),
+            failures=tuple(self._failures.values()),
+            counts=tuple((status, counted[status]) for status in ActionStatus),
+            critical_path=critical_path,
+            bytes_downloaded=bytes_downloaded,
+            bytes_uploaded=bytes_uploaded,
+        )
+        self._tell(
+            BuildFinished(
+                success=success,
+                interrupted=interrupted,
+                wall_seconds=result.wall_seconds,
+                counts=result.counts,
+                critical_path=critical_path,
+                bytes_downloaded=bytes_downloaded,
+                bytes_uploaded=bytes_uploaded,
+                time=result.wall_seconds,
+            )
+        )
+        return result
+
+    def _tell(self, event: BuildEvent) -> None:
+        for listener in self._listeners:
+            listener(event)

@@ -1,0 +1,536 @@
+"""The build driver: carries out what the scheduler says, in one loop over one queue of what happened.
+
+All decisions are the scheduler's, all waiting is here. What is quick (a look-up on disk, a stat) is done in the
+loop itself; what may take long (digesting sources, storing them, a remote, placing outputs, publishing) in a few
+threads that answer through the queue; actions run on the executors.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.cache.reapi import ActionResult
+from mlcbuild.cache.store import ActionCache, BlobMissingError, LocalBlobStore
+from mlcbuild.engine.action import Action, CachePolicy
+from mlcbuild.engine.background import Background
+from mlcbuild.engine.chronicle import Chronicle, Listener
+from mlcbuild.engine.critical_path import critical_path
+from mlcbuild.engine.events import ActionStatus
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FileEntry, OutcomeKind
+from mlcbuild.engine.instructions import (
+    AnnounceWanted,
+    Cancel,
+    Deliver,
+    DigestSources,
+    Discover,
+    Ending,
+    Execute,
+    Finished,
+    Instruction,
+    LookUp,
+    Publish,
+    ReportAction,
+    ReportTarget,
+)
+from mlcbuild.engine.keyring import Keyring, StageImplementations, ToolchainFingerprints
+from mlcbuild.engine.keys import ActionKey, publish
+from mlcbuild.engine.nodes import ActionNode
+from mlcbuild.engine.outputs import OutputPlacer
+from mlcbuild.engine.remote import RemoteCache
+from mlcbuild.engine.result import BuildResult, TargetResult
+from mlcbuild.engine.results import manifest_of, outputs_of, result_of
+from mlcbuild.engine.scheduler import Scheduler
+from mlcbuild.engine.state import LastBuild
+from mlcbuild.engine.stimuli import (
+    ActionsAdded,
+    ActionsDiscovered,
+    BlobsMissing,
+    Cancelled,
+    DeliveryFailed,
+    DiscoveryFailed,
+    Executed,
+    ResultFound,
+    ResultNotFound,
+    Stimulus,
+    Target,
+    TargetDelivered,
+    TargetsRequested,
+)
+from mlcbuild.engine.supply import Supplied, Supply
+from mlcbuild.errors import BuildError, CacheError, InternalError, MlcbuildError
+
+_BACKGROUND_THREADS = 4
+_SOURCES_A_JOB = 64
+
+
+class LocalStore(LocalBlobStore, ActionCache, Protocol):
+    """Blobs and results on this machine's disk; `mlcbuild.cache.disk.DiskStore` is one."""
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """An action on its way through an executor."""
+
+    execute: Execute
+    key: ActionKey
+    executor: Executor | None = None  # None until its inputs are in the store
+    is_cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    identifier: str
+    supplied: Supplied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Published:
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FoundRemotely:
+    found: ResultFound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trouble:
+    message: str
+
+
+class _Kill:
+    """The user will not wait for running actions to stop."""
+
+
+class Driver:
+    """One build. `build` runs it in the calling thread; `interrupt` may be called from anywhere, a signal handler too.
+
+    `store` holds the blobs and results of this machine; `digests`, `placer`, `last_build`, `toolchains` and
+    `implementations` belong to the workspace and are saved, where they can be, by who made them, but for
+    `digests`, `placer` and `last_build`, which are saved here. Executors are started and closed here. `jobs = 0`
+    stands for all slots of all executors. Listeners are called from the thread of `build`, in order.
+    """
+
+    def __init__(
+        self,
+        *,
+        workspace: Path,
+        store: LocalStore,
+        toolchains: ToolchainFingerprints,
+        implementations: StageImplementations,
+        executors: Sequence[Executor],
+        digests: FileDigests,
+        placer: OutputPlacer,
+        last_build: LastBuild,
+        listeners: Sequence[Listener] = (),
+        jobs: int = 0,
+        keep_going: bool = False,
+        remote: RemoteCache | None = None,
+    ) -> None:
+        if not executors:
+            raise ValueError("a build needs an executor")
+        self._store = store
+        self._executors = tuple(executors)
+        self._digests = digests
+        self._placer = placer
+        self._last_build = last_build
+        self._remote = remote
+        self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._background = Background(self._inbox, threads=_BACKGROUND_THREADS)
+        self._placing = threading.Lock()
+        self._supply = Supply(
+            workspace=workspace, store=store, digests=digests, remote=remote, trouble=self._remote_trouble
+        )
+        self._keyring = Keyring(toolchains=toolchains, implementations=implementations, function=store.function)
+        self._chronicle = Chronicle(listeners)
+        self._scheduler = Scheduler(
+            key_of=self._keyring,
+            jobs=jobs or sum(executor.slots for executor in executors),
+            keep_going=keep_going,
+            seconds_by_mnemonic=dict(last_build.seconds_by_mnemonic),
+        )
+        self._runs: dict[str, _Run] = {}
+        self._finished_runs: dict[str, tuple[_Run, ExecutionOutcome]] = {}
+        self._remote_hits: set[str] = set()
+        self._delivering: dict[str, Deliver] = {}
+        self._publishing = 0
+        self._troubles = 0
+        self._interruptions = 0
+        self._killed = False
+        self._end: Finished | None = None
+
+    def interrupt(self) -> None:
+        """Stop the build: running actions are cancelled, what has finished is kept. The second time, at once."""
+        self._interruptions += 1
+        self._inbox.put(Cancelled() if self._interruptions == 1 else _Kill())
+
+    def build(self, actions: Iterable[Action], targets: Sequence[Target]) -> BuildResult:
+        """Build the targets, which need some of the actions; to be called once.
+
+        A build that fails or is interrupted is told by the result. Raises InternalError for a bug of ours.
+        """
+        self._chronicle.begin(target.label for target in targets)
+        for executor in self._executors:
+            executor.start(lambda outcome: self._inbox.put(Executed(outcome=outcome)))
+        try:
+            self._run_to_the_end([ActionsAdded(actions=tuple(actions)), TargetsRequested(targets=tuple(targets))])
+        finally:
+            self._background.close(wait=False)
+            if not self._killed:
+                for executor in self._executors:
+                    executor.close()
+            self._digests.save()
+            with self._placing:
+                self._placer.save()
+            self._last_build.save()
+        return self._conclude()
+
+    # The loop.
+
+    def _run_to_the_end(self, told: list[Stimulus]) -> None:
+        while self._end is None:
+            answers: list[Stimulus] = []
+            for instruction in self._scheduler.handle(*told):
+                answers += self._carry_out(instruction)
+            told = answers
+            if self._end is None and not told:
+                told = self._receive(self._inbox.get())
+            told += self._received()
+        while self._publishing and not self._killed:
+            self._receive(self._inbox.get())
+        self._received()
+
+    def _received(self) -> list[Stimulus]:
+        told: list[Stimulus] = []
+        while not self._inbox.empty():
+            told += self._receive(self._inbox.get())
+        return told
+
+    def _receive(self, message: object) -> list[Stimulus]:
+        match message:
+            case Executed(outcome=outcome):
+                return self._on_outcome(outcome)
+            case _Prepared():
+                return self._submit(message)
+            case _Published(trouble=trouble):
+                self._publishing -= 1
+                if trouble:
+                    self._chronicle.notice(trouble)
+                return []
+            case _FoundRemotely(found=found):
+                self._remote_hits.add(found.identifier)
+                return [found]
+            case _Trouble(message=text):
+                self._troubles += 1
+                if self._troubles == 1:
+                    self._chronicle.notice(f"the remote cache fails, the build goes on without it: {text}")
+                return []
+            case _Kill():
+                return self._kill()
+            case MlcbuildError():
+                raise message
+            case Exception():
+                raise InternalError(f"a background job failed: {message!r}") from message
+            case _:
+                return [message]  # type: ignore[list-item]  # Whoever puts anything else puts a stimulus.
+
+    def _kill(self) -> list[Stimulus]:
+        self._killed = True
+        for executor in self._executors:
+            executor.close()
+        told: list[Stimulus] = [Cancelled()]
+        for identifier in list(self._runs):
+            told += self._on_outcome(ExecutionOutcome(identifier=identifier, kind=OutcomeKind.CANCELLED))
+        told += [DeliveryFailed(label=label, message="the build was interrupted") for label in self._delivering]
+        return told
+
+    def _conclude(self) -> BuildResult:
+        assert self._end is not None
+        if self._troubles > 1:
+            self._chronicle.notice(f"the remote cache failed {self._troubles} times in this build")
+        scheduler = self._scheduler
+
+        def producers_of(identifier: str) -> list[str]:
+            try:
+                producers = list(scheduler.producers_of(scheduler.actions[identifier]))
+            except BuildError:
+                return []
+            return [producer.name for producer in producers if isinstance(producer, ActionNode)]
+
+        return self._chronicle.end(
+            success=self._end.success,
+            interrupted=self._end.cancelled,
+            critical_path=critical_path(self._chronicle.executed, producers_of),
+            bytes_downloaded=self._remote.bytes_downloaded if self._remote else 0,
+            bytes_uploaded=self._remote.bytes_uploaded if self._remote else 0,
+        )
+
+    # Instructions. What is answered here and now is returned.
+
+    def _carry_out(self, instruction: Instruction) -> list[Stimulus]:
+        match instruction:
+            case LookUp():
+                return self._look_up(instruction)
+            case ReportAction():
+                self._report(instruction)
+            case DigestSources(paths=paths):
+                for start in range(0, len(paths), _SOURCES_A_JOB):
+                    self._background.run(self._digesting(paths[start : start + _SOURCES_A_JOB]))
+            case AnnounceWanted():
+                self._chronicle.wanted(instruction)
+            case Execute():
+                return self._execute(instruction)
+            case Publish():
+                self._publish(instruction)
+            case Discover():
+                return self._discover(instruction)
+            case Deliver():
+                return self._deliver(instruction)
+            case ReportTarget():
+                self._report_target(instruction)
+            case Cancel(identifier=identifier):
+                self._cancel(identifier)
+            case Finished():
+                self._end = instruction
+        return []
+
+    def _digesting(self, paths: Sequence[str]) -> Callable[[], Iterable[object]]:
+        return lambda: self._supply.digest(paths)
+
+    # Look-ups.
+
+    def _look_up(self, wanted: LookUp) -> list[Stimulus]:
+        action, key = wanted.action, wanted.key
+        found = self._found(action, key, self._store.get(key))
+        if found is not None:
+            self._keyring.drop(key)
+            return [found]
+        if self._remote is None or action.cache is CachePolicy.LOCAL:
+            return [ResultNotFound(identifier=action.identifier, key=key)]
+        remote = self._remote
+
+        def look_up_remotely() -> list[object]:
+            try:
+                result = remote.find(key, self._store)
+                found = self._found(action, key, result)
+                if result is not None and found is not None:
+                    self._store.put(key, result)
+                    return [_FoundRemotely(found=found)]
+            except CacheError as error:
+                return [_Trouble(message=str(error)), ResultNotFound(identifier=action.identifier, key=key)]
+            return [ResultNotFound(identifier=action.identifier, key=key)]
+
+        self._background.run(look_up_remotely)
+        return []
+
+    def _found(self, action: Action, key: Digest, result: ActionResult | None) -> ResultFound | None:
+        """A result as a stimulus; None for one that cannot be used."""
+        if result is None or result.exit_code != 0:
+            return None
+        try:
+            outputs = outputs_of(result, self._store)
+            manifest = manifest_of(action, result, self._store) if action.manifest else None
+        except (ValueError, CacheError):
+            return None
+        return ResultFound(identifier=action.identifier, key=key, outputs=outputs, manifest=manifest)
+
+    def _remote_trouble(self, error: CacheError) -> None:
+        self._inbox.put(_Trouble(message=str(error)))
+
+    # Runs.
+
+    def _execute(self, execute: Execute) -> list[Stimulus]:
+        action = execute.action
+        run = _Run(execute=execute, key=self._keyring.take(action, execute.inputs, execute.key))
+        self._runs[action.identifier] = run
+        missing = self._supply.lacking(execute.inputs)
+        if not missing:
+            return self._submit(_Prepared(identifier=action.identifier, supplied=Supplied()))
+        self._background.run(
+            lambda: [_Prepared(identifier=action.identifier, supplied=self._supply.provide(missing, execute.sources))]
+        )
+        return []
+
+    def _submit(self, prepared: _Prepared) -> list[Stimulus]:
+        run = self._runs.get(prepared.identifier)
+        if run is None:
+            return []
+        action, supplied = run.execute.action, prepared.supplied
+        kind: OutcomeKind | None = None
+        if run.is_cancelled:
+            kind = OutcomeKind.CANCELLED
+        elif supplied.problem:
+            kind = OutcomeKind.ENVIRONMENT if supplied.environment else OutcomeKind.FAILED
+        elif supplied.missing:
+            kind = OutcomeKind.INPUTS_MISSING
+        if kind is not None:
+            return self._on_outcome(
+                ExecutionOutcome(
+                    identifier=prepared.identifier, kind=kind, message=supplied.problem, missing=supplied.missing
+                )
+            )
+        run.executor = self._choose_executor(action)
+        self._chronicle.started(action.identifier, action.mnemonic, run.executor.name)
+        run.executor.submit(
+            ExecutionRequest(
+                identifier=action.identifier,
+                mnemonic=action.mnemonic,
+                command=action.command,
+                inputs=run.execute.inputs,
+                outputs=action.outputs,
+                environment=action.environment,
+                requirements=action.requirements,
+                allowed_modules=self._keyring.modules_of(action),
+            )
+        )
+        return []
+
+    def _choose_executor(self, action: Action) -> Executor:
+        """The first with a free slot, else the least loaded; what is true of this machine only runs on it."""
+        candidates = self._executors
+        if action.cache is CachePolicy.LOCAL or action.requirements.network:
+            candidates = tuple(e for e in candidates if e.name == "local") or candidates
+        used = [run.executor for run in self._runs.values() if run.executor is not None]
+        load = {executor.name: used.count(executor) / max(1, executor.slots) for executor in candidates}
+        free = (executor for executor in candidates if load[executor.name] < 1)
+        return next(free, min(candidates, key=lambda executor: load[executor.name]))
+
+    def _on_outcome(self, outcome: ExecutionOutcome) -> list[Stimulus]:
+        run = self._runs.pop(outcome.identifier, None)
+        if run is None:
+            return []
+        if outcome.kind is OutcomeKind.SUCCEEDED:
+            change = self._supply.change_in(run.execute.sources)
+            if change:
+                outcome = replace(outcome, kind=OutcomeKind.FAILED, message=change, outputs=())
+        elif outcome.kind is OutcomeKind.LOST:
+            self._chronicle.notice(f"{outcome.identifier} runs again: {outcome.message or 'its executor was lost'}")
+        self._finished_runs[outcome.identifier] = (run, outcome)
+        return [Executed(outcome=outcome)]
+
+    def _cancel(self, identifier: str) -> None:
+        run = self._runs.get(identifier)
+        if run is not None:
+            run.is_cancelled = True
+            if run.executor is not None:
+                run.executor.cancel(identifier)
+
+    # Results.
+
+    def _publish(self, told: Publish) -> None:
+        run, outcome = self._finished_runs[told.action.identifier]
+        remote = self._remote if told.action.cache is CachePolicy.ALL else None
+        self._publishing += 1
+
+        def publish_result() -> list[object]:
+            try:
+                result = result_of(told.action, told.outputs, self._store, worker=outcome.worker, log=outcome.log)
+                result = publish(self._store, self._store, run.key, result)
+            except (MlcbuildError, ValueError) as error:
+                return [_Published(trouble=f"{told.action.identifier} will run again next time: {error}")]
+            if remote is not None:
+                try:
+                    remote.send(run.key, result, [entry.digest for entry in told.outputs], self._store)
+                except CacheError as error:
+                    return [_Trouble(message=str(error)), _Published()]
+            return [_Published()]
+
+        self._background.run(publish_result)
+
+    def _discover(self, told: Discover) -> list[Stimulus]:
+        if told.inline is None and self._remote is not None and self._store.missing((told.manifest,)):
+            self._background.run(lambda: [self._discovered(told)])
+            return []
+        return [self._discovered(told)]
+
+    def _discovered(self, told: Discover) -> Stimulus:
+        action = told.action
+        assert action.discoverer is not None
+        try:
+            manifest = told.inline
+            if manifest is None:
+                if self._store.missing((told.manifest,)):
+                    self._supply.provide((told.manifest,), ())
+                manifest = self._store.read(told.manifest)
+            discovery = action.discoverer(discovering=action.identifier, manifest=manifest)
+        except BlobMissingError:
+            return BlobsMissing(needed_by=action.identifier, digests=(told.manifest,))
+        except (ValueError, MlcbuildError) as error:
+            return DiscoveryFailed(identifier=action.identifier, message=f"its manifest cannot be read: {error}")
+        return ActionsDiscovered(identifier=action.identifier, discovery=discovery)
+
+    # Targets.
+
+    def _deliver(self, told: Deliver) -> list[Stimulus]:
+        self._delivering[told.label] = told
+        with self._placing:
+            if self._placer.is_current(told.directory, told.files):
+                return [TargetDelivered(label=told.label)]
+        self._background.run(lambda: [self._place(told)])
+        return []
+
+    def _place(self, told: Deliver) -> Stimulus:
+        missing = self._supply.lacking(told.files)
+        if missing:
+            supplied = self._supply.provide(missing, told.sources)
+            if supplied.problem:
+                return DeliveryFailed(label=told.label, message=supplied.problem)
+            if supplied.missing:
+                return BlobsMissing(needed_by=told.label, digests=supplied.missing)
+        try:
+            with self._placing:
+                placement = self._placer.place(told.directory, told.files)
+        except (MlcbuildError, ValueError) as error:
+            return DeliveryFailed(label=told.label, message=str(error))
+        if placement.missing:
+            return BlobsMissing(needed_by=told.label, digests=placement.missing)
+        return TargetDelivered(label=told.label)
+
+    # Reports.
+
+    def _report(self, told: ReportAction) -> None:
+        action, key = told.action, told.key
+        run, outcome = self._finished_runs.get(action.identifier, (None, None))
+        match told.ending:
+            case Ending.FAILED:
+                status = ActionStatus.FAILED
+            case Ending.SKIPPED:
+                status, outcome = ActionStatus.SKIPPED, None
+            case Ending.EXECUTED:
+                is_elsewhere = run is not None and run.executor is not None and run.executor.name != "local"
+                status = ActionStatus.EXECUTED_RAY if is_elsewhere else ActionStatus.EXECUTED_LOCAL
+                if outcome is not None:
+                    self._last_build.remember_seconds(action.mnemonic, outcome.run_seconds)
+            case Ending.FOUND | Ending.SHARED:
+                status, outcome = self._status_of_hit(told), None
+        if key is not None and told.ending in (Ending.EXECUTED, Ending.FOUND, Ending.SHARED):
+            self._last_build.remember_key(action.identifier, key.hash)
+        has_run = outcome is not None and run is not None and run.executor is not None
+        self._chronicle.ended(told, status, outcome, has_run=has_run)
+
+    def _status_of_hit(self, told: ReportAction) -> ActionStatus:
+        assert told.key is not None
+        if told.ending is Ending.FOUND and told.action.identifier in self._remote_hits:
+            return ActionStatus.REMOTE_HIT
+        if self._last_build.key_of(told.action.identifier) == told.key.hash:
+            return ActionStatus.UP_TO_DATE
+        return ActionStatus.DISK_HIT
+
+    def _report_target(self, told: ReportTarget) -> None:
+        delivered = self._delivering.pop(told.label, None)
+        outputs: tuple[str, ...] = ()
+        if told.success and delivered is not None:
+            outputs = tuple(f"{delivered.directory}/{entry.path}" for entry in delivered.files)
+        self._chronicle.target(
+            TargetResult(label=told.label, success=told.success, outputs=outputs, error=told.message)
+        )
+
+
+__all__ = ["Driver", "FileEntry", "LocalStore", "Target"]

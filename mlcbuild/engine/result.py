@@ -1,0 +1,65 @@
+"""What came of a build, as one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcbuild.engine.events import ActionStatus, PathStep
+from mlcbuild.errors import BuildError, InterruptedBuildError, LocalEnvironmentError, MlcbuildError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetResult:
+    """`outputs` are paths relative to the workspace, sorted; `error` says why there are none."""
+
+    label: str
+    success: bool
+    outputs: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionFailure:
+    """An action that failed by itself, not one skipped after it. `environment`: the machine failed, not its input."""
+
+    identifier: str
+    message: str
+    log: bytes = b""
+    exit_code: int = 0
+    environment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildResult:
+    """Targets in the order asked for; failures in the order in which they happened."""
+
+    success: bool
+    interrupted: bool
+    invocation: str
+    wall_seconds: float
+    targets: tuple[TargetResult, ...]
+    failures: tuple[ActionFailure, ...]
+    counts: tuple[tuple[ActionStatus, int], ...]  # every status, in declaration order
+    critical_path: tuple[PathStep, ...]
+    bytes_downloaded: int
+    bytes_uploaded: int
+
+    def error(self) -> MlcbuildError | None:
+        """What the command should end with: None for success, else an error whose class gives the exit code."""
+        if self.interrupted:
+            return InterruptedBuildError("the build was interrupted", advice=("what had finished is kept",))
+        if self.success:
+            return None
+        failed = next((target for target in self.targets if not target.success), None)
+        if self.failures and all(failure.environment for failure in self.failures):
+            return LocalEnvironmentError(self._story())
+        if self.failures:
+            return BuildError(self._story())
+        return BuildError(f"{failed.label}: {failed.error}" if failed else "the build failed")
+
+    def _story(self) -> str:
+        first = self.failures[0]
+        named = first.message.startswith(first.identifier)
+        story = first.message if named else f"{first.identifier} failed: {first.message}"
+        more = len(self.failures) - 1
+        return f"{story}\n  and {more} more failed" if more else story

@@ -1,0 +1,100 @@
+"""Sees to it that bytes are in the local store before somebody needs them: source files, and blobs of a remote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.file_digests import FileDigests, FileState
+from mlcbuild.cache.store import LocalBlobStore
+from mlcbuild.engine.executor import FileEntry
+from mlcbuild.engine.remote import RemoteCache
+from mlcbuild.engine.stimuli import SourceDigested, SourceUnavailable
+from mlcbuild.errors import CacheError, MlcbuildError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supplied:
+    """`missing`: blobs that nobody has. `problem`: why the files cannot be used at all, for people."""
+
+    missing: tuple[Digest, ...] = ()
+    problem: str = ""
+    environment: bool = False  # the problem is the machine's
+
+
+class Supply:
+    """Every source file is digested once a build, and counts as that content until the end: a change is an error."""
+
+    def __init__(
+        self,
+        *,
+        workspace: Path,
+        store: LocalBlobStore,
+        digests: FileDigests,
+        remote: RemoteCache | None,
+        trouble: Callable[[CacheError], None],
+    ) -> None:
+        self._workspace = workspace
+        self._store = store
+        self._digests = digests
+        self._remote = remote
+        self._trouble = trouble
+        self._sources: dict[str, FileState] = {}
+
+    def digest(self, paths: Iterable[str]) -> list[SourceDigested | SourceUnavailable]:
+        """Look at source files; safe to call from several threads."""
+        answers: list[SourceDigested | SourceUnavailable] = []
+        for path in paths:
+            try:
+                state = self._digests.of(path)
+            except MlcbuildError as error:
+                answers.append(SourceUnavailable(path=path, message=str(error)))
+            else:
+                self._sources[path] = state
+                answers.append(SourceDigested(path=path, digest=state.digest, is_executable=state.is_executable))
+        return answers
+
+    def lacking(self, files: Sequence[FileEntry]) -> tuple[Digest, ...]:
+        """The blobs of `files` that are not in the store: one stat a file."""
+        return self._store.missing(entry.digest for entry in files)
+
+    def provide(self, missing: Sequence[Digest], sources: Sequence[str]) -> Supplied:
+        """Bring missing blobs into the store, from `sources` (workspace paths) and from the remote. May take long."""
+        wanted = set(missing)
+        for path in sources:
+            state = self._sources[path]
+            if state.digest not in wanted:
+                continue
+            try:
+                stored = self._store.put_file(self._workspace / path)
+            except MlcbuildError as error:
+                return Supplied(problem=str(error), environment=True)
+            except (OSError, ValueError) as error:
+                return Supplied(problem=f"the source file {path!r} cannot be read: {error}")
+            if stored != state.digest:
+                return Supplied(problem=_changed(path))
+            wanted.discard(state.digest)
+        left = tuple(digest for digest in missing if digest in wanted)
+        if left and self._remote is not None:
+            try:
+                left = self._remote.fetch(left, self._store)
+            except CacheError as error:
+                self._trouble(error)
+        return Supplied(missing=left)
+
+    def change_in(self, sources: Iterable[str]) -> str:
+        """Which source is no longer what was digested, for people; "" for none. One stat a file that is settled."""
+        for path in sources:
+            try:
+                current = self._digests.of(path)
+            except MlcbuildError:
+                return _changed(path)
+            if current != self._sources[path]:
+                return _changed(path)
+        return ""
+
+
+def _changed(path: str) -> str:
+    return f"the source file {path!r} changed during the build; nothing made from it was kept: build again"
