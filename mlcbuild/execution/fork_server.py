@@ -28,6 +28,7 @@ import importlib.util
 import json
 import os
 import resource
+import select
 import selectors
 import signal
 import socket
@@ -80,20 +81,26 @@ class Server:
             return False
         control, channel = (socket.socket(fileno=descriptor) for descriptor in descriptors[:2])
         log = descriptors[2]
-        try:
-            pid = os.fork()
-        except OSError as error:
-            _tell(control, {"error": error.strerror, "errno": error.errno})
+        if select.select([control], [], [], 0)[0]:  # cancelled before it began
             control.close()
         else:
-            if pid == 0:
-                self._become_child(control, channel, log)
-            self._controls[pid] = control
-            self._selector.register(control, selectors.EVENT_READ, pid)
-            _tell(control, {"pid": pid})
+            self._fork(control, channel, log)
         channel.close()
         os.close(log)
         return True
+
+    def _fork(self, control: socket.socket, channel: socket.socket, log: int) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            _tell(control, {"error": error.strerror})
+            control.close()
+            return
+        if pid == 0:
+            self._become_child(control, channel, log)
+        self._controls[pid] = control
+        self._selector.register(control, selectors.EVENT_READ, pid)
+        _tell(control, {"pid": pid})
 
     def _reap(self) -> None:
         while True:

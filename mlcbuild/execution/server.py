@@ -48,13 +48,18 @@ class ServerProcess:
         self._request = request
         self._lock = threading.Lock()
         self._open = True
+        self._exists = False
 
     def kill(self) -> None:
-        """Kill the process and its group, now or as soon as it exists. Does nothing after its end."""
-        with self._lock:
-            if self._open:
-                with contextlib.suppress(OSError):
-                    self._control.send(b"k")
+        """Kill the process and its group. Does nothing after its end.
+
+        Where the server has not yet forked it (it may be importing), `wait` returns at once and it never runs.
+        """
+        with self._lock, contextlib.suppress(OSError):
+            if self._open and self._exists:
+                self._control.send(b"k")
+            elif self._open:
+                self._control.shutdown(socket.SHUT_RDWR)
 
     def wait(self, timeout: float = 0.0) -> ProcessEnd:
         """Send the request, collect what comes, and return at the end. `timeout` in seconds; 0 for none."""
@@ -90,6 +95,8 @@ class ServerProcess:
                     data = _read(key.fd)
                     if key.fileobj is self._control:
                         told += data
+                        with self._lock:
+                            self._exists = True
                     elif key.fileobj is self._channel:
                         result += data
                     else:
@@ -214,8 +221,13 @@ class ForkServer:
 
     def _forget(self) -> None:
         if self._socket is not None:
+            self._socket.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                self._read_hello()
             self._socket.close()
         if self._process is not None:
+            if not self._hello:  # still importing, so it has forked nothing
+                self._process.kill()
             try:
                 self._process.wait(_CLOSE_SECONDS)
             except subprocess.TimeoutExpired:

@@ -84,6 +84,16 @@ def test_closing_reports_everything_as_cancelled_and_leaves_nothing(world: World
     assert all(world.is_gone(pid) for pid in (*running, *mine))
 
 
+def test_cancelling_does_not_wait_for_a_server_that_is_importing(tmp_path: Path) -> None:
+    server = ForkServer(preload=NUMERIC, log=tmp_path / "log")
+    process = server.launch({})
+    process.kill()
+    end = process.wait()
+    server.close()
+    assert (end.status, end.error) == (None, "")
+    assert servers() == []
+
+
 @pytest.mark.parametrize("daemon", [False, True])
 def test_children_that_outlive_their_stage_are_killed(world: World, daemon: bool) -> None:
     pids = world.directory / "pids"
