@@ -13,6 +13,8 @@ from tvm.script.ir_builder import IRBuilder
 Expression = Any  # TVM's expressions carry no types that a checker can read.
 Buffer = Any
 
+WORTH_THREADS = 1 << 16  # multiplications below which waking a thread costs more than it saves
+
 
 def lanes(start: Expression, count: int) -> Expression:
     """The places start, start + 1, …: a vector of `count` indices."""
@@ -38,6 +40,15 @@ def float32(value: Expression, count: int) -> Expression:
     return value if kind == "float32" else T.Cast(f"float32{suffix}", value)
 
 
+def horizontal_sum(vector: Buffer, count: int) -> Expression:
+    """The sum of the `count` elements, a power of two, of a buffer."""
+    values = [vector[lane] for lane in range(count)]
+    while len(values) > 1:
+        half = len(values) // 2
+        values = [values[place] + values[half + place] for place in range(half)]
+    return values[0]
+
+
 def store(buffer: Buffer, value: Expression, *indices: Expression) -> None:
     """buffer[indices] = value."""
     T.buffer_store(buffer, value, list(indices))
@@ -57,26 +68,11 @@ def statement(build: Callable[[], None]) -> tirx.Stmt:
     return builder.get()
 
 
-def opaque_block(name: str, reads: list[Any], writes: list[Any], body: tirx.Stmt) -> tirx.Stmt:
-    """A block without axes, which schedules move and look at as a whole."""
-    block = s_tir.SBlock(iter_vars=[], reads=reads, writes=writes, name_hint=name, body=body)
-    return s_tir.SBlockRealize([], True, block)
-
-
-def with_body(
-    func: tirx.PrimFunc, statements: list[tirx.Stmt], *, scratch: list[Buffer], unused: tuple[Buffer, ...] = ()
-) -> tirx.PrimFunc:
-    """`func` with other statements in its root block, whose buffers it keeps but for `unused`."""
+def with_body(func: tirx.PrimFunc, statements: list[tirx.Stmt], *, scratch: list[Buffer]) -> tirx.PrimFunc:
+    """`func` with other statements in its root block."""
     root = func.body.block
-    kept = [buffer for buffer in root.alloc_buffers if not any(buffer.same_as(other) for other in unused)]
     body = statements[0] if len(statements) == 1 else tirx.SeqStmt(statements)
     block = s_tir.SBlock(
-        iter_vars=[], reads=[], writes=[], name_hint="root", body=body, alloc_buffers=[*kept, *scratch]
+        iter_vars=[], reads=[], writes=[], name_hint="root", body=body, alloc_buffers=[*root.alloc_buffers, *scratch]
     )
     return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
-
-
-def top_statements(func: tirx.PrimFunc) -> list[tirx.Stmt]:
-    """The statements of the root block, in order."""
-    body = func.body.block.body
-    return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]

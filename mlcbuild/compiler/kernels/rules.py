@@ -9,10 +9,11 @@ from tvm import tirx
 
 from mlcbuild.compiler.kernels.cpu.fallback import schedule_fallback
 from mlcbuild.compiler.kernels.cpu.gemv import schedule_gemv
+from mlcbuild.compiler.kernels.cpu.matmul import schedule_matmul
 
 Rule = Callable[[tirx.PrimFunc, tvm.target.Target], tirx.PrimFunc | None]
 
-CPU_RULES: tuple[Rule, ...] = (schedule_gemv, schedule_fallback)
+CPU_RULES: tuple[Rule, ...] = (schedule_gemv, schedule_matmul, schedule_fallback)
 
 
 def apply_rules(func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule, ...]) -> tirx.PrimFunc:

@@ -16,23 +16,23 @@ import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
 from mlcbuild.compiler.kernels.building import (
+    WORTH_THREADS,
     Buffer,
     Expression,
     concatenated,
     float32,
+    horizontal_sum,
     lanes,
     loop,
     splat,
     statement,
     store,
-    top_statements,
     with_body,
 )
 from mlcbuild.compiler.kernels.cpu.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 
 _LANES = 8
 _CHAINS = 2  # sums that a row keeps at once, so that additions need not wait for each other
-_WORTH_THREADS = 1 << 16  # weights below which a second thread costs more than it saves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,6 @@ def _blocks(matrix: PackedMatrix, k: int) -> list[_Block] | None:
 
 
 def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[_Block]) -> tirx.PrimFunc:
-    func = product.schedule.mod["main"]
     words = product.k // matrix.per_word
     spread = tirx.decl_buffer((product.k,), "float32", name="spread")
     start = tirx.decl_buffer((words,), "float32", name="start")
@@ -86,27 +85,22 @@ def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[_Block]) -
                 _spread_x(product, matrix, block, spread, start)
 
     def multiply() -> None:
-        with loop(product.n) as row, T.sblock("gemv"):
-            n = T.axis.spatial(product.n, row)
-            groups = product.k // matrix.group
-            T.reads(spread[0 : product.k], start[0:words], matrix.words[n, 0:words], matrix.scales[n, 0:groups])
-            indices = product.output_at(0, n)
-            T.writes(product.output[tuple(indices)])
-            sums = [_row_sum(matrix, block, n, spread, start) for block in blocks]
-            total = sums[0]
-            for other in sums[1:]:
-                total = total + other
-            store(product.output, T.Cast(str(product.output.dtype), total), *indices)
+        with loop(product.n, parallel=product.n * product.k >= WORTH_THREADS) as row:
+            with T.sblock("gemv"):
+                n = T.axis.spatial(product.n, row)
+                groups = product.k // matrix.group
+                T.reads(spread[0 : product.k], start[0:words], matrix.words[n, 0:words], matrix.scales[n, 0:groups])
+                indices = product.output_at(0, n)
+                T.writes(product.output[tuple(indices)])
+                sums = [_row_sum(matrix, block, n, spread, start) for block in blocks]
+                total = sums[0]
+                for other in sums[1:]:
+                    total = total + other
+                store(product.output, T.Cast(str(product.output.dtype), total), *indices)
+            if product.epilogue is not None:
+                T.add_to_parent(product.epilogue.at(0, row))
 
-    epilogue = top_statements(func)[1:]
-    func = with_body(func, [statement(prepare), statement(multiply), *epilogue], scratch=[spread, start])
-    schedule = tvm.s_tir.Schedule(func)
-    (row_loop,) = schedule.get_loops(schedule.get_sblock("gemv"))
-    for block in schedule.get_child_blocks(schedule.get_sblock("root"))[2:]:
-        schedule.reverse_compute_at(block, row_loop)
-    if product.n * product.k >= _WORTH_THREADS:
-        schedule.parallel(row_loop)
-    return schedule.mod["main"]
+    return with_body(product.func, [statement(prepare), statement(multiply)], scratch=[spread, start])
 
 
 def _spread_x(product: MatrixProduct, matrix: PackedMatrix, block: _Block, spread: Buffer, start: Buffer) -> None:
@@ -158,7 +152,7 @@ def _row_sum(matrix: PackedMatrix, block: _Block, n: Expression, spread: Buffer,
         for chain in chains[1:]:
             block_sum = block_sum + chain
         store(total, total[whole] + block_sum * _scales(matrix, n, first, count), whole)
-    return _horizontal_sum(total, count)
+    return horizontal_sum(total, count)
 
 
 def _scales(matrix: PackedMatrix, n: Expression, first_word: Expression, count: int) -> Expression:
@@ -168,11 +162,3 @@ def _scales(matrix: PackedMatrix, n: Expression, first_word: Expression, count: 
     first_group = tirx.floordiv(first_word, words_per_group)
     scales = [float32(matrix.scales[n, first_group + group], 1) for group in range(count // width)]
     return concatenated([splat(scale, width) for scale in scales], count)
-
-
-def _horizontal_sum(vector: Buffer, count: int) -> Expression:
-    values = [vector[lane] for lane in range(count)]
-    while len(values) > 1:
-        half = len(values) // 2
-        values = [values[place] + values[half + place] for place in range(half)]
-    return values[0]

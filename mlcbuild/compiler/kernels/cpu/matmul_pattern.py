@@ -8,6 +8,7 @@ where W is a stored matrix (n, k), or is restored from packed integers:
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +31,27 @@ class PackedMatrix:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatrixProduct:
-    """The product found in a kernel, and the schedule in which its block stands."""
+class Epilogue:
+    """An element-wise block that reads the product, and what its axes are: the row, the column n, or one place."""
 
-    schedule: s_tir.Schedule
-    block: Any
+    block: s_tir.SBlock
+    axes: tuple[str, ...]
+
+    def at(self, row: Expression, n: Expression) -> tirx.Stmt:
+        """The block, for one element of the product."""
+        places = {"row": row, "n": n}
+        values = [
+            places.get(axis, tirx.const(0, iteration.var.ty.dtype))
+            for axis, iteration in zip(self.axes, self.block.iter_vars, strict=True)
+        ]
+        return s_tir.SBlockRealize(values, True, self.block)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixProduct:
+    """The product found in a kernel, and what happens to it there. `func` is the kernel with all inlined that can be."""
+
+    func: tirx.PrimFunc
     x: tirx.Var
     x_indices: tuple[Expression | None, ...]  # None: the row; the last axis, k, is left out
     matrix: tirx.Var | PackedMatrix
@@ -43,6 +60,7 @@ class MatrixProduct:
     rows: int | Expression
     n: int
     k: int
+    epilogue: Epilogue | None
 
     def x_at(self, row: Expression, k: Expression) -> Expression:
         """x at a row and a place along k, which may be a vector of places, as stored."""
@@ -69,27 +87,45 @@ def inline_all(func: tirx.PrimFunc) -> s_tir.Schedule | None:
 
 
 def match_matrix_product(func: tirx.PrimFunc) -> MatrixProduct | None:
-    """The product in `func`, if it holds one, with nothing but element-wise blocks after it."""
+    """The product in `func`, if it holds one, with at most one element-wise block after it."""
     schedule = inline_all(func)
     if schedule is None:
         return None
-    first, *others = schedule.get_child_blocks(schedule.get_sblock("root")) or [None]
-    if first is None or any(_reduces(schedule.get(block)) for block in others) or len(others) > 1:
+    blocks = [schedule.get(block) for block in schedule.get_child_blocks(schedule.get_sblock("root"))]
+    if not 1 <= len(blocks) <= 2:
         return None
-    return _match_block(schedule, first)
+    product = _match_block(schedule.mod["main"], blocks[0])
+    if product is None or len(blocks) == 1:
+        return product
+    epilogue = _match_epilogue(product, blocks[1])
+    return None if epilogue is None else dataclasses.replace(product, epilogue=epilogue)
 
 
-def _reduces(block: s_tir.SBlock) -> bool:
-    return any(axis.iter_type != tirx.IterVar.DataPar for axis in block.iter_vars)
+def _match_epilogue(product: MatrixProduct, block: s_tir.SBlock) -> Epilogue | None:
+    """The block's axes, where it reads the product at one place that its axes are the coordinates of."""
+    if any(axis.iter_type != tirx.IterVar.DataPar for axis in block.iter_vars) or block.init is not None:
+        return None
+    regions = [read.region for read in block.reads if read.source.same_as(product.output)]
+    if len(regions) != 1 or not all(_is_one(place.extent) for place in regions[0]):
+        return None
+    names = ["row" if index is None else "" for index in product.output_indices] + ["n"]
+    axes: list[str] = []
+    for axis in block.iter_vars:
+        at = [name for name, place in zip(names, regions[0], strict=True) if name and place.min.same_as(axis.var)]
+        if len(at) > 1 or (not at and not _is_one(axis.dom.extent)):
+            return None
+        axes.append(at[0] if at else "")
+    expected = sorted(name for name in names if name)
+    return Epilogue(block=block, axes=tuple(axes)) if sorted(filter(None, axes)) == expected else None
 
 
-def _match_block(schedule: s_tir.Schedule, handle: Any) -> MatrixProduct | None:
-    block = schedule.get(handle)
+def _match_block(func: tirx.PrimFunc, block: s_tir.SBlock) -> MatrixProduct | None:
     store = block.body
     axes = list(block.iter_vars)
     if block.init is None or not isinstance(store, tirx.BufferStore) or len(axes) < 2:
         return None
-    if [axis.iter_type for axis in axes] != [tirx.IterVar.DataPar] * (len(axes) - 1) + [tirx.IterVar.CommReduce]:
+    kinds = [axis.iter_type for axis in axes]
+    if kinds != [tirx.IterVar.DataPar] * (len(axes) - 1) + [tirx.IterVar.CommReduce]:
         return None
     *outer, n_axis, k_axis = axes
     if not all(isinstance(axis.dom.extent, tirx.IntImm) for axis in (n_axis, k_axis)):
@@ -114,8 +150,7 @@ def _match_block(schedule: s_tir.Schedule, handle: Any) -> MatrixProduct | None:
             continue
         extent = long[0].dom.extent if long else 1
         return MatrixProduct(
-            schedule=schedule,
-            block=handle,
+            func=func,
             x=x.source,
             x_indices=x_indices,
             matrix=matrix,
@@ -124,6 +159,7 @@ def _match_block(schedule: s_tir.Schedule, handle: Any) -> MatrixProduct | None:
             rows=int(extent) if isinstance(extent, tirx.IntImm | int) else extent,
             n=int(n_axis.dom.extent),
             k=int(k_axis.dom.extent),
+            epilogue=None,
         )
     return None
 

@@ -1,0 +1,193 @@
+"""A matrix times any number of vectors: prefill, batches, and matrices that are not packed.
+
+Threads share the matrix's rows, in tiles. A tile is restored to float32 once, into memory that stays in the cache, and
+used for all vectors: a few of them at a time with a few matrix rows, each pair summed in eight lanes along k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tvm
+import tvm.tirx.script.builder as T  # noqa: N812
+from tvm import tirx
+
+from mlcbuild.compiler.kernels.building import (
+    WORTH_THREADS,
+    Buffer,
+    Expression,
+    float32,
+    horizontal_sum,
+    lanes,
+    loop,
+    splat,
+    statement,
+    store,
+    with_body,
+)
+from mlcbuild.compiler.kernels.cpu.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
+
+_LANES = 8
+_TILE = 8  # matrix rows that are restored together
+_VECTORS = 4  # vectors that are multiplied together
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tile:
+    """Rows of the matrix in float32: `at(row, k)` reads eight of a tile's row, beginning at k."""
+
+    first: Expression  # the tile's first row
+    rows: int
+    restored: Buffer | None
+    product: MatrixProduct
+
+    def at(self, row: int, k: Expression) -> Expression:
+        places = lanes(k, _LANES)
+        if self.restored is None:
+            return self.product.matrix[self.first + row, places]
+        return self.restored[row, places]
+
+
+def schedule_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
+    """None unless `func` is a matrix product whose rows are whole vectors of eight, with at most element-wise blocks
+    after it."""
+    del target
+    product = match_matrix_product(func)
+    if product is None or product.k % _LANES or not _whole_groups(product):
+        return None
+    return _build(product)
+
+
+def _whole_groups(product: MatrixProduct) -> bool:
+    matrix = product.matrix
+    if not isinstance(matrix, PackedMatrix):
+        return True
+    nests = matrix.group % matrix.per_word == 0 and product.k % matrix.group == 0
+    return nests and matrix.bits * matrix.per_word <= 32
+
+
+def _build(product: MatrixProduct) -> tirx.PrimFunc:
+    rows, k = product.rows, product.k
+    tile_rows = _largest_divisor(product.n, _TILE)
+    statements = []
+    scratch: list[Buffer] = []
+    x: Buffer | None = None
+    if str(product.x.dtype) != "float32":
+        x = tirx.decl_buffer((rows, k), "float32", name="x_float32")
+        scratch.append(x)
+        statements.append(statement(lambda: _convert_x(product, x)))
+
+    def multiply() -> None:
+        tiles = product.n // tile_rows
+        with loop(tiles, parallel=product.n * k >= WORTH_THREADS) as number:
+            with T.sblock("matmul"):
+                first = T.axis.spatial(tiles, number) * tile_rows
+                T.reads(*_reads(product, x, first, tile_rows))
+                T.writes(product.output[tuple(product.output_at(slice(0, rows), slice(first, first + tile_rows)))])
+                tile = _restore(product, first, tile_rows)
+                _multiply_tile(product, x, tile)
+            if product.epilogue is not None:
+                with loop(rows) as row, T.vectorized(0, tile_rows) as column:
+                    T.add_to_parent(product.epilogue.at(row, number * tile_rows + column))
+
+    statements.append(statement(multiply))
+    return with_body(product.func, statements, scratch=scratch)
+
+
+def _largest_divisor(number: int, limit: int) -> int:
+    """The largest power of two up to `limit` that divides `number`."""
+    divisor = limit
+    while number % divisor:
+        divisor //= 2
+    return divisor
+
+
+def _reads(product: MatrixProduct, x: Buffer | None, first: Expression, rows: int) -> list[Expression]:
+    k = slice(0, product.k)
+    read = [product.x_at(slice(0, product.rows), k) if x is None else x[0 : product.rows, k]]
+    matrix = product.matrix
+    if isinstance(matrix, PackedMatrix):
+        read.append(matrix.words[first : first + rows, 0 : product.k // matrix.per_word])
+        read.append(matrix.scales[first : first + rows, 0 : product.k // matrix.group])
+    else:
+        read.append(matrix[first : first + rows, k])
+    return read
+
+
+def _convert_x(product: MatrixProduct, x: Buffer) -> None:
+    with loop(product.rows) as number, T.sblock("convert"):
+        row = T.axis.spatial(product.rows, number)
+        T.reads(product.x_at(row, slice(0, product.k)))
+        T.writes(x[row, 0 : product.k])
+        with loop(product.k // _LANES) as step:
+            places = lanes(step * _LANES, _LANES)
+            store(x, float32(product.x_at(row, places), _LANES), row, places)
+
+
+def _restore(product: MatrixProduct, first: Expression, rows: int) -> _Tile:
+    """Writes a tile in float32, unless the matrix is."""
+    matrix, k = product.matrix, product.k
+    if not isinstance(matrix, PackedMatrix) and str(matrix.dtype) == "float32":
+        return _Tile(first=first, rows=rows, restored=None, product=product)
+    restored = T.alloc_buffer((rows, k), "float32")
+    with loop(rows) as row:
+        if not isinstance(matrix, PackedMatrix):
+            with loop(k // _LANES) as step:
+                places = lanes(step * _LANES, _LANES)
+                store(restored, float32(matrix[first + row, places], _LANES), row, places)
+        else:
+            _restore_row(matrix, k, first + row, restored, row)
+    return _Tile(first=first, rows=rows, restored=restored, product=product)
+
+
+def _restore_row(matrix: PackedMatrix, k: int, n: Expression, restored: Buffer, row: Expression) -> None:
+    count = matrix.per_word
+    shifts = T.Ramp(T.uint32(0), T.uint32(matrix.bits), count)
+    mask = splat(T.uint32((1 << matrix.bits) - 1), count)
+    words_per_group = matrix.group // count
+    with loop(k // matrix.group) as group:
+        scale = T.bind(float32(matrix.scales[n, group], 1))
+        with loop(words_per_group) as word:
+            place = group * words_per_group + word
+            integers = (splat(matrix.words[n, place], count) >> shifts) & mask
+            values = (float32(integers, count) - splat(T.float32(matrix.offset), count)) * splat(scale, count)
+            store(restored, values, row, lanes(place * count, count))
+
+
+def _multiply_tile(product: MatrixProduct, x: Buffer | None, tile: _Tile) -> None:
+    rows = product.rows
+    if not isinstance(rows, int) or rows >= _VECTORS:
+        with loop(tirx.floordiv(rows, _VECTORS)) as number:
+            _multiply_some(product, x, tile, number * _VECTORS, _VECTORS, _largest_divisor(tile.rows, 2))
+    if not isinstance(rows, int) or rows % _VECTORS:
+        whole = tirx.floordiv(rows, _VECTORS) * _VECTORS
+        with loop(rows - whole) as number:
+            _multiply_some(product, x, tile, whole + number, 1, _largest_divisor(tile.rows, 4))
+
+
+def _multiply_some(
+    product: MatrixProduct, x: Buffer | None, tile: _Tile, row: Expression, vectors: int, matrix_rows: int
+) -> None:
+    """`vectors` vectors, beginning at `row`, with the whole tile, `matrix_rows` of its rows at a time."""
+    whole = lanes(0, _LANES)
+    with loop(tile.rows // matrix_rows) as part:
+        sums = [[T.alloc_buffer((_LANES,), "float32") for _ in range(matrix_rows)] for _ in range(vectors)]
+        for line in sums:
+            for total in line:
+                store(total, splat(T.float32(0), _LANES), whole)
+        with loop(product.k // _LANES) as step:
+            k = step * _LANES
+            weights = [T.bind(tile.at(part * matrix_rows + column, k)) for column in range(matrix_rows)]
+            for vector, line in enumerate(sums):
+                values = T.bind(_x(product, x, row + vector, lanes(k, _LANES)))
+                for weight, total in zip(weights, line, strict=True):
+                    store(total, total[whole] + values * weight, whole)
+        for vector, line in enumerate(sums):
+            for column, total in enumerate(line):
+                indices = product.output_at(row + vector, tile.first + part * matrix_rows + column)
+                value = horizontal_sum(total, _LANES)
+                store(product.output, T.Cast(str(product.output.dtype), value), *indices)
+
+
+def _x(product: MatrixProduct, x: Buffer | None, row: Expression, k: Expression) -> Expression:
+    return product.x_at(row, k) if x is None else x[row, k]
