@@ -1,0 +1,94 @@
+"""Places in TOML: every key and value is found where the text holds it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlcbuild.errors import WorkspaceError
+from mlcbuild.workspace.toml import Origin, parse, read
+
+keys = st.text("ab-_é \u65e5.\U0001f600", min_size=1, max_size=5)
+values = st.one_of(st.integers(0, 99), st.text("xyé\U0001f600", max_size=4), st.booleans())
+
+
+def quoted(text: str) -> str:
+    return '"' + text + '"'
+
+
+def shown(value: object) -> str:
+    return quoted(value) if isinstance(value, str) else str(value).lower()
+
+
+@given(st.lists(st.dictionaries(keys, st.lists(values, min_size=1, max_size=3), min_size=1), min_size=1, max_size=4))
+def test_places_point_at_what_stands_there(tables: list[dict[str, list[object]]]) -> None:
+    lines = []
+    for table in tables:
+        lines.append("[[thing]]  # é")
+        lines += [f"{quoted(key)} = [{', '.join(map(shown, items))}]" for key, items in table.items()]
+    file = parse("\n".join(lines), "BUILD.toml")
+    for index, table in enumerate(tables):
+        origin = Origin(file, ("thing", index))
+        header = origin.location
+        assert lines[header.line - 1].startswith("[[thing]]")
+        assert header.column == 1
+        for key, items in table.items():
+            place = origin.at(key).key_location
+            assert lines[place.line - 1][place.column - 1 :].startswith(quoted(key))
+            for position, item in enumerate(items):
+                place = origin.at(key, position).location
+                assert lines[place.line - 1][place.column - 1 :].startswith(shown(item))
+
+
+def test_keys_named_like_the_parsers_own_words_are_found() -> None:
+    file = parse('[[m]]\nvalue_raw = { key_raw = { value = 1 } }\n[m.value]\nkey = "x"\n', "B")
+    assert str(file.location(("m", 0, "value_raw", "key_raw", "value"))) == "B:2:35"
+    assert str(file.location(("m", 0, "value", "key"))) == "B:4:7"
+
+
+def test_table_with_a_header_alone_is_placed_at_the_header() -> None:
+    file = parse(
+        """\
+[a."b.c"]  # first
+
+x = 1
+  [d]
+[[m]]
+[m.n]
+""",
+        "B",
+    )
+    assert str(file.location(("a",))) == "B:1:1"
+    assert str(file.location(("a", "b.c"))) == "B:1:1"
+    assert str(file.location(("d",))) == "B:4:3"
+    assert str(file.location(("m", 0))) == "B:5:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a =", "B:1:4: not valid TOML: string values must be quoted, expected literal string"),
+        ("\n[x\n", "B:2:3: not valid TOML: unclosed table, expected `]`"),
+        ("a = 1\na = 2\n", "B:2:1: not valid TOML: duplicate key"),
+        ('name = "é" ;', "B:1:12: not valid TOML: unexpected key or value, expected newline, `#`"),
+    ],
+)
+def test_syntax_error_has_its_place_and_reason(text: str, message: str) -> None:
+    with pytest.raises(WorkspaceError) as caught:
+        parse(text, "B")
+    assert str(caught.value) == message
+
+
+def test_bytes_that_are_no_text_are_placed(tmp_path: Path) -> None:
+    (tmp_path / "BUILD.toml").write_bytes(b'a = 1\nb = "\xff"\n')
+    with pytest.raises(WorkspaceError) as caught:
+        read(tmp_path / "BUILD.toml", "BUILD.toml")
+    assert str(caught.value) == "BUILD.toml:2:6: byte 0xff is not UTF-8, the encoding of TOML"
+
+
+def test_missing_file_is_an_error_of_the_workspace(tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError, match="cannot be read: No such file"):
+        read(tmp_path / "BUILD.toml", "BUILD.toml")
