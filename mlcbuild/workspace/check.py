@@ -72,7 +72,7 @@ class Checker:
         thing = "target or file" if or_file else "target"
         return (
             f"no {thing} {label}{what}",
-            known_values(label.name, sorted(package.targets), intro=f"//{label.package} has")
+            known_values(label.name, package.known_names(), intro=f"//{label.package} has")
             or f"//{label.package} has no targets",
         )
 
@@ -91,7 +91,7 @@ class Checker:
                         )
 
     def _check_reference(self, reference: Reference) -> None:
-        label, attribute, origin, owner, _ = reference
+        label, attribute = reference.label, reference.attribute
         package = self._packages.get(label.package)
         target = package.targets.get(label.name) if package else None
         if target is not None:
@@ -100,13 +100,11 @@ class Checker:
         elif not (package and package.may_define(label.name)) and not (
             attribute.allow_files and (self._root / label.path).exists()
         ):
-            message, advice = self.missing(
-                label, f', the "{attribute.name}" of {owner},', or_file=attribute.allow_files
-            )
-            self._problems.add(message.removesuffix(","), origin, advice)
+            message, advice = self.missing(label, f", {reference.role},", or_file=attribute.allow_files)
+            self._problems.add(message.removesuffix(","), reference.location, advice)
 
     def _check_kind(self, reference: Reference, target: Target) -> None:
-        label, attribute, origin, owner, _ = reference
+        label, attribute = reference.label, reference.attribute
         schema = target.schema
         if not attribute.provides and not attribute.rules:
             return
@@ -118,8 +116,8 @@ class Checker:
             if found.name in attribute.rules or not frozenset(found.provides).isdisjoint(attribute.provides)
         ]
         self._problems.add(
-            f'{label} is a {schema.name}, which cannot be the "{attribute.name}" of {owner}',
-            origin,
+            f"{label} is a {schema.name}, which cannot be {reference.role}",
+            reference.location,
             f"rules that can: {', '.join(fitting)}" if fitting else "no known rule can",
         )
 
@@ -130,8 +128,8 @@ class Checker:
         if patterns is None or any(pattern.covers_package(reference.package) for pattern in patterns):
             return
         self._problems.add(
-            f'{target.label} is not visible to {reference.owner}, which names it as "{reference.attribute.name}"',
-            reference.origin,
+            f"{target.label} is not visible: it cannot be {reference.role}",
+            reference.location,
             f"its visibility is given at {target.origin.at('visibility').location}",
         )
 

@@ -43,9 +43,9 @@ Cell = Mapping[str, AxisValue]
 NO_CELL: Cell = {}
 
 
-def has_placeholder(text: str) -> bool:
-    """Whether a text holds a word in braces that a matrix would fill in."""
-    return "{" in text and any(match[2] for match in _PLACEHOLDER.finditer(text))
+def placeholders(text: str) -> frozenset[str]:
+    """The words in braces that a matrix would fill in."""
+    return frozenset(match[2] for match in _PLACEHOLDER.finditer(text) if match[2]) if "{" in text else frozenset()
 
 
 def name_pattern(template: str) -> re.Pattern[str]:

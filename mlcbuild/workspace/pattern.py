@@ -100,6 +100,8 @@ def _read(body: str, package: str, is_package: Callable[[str], bool] | None) -> 
     """The kind, and a label whose package is the pattern's; wildcards get a name that stands for nothing."""
     if not body:
         raise LabelError("it is empty")
+    if body.startswith("/") and not body.startswith("//"):
+        raise LabelError("it begins with one slash", f'did you mean "/{body}"?')
     if body == "..." or body.endswith("/..."):
         below = body.removesuffix("...").removesuffix("/")
         if not body.startswith("//"):
@@ -132,11 +134,7 @@ def _existing(words: str, package: str, is_package: Callable[[str], bool] | None
 
 
 def _absolute(written: str, package: str) -> str:
-    if written.startswith("//"):
-        return written[2:]
-    if written.startswith("/"):
-        raise LabelError("it begins with one slash", f'did you mean "/{written}"?')
-    return _join(package, written)
+    return written[2:] if written.startswith("//") else _join(package, written)
 
 
 def _join(package: str, relative: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from mlcbuild.workspace.configuration import Configuration
 from mlcbuild.workspace.label import Label, LabelError
-from mlcbuild.workspace.matrix import NO_CELL, Cell, expand, has_placeholder, name_pattern, substitute
+from mlcbuild.workspace.matrix import NO_CELL, Cell, expand, name_pattern, placeholders, substitute
 from mlcbuild.workspace.problems import Problems, known_values
 from mlcbuild.workspace.schema import COMMON_ATTRIBUTES, PLATFORM, Attribute, AttributeKind, AttributeValue, RuleSchema
 from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WORKSPACE_TABLE, WorkspaceSettings
@@ -26,7 +26,7 @@ Branch = tuple[AttributeValue, Origin]
 
 @dataclass(kw_only=True)
 class Package:
-    """What one file holds. `incomplete` says that targets are missing that its author meant to write."""
+    """What one file holds; `incomplete` where it could not be read, so that nobody knows what it would define."""
 
     name: str
     targets: dict[str, Target] = field(default_factory=dict)
@@ -35,6 +35,10 @@ class Package:
     references: list[Reference] = field(default_factory=list)
     paths: list[tuple[str, Attribute, Origin]] = field(default_factory=list)
     incomplete: bool = False
+
+    def known_names(self) -> list[str]:
+        """The names of all targets that have a table, right or wrong."""
+        return sorted({*self.targets, *self.unfinished})
 
     def may_define(self, name: str) -> bool:
         """Whether a target of that name is there, or would be but for a mistake that is told already."""
@@ -76,7 +80,8 @@ class TableReader:
                     f"a target begins with [[{rule}]], in two pairs of brackets" if type(tables) is dict else "",
                     of_key=True,
                 )
-                package.incomplete = True
+                if type(tables) is dict:
+                    self._leave_unfinished(package, tables.get("name"), "matrix" in tables, origin)
                 continue
             for index, table in enumerate(tables):
                 self._read_table(package, rule, table, origin.at(index))
@@ -105,12 +110,10 @@ class TableReader:
         schema = self.schemas.get(rule)
         if type(table) is not dict:
             self.problems.add(f'"{rule}" must be a list of tables, but holds {describe(table)}', origin)
-            package.incomplete = True
             return
         name = table.get("name")
         owner = f"//{package.name}:{name}" if type(name) is str and name else f"a {rule} without a name"
         reader = Reader(owner=owner, package=package.name, problems=self.problems)
-        before = len(self.problems)
         if schema is None:
             self.problems.add(f'unknown rule "{rule}" in {owner}', origin, known_values(rule, self.schemas))
             self._leave_unfinished(package, name, "matrix" in table, origin)
@@ -122,8 +125,6 @@ class TableReader:
             self._check_without_cells(schema, table, origin, reader)
         for cell in cells:
             self._read_cell(package, schema, table, origin, reader, cell, common)
-        if len(self.problems) > before and type(name) is str:
-            self._leave_unfinished(package, name, "matrix" in table, origin)
         package.references.extend(reader.references)
         package.paths.extend(reader.paths)
 
@@ -137,8 +138,8 @@ class TableReader:
 
     def _leave_unfinished(self, package: Package, name: Any, is_matrix: bool, origin: Origin) -> None:
         if type(name) is not str:
-            package.incomplete = True
-        elif is_matrix:
+            return
+        if is_matrix:
             package.unfinished_patterns.append(name)
         else:
             package.unfinished.setdefault(name, origin.at("name"))
@@ -236,7 +237,9 @@ class TableReader:
             )
         elif first is not None:
             self.problems.add(f"{label} is defined twice", origin.at("name"), f"first defined at {first.location}")
-        elif len(self.problems) == before:
+        elif len(self.problems) > before:
+            package.unfinished[label.name] = origin.at("name")
+        else:
             tags = cast("tuple[str, ...]", common.get("tags", ()))
             if cell and tags:
                 tags = tuple(substitute(list(tags), cell, _COMMON["tags"], origin.at("tags"), reader))
@@ -272,8 +275,11 @@ class TableReader:
             reader.wrong_type(attribute, name, where)
             return None
         if cell:
-            name = substitute(name, cell, attribute, where, reader)
-        elif has_placeholder(name):
+            template, name = name, substitute(name, cell, attribute, where, reader)
+            if not placeholders(template).issubset(cell):
+                package.unfinished_patterns.append(name)
+                return None
+        elif placeholders(name):
             self.problems.add(f'the name "{name}" has a placeholder, but its target has no matrix', where)
             return None
         try:
@@ -387,8 +393,7 @@ class TableReader:
                     of_key=True,
                 )
                 return None
-            label = reader.read(_SELECT_KEY, key, where)
-            return label if isinstance(label, Label) else None
+            return reader.read_key(key, attribute, _SELECT_KEY, where)
         if key != DEFAULT_BRANCH and key not in self.settings.configurations:
             self.problems.add(
                 f'unknown configuration "{key}" in "{attribute.name}" of {reader.owner}',

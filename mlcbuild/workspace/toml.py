@@ -6,6 +6,7 @@ the parse that records them (six times the work) happens when the first place is
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,13 +52,16 @@ class TomlFile:
     def location(self, keys: tuple[Key, ...], *, of_key: bool = False) -> Location:
         """Where the value, or its key, is written.
 
-        A table that is opened by a header alone (`[a.b]`) has no place in the parser's account: the first
-        thing in it stands for it, or the whole file. Raises LookupError where `keys` lead nowhere.
+        A table that is opened by a header (`[a.b]`) stands where the first header that leads there does.
+        Raises LookupError where `keys` lead nowhere.
         """
+        if not keys:
+            return Location(path=self.path)
         node: Any = self._nodes
         for key in keys:
             node = (node["value"] if _is_entry(node) else node)[key]
-        place = _place(node, of_key=of_key) if keys else None
+        place = None if _is_entry(node) else self._header(keys)
+        place = place or _place(node, of_key=of_key)
         if place is None:
             return Location(path=self.path)
         line, column = place
@@ -67,6 +71,24 @@ class TomlFile:
     def _nodes(self) -> dict[str, Any]:
         nodes: dict[str, Any] = toml_rs.load_with_metadata(self.text).meta["nodes"]
         return nodes
+
+    def _header(self, keys: tuple[Key, ...]) -> tuple[int, int] | None:
+        """The place of the first `[header]` that opens the table or one in it: the parser's account leaves it out."""
+        for header, line, column in self._headers:
+            if header[: len(keys)] == keys:
+                return line, column
+        return None
+
+    @functools.cached_property
+    def _headers(self) -> list[tuple[tuple[Key, ...], int, int]]:
+        headers = []
+        for number, line in enumerate(self.text.split("\n"), 1):
+            text = line.strip()
+            if text.startswith("[") and not text.startswith("[["):
+                # A line inside a longer string may look like a header and be none.
+                with contextlib.suppress(toml_rs.TOMLDecodeError):
+                    headers.append((_only_path(toml_rs.loads(text)), number, line.index("[") + 1))
+        return headers
 
     @functools.cached_property
     def _lines(self) -> list[bytes]:
@@ -103,6 +125,15 @@ def read(file: Path, path: str) -> TomlFile:
             location=Location(path=path, line=line, column=column),
         ) from None
     return parse(text, path)
+
+
+def _only_path(table: Mapping[str, Any]) -> tuple[Key, ...]:
+    """The keys of a table that holds one table that holds one table, and so on."""
+    path: list[Key] = []
+    while table:
+        key, table = next(iter(table.items()))
+        path.append(key)
+    return tuple(path)
 
 
 def _is_entry(node: Mapping[str, Any]) -> bool:

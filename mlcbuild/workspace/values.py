@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from mlcbuild.errors import Location
 from mlcbuild.workspace.label import Label, LabelError, read_label
 from mlcbuild.workspace.problems import Problems, known_values
 from mlcbuild.workspace.schema import Attribute, AttributeKind, AttributeValue
@@ -22,6 +24,17 @@ class Reference(NamedTuple):
     origin: Origin
     owner: str
     package: str  # of the target that refers
+    is_key: bool = False  # a key of a table of values by platform, not a value
+
+    @property
+    def role(self) -> str:
+        """What the label is to its owner, in the words of a message."""
+        article = "a key of" if self.is_key else "the"
+        return f'{article} "{self.attribute.name}" of {self.owner}'
+
+    @property
+    def location(self) -> Location:
+        return self.origin.key_location if self.is_key else self.origin.location
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +87,8 @@ class Reader:
 
     def wrong_type(self, attribute: Attribute, raw: Any, origin: Origin, *, wanted: str = "") -> None:
         """Note a value of another type than the attribute's."""
-        wanted = wanted or _WANTED[attribute.kind]
-        self.problems.add(f'"{attribute.name}" must be {wanted}, not {describe(raw)}, in {self.owner}', origin)
+        wanted = wanted or f"be {_WANTED[attribute.kind]}"
+        self.problems.add(f'"{attribute.name}" must {wanted}, not {describe(raw)}, in {self.owner}', origin)
 
     def _of_type(self, attribute: Attribute, raw: Any, origin: Origin, wanted: type) -> Any:
         if type(raw) is wanted:
@@ -83,9 +96,19 @@ class Reader:
         self.wrong_type(attribute, raw, origin)
         return None
 
-    def _label(self, attribute: Attribute, raw: Any, origin: Origin) -> Label | None:
+    def read_key(self, key: str, attribute: Attribute, asked: Attribute, origin: Origin) -> Label | None:
+        """The label that is a key of the attribute's values; its target must be what `asked` asks for."""
+        label = self._label(asked, key, origin, of_key=True)
+        if label is not None:
+            asked = dataclasses.replace(asked, name=attribute.name)
+            self.references.append(Reference(label, asked, origin, self.owner, self.package, is_key=True))
+        return label
+
+    def _label(
+        self, attribute: Attribute, raw: Any, origin: Origin, wanted: str = "", *, of_key: bool = False
+    ) -> Label | None:
         if type(raw) is not str:
-            self.wrong_type(attribute, raw, origin, wanted="a label")
+            self.wrong_type(attribute, raw, origin, wanted=wanted)
             return None
         try:
             label = read_label(raw, self.package)
@@ -94,16 +117,18 @@ class Reader:
                 f'bad label "{raw}" for "{attribute.name}" in {self.owner}: {problem.message}',
                 origin,
                 *problem.advice,
+                of_key=of_key,
             )
             return None
-        self.references.append(Reference(label, attribute, origin, self.owner, self.package))
+        if not of_key:
+            self.references.append(Reference(label, attribute, origin, self.owner, self.package))
         return label
 
     def _labels(self, attribute: Attribute, raw: Any, origin: Origin) -> tuple[Label, ...] | None:
         if type(raw) is not list:
             self.wrong_type(attribute, raw, origin)
             return None
-        labels = [self._label(attribute, item, origin.at(index)) for index, item in enumerate(raw)]
+        labels = [self._label(attribute, item, origin.at(i), "hold labels") for i, item in enumerate(raw)]
         read = dict.fromkeys(label for label in labels if label is not None)
         if len(read) < len(labels) and None not in labels:
             index = next(i for i, label in enumerate(labels) if label in labels[:i])
@@ -118,7 +143,7 @@ class Reader:
         right = True
         for index, item in enumerate(raw):
             if type(item) is not str:
-                self.wrong_type(attribute, item, origin.at(index), wanted="a string")
+                self.wrong_type(attribute, item, origin.at(index), wanted="hold strings")
                 right = False
             elif attribute.allowed and item not in attribute.allowed:
                 self.unknown(attribute.name, item, attribute.allowed, origin.at(index))
@@ -131,7 +156,7 @@ class Reader:
             return None
         wrong = [key for key, value in raw.items() if type(value) is not str]
         for key in wrong:
-            self.wrong_type(attribute, raw[key], origin.at(key), wanted=f'a string for "{key}"')
+            self.wrong_type(attribute, raw[key], origin.at(key), wanted=f'hold a string for "{key}"')
         return None if wrong else dict(raw)
 
     def _table(self, attribute: Attribute, raw: Any, origin: Origin) -> Mapping[str, Any] | None:
@@ -150,7 +175,7 @@ class Reader:
             return all(members)
         if isinstance(raw, (str, bool, int)) or (isinstance(raw, float) and math.isfinite(raw)):
             return True
-        self.wrong_type(attribute, raw, origin, wanted="what JSON can say")
+        self.wrong_type(attribute, raw, origin, wanted="hold what JSON can say")
         return False
 
     def _path(self, attribute: Attribute, raw: Any, origin: Origin) -> str | None:
