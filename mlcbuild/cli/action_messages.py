@@ -17,7 +17,8 @@ def ran_line(event: ActionFinished, *, counter: str, style: Style) -> str:
 def failure_lines(event: ActionFinished, *, counter: str, log_file: str, whole_log: bool, style: Style) -> list[str]:
     """Which action failed, why, the end of its log, and where the whole log lies."""
     after = f" after {text.seconds(event.time - event.start)}" if event.time > event.start else ""
-    message = text.printable(event.message.strip()) or f"exit code {event.exit_code}"
+    message = text.printable(event.message.strip()).removeprefix(event.identifier).removeprefix(":").strip()
+    message = message or f"exit code {event.exit_code}"
     first, *rest = message.splitlines()
     head = style.error(f"{event.identifier} failed{after}")
     lines = [f"{style.dim(counter)} {head}: {first}", *(f"  {line}" for line in rest)]

@@ -6,16 +6,18 @@ import os
 import shutil
 from pathlib import Path
 
-from mlcbuild.cli.options import STATE_DIRECTORY
+from mlcbuild.cli.options import LOG_DIRECTORY, STATE_DIRECTORY
+from mlcbuild.engine.state import LOCK_FILE, WorkspaceLock
 from mlcbuild.errors import LocalEnvironmentError, WorkspaceError
 from mlcbuild.workspace.settings import find_root, load_settings
 
-_KEPT_WITHOUT_EXPUNGE = ("logs", "lock")
 _CRASH_FILES = "crash-"
 
 
 def clean_workspace(directory: Path, *, expunge: bool) -> None:
-    """Remove outputs and state. Raises WorkspaceError for an output folder that is not safe to remove."""
+    """Remove outputs and state. Raises WorkspaceError for an output folder that is not safe to remove,
+    WorkspaceLockedError while a build runs.
+    """
     settings = load_settings(find_root(directory))
     root = settings.root.resolve()
     output = root / settings.output
@@ -23,14 +25,13 @@ def clean_workspace(directory: Path, *, expunge: bool) -> None:
         raise WorkspaceError(
             f"the output folder {settings.output} does not lie below the workspace; nothing was removed"
         )
-    _remove(output)
     state = root / STATE_DIRECTORY
-    if expunge:
-        _remove(state)
-        return
-    if state.is_dir() and not state.is_symlink():
+    with WorkspaceLock(state, block=False):
+        _remove(output)
         for entry in state.iterdir():
-            if entry.name not in _KEPT_WITHOUT_EXPUNGE and not entry.name.startswith(_CRASH_FILES):
+            # The lock itself stays: whoever waits for it would otherwise hold a file that nobody else sees.
+            is_log = entry.name == LOG_DIRECTORY or entry.name.startswith(_CRASH_FILES)
+            if entry.name != LOCK_FILE and (expunge or not is_log):
                 _remove(entry)
 
 

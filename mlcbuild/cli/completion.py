@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
 _BUILD_FILE = "BUILD.toml"
@@ -18,8 +18,25 @@ _CONFIGURATION = re.compile(r"""^\s*\[configuration\.["']?([\w.-]+?)["']?\]""", 
 _HIDDEN = re.compile(r"^\.|^mlcbuild-out$")
 
 
+def rejoin_bash_words(environment: MutableMapping[str, str]) -> str:
+    """Put the word that is being completed together again; answer how much of it Bash leaves as it is.
+
+    Bash takes a colon for a word of its own: of `//models:sm` it completes `sm` alone. This makes COMP_WORDS and
+    COMP_CWORD say `//models:sm`; the answer, `//models:`, is to be taken away from what is then offered.
+    """
+    words, index = environment["COMP_WORDS"].split(), int(environment["COMP_CWORD"])
+    words += [""] * (index + 1 - len(words))
+    colon = index if words[index] == ":" else index - 1
+    if words[colon] != ":":
+        return ""
+    first = colon - 1 if words[colon - 1].startswith(("//", "-//")) else colon
+    environment["COMP_WORDS"] = "\n".join([*words[:first], "".join(words[first : index + 1])])
+    environment["COMP_CWORD"] = str(first)
+    return "".join(words[first : colon + 1])
+
+
 def complete_pattern(incomplete: str) -> list[str]:
-    """Patterns that begin with `incomplete`; folders end in `/`, so that completion can go on below them."""
+    """Patterns that begin with `incomplete`: of packages `:all` and `/...`, of targets once a colon is there."""
     negative = "-" if incomplete.startswith("-") else ""
     found = list(_patterns(incomplete.removeprefix("-"), Path.cwd()))
     return [f"{negative}{pattern}" for pattern in found]
@@ -39,23 +56,21 @@ def _patterns(incomplete: str, directory: Path) -> Iterator[str]:
     if incomplete.startswith(":"):
         yield from (f":{name}" for name in _names(directory) if name.startswith(incomplete[1:]))
         return
-    if not incomplete.startswith("//"):
-        if "//".startswith(incomplete):
-            yield "//"
-        return
-    package, colon, name = incomplete[2:].partition(":")
+    package, colon, name = incomplete.removeprefix("//").partition(":")
     if colon:
         yield from (f"//{package}:{found}" for found in _names(root / package) if found.startswith(name))
         return
-    parent, _, start = package.rpartition("/")
+    if not (incomplete.startswith("//") or "//".startswith(incomplete)):
+        return
+    parent, _, start = package.removeprefix("/").rpartition("/")
     prefix = f"//{parent}/" if parent else "//"
     for entry in sorted(_folders(root / parent)):
         if entry.startswith(start):
             folder = root / parent / entry
             if (folder / _BUILD_FILE).is_file():
-                yield f"{prefix}{entry}:"
-            if any(_folders(folder)):
-                yield f"{prefix}{entry}/"
+                yield f"{prefix}{entry}:all"
+            if any(_folders(folder)) or (folder / _BUILD_FILE).is_file():
+                yield f"{prefix}{entry}/..."
 
 
 def _folders(directory: Path) -> Iterator[str]:
@@ -67,7 +82,7 @@ def _folders(directory: Path) -> Iterator[str]:
 
 
 def _names(package: Path) -> list[str]:
-    return sorted(set(_NAME.findall(_text_of(package)))) + ["all"]
+    return [*sorted(set(_NAME.findall(_text_of(package)))), "all"]
 
 
 def _text_of(package: Path) -> str:

@@ -117,8 +117,9 @@ class Console:
         return lines
 
     def _about_target(self, event: TargetFinished) -> list[str]:
-        first, *rest = text.printable(event.error).splitlines() or ["it was not built"]
-        return [f"{self._style.error('error:')} {event.label}: {first}", *(f"  {line}" for line in rest)]
+        first, *rest = text.printable(event.error).splitlines() or ["nobody says why"]
+        head = f"{self._style.error('error:')} {event.label} was not built"
+        return [f"{head}: {first}", *(f"  {line}" for line in rest)]
 
     def _due_reminders(self, now: float) -> list[str]:
         lines = []

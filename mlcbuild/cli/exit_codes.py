@@ -47,6 +47,10 @@ _OF_CLASS: tuple[tuple[type[errors.MlcbuildError], ExitCode], ...] = (
 
 def exit_code_of(error: errors.MlcbuildError) -> ExitCode:
     """The exit code for an error that ended a command."""
+    from mlcbuild.engine.state import WorkspaceLockedError
+
+    if isinstance(error, WorkspaceLockedError):
+        return ExitCode.LOCK_HELD
     for error_class, code in _OF_CLASS:
         if isinstance(error, error_class):
             return code

@@ -54,6 +54,19 @@ def report_failure(failure: BaseException, options: GlobalOptions) -> ExitCode:
     return code_of(failure)
 
 
+def told_as_run_failure(failure: Exception, options: GlobalOptions) -> ExitCode:
+    """Print what ended a run of something that was built."""
+    style = options.style(sys.stderr)
+    lines = [f"{style.error('error:')} what was built cannot be run: {_exception_text(failure)}"]
+    if options.environment.get(DEBUG_VARIABLE):
+        lines += "".join(traceback.format_exception(failure)).splitlines()
+    else:
+        lines.append(f"  the traceback is in {_write_traceback(failure, _state_directory(options.directory))}")
+        lines.append(f"  set {DEBUG_VARIABLE}=1 to see it here")
+    print("\n".join(lines), file=sys.stderr)
+    return ExitCode.RUN_FAILED
+
+
 def failure_lines(
     failure: BaseException, *, style: Style, environment: Mapping[str, str], state_directory: Path | None
 ) -> list[str]:

@@ -33,18 +33,14 @@ def _generate(
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text, instead of answering it by the chat template.")
     ] = False,
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", metavar="N", min=1, help="Stop after N tokens.")
-    ] = 128,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help="Stop after N tokens.")] = 128,
     temperature: Annotated[
         float,
         typer.Option("--temperature", metavar="T", min=0.0, help="0 always takes the likeliest token."),
     ] = 0.0,
     top_p: Annotated[
         float,
-        typer.Option(
-            "--top-p", metavar="P", min=0.0, max=1.0, help="Sample from the likeliest tokens that sum to P."
-        ),
+        typer.Option("--top-p", metavar="P", min=0.0, max=1.0, help="Sample from the likeliest tokens that sum to P."),
     ] = 1.0,
     seed: Annotated[
         int | None,
@@ -91,4 +87,3 @@ def parse_generation_options(label: str, arguments: Sequence[str]) -> Generation
 
         raise usage_error(error) from None
     return result if isinstance(result, GenerationOptions) else None
-

@@ -8,7 +8,6 @@ from typer import core
 
 from mlcbuild.cli.values import read_without_pydantic
 
-
 WIDTH = 100
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
 

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -31,6 +31,7 @@ from mlcbuild.cli.terminal import ColorChoice
 from mlcbuild.cli.values import read_without_pydantic
 
 PROGRAM = "mlcbuild"
+_COMPLETION_VARIABLE = "_MLCBUILD_COMPLETE"
 
 
 class _Group(TyperGroup):
@@ -112,6 +113,8 @@ def _globals(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and answer its exit code. `arguments` are those after the program's name."""
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if os.environ.get(_COMPLETION_VARIABLE) == "complete_bash":
+        _complete_in_bash()
     invocation = Invocation(options=GlobalOptions(environment=os.environ))
     for stream in (sys.stdout, sys.stderr):
         # Generated text may hold any character, whatever the locale can say.
@@ -141,6 +144,22 @@ def _run(arguments: list[str], invocation: Invocation) -> int:
 
         return int(report_failure(result, invocation.options))
     return int(result or ExitCode.OK)
+
+
+def _complete_in_bash() -> NoReturn:
+    """Answer Bash, whose words end at colons and labels have them."""
+    import contextlib
+    import io
+
+    from mlcbuild.cli.completion import rejoin_bash_words
+
+    kept = rejoin_bash_words(os.environ)
+    offered = io.StringIO()
+    with contextlib.redirect_stdout(offered), contextlib.suppress(SystemExit):
+        get_command(app).main(args=[], prog_name=PROGRAM)
+    for line in offered.getvalue().splitlines():
+        print(line.removeprefix(kept))
+    sys.exit(0)
 
 
 def _discard_output() -> None:

@@ -18,6 +18,10 @@ STATE_DIRECTORY = ".mlcbuild"
 """Local state of a workspace, below its root: logs, what the last build knew, tracebacks."""
 
 
+LOG_DIRECTORY = "logs"
+"""The logs of actions, below the state directory."""
+
+
 class QueryOutput(enum.StrEnum):
     """The values of `query --output`."""
 

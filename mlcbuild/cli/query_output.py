@@ -12,9 +12,7 @@ from mlcbuild.query.expression import parse_query
 from mlcbuild.query.output import json_records, label_kind_lines, label_lines
 
 
-def print_query(
-    directory: Path, expression: str, *, configuration: str, output: QueryOutput, in_order: bool
-) -> None:
+def print_query(directory: Path, expression: str, *, configuration: str, output: QueryOutput, in_order: bool) -> None:
     """Print the targets that `expression` names. Raises UsageError for its syntax, WorkspaceErrors."""
     query = parse_query(expression)
     opened = open_workspace(directory)

@@ -9,15 +9,15 @@ from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
 _LONGEST_PATH = 8  # steps that a reader still takes in
 
 
-def ending(finished: BuildFinished) -> list[str]:
-    """One or two lines; parts that would say zero are left out."""
-    lines = [_actions_line(finished)]
+def ending(finished: BuildFinished, *, wall_seconds: float) -> list[str]:
+    """One or two lines; parts that would say zero are left out. `wall_seconds` is that of the whole command."""
+    lines = [_actions_line(finished, wall_seconds)]
     if path := _path_line(finished.critical_path):
         lines.append(path)
     return lines
 
 
-def _actions_line(finished: BuildFinished) -> str:
+def _actions_line(finished: BuildFinished, wall_seconds: float) -> str:
     counts = dict(finished.counts)
     total = sum(counts.values())
     local, ray = counts.get(ActionStatus.EXECUTED_LOCAL, 0), counts.get(ActionStatus.EXECUTED_RAY, 0)
@@ -32,7 +32,7 @@ def _actions_line(finished: BuildFinished) -> str:
     ]
     told = ", ".join(f"{count} {kind}" for count, kind in kinds if count)
     head = text.plural(total, "action")
-    parts = [f"{head}: {told}" if told else head, text.seconds(finished.wall_seconds)]
+    parts = [f"{head}: {told}" if told else head, text.seconds(wall_seconds)]
     moved = [
         f"{direction} {text.byte_count(count)}"
         for direction, count in (("down", finished.bytes_downloaded), ("up", finished.bytes_uploaded))
@@ -51,10 +51,22 @@ def _path_line(path: tuple[PathStep, ...]) -> str:
     if not steps:
         return ""
     longest = sorted(range(len(steps)), key=lambda index: steps[index].seconds, reverse=True)[:_LONGEST_PATH]
+    one_target = len({_label(step) for step in steps}) == 1
     names: list[str] = []
     for index, step in enumerate(steps):
         if index in longest:
-            names.append(action_name(step.identifier))
+            names.append(_name(step, steps[index - 1] if index else None, one_target=one_target))
         elif not names or names[-1] != "…":
             names.append("…")
     return f"critical path {text.seconds(sum(step.seconds for step in steps))}: {' → '.join(names)}"
+
+
+def _name(step: PathStep, before: PathStep | None, *, one_target: bool) -> str:
+    """The action's name; with its target's label where the path comes from another target."""
+    if one_target or (before and _label(before) == _label(step)):
+        return action_name(step.identifier)
+    return step.identifier
+
+
+def _label(step: PathStep) -> str:
+    return step.identifier.partition(" ")[0]

@@ -105,9 +105,7 @@ def test_version(capsys: Capture) -> None:
         "-C nowhere query :all",
     ],
 )
-def test_mistakes_on_the_command_line(
-    arguments: str, workspace: Path, snapshot: Snapshot, capsys: Capture
-) -> None:
+def test_mistakes_on_the_command_line(arguments: str, workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
     assert main(arguments.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -146,9 +144,7 @@ def test_outside_a_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
         ("none", ["query", "kind(model_library, //...)"]),
     ],
 )
-def test_query(
-    name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture
-) -> None:
+def test_query(name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -185,9 +181,7 @@ def test_info_for_programs(workspace: Path, capsys: Capture) -> None:
         assert all(found["doc"] for found in rule["attributes"])
 
 
-def test_info_outside_a_workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_info_outside_a_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["info", "--output", "json"]) == 0
     assert "workspace" not in json.loads(capsys.readouterr().out)["paths"]
@@ -201,9 +195,9 @@ def test_clean_removes_outputs_and_state_but_not_logs(workspace: Path) -> None:
     output.chmod(0o555)
     assert main(["clean"]) == 0
     assert not (workspace / "mlcbuild-out").exists()
-    assert [path.name for path in (workspace / ".mlcbuild").iterdir()] == ["logs"]
+    assert sorted(path.name for path in (workspace / ".mlcbuild").iterdir()) == ["lock", "logs"]
     assert main(["clean", "--expunge"]) == 0
-    assert not (workspace / ".mlcbuild").exists()
+    assert [path.name for path in (workspace / ".mlcbuild").iterdir()] == ["lock"]
     assert main(["clean", "--expunge"]) == 0
     assert (workspace / "BUILD.toml").exists()
 
@@ -257,9 +251,7 @@ def test_a_bug_is_told_in_short_and_kept_in_full(
     assert "raise failure" in file.read_text()
 
 
-def test_debugging_shows_the_traceback(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_debugging_shows_the_traceback(workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setenv("MLCBUILD_DEBUG", "1")
     crash(monkeypatch, KeyError("surprise"))
     assert main(["query", "//..."]) == 37
@@ -341,10 +333,18 @@ def test_completion_of_commands_and_options(workspace: Path) -> None:
 
 
 def test_completion_of_labels(workspace: Path) -> None:
-    assert complete("mlcbuild build //") == ["//models:"]
-    assert complete("mlcbuild build //mo") == ["//models:"]
+    assert complete("mlcbuild build //") == ["//models:all", "//models/..."]
+    assert complete("mlcbuild build //mo") == ["//models:all", "//models/..."]
     assert complete("mlcbuild build //models:s") == ["//models:shapes"]
     assert complete("mlcbuild run :a") == [":all-data", ":all"]
+
+
+def test_completion_in_bash_whose_words_end_at_colons(workspace: Path) -> None:
+    assert complete("mlcbuild build //models : s") == ["shapes"]
+    assert complete("mlcbuild build //models :") == ["shapes", "all"]
+    assert complete("mlcbuild build -- -//models : s") == ["shapes"]
+    assert complete("mlcbuild run : a") == ["all-data", "all"]
+    assert complete("mlcbuild build //models : shapes //mo") == ["//models:all", "//models/..."]
 
 
 def test_scripts_for_completion_are_shown(workspace: Path) -> None:

@@ -279,7 +279,7 @@ def test_the_live_display_leaves_only_what_stays() -> None:
     assert shown[0] == "note: the remote cache does not answer; building without it"
     assert shown[1] == "[3/7] //models:b Export failed after 4.4 s: exit code 3"
     assert shown[2].startswith("[4/7] //models:a Link failed after 0.4 s")
-    assert shown[-2:] == ["error: //models:a: //models:a Link failed", ""]
+    assert shown[-2:] == ["error: //models:a was not built: //models:a Link failed", ""]
     assert not any("running" in line for line in shown)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlcbuild.cli.summary import ending
+from mlcbuild.cli import summary
 from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
 
 
@@ -27,6 +27,10 @@ def finished(
         bytes_downloaded=down,
         bytes_uploaded=up,
     )
+
+
+def ending(build: BuildFinished) -> list[str]:
+    return summary.ending(build, wall_seconds=build.wall_seconds)
 
 
 def steps(*names_and_seconds: tuple[str, float]) -> tuple[PathStep, ...]:
@@ -73,3 +77,11 @@ def test_a_long_path_keeps_its_longest_steps() -> None:
     path = steps(*((f"S{number}", 10 - abs(number - 10) * 0.1) for number in range(21)))
     line = ending(finished(0, 0, 0, 21, path=path))[1]
     assert line == "critical path 3 min 19 s: … → S6 → S7 → S8 → S9 → S10 → S11 → S12 → S13 → …"
+
+
+def test_a_path_through_several_targets_names_them_where_they_change() -> None:
+    names = ("//m:model ImportWeights", "//m:package Quantize 0", "//m:package IndexWeights")
+    path = tuple(PathStep(identifier=name, mnemonic=name.split()[1], seconds=1) for name in names)
+    assert ending(finished(0, 0, 0, 3, path=path))[1] == (
+        "critical path 3.0 s: //m:model ImportWeights → //m:package Quantize 0 → IndexWeights"
+    )

@@ -45,7 +45,7 @@ def fetch(
 
         update_pins(tuple(patterns), config, options)
         return 0
-    from mlcbuild.cli.build_session import BuildRequest, fetch_targets, run_build
+    from mlcbuild.cli.build_session import BuildRequest, run_build
 
     request = BuildRequest(
         patterns=tuple(patterns),
@@ -53,7 +53,7 @@ def fetch(
         jobs=jobs,
         keep_going=keep_going,
         disk_cache=disk_cache,
-        choose=fetch_targets,
+        fetch_only=True,
     )
     outcome = run_build(request, options)
     for path in outcome.paths:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mlcbuild.cli.completion import complete_pattern
 from mlcbuild.cli.help_format import examples
 from mlcbuild.cli.options import ConfigOption, QueryOutput, global_options
 
@@ -21,7 +22,10 @@ def query(
     expression: Annotated[
         str,
         typer.Argument(
-            metavar="EXPRESSION", show_default=False, help="A pattern, or functions of patterns, in quotes."
+            metavar="EXPRESSION",
+            show_default=False,
+            autocompletion=complete_pattern,
+            help="A pattern, or functions of patterns, in quotes.",
         ),
     ],
     config: ConfigOption = "",

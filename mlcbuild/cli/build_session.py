@@ -1,0 +1,245 @@
+"""One command that builds: finds the workspace, loads, analyses, drives the build, and reports.
+
+The reports that were asked for are written however the command ends.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cli.action_logs import ActionLogs
+from mlcbuild.cli.atomic_file import write_json_atomically
+from mlcbuild.cli.build_report import BuildReport
+from mlcbuild.cli.console import Console
+from mlcbuild.cli.event_log import EventLog
+from mlcbuild.cli.exit_codes import ExitCode, retry_reason
+from mlcbuild.cli.failures import code_of
+from mlcbuild.cli.interruption import interrupting
+from mlcbuild.cli.listeners import Listeners
+from mlcbuild.cli.opening import OpenWorkspace, open_workspace
+from mlcbuild.cli.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
+from mlcbuild.cli.profile import Phase, Profile
+from mlcbuild.cli.summary import ending
+from mlcbuild.cli.terminal import is_terminal
+from mlcbuild.cli.wiring import build_driver, fetched_targets, targets_of
+from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent, BuildFinished, BuildStarted
+from mlcbuild.errors import LocalEnvironmentError, UsageError
+from mlcbuild.rules.analysis import Analysis, analyse
+
+FETCH_MNEMONIC = "Fetch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest:
+    """What a command wants built, and what it wants to know of it. `jobs` None: one a core."""
+
+    patterns: tuple[str, ...]
+    configuration: str = ""
+    jobs: int | None = None
+    keep_going: bool = False
+    build_report: Path | None = None
+    profile: Path | None = None
+    events: Path | None = None
+    disk_cache: Path | None = None
+    show_log: bool = False
+    fetch_only: bool = False  # not the targets themselves, but what they need from outside the workspace
+    quiet_if_current: bool = False  # say nothing where nothing had to be done
+    check: Callable[[Analysis], None] = lambda _: None  # may refuse, before anything is built
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOutcome:
+    """What came of it. `paths` are outputs of the targets that were built, relative to the workspace."""
+
+    exit_code: ExitCode
+    paths: tuple[str, ...]
+    report: dict[str, object]
+    workspace: OpenWorkspace
+    analysis: Analysis
+    directories: dict[str, str]  # label → the target's own directory, relative to the workspace
+
+
+def run_build(request: BuildRequest, options: GlobalOptions) -> BuildOutcome:
+    """Build; a build that fails is told by the outcome's exit code, after it was told to the user.
+
+    Raises MlcbuildError for all that keeps a build from beginning.
+    """
+    session = _Session(request, options)
+    failure: BaseException | None = None
+    code = ExitCode.INTERNAL
+    try:
+        outcome = session.build()
+        code = outcome.exit_code
+        return outcome
+    except BaseException as error:
+        failure, code = error, code_of(error)
+        raise
+    finally:
+        session.close(code, failure)
+
+
+class _Session:
+    """The state of one such command: its listeners, its phases, and the files that it owes."""
+
+    def __init__(self, request: BuildRequest, options: GlobalOptions) -> None:
+        for option, path in (
+            ("--build-report", request.build_report),
+            ("--profile", request.profile),
+            ("--events", request.events),
+        ):
+            if path and not path.absolute().parent.is_dir():
+                raise UsageError(f"{option}: there is no directory {path.parent}")
+        self._request = request
+        self._options = options
+        self._style = options.style(sys.stderr)
+        self._console: Console | None = None
+        self._phases: list[Phase] = []
+        self._build_began = 0.0
+        self._finished: BuildFinished | None = None
+        self._failed_mnemonics: list[str] = []
+        invocation = str(uuid.uuid4())
+        self._report = BuildReport(invocation=invocation)
+        self._profile = Profile(invocation=invocation)
+        self._events: EventLog | None = None
+        self._listeners = Listeners(dropped=self._note)
+        self._listeners.add("the build report", self._report)
+        self._listeners.add("the profile", self._profile)
+        self._listeners.add("this command", self._listen)
+        if request.events:
+            self._events = EventLog(request.events, invocation=invocation, arguments=sys.argv[1:])
+            self._listeners.add(f"the event log {request.events}", self._events)
+
+    def build(self) -> BuildOutcome:
+        request = self._request
+        with self._phase("load"):
+            workspace = open_workspace(self._options.directory)
+            loaded = workspace.load(request.patterns, request.configuration)
+        with self._phase("analyse"):
+            analysis = analyse(loaded, workspace.rules)
+            wanted = fetched_targets(analysis) if request.fetch_only else analysis.requested
+            targets = targets_of(wanted, output=f"{workspace.settings.output}/{loaded.configuration.name}")
+            request.check(analysis)
+        console = self._console = Console(
+            sys.stderr,
+            style=self._style,
+            live=is_terminal(sys.stderr, self._options.environment),
+            keep_log=ActionLogs(
+                workspace.state_directory / LOG_DIRECTORY, shown_as=f"{STATE_DIRECTORY}/{LOG_DIRECTORY}"
+            ).keep,
+            show_log=request.show_log,
+        )
+        self._listeners.add("progress", console)
+        try:
+            with (
+                self._phase("build"),
+                build_driver(
+                    workspace,
+                    analysis.actions,
+                    jobs=request.jobs or len(os.sched_getaffinity(0)),
+                    keep_going=request.keep_going,
+                    disk_cache=request.disk_cache,
+                    listeners=[self._listeners],
+                    say=self._note,
+                ) as driver,
+                interrupting(driver.interrupt),
+            ):
+                result = driver.build(analysis.actions, targets)
+        finally:
+            console.close()
+        code = self._exit_code(result.success, result.interrupted, [f.environment for f in result.failures])
+        self._tell_ending(code)
+        return BuildOutcome(
+            exit_code=code,
+            paths=tuple(path for target in result.targets if target.success for path in target.outputs),
+            report=self._document(code),
+            workspace=workspace,
+            analysis=analysis,
+            directories={target.label: target.directory for target in targets},
+        )
+
+    def close(self, code: ExitCode, failure: BaseException | None) -> None:
+        """Write what was asked for. Raises LocalEnvironmentError for a file that cannot be written."""
+        problems = []
+        request = self._request
+        if self._events:
+            try:
+                self._events.close(exit_code=code, error=str(failure or ""), wall_seconds=self._options.elapsed())
+            except (OSError, ValueError) as error:
+                problems.append(f"{request.events}: {error}")
+        if request.profile:
+            trace = self._profile.document(phases=self._phases, build_began=self._build_began)
+            problems += _written(request.profile, trace)
+        if request.build_report:
+            problems += _written(request.build_report, self._document(code))
+        if problems and failure is None:
+            raise LocalEnvironmentError("a report cannot be written: " + "; ".join(problems))
+        for problem in problems:
+            self._note(f"a report cannot be written: {problem}")
+
+    def _listen(self, event: BuildEvent) -> None:
+        match event:
+            case BuildStarted():
+                self._build_began = self._options.elapsed() - event.time
+            case ActionFinished(status=ActionStatus.FAILED):
+                self._failed_mnemonics.append(event.mnemonic)
+            case BuildFinished():
+                self._finished = event
+            case _:
+                pass
+
+    def _exit_code(self, success: bool, interrupted: bool, environment: Sequence[bool]) -> ExitCode:
+        if interrupted:
+            return ExitCode.INTERRUPTED
+        if success:
+            return ExitCode.OK
+        if environment and all(environment):
+            return ExitCode.LOCAL_ENVIRONMENT
+        if self._failed_mnemonics and set(self._failed_mnemonics) == {FETCH_MNEMONIC}:
+            return ExitCode.EXTERNAL_DEPENDENCIES
+        return ExitCode.BUILD_FAILED
+
+    def _tell_ending(self, code: ExitCode) -> None:
+        if self._finished is None or (self._request.quiet_if_current and _nothing_done(self._finished)):
+            return
+        lines = ending(self._finished, wall_seconds=self._options.elapsed())
+        if reason := retry_reason(code):
+            lines.append(f"this may be retried: {reason}")
+        self._write(lines)
+
+    def _document(self, code: ExitCode) -> dict[str, object]:
+        return self._report.document(exit_code=code, wall_seconds=self._options.elapsed())
+
+    def _note(self, message: str) -> None:
+        self._write([f"{self._style.warning('note:')} {message}"])
+
+    def _write(self, lines: Sequence[str]) -> None:
+        if self._console:
+            self._console.say(lines)
+        else:
+            print(*lines, sep="\n", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        start = self._options.elapsed()
+        try:
+            yield
+        finally:
+            self._phases.append(Phase(name=name, start=start, end=self._options.elapsed()))
+
+
+def _nothing_done(finished: BuildFinished) -> bool:
+    return all(status is ActionStatus.UP_TO_DATE or not count for status, count in finished.counts)
+
+
+def _written(path: Path, document: object) -> list[str]:
+    try:
+        write_json_atomically(path, document)
+    except OSError as error:
+        return [f"{path}: {error.strerror or error}"]
+    return []

@@ -1,0 +1,26 @@
+"""Ctrl-C and SIGTERM end a build in good order; a second one does not wait."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def interrupting(interrupt: Callable[[], object]) -> Iterator[None]:
+    """While inside, each of these signals calls `interrupt` instead of what it does otherwise."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals belong to the main thread
+        return
+
+    def handle(*_: object) -> None:
+        interrupt()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,81 @@
+"""Puts the parts of a build together: stores, memories, executors and the driver, for one workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cache.disk import DiskStore, default_root
+from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.cli.opening import OpenWorkspace
+from mlcbuild.engine.action import Action
+from mlcbuild.engine.driver import Driver, Target
+from mlcbuild.engine.events import BuildEvent
+from mlcbuild.engine.implementation import Implementations
+from mlcbuild.engine.outputs import OutputPlacer
+from mlcbuild.engine.state import STATE_FILE, LastBuild, WorkspaceLock
+from mlcbuild.engine.toolchains import Toolchains
+from mlcbuild.execution.local import LocalExecutor
+from mlcbuild.rules.analysis import AnalysedTarget, Analysis
+from mlcbuild.rules.fetched import FetchInfo
+from mlcbuild.rules.providers import FilesInfo
+
+_SCRATCH = "scratch"
+_TVM = "tvm"
+
+
+def targets_of(analysed: Iterable[AnalysedTarget], *, output: str) -> list[Target]:
+    """What the driver is asked for: each target's files below its own directory, `OUTPUT/PACKAGE/TARGET`."""
+    targets = []
+    for target in analysed:
+        files = target.provided(FilesInfo)
+        place = "/".join(part for part in (output, target.label.package, target.label.name) if part)
+        targets.append(Target(label=str(target.label), directory=place, outputs=files.files if files else ()))
+    return targets
+
+
+def fetched_targets(analysis: Analysis) -> list[AnalysedTarget]:
+    """The targets of the closure that come from outside the workspace."""
+    return [target for target in analysis.targets.values() if target.provided(FetchInfo)]
+
+
+@contextmanager
+def build_driver(
+    workspace: OpenWorkspace,
+    actions: Iterable[Action],
+    *,
+    jobs: int,
+    keep_going: bool,
+    disk_cache: Path | None,
+    listeners: Sequence[Callable[[BuildEvent], object]],
+    say: Callable[[str], object],
+) -> Iterator[Driver]:
+    """A driver for one build, while no other builds in the workspace. Raises InfrastructureError."""
+    state = workspace.state_directory
+    function = DigestFunction(workspace.settings.digest)
+    with WorkspaceLock(state, waits=say):
+        store = DiskStore(disk_cache.absolute() if disk_cache else default_root(), function)
+        toolchains = Toolchains(state / "toolchains.json")
+        if any(_TVM in action.toolchains for action in actions):
+            toolchains.check_tvm_ffi()
+        implementations = Implementations(state / "implementations.json", distributions=toolchains.distributions)
+        executor = LocalExecutor(store, jobs=jobs, scratch=state / _SCRATCH)
+        try:
+            yield Driver(
+                workspace=workspace.root,
+                store=store,
+                toolchains=toolchains,
+                implementations=implementations,
+                executors=[executor],
+                digests=FileDigests(workspace.root, function, state / "file-digests"),
+                placer=OutputPlacer(workspace.root, store, state / "outputs"),
+                last_build=LastBuild(state / STATE_FILE),
+                listeners=listeners,
+                jobs=jobs,
+                keep_going=keep_going,
+            )
+        finally:
+            toolchains.save()
+            implementations.save()
