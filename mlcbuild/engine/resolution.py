@@ -30,7 +30,7 @@ def files_of(
                 add(entry)
         elif isinstance(artifact, SourceArtifact):
             node = source(artifact.path)
-            if node.digest is None or path.endswith("/"):
+            if node.digest is None or not path or path.endswith("/"):
                 raise BuildError(f"a source file cannot lie at {path!r}: {artifact.path}")
             sources.append(artifact.path)
             add(FileEntry(path=path, digest=node.digest, is_executable=node.is_executable))
@@ -39,7 +39,7 @@ def files_of(
                 if isinstance(member, DiscoveredArtifacts):
                     place(path, member)
                 else:
-                    place(f"{path.removesuffix('/')}/{_base_name(member)}", member)
+                    place(path + _base_name(member), member)
 
     def add(entry: FileEntry) -> None:
         if placed.setdefault(entry.path, entry) is not entry:
@@ -74,14 +74,14 @@ def _files_of_derived(place: str, artifact: DerivedArtifact, node: ActionNode) -
                 f"{artifact.action} has made no file {artifact.path!r}",
                 advice=(f"it made: {', '.join(list(node.by_path)[:8]) or 'nothing'}",),
             )
-        if place.endswith("/"):
+        if not place or place.endswith("/"):
             raise BuildError(f"{artifact.path!r} of {artifact.action} is a file, not a directory for {place!r}")
         return (
             entry
             if entry.path == place
             else FileEntry(path=place, digest=entry.digest, is_executable=entry.is_executable),
         )
-    if not place.endswith("/"):
+    if place and not place.endswith("/"):
         raise BuildError(f"{artifact.path!r} of {artifact.action} is a directory, not a file for {place!r}")
     return (
         FileEntry(path=place + path[len(artifact.path) :], digest=entry.digest, is_executable=entry.is_executable)

@@ -21,6 +21,7 @@ from mlcbuild.engine.memory import JsonMemory
 from mlcbuild.errors import LocalEnvironmentError
 
 NAMES = ("ld", "python", "tvm")
+PROGRAM_PREFIX = "program:"
 TVM_DISTRIBUTIONS = ("apache-tvm", "apache-tvm-ffi")
 PROGRAM_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
 TVM_FFI_PIN = "0.1.14.post1"
@@ -65,7 +66,7 @@ class Toolchains:
         self.distributions = Distributions(self._memory, search_path)
 
     def fingerprint(self, name: str) -> str:
-        """64 hexadecimal digits for a name in `NAMES`.
+        """64 hexadecimal digits for a name in `NAMES`, or `program:PATH`, a program by the content of its file.
 
         Raises LocalEnvironmentError where the toolchain is not installed, ValueError for an unknown name.
         """
@@ -75,6 +76,11 @@ class Toolchains:
             parts = self._program("ld")
         elif name == "python":
             parts = [python_version()]
+        elif name.startswith(PROGRAM_PREFIX):
+            program = Path(name.removeprefix(PROGRAM_PREFIX))
+            if not program.is_file():
+                raise LocalEnvironmentError(f"there is no program {program}", advice=("install it, or correct its path",))
+            parts = [self._content(program)]
         else:
             raise ValueError(f"unknown toolchain {name!r}; known: {', '.join(NAMES)}")
         return hashlib.sha256("\n".join([name, *parts]).encode()).hexdigest()
