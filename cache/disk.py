@@ -176,6 +176,9 @@ class DiskStore:
             os.unlink(path)
         return None
 
+    def contains(self, key: Digest) -> bool:
+        return os.path.exists(self._result(key.hash))  # noqa: PTH110
+
     def put(self, key: Digest, result: ActionResult) -> None:
         if result.exit_code != 0:
             raise ValueError(f"the result of {key} has exit code {result.exit_code}: only successes are kept")

@@ -87,6 +87,10 @@ class ActionCache(Protocol):
         """
         ...
 
+    def contains(self, key: Digest) -> bool:
+        """Whether there is an entry, unread: cheaper than `get` for who knows what it says."""
+        ...
+
     def put(self, key: Digest, result: ActionResult) -> None:
         """Publish or replace; the caller has stored every blob that `result` names. Raises like `put_bytes`.
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import marshal
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, Protocol
 
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.engine.action import Action, StageCall
 from mlcbuild.engine.executor import FileEntry
-from mlcbuild.engine.keys import ActionKey, compute_key
+from mlcbuild.engine.keys import SCHEMA_VERSION, ActionKey, compute_key
+from mlcbuild.engine.state import LastBuild
 
 
 class ToolchainFingerprints(Protocol):
@@ -33,20 +38,52 @@ class StageImplementations(Protocol):
     def of(self, function: str) -> StageCode: ...
 
 
+# What of an action is not in its key, or is there as something else: inputs as the files they resolve to.
+_NOT_IN_KEY = ("identifier", "owner", "inputs", "cache", "requirements", "manifest", "discoverer")
+_definition_of = attrgetter(*(field.name for field in fields(Action) if field.name not in (*_NOT_IN_KEY, "command")))
+_stage_of = attrgetter(*(field.name for field in fields(StageCall)))
+_MARSHAL_VERSION = 2  # later ones write the same value differently from run to run
+
+
 class Keyring:
-    """A key function for the scheduler. A key that leads to a hit is dropped; one that leads to a run is taken."""
+    """A key function for the scheduler.
+
+    Keys of the last build are used again where everything that went into them is the same, which a much cheaper
+    signature tells. A key that leads to a hit is dropped; one that leads to a run is taken.
+    """
 
     def __init__(
-        self, *, toolchains: ToolchainFingerprints, implementations: StageImplementations, function: DigestFunction
+        self,
+        *,
+        toolchains: ToolchainFingerprints,
+        implementations: StageImplementations,
+        function: DigestFunction,
+        last_build: LastBuild,
     ) -> None:
         self._toolchains = toolchains
         self._implementations = implementations
         self._function = function
+        self._last_build = last_build
         self._fingerprints: dict[str, str] = {}
         self._keys: dict[Digest, ActionKey] = {}
+        self._signatures: dict[str, str] = {}
 
     def __call__(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest:
         """Raises MlcbuildError or ValueError for an action that has no key."""
+        signature = self._signature(action, inputs)
+        known = self._last_build.key_for(action.identifier, signature) if signature else None
+        if known is not None:
+            self._signatures.pop(action.identifier, None)
+            return known
+        key = self._compute(action, inputs)
+        self._signatures[action.identifier] = signature
+        return key.digest
+
+    def new_signature(self, identifier: str) -> str:
+        """What to remember the action's key by; "" where the last build's key still holds, or cannot be remembered."""
+        return self._signatures.get(identifier, "")
+
+    def _compute(self, action: Action, inputs: tuple[FileEntry, ...]) -> ActionKey:
         key = compute_key(
             action,
             inputs,
@@ -55,12 +92,33 @@ class Keyring:
             function=self._function,
         )
         self._keys[key.digest] = key
-        return key.digest
+        return key
+
+    def _signature(self, action: Action, inputs: tuple[FileEntry, ...]) -> str:
+        """SHA-256 over all that the key is a function of, in this process's own words; "" for what has none."""
+        command = action.command
+        if isinstance(command, StageCall):
+            call: tuple[object, ...] = ("stage", self._code_of(action), *_stage_of(command))
+        else:
+            call = ("tool", command.arguments)
+        fingerprints = self._fingerprints_of(action)
+        everything: Any = (
+            SCHEMA_VERSION,
+            self._function.value,
+            _definition_of(action),
+            call,
+            [fingerprints[name] for name in action.toolchains],
+            [(entry.path, entry.digest.hash, entry.digest.size_bytes, entry.is_executable) for entry in inputs],
+        )
+        try:
+            return hashlib.sha256(marshal.dumps(everything, _MARSHAL_VERSION)).hexdigest()
+        except ValueError:
+            return ""
 
     def take(self, action: Action, inputs: tuple[FileEntry, ...], digest: Digest) -> ActionKey:
         """The whole key behind a digest, made again where another action of the same key had a hit."""
         if digest not in self._keys:
-            self(action, inputs)
+            self._compute(action, inputs)
         return self._keys.pop(digest)
 
     def drop(self, digest: Digest) -> None:

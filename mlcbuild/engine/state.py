@@ -1,6 +1,7 @@
-"""What a workspace remembers of its last build: each action's key, and how long each kind of action takes.
+"""What a workspace remembers of its last build: each action's key and result, and how long each kind of action takes.
 
-It lies in `.mlcbuild/`, and nothing depends on it but what is told as up to date and which action runs first.
+It lies in `.mlcbuild/`. It saves computing keys and reading results that have not changed, tells what is up to date,
+and which action to run first; whoever deletes it loses nothing else.
 """
 
 from __future__ import annotations
@@ -12,22 +13,30 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
+from mlcbuild.cache.digest import Digest
+from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.memory import JsonMemory
 from mlcbuild.errors import InfrastructureError, LocalEnvironmentError
 
 STATE_FILE = "last-build.json"
 LOCK_FILE = "lock"
 _KIND = "last build 1"
-_MOST_KEYS = 200_000
+_MOST_ACTIONS = 100_000
+_MOST_OUTPUTS = 64  # of one action; a larger result is read from the action cache again
 _WEIGHT_OF_NEW = 0.5
 
 
 class LastBuild:
-    """Keys by action identifier and seconds by mnemonic. `path = None` remembers nothing beyond this object."""
+    """Keys and results by action identifier, seconds by mnemonic. `path = None` remembers for this object's life.
+
+    A record is a JSON list: signature, key's hash and size, and the outputs as one flat list of path, hash, size and
+    executable bit, or null where they are not remembered.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._memory = JsonMemory(path, kind=_KIND)
-        self._keys = _texts(self._memory.get("keys"))
+        records = self._memory.get("actions")
+        self._records: dict[str, list[object]] = records if isinstance(records, dict) else {}
         self._seconds = _numbers(self._memory.get("seconds"))
         self._changed = False
 
@@ -35,15 +44,44 @@ class LastBuild:
     def seconds_by_mnemonic(self) -> Mapping[str, float]:
         return self._seconds
 
-    def key_of(self, identifier: str) -> str:
-        """The hash of the action's last key; "" where it is not known."""
-        return self._keys.get(identifier, "")
+    def key_of(self, identifier: str) -> Digest | None:
+        """The action's last key; None where it is not known."""
+        try:
+            _, key_hash, size, _ = self._records[identifier]
+            return Digest(key_hash, size)  # type: ignore[arg-type]  # Digest checks both.
+        except (KeyError, TypeError, ValueError):
+            return None
 
-    def remember_key(self, identifier: str, key: str) -> None:
-        if self._keys.get(identifier) != key:
+    def key_for(self, identifier: str, signature: str) -> Digest | None:
+        """The action's last key where it came from all that `signature` stands for."""
+        record = self._records.get(identifier)
+        return self.key_of(identifier) if record and record[0] == signature else None
+
+    def outputs_for(self, identifier: str, key: Digest) -> tuple[FileEntry, ...] | None:
+        """The action's last result where that had this key and is remembered."""
+        try:
+            _, key_hash, size, flat = self._records[identifier]
+            if flat is None or key_hash != key.hash or size != key.size_bytes:
+                return None
+            values = iter(flat)  # type: ignore[call-overload]  # TypeError is what a damaged record raises.
+            return tuple(
+                FileEntry(path=str(path), digest=Digest(blob, length), is_executable=bool(bit))
+                for path, blob, length, bit in zip(values, values, values, values, strict=True)
+            )
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def remember(self, identifier: str, signature: str, key: Digest, outputs: tuple[FileEntry, ...] | None) -> None:
+        flat: list[object] | None = None
+        if outputs is not None and len(outputs) <= _MOST_OUTPUTS:
+            flat = []
+            for entry in outputs:
+                flat += (entry.path, entry.digest.hash, entry.digest.size_bytes, entry.is_executable)
+        record = [signature, key.hash, key.size_bytes, flat]
+        if self._records.get(identifier) != record:
             # The newest stand last, so that those of targets long gone are the first to be dropped.
-            self._keys.pop(identifier, None)
-            self._keys[identifier] = key
+            self._records.pop(identifier, None)
+            self._records[identifier] = record
             self._changed = True
 
     def remember_seconds(self, mnemonic: str, seconds: float) -> None:
@@ -56,18 +94,12 @@ class LastBuild:
         """Write the file where something changed. A disk that cannot take it costs time later, nothing else."""
         if not self._changed:
             return
-        for identifier in list(self._keys)[: max(0, len(self._keys) - _MOST_KEYS)]:
-            del self._keys[identifier]
-        self._memory.set("keys", self._keys)
+        for identifier in list(self._records)[: max(0, len(self._records) - _MOST_ACTIONS)]:
+            del self._records[identifier]
+        self._memory.set("actions", self._records)
         self._memory.set("seconds", self._seconds)
         self._memory.save()
         self._changed = False
-
-
-def _texts(value: object) -> dict[str, str]:
-    if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
-        return value
-    return {}
 
 
 def _numbers(value: object) -> dict[str, float]:
