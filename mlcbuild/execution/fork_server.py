@@ -65,7 +65,6 @@ class Server:
             for key, _ in self._selector.select():
                 if key.fileobj is self._requests:
                     if not self._accept():
-                        self._end()
                         return
                 elif key.fileobj == self._wake_read:
                     with contextlib.suppress(BlockingIOError):
@@ -76,7 +75,10 @@ class Server:
                     _kill_group(key.data)
 
     def _accept(self) -> bool:
-        message, descriptors, _, _ = socket.recv_fds(self._requests, 1, 3, socket.MSG_CMSG_CLOEXEC)
+        try:
+            message, descriptors, _, _ = socket.recv_fds(self._requests, 1, 3, socket.MSG_CMSG_CLOEXEC)
+        except ConnectionResetError:  # it died before it had read all we said
+            return False
         if not message:
             return False
         control, channel = (socket.socket(fileno=descriptor) for descriptor in descriptors[:2])
@@ -130,7 +132,8 @@ class Server:
             for pid in Path(f"/proc/self/task/{self._pid}/children").read_text().split():
                 os.kill(int(pid), signal.SIGKILL)
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Kill all that runs, and wait until it has gone."""
         for pid in self._controls:
             _kill_group(pid)
         while True:
@@ -245,11 +248,19 @@ def main() -> int:
     _tell(requests, {"ready": os.getpid(), "threads": threads, "modules": modules})
     gc.collect()
     gc.freeze()
-    Server(requests, source_loader).serve()
+    server = Server(requests, source_loader)
+    try:
+        server.serve()
+    finally:
+        server.end()
     return 0
 
 
 if __name__ == "__main__":
-    code = main()
+    code = 1
+    try:
+        code = main()
+    except Exception:
+        traceback.print_exc()
     sys.stderr.flush()
-    os._exit(code)
+    os._exit(code)  # without the teardown of the libraries, for which a build would wait

@@ -62,13 +62,15 @@ class ServerProcess:
                 self._control.shutdown(socket.SHUT_RDWR)
 
     def wait(self, timeout: float = 0.0) -> ProcessEnd:
-        """Send the request, collect what comes, and return at the end. `timeout` in seconds; 0 for none."""
-        deadline = time.monotonic() + timeout if timeout > 0 else None
+        """Send the request, collect what comes, and return at the end.
+
+        `timeout` is in seconds from the fork on (a server that starts takes its time); 0 for none.
+        """
         with contextlib.suppress(OSError):  # a process killed before it has read its request
             self._channel.sendall(self._request)
             self._channel.shutdown(socket.SHUT_WR)
         try:
-            return self._collect(deadline)
+            return self._collect(timeout)
         finally:
             with self._lock:
                 self._open = False
@@ -76,9 +78,10 @@ class ServerProcess:
             self._channel.close()
             os.close(self._log)
 
-    def _collect(self, deadline: float | None) -> ProcessEnd:
+    def _collect(self, timeout: float) -> ProcessEnd:
         told, result, log = bytearray(), bytearray(), BoundedLog()
         timed_out = False
+        deadline: float | None = None
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(self._channel, selectors.EVENT_READ)
@@ -95,8 +98,10 @@ class ServerProcess:
                     data = _read(key.fd)
                     if key.fileobj is self._control:
                         told += data
-                        with self._lock:
-                            self._exists = True
+                        if data and not self._exists:
+                            with self._lock:
+                                self._exists = True
+                            deadline = time.monotonic() + timeout if timeout > 0 else None
                     elif key.fileobj is self._channel:
                         result += data
                     else:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -191,3 +193,22 @@ def test_outcomes_tell_how_long_an_action_waited_and_ran(world: World) -> None:
     outcomes = {outcome.identifier: outcome for outcome in (world.next() for _ in range(3))}
     assert outcomes["2"].queued_seconds >= 0.25
     assert all(outcome.run_seconds >= 0.3 for outcome in outcomes.values())
+
+
+def test_a_killed_build_leaves_no_process(world: World, tmp_path: Path) -> None:
+    program = (
+        "import json, sys, time\n"
+        "from pathlib import Path\n"
+        "from mlcbuild.execution import environment\n"
+        "from mlcbuild.execution.server import ForkServer\n"
+        "directory = Path(sys.argv[1])\n"
+        "server = ForkServer(preload=(), log=directory / 'log')\n"
+        "script = 'sleep 1000 & echo $$ $! > pids.new; mv pids.new pids; wait'\n"
+        "server.launch({'directory': str(directory), 'environment': environment.FIXED,\n"
+        "               'arguments': ['/bin/sh', '-c', script]}).wait()\n"
+    )
+    client = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
+    running = [int(pid) for pid in world.wait_for(tmp_path / "pids").split()]
+    client.kill()
+    client.wait()
+    assert all(world.is_gone(pid) for pid in running)
