@@ -68,7 +68,8 @@ class FileDigests:
                 if not stat.S_ISREG(before.st_mode):
                     raise WorkspaceError(f"the source {path!r} is not a regular file", location=Location(path=path))
                 hasher, size = self._function.hasher(), 0
-                while chunk := stream.read(_CHUNK_BYTES):
+                # A file that somebody appends to has no end; one byte more than its size tells enough.
+                while size <= before.st_size and (chunk := stream.read(_CHUNK_BYTES)):
                     hasher.update(chunk)
                     size += len(chunk)
             # By path, not by descriptor: an editor that replaces the file is a change as well.

@@ -60,7 +60,9 @@ def _folders_of(entries: Iterable[FileLike]) -> _Folder:
     root = _Folder()
     by_path: dict[str, _Folder] = {"": root}
     for entry in entries:
-        parent, _, name = entry.path.rpartition("/")
+        parent, slash, name = entry.path.rpartition("/")
+        if slash and not parent:
+            raise ValueError(f"not a file name: '' in {entry.path!r}")
         folder = by_path.get(parent) or _make_folder(by_path, parent, entry.path)
         check_name(name)
         if name in folder.files or name in folder.folders:
