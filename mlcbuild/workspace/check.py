@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from mlcbuild.errors import Location, WorkspaceError
@@ -43,8 +44,6 @@ class Checker:
     def check(self, references: Sequence[Reference], paths: Sequence[tuple[str, Attribute, Origin]]) -> None:
         """Check everything; `references` and `paths` are those that are in no package."""
         everything = [*references, *(found for package in self._packages.values() for found in package.references)]
-        for target in self._targets():
-            self._check_defaults(target, everything)
         for reference in everything:
             self._check_reference(reference)
         for path, attribute, origin in [
@@ -78,17 +77,6 @@ class Checker:
 
     def _targets(self) -> list[Target]:
         return [target for package in self._packages.values() for target in package.targets.values()]
-
-    def _check_defaults(self, target: Target, references: list[Reference]) -> None:
-        """Labels that a rule gives where a target says nothing are checked like those of the target."""
-        for attribute in target.schema.label_attributes:
-            if attribute.default is not None and attribute.name not in target.values:
-                defaults = attribute.default if isinstance(attribute.default, tuple) else (attribute.default,)
-                for label in defaults:
-                    if isinstance(label, Label):
-                        references.append(
-                            Reference(label, attribute, target.origin, str(target.label), target.label.package)
-                        )
 
     def _check_reference(self, reference: Reference) -> None:
         label, attribute = reference.label, reference.attribute
@@ -183,7 +171,9 @@ class Checker:
                     )
 
     def _check_cycles(self) -> None:
-        targets = {target.label: target for target in sorted(self._targets(), key=lambda found: found.label.key)}
+        targets = {
+            target.label: target for target in sorted(self._targets(), key=attrgetter("label.package", "label.name"))
+        }
         graph = {label: target.referenced_labels() for label, target in targets.items()}
         for cycle in cycles(graph):
             steps = [

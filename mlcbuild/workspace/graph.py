@@ -6,7 +6,7 @@ Nothing here recurses: a chain of targets may be deeper than Python's stack.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 Node = TypeVar("Node")
@@ -93,56 +93,62 @@ def cycles(graph: Mapping[Node, Sequence[Node]]) -> list[tuple[Node, ...]]:
     A cycle starts at the knot's node that comes first in `graph`. Knots (strongly connected components) are
     found by Tarjan's algorithm, doi:10.1137/0201010; successors that `graph` lacks are leaves.
     """
-    order = {node: index for index, node in enumerate(graph)}
+    # Numbers are hashed and compared by the interpreter itself, nodes by their own Python code.
+    nodes = list(graph)
+    numbers = {node: number for number, node in enumerate(nodes)}
+    edges = [[numbers[after] for after in graph[node] if after in numbers] for node in nodes]
     found = []
-    for component in _components(graph):
-        first = min(component, key=order.__getitem__)
-        if len(component) == 1 and first not in graph[first]:
+    for component in _components(edges):
+        first = min(component)
+        if len(component) == 1 and first not in edges[first]:
             continue
         members = frozenset(component)
 
-        def inside(node: Node, members: frozenset[Node] = members) -> list[Node]:
-            return [successor for successor in graph[node] if successor in members]
+        def inside(number: int, members: frozenset[int] = members) -> list[int]:
+            return [after for after in edges[number] if after in members]
 
-        back = frozenset(node for node in members if first in graph[node])
+        back = [number for number in members if first in edges[number]]
         found.append(shortest_path([first], back, inside))
-    return sorted(found, key=lambda cycle: order[cycle[0]])
+    return [tuple(nodes[number] for number in cycle) for cycle in sorted(found)]
 
 
-def _components(graph: Mapping[Node, Sequence[Node]]) -> list[list[Node]]:
-    index: dict[Node, int] = {}
-    low: dict[Node, int] = {}
-    open_nodes: dict[Node, None] = {}
+def _components(edges: Sequence[Sequence[int]]) -> list[list[int]]:
+    unseen = -1
+    index = [unseen] * len(edges)
+    low = [0] * len(edges)
+    open_nodes: list[int] = []
+    is_open = bytearray(len(edges))
+    count = 0
     components = []
-    for root in graph:
-        if root in index:
+    for root in range(len(edges)):
+        if index[root] != unseen:
             continue
-        stack = [(root, iter(graph[root]))]
-        index[root] = low[root] = len(index)
-        open_nodes[root] = None
-        while stack:
+        stack: list[tuple[int, Iterator[int]]] = []
+        entering: int | None = root
+        while entering is not None or stack:
+            if entering is not None:
+                index[entering] = low[entering] = count
+                count += 1
+                open_nodes.append(entering)
+                is_open[entering] = True
+                stack.append((entering, iter(edges[entering])))
+                entering = None
             node, remaining = stack[-1]
-            for successor in remaining:
-                if successor not in graph:
-                    continue
-                if successor not in index:
-                    index[successor] = low[successor] = len(index)
-                    open_nodes[successor] = None
-                    stack.append((successor, iter(graph[successor])))
+            for after in remaining:
+                if index[after] == unseen:
+                    entering = after
                     break
-                if successor in open_nodes:
-                    low[node] = min(low[node], index[successor])
+                if is_open[after]:
+                    low[node] = min(low[node], index[after])
             else:
                 stack.pop()
                 if stack:
                     parent = stack[-1][0]
                     low[parent] = min(low[parent], low[node])
                 if low[node] == index[node]:
-                    component = []
-                    while True:
-                        member, _ = open_nodes.popitem()
-                        component.append(member)
-                        if member == node:
-                            break
+                    component: list[int] = []
+                    while not component or component[-1] != node:
+                        component.append(open_nodes.pop())
+                        is_open[component[-1]] = False
                     components.append(component)
     return components

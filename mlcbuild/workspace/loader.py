@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 from mlcbuild.errors import WorkspaceError
@@ -135,7 +136,7 @@ class _Loader:
         loaded = LoadedWorkspace(
             settings=self._tables.settings,
             configuration=self._tables.configuration,
-            targets={label: targets[label] for label in sorted(targets, key=lambda label: label.key)},
+            targets={label: targets[label] for label in sorted(targets, key=attrgetter("package", "name"))},
             requested=(),
         )
         return replace(loaded, requested=loaded.select(patterns))
@@ -179,8 +180,6 @@ class _Loader:
                 package = Package(name=name, incomplete=True)
             self._packages[name] = package
             pending.update((reference.label.package, None) for reference in package.references)
-            for target in package.targets.values():
-                pending.update((label.package, None) for label in target.referenced_labels())
 
     def _check_pattern(self, pattern: Pattern) -> None:
         package = self._packages.get(pattern.package)

@@ -68,8 +68,16 @@ class Attribute:
     allow_files: bool = False  # a label may name a file or folder of the workspace where no target has that name
     placeholders: tuple[str, ...] = ()  # words in braces that the rule itself fills in, which a matrix leaves alone
     nonempty: bool = False  # a string, list or table may not be empty
+    # Derived; fields because they are asked for with every value that is read.
+    is_label: bool = field(init=False, repr=False, compare=False)
+    is_table: bool = field(init=False, repr=False, compare=False)  # so values by platform are under `select`
 
     def __post_init__(self) -> None:
+        kinds = AttributeKind
+        object.__setattr__(self, "is_label", self.kind in (kinds.LABEL, kinds.LABEL_LIST))
+        object.__setattr__(self, "is_table", self.kind in (kinds.STRING_MAP, kinds.TABLE))
+        if self.nonempty and self.kind in (kinds.INTEGER, kinds.BOOLEAN, kinds.LABEL):
+            raise ValueError(f"attribute {self.name!r}: a {self.kind.value} is never empty")
         if not _IDENTIFIER.fullmatch(self.name):
             raise ValueError(f"not an attribute name (lower-case letters, digits, _): {self.name!r}")
         if not self.doc.strip():
@@ -84,15 +92,6 @@ class Attribute:
             raise ValueError(f"attribute {self.name!r} is mandatory and has the default {self.default!r}")
         if self.kind is AttributeKind.CHOICE and self.default is not None and self.default not in self.allowed:
             raise ValueError(f"attribute {self.name!r}: the default {self.default!r} is not among {self.allowed!r}")
-
-    @property
-    def is_label(self) -> bool:
-        return self.kind in (AttributeKind.LABEL, AttributeKind.LABEL_LIST)
-
-    @property
-    def is_table(self) -> bool:
-        """Whether a TOML table is a plain value here; values by platform are then written under `select`."""
-        return self.kind in (AttributeKind.STRING_MAP, AttributeKind.TABLE)
 
     @property
     def value_if_absent(self) -> AttributeValue | None:

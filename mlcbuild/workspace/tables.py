@@ -22,6 +22,7 @@ _COMMON = {attribute.name: attribute for attribute in COMMON_ATTRIBUTES}
 _SELECT_KEY = Attribute(name="select", kind=AttributeKind.LABEL, provides=(PLATFORM,), doc="A key of a select.")
 
 Branch = tuple[AttributeValue, Origin]
+NOTHING: tuple[None, bool] = (None, False)
 
 
 @dataclass(kw_only=True)
@@ -63,6 +64,11 @@ class TableReader:
     problems: Problems
     references: list[Reference] = field(default_factory=list)
     paths: list[tuple[str, Attribute, Origin]] = field(default_factory=list)
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether the configuration says anything of attributes."""
+        return bool(self.configuration.overrides or self.configuration.defaults)
 
     def read_package(self, name: str, file: TomlFile) -> Package:
         """Every target of a file. Mistakes are noted."""
@@ -209,13 +215,18 @@ class TableReader:
         attributes = schema.attributes
         if PLATFORM in schema.by_name:
             # What depends on the platform is chosen by it: it must be known first.
-            attributes = (schema.by_name[PLATFORM], *(found for found in attributes if found.name != PLATFORM))
+            attributes = (schema.by_name[PLATFORM], *attributes)
         for attribute in attributes:
             name = attribute.name
+            if name in values:
+                continue
             found, given = self._value(attribute, table, origin, reader, cell, platform)
-            if found is None and not given and name == PLATFORM and attribute.kind is AttributeKind.LABEL and platform:
-                values[name] = platform
-            elif found is not None:
+            if not given and attribute.is_label:
+                if name == PLATFORM and platform:
+                    values[name] = platform
+                    continue
+                _refer_to_default(attribute, origin, reader)
+            if found is not None:
                 values[name], origins[name] = found
                 if name == PLATFORM and isinstance(found[0], Label):
                     platform = found[0]
@@ -303,6 +314,8 @@ class TableReader:
         before the configuration's defaults.
         """
         name = attribute.name
+        if name not in table and not cell and not self._has_more and "select" not in table:
+            return NOTHING
         if name in cell:
             return (cell[name].value, cell[name].origin), True
         configuration = self.configuration
@@ -316,7 +329,7 @@ class TableReader:
         elif configuration.defaults and name in configuration.defaults:
             return self._configured(configuration, "defaults", attribute, platform)
         else:
-            return None, False
+            return NOTHING
         return self._read(attribute, raw, where, reader, cell, platform, depends=depends)
 
     def _configured(
@@ -409,6 +422,14 @@ class TableReader:
 def _missing_axes(cell: Cell, template: str) -> str:
     absent = [f"{{{axis}}}" for axis, entry in cell.items() if f"{{{axis}}}" not in template and entry.text is not None]
     return f"add {', '.join(absent)} to the name" if absent else "their values have equal names"
+
+
+def _refer_to_default(attribute: Attribute, origin: Origin, reader: Reader) -> None:
+    """Labels that a rule gives where a target says nothing are checked like those that the target gives."""
+    default = attribute.default
+    for label in default if isinstance(default, tuple) else (default,):
+        if isinstance(label, Label):
+            reader.references.append(Reference(label, attribute, origin, reader.owner, reader.package))
 
 
 def _has_brace(raw: Any) -> bool:

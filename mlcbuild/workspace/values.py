@@ -37,7 +37,10 @@ class Reference(NamedTuple):
         return self.origin.key_location if self.is_key else self.origin.location
 
 
-@dataclass(frozen=True, kw_only=True)
+_STRING = AttributeKind.STRING
+
+
+@dataclass(slots=True, kw_only=True)
 class Reader:
     """Reads values for one target, or one other table: `owner` is what messages call it.
 
@@ -55,6 +58,8 @@ class Reader:
         """The typed value, or None after noting a mistake."""
         kind = attribute.kind
         value: AttributeValue | None
+        if kind is _STRING and type(raw) is str and raw:
+            return raw
         if kind is AttributeKind.LABEL:
             value = self._label(attribute, raw, origin)
         elif kind is AttributeKind.LABEL_LIST:
@@ -76,7 +81,7 @@ class Reader:
             if kind is AttributeKind.CHOICE and value is not None and value not in attribute.allowed:
                 self.unknown(attribute.name, raw, attribute.allowed, origin)
                 return None
-        if attribute.nonempty and value is not None and not value and kind is not AttributeKind.INTEGER:
+        if attribute.nonempty and value is not None and not value:
             self.problems.add(f'"{attribute.name}" in {self.owner} is empty', origin)
             return None
         return value

