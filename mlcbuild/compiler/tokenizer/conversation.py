@@ -6,6 +6,7 @@ building the same conversations from it (`prompt`).
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -129,8 +130,12 @@ def _form(alone: str, dialogue: str, with_system: str, eos_token: str) -> Conver
     if parts is None or pieces is None or parts[0] != pieces[0] or parts[1] != pieces[3]:
         return None
     before, middle, after, opening = pieces
-    user_end, assistant = _after_end_of_turn(middle, eos_token)
-    answer_end, user = _after_end_of_turn(after, eos_token)
+    # Where the end of a text does not end a turn, turns may end with a line.
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(middle, after, strict=False))
+    common = "".join(character for character, _ in pairs)
+    line = common[: common.rfind("\n") + 1]
+    user_end, assistant = _after_end_of_turn(middle, eos_token, line)
+    answer_end, user = _after_end_of_turn(after, eos_token, line)
     if not before.endswith(user) or not opening.startswith(user_end):
         return None
     generation = opening.removeprefix(user_end)
@@ -170,10 +175,11 @@ def _with_system(form: Conversation, *, default: str, user: str, with_system: st
     )
 
 
-def _after_end_of_turn(text: str, eos_token: str) -> tuple[str, str]:
-    """Text between two messages, cut after the token that ends a turn and the line's end behind it."""
+def _after_end_of_turn(text: str, eos_token: str, line: str) -> tuple[str, str]:
+    """Text between two messages, cut after `eos_token` and the line's end behind it, else after `line`."""
     match = re.match(rf".*?{re.escape(eos_token)}\n*", text, re.DOTALL) if eos_token else None
-    return (match[0], text[match.end() :]) if match else ("", text)
+    end = match.end() if match else len(line)
+    return text[:end], text[end:]
 
 
 def _between(text: str, *marks: str) -> list[str] | None:

@@ -1,0 +1,254 @@
+"""A source's configuration and tokenizer, and what a serving engine is told of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from mlcbuild.compiler.models.llama.config import LlamaConfig
+from mlcbuild.compiler.stages import gen_config, import_config
+from mlcbuild.compiler.tokenizer import conversation
+from mlcbuild.errors import StageError
+from mlcbuild.runtime.chat_template import render
+from tests.compiler.tiny_models import TINY, checkpoint, write_config, write_gguf
+
+CHATML = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are helpful<|im_end|>\n' }}{% endif %}"
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+LLAMA3 = (
+    "{% for message in messages %}{% set content = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
+    "+ message['content'] | trim + '<|eot_id|>' %}{% if loop.index0 == 0 %}{% set content = bos_token + content %}"
+    "{% endif %}{{ content }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+)
+MISTRAL = (
+    "{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}{% if message['role'] == 'user' %}"
+    "{{ '[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}"
+    "{{ message['content'] + eos_token}}{% endif %}{% endfor %}"
+)
+SYSTEM = {"role": "system", "content": "Be brief."}
+DIALOGUE = [
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "Hi!"},
+    {"role": "user", "content": "How are you?"},
+]
+
+
+def imported(source: Path, directory: Path) -> tuple[dict[str, Any], Path]:
+    import_config.run(source=source, config=directory / "config.json", tokenizer=directory / "tokenizer")
+    document: dict[str, Any] = json.loads((directory / "config.json").read_text())
+    return document, directory / "tokenizer"
+
+
+def generated(directory: Path, **overrides: object) -> dict[str, Any]:
+    gen_config.run(
+        config=directory / "config.json",
+        tokenizer=directory / "tokenizer",
+        chat_config=directory / "mlc-chat-config.json",
+        tokenizer_files=directory / "files",
+        quantization="q4f16_1",
+        overrides=overrides,
+    )
+    document: dict[str, Any] = json.loads((directory / "mlc-chat-config.json").read_text())
+    return document
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    """A directory with the imported configuration and tokenizer of a tiny GGUF model."""
+    imported(write_gguf(tmp_path / "m.gguf", checkpoint()), tmp_path)
+    return tmp_path
+
+
+def test_gguf_metadata_becomes_a_config_that_reads_the_same(tmp_path: Path) -> None:
+    document, _ = imported(write_gguf(tmp_path / "m.gguf", checkpoint()), tmp_path)
+    assert LlamaConfig.from_document(document) == LlamaConfig.from_document(TINY)
+    assert document["rms_norm_eps"] == 1e-05
+    assert document["eos_token_id"] == 0
+
+
+def test_gguf_without_a_head_is_tied(tmp_path: Path) -> None:
+    tensors = checkpoint()
+    del tensors["lm_head.weight"]
+    document, _ = imported(write_gguf(tmp_path / "m.gguf", tensors), tmp_path)
+    assert document["tie_word_embeddings"] is True
+
+
+def test_llama3_factors_in_a_gguf_become_its_rule(tmp_path: Path) -> None:
+    import gguf
+
+    scaling = {
+        "rope_type": "llama3",
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }
+    # The published rule, frequency by frequency, as transformers' modeling_rope_utils has it.
+    frequencies = 1.0 / 500000.0 ** (np.arange(0, 64, 2) / 64)
+    wavelengths = 2 * np.pi / frequencies
+    smooth = np.clip((8192 / wavelengths - 1.0) / (4.0 - 1.0), 0, 1)
+    scaled = (1 - smooth) * frequencies / 32.0 + smooth * frequencies
+    for factors, is_known in ((frequencies / scaled, True), (np.linspace(1, 32, 32), False)):
+        writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+        for add, value in (
+            (writer.add_block_count, 1),
+            (writer.add_context_length, 131072),
+            (writer.add_embedding_length, 128),
+            (writer.add_feed_forward_length, 64),
+            (writer.add_head_count, 2),
+            (writer.add_layer_norm_rms_eps, 1e-5),
+            (writer.add_rope_freq_base, 500000.0),
+        ):
+            add(value)
+        writer.add_tokenizer_model("gpt2")
+        writer.add_token_list(["a", "b", "ab"])
+        writer.add_token_types([1, 1, 1])
+        writer.add_token_merges(["a b"])
+        writer.add_tensor("rope_freqs.weight", factors.astype(np.float32))
+        writer.add_tensor("token_embd.weight", np.ones((3, 128), np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        if is_known:
+            assert imported(tmp_path / "m.gguf", tmp_path)[0]["rope_scaling"] == scaling
+        else:
+            with pytest.raises(StageError, match=r"not those of Llama 3\.1's rule"):
+                imported(tmp_path / "m.gguf", tmp_path)
+
+
+def test_rebuilt_tokenizer_merges_splits_digits_and_keeps_control_tokens_apart(tiny: Path) -> None:
+    tokenizer = Tokenizer.from_file(str(tiny / "tokenizer" / "tokenizer.json"))
+    assert tokenizer.encode("hello w12").tokens == ["hello", "Ġw", "1", "2"]
+    assert tokenizer.encode("<|end|>he").tokens == ["<|end|>", "he"]
+    for text in ("hello wörld", "日本 🙂\t\n  x", "1 234"):
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+def test_hugging_face_directory_is_copied(tmp_path: Path, tiny: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    write_config(source / "config.json")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (source / name).write_bytes((tiny / "tokenizer" / name).read_bytes())
+    (source / "README.md").write_text("not a part of the model")
+    target = tmp_path / "made"
+    target.mkdir()
+    document, tokenizer = imported(source, target)
+    assert document == dict(TINY)
+    assert sorted(path.name for path in tokenizer.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
+
+
+def test_source_without_configuration_or_tokenizer_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"holds no config\.json"):
+        imported(tmp_path, tmp_path)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_config(folder / "config.json")
+    with pytest.raises(StageError, match=r"holds no tokenizer\.json"):
+        imported(folder, tmp_path)
+    write_config(folder / "config.json", num_hidden_layers=-1)
+    with pytest.raises(StageError, match=r'"num_hidden_layers" is -1'):
+        imported(folder, tmp_path)
+
+
+def test_truncated_gguf_is_told(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", checkpoint())
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(StageError, match=r"m\.gguf is truncated: it ends at byte \d+ and should have \d+"):
+        imported(path, tmp_path)
+
+
+def test_chat_config_has_mlcs_fields_in_its_order(tiny: Path) -> None:
+    document = generated(tiny)
+    assert list(document) == [
+        *["version", "model_type", "quantization", "model_config", "vocab_size", "context_window_size"],
+        *["sliding_window_size", "prefill_chunk_size", "attention_sink_size", "tensor_parallel_shards"],
+        *["pipeline_parallel_stages", "active_vocab_size", "temperature", "presence_penalty", "frequency_penalty"],
+        *["repetition_penalty", "top_p", "tokenizer_files", "tokenizer_info", "conv_template", "pad_token_id"],
+        *["bos_token_id", "eos_token_id", "model_task", "embedding_metadata"],
+    ]
+    assert document["model_config"]["hidden_size"] == 64
+    assert document["tokenizer_files"] == ["tokenizer.json", "tokenizer_config.json"]
+    assert sorted(path.name for path in (tiny / "files").iterdir()) == document["tokenizer_files"]
+    assert document["tokenizer_info"] == {
+        "token_postproc_method": "byte_level",
+        "prepend_space_in_encode": False,
+        "strip_space_in_decode": False,
+    }
+
+
+def test_values_are_filled_from_generation_config_then_config_then_defaults(tiny: Path) -> None:
+    (tiny / "tokenizer" / "generation_config.json").write_text('{"temperature": 0.6, "eos_token_id": [7, 9]}')
+    write_config(tiny / "config.json", eos_token_id=5, bos_token_id=6, top_p=0.9)
+    document = generated(tiny)
+    assert (document["temperature"], document["top_p"], document["repetition_penalty"]) == (0.6, 0.9, 1.0)
+    assert (document["eos_token_id"], document["bos_token_id"], document["pad_token_id"]) == ([7, 9], 6, 0)
+    assert document["conv_template"]["stop_token_ids"] == [7, 9]
+
+
+def test_overrides_reach_the_chat_config(tiny: Path) -> None:
+    document = generated(tiny, context_window_size=32)
+    assert (document["context_window_size"], document["prefill_chunk_size"]) == (32, 32)
+    assert document["model_config"]["context_window_size"] == 32
+
+
+def test_tokenizer_larger_than_the_vocabulary_is_refused(tiny: Path) -> None:
+    write_config(tiny / "config.json", vocab_size=299)
+    with pytest.raises(StageError, match="tokenizer has 300 tokens, and the model's vocabulary 299"):
+        generated(tiny)
+
+
+def test_template_in_a_file_of_its_own_is_carried_in_the_tokenizers_configuration(tiny: Path) -> None:
+    (tiny / "tokenizer" / "chat_template.jinja").write_text(CHATML)
+    document = generated(tiny)
+    assert document["conv_template"]["roles"]["user"] == "<|im_start|>user"
+    assert json.loads((tiny / "files" / "tokenizer_config.json").read_text())["chat_template"] == CHATML
+
+
+@pytest.mark.parametrize("template", [CHATML, LLAMA3, MISTRAL])
+def test_conversation_says_what_the_template_says(template: str) -> None:
+    eos = {CHATML: "<|im_end|>", LLAMA3: "<|eot_id|>", MISTRAL: "</s>"}[template]
+    found = conversation.from_template(template, bos_token="<s>", bos_token_id=1, eos_token=eos)
+    assert found is not None
+    assert (found.system_prefix_token_ids == (1,)) == ("bos_token" in template)
+    accepts_system = template is not MISTRAL
+    messages = [SYSTEM, *DIALOGUE] if accepts_system else DIALOGUE
+    assert found.prompt(messages) == render(template, messages, bos_token="", eos_token=eos)
+
+
+def test_default_system_message_of_a_template_is_found() -> None:
+    found = conversation.from_template(CHATML, eos_token="<|im_end|>")
+    assert found is not None
+    assert found.system_message == "You are helpful"
+    assert found.document()["system_template"] == "<|im_start|>system\n{system_message}<|im_end|>\n"
+    assert found.prompt(DIALOGUE) == render(CHATML, DIALOGUE, eos_token="<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ loop.index }}: {{ m['content'] }}\n{% endfor %}",
+        "{{ messages[-1]['content'] }}",
+        "{{ raise_exception('no') }}",
+        "{% for m in messages %}",
+    ],
+)
+def test_template_without_an_equal_is_no_conversation(template: str) -> None:
+    assert conversation.from_template(template) is None
+
+
+def test_template_cannot_reach_out_of_its_sandbox() -> None:
+    with pytest.raises(StageError, match="cannot be rendered"):
+        render("{{ messages.__class__.__base__.__subclasses__() }}", DIALOGUE)

@@ -1,0 +1,255 @@
+"""From a checkpoint to the weights of a package, stage by stage, on a tiny model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from mlcbuild.compiler.quantization import group
+from mlcbuild.compiler.quantization.scheme import named
+from mlcbuild.compiler.stages import import_weights, index_weights, quantize
+from mlcbuild.errors import StageError
+from mlcbuild.runtime.tensor_cache import TensorCache
+from tests.compiler.tiny_models import TINY, Array, checkpoint, write_config, write_gguf, write_torch
+
+
+def imported(directory: Path, source: Path, config: Mapping[str, object] = TINY) -> dict[str, Any]:
+    write_config(directory / "config.json", config)
+    import_weights.run(
+        source=source,
+        config=directory / "config.json",
+        manifest=directory / "manifest.json",
+        shards=directory / "shards",
+    )
+    manifest: dict[str, Any] = json.loads((directory / "manifest.json").read_text())
+    return manifest
+
+
+def quantized(directory: Path, quantization: str, *, encode: str = "raw") -> dict[str, Any]:
+    manifest = json.loads((directory / "manifest.json").read_text())
+    records = []
+    for number, shard in enumerate(manifest["shards"]):
+        records.append(directory / f"records_{number:05d}.json")
+        quantize.run(
+            shard=directory / "shards" / shard["file"],
+            config=directory / "config.json",
+            shard_out=directory / f"params_shard_{number}.bin",
+            records=records[-1],
+            quantization=quantization,
+            index=number,
+            encode=encode,
+        )
+    index_weights.run(
+        records=tuple(reversed(records)),
+        config=directory / "config.json",
+        index=directory / "tensor-cache.json",
+        quantization=quantization,
+        encode=encode,
+    )
+    document: dict[str, Any] = json.loads((directory / "tensor-cache.json").read_text())
+    return document
+
+
+def stored(directory: Path, document: Mapping[str, Any]) -> dict[str, Array]:
+    entries = [entry for record in document["records"] for entry in record["records"]]
+    wanted = [(entry["name"], tuple(entry["shape"]), entry["dtype"]) for entry in entries]
+    return dict(zip([name for name, _, _ in wanted], TensorCache(directory).read(wanted), strict=True))
+
+
+@pytest.fixture
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_weights, "SHARD_ELEMENTS", 30_000)
+
+
+def source(directory: Path, tensors: Mapping[str, Array]) -> Path:
+    folder = directory / "source"
+    folder.mkdir()
+    save_file(dict(tensors), folder / "model.safetensors")
+    return folder
+
+
+def test_every_format_imports_to_the_same_bytes(tmp_path: Path) -> None:
+    tensors = checkpoint()
+    made = {}
+    for kind in ("safetensors", "torch", "gguf"):
+        (tmp_path / kind).mkdir()
+        if kind == "safetensors":
+            path = source(tmp_path / kind, tensors)
+        elif kind == "torch":
+            path = write_torch(tmp_path / kind / "x.bin", tensors)
+        else:
+            path = write_gguf(tmp_path / kind / "x.gguf", tensors)
+        imported(tmp_path / kind, path)
+        shards = sorted((tmp_path / kind / "shards").iterdir())
+        made[kind] = [(shard.name, shard.read_bytes()) for shard in shards]
+    assert made["safetensors"] == made["torch"] == made["gguf"]
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_shards_keep_together_what_one_parameter_fuses(tmp_path: Path) -> None:
+    tensors = checkpoint()
+    manifest = imported(tmp_path, source(tmp_path, tensors))
+    assert manifest["version"] == 1
+    assert len(manifest["shards"]) > 2
+    place = {name: shard["file"] for shard in manifest["shards"] for name in shard["tensors"]}
+    assert place.keys() == tensors.keys()
+    for layer in range(2):
+        prefix = f"model.layers.{layer}"
+        assert len({place[f"{prefix}.self_attn.{which}_proj.weight"] for which in "qkv"}) == 1
+        assert len({place[f"{prefix}.mlp.{which}_proj.weight"] for which in ("gate", "up")}) == 1
+    for shard in manifest["shards"]:
+        assert sorted(load_file(tmp_path / "shards" / shard["file"])) == sorted(shard["tensors"])
+
+
+def test_bad_tensors_are_listed_together(tmp_path: Path) -> None:
+    tensors = checkpoint()
+    tensors["model.norm.weight"] = tensors["model.norm.weight"][:-1]
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    tensors["model.layers.2.mlp.up_proj.weight"] = np.ones((96, 64), np.float32)
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(8, np.float32)
+    with pytest.raises(StageError) as caught:
+        imported(tmp_path, source(tmp_path, tensors))
+    assert "3 tensors do not match" in caught.value.message
+    assert caught.value.advice == (
+        "missing: model.layers.1.mlp.up_proj.weight 96×64",
+        "of another shape: model.norm.weight is 63 and has to be 64",
+        "unknown: model.layers.2.mlp.up_proj.weight 96×64",
+    )
+
+
+def test_head_of_a_tied_model_is_ignored(tmp_path: Path) -> None:
+    manifest = imported(tmp_path, source(tmp_path, checkpoint()), {**TINY, "tie_word_embeddings": True})
+    names = [name for shard in manifest["shards"] for name in shard["tensors"]]
+    assert "lm_head.weight" not in names
+    assert "model.embed_tokens.weight" in names
+
+
+def test_checkpoint_that_is_quantized_already_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="quantization_config"):
+        imported(tmp_path, source(tmp_path, checkpoint()), {**TINY, "quantization_config": {"quant_method": "gptq"}})
+
+
+@pytest.mark.usefixtures("small_shards")
+@pytest.mark.parametrize("name", ["q4f16_1", "q4f32_1"])
+def test_package_weights_are_the_fused_matrices_quantized(tmp_path: Path, name: str) -> None:
+    tensors = checkpoint()
+    imported(tmp_path, source(tmp_path, tensors))
+    document = quantized(tmp_path, name)
+    found = stored(tmp_path, document)
+    scheme = named(name)
+    assert scheme.group is not None
+    layer = "model.layers.1"
+    fused = np.concatenate([tensors[f"{layer}.self_attn.{which}_proj.weight"] for which in "qkv"])
+    packed, scales = group.quantize(fused.astype(scheme.model_dtype), scheme.group, name="w")
+    np.testing.assert_array_equal(found[f"{layer}.self_attn.qkv_proj.q_weight"], packed)
+    np.testing.assert_array_equal(found[f"{layer}.self_attn.qkv_proj.q_scale"], scales)
+    fused = np.concatenate([tensors[f"{layer}.mlp.{which}_proj.weight"] for which in ("gate", "up")])
+    packed, _ = group.quantize(fused.astype(scheme.model_dtype), scheme.group, name="w")
+    np.testing.assert_array_equal(found[f"{layer}.mlp.gate_up_proj.q_weight"], packed)
+    norm = f"{layer}.input_layernorm.weight"
+    np.testing.assert_array_equal(found[norm], tensors[norm].astype(scheme.model_dtype))
+    expected = {"model.embed_tokens.q_weight", "lm_head.q_scale", "model.layers.0.mlp.down_proj.q_scale"}
+    assert expected <= found.keys()
+    assert not any(entry.endswith("proj.weight") for entry in found)
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_index_is_in_the_form_that_mlc_writes(tmp_path: Path) -> None:
+    tensors = checkpoint()
+    imported(tmp_path, source(tmp_path, tensors))
+    document = quantized(tmp_path, "q0f32")
+    count = sum(tensor.size for tensor in tensors.values())
+    parameters = 1 + 2 * 6 + 1 + 1
+    assert document["metadata"] == {"ParamSize": parameters, "ParamBytes": 4 * count, "BitsPerParam": 32.0}
+    for number, record in enumerate(document["records"]):
+        data = (tmp_path / f"params_shard_{number}.bin").read_bytes()
+        assert record["dataPath"] == f"params_shard_{number}.bin"
+        assert record["format"] == "raw-shard"
+        assert record["nbytes"] == len(data)
+        assert record["md5sum"] == hashlib.md5(data).hexdigest()
+        offset = 0
+        for entry in record["records"]:
+            assert entry["format"] == "raw"
+            assert entry["byteOffset"] == offset
+            assert entry["nbytes"] == 4 * math.prod(entry["shape"])
+            offset += entry["nbytes"]
+        assert offset == len(data)
+
+
+def test_tvm_loads_the_weights_from_their_index(tmp_path: Path) -> None:
+    import tvm
+    import tvm_ffi
+
+    tensors = checkpoint()
+    imported(tmp_path, source(tmp_path, tensors))
+    for encode in ("raw", "f32-to-bf16"):
+        document = quantized(tmp_path, "q0f32", encode=encode)
+        ours = stored(tmp_path, document)
+        tvm_ffi.get_global_func("vm.builtin.tensor_cache.clear")()
+        tvm_ffi.get_global_func("vm.builtin.tensor_cache.load")(str(tmp_path), tvm.cpu().dlpack_device_type(), 0)
+        read = tvm_ffi.get_global_func("vm.builtin.param_array_from_cache_by_name")
+        for name, found in zip(ours, read(list(ours)), strict=True):
+            np.testing.assert_array_equal(found.numpy(), ours[name], err_msg=name)
+
+
+def test_lossy_encoding_halves_float32_and_rounds_to_bfloat16(tmp_path: Path) -> None:
+    tensors = checkpoint()
+    imported(tmp_path, source(tmp_path, tensors))
+    raw = quantized(tmp_path, "q0f32")
+    lossy = quantized(tmp_path, "q0f32", encode="f32-to-bf16")
+    assert 2 * sum(record["nbytes"] for record in lossy["records"]) == sum(
+        record["nbytes"] for record in raw["records"]
+    )
+    found = stored(tmp_path, lossy)["model.norm.weight"]
+    exact = tensors["model.norm.weight"]
+    assert not np.array_equal(found, exact)
+    assert (np.abs(found - exact) <= np.abs(exact) * 2.0**-8).all()
+    assert not (found.view(np.uint32) & 0xFFFF).any()
+
+
+def test_group_size_that_does_not_divide_names_the_tensor(tmp_path: Path) -> None:
+    config = {**TINY, "intermediate_size": 80}
+    imported(tmp_path, source(tmp_path, checkpoint(config)), config)
+    with pytest.raises(StageError, match=r"model\.layers\.0\.mlp\.down_proj\.weight has 80 columns"):
+        quantized(tmp_path, "q4f16_1")
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan, 1e6])
+def test_weight_that_the_models_type_cannot_hold_is_told_by_place(tmp_path: Path, bad: float) -> None:
+    tensors = checkpoint()
+    tensors["model.layers.1.self_attn.k_proj.weight"][3, 5] = bad
+    imported(tmp_path, source(tmp_path, tensors))
+    with pytest.raises(StageError, match=r"k_proj\.weight holds .* at \(3, 5\), which is not a finite float16"):
+        quantized(tmp_path, "q4f16_1")
+
+
+def test_index_refuses_records_of_another_quantization(tmp_path: Path) -> None:
+    imported(tmp_path, source(tmp_path, checkpoint()))
+    quantized(tmp_path, "q4f16_1")
+    with pytest.raises(StageError, match="do not hold the weights of q4f32_1"):
+        index_weights.run(
+            records=(tmp_path / "records_00000.json",),
+            config=tmp_path / "config.json",
+            index=tmp_path / "tensor-cache.json",
+            quantization="q4f32_1",
+        )
+
+
+def test_stages_give_the_same_bytes_again(tmp_path: Path) -> None:
+    made = []
+    for name in ("first", "second"):
+        directory = tmp_path / name
+        directory.mkdir()
+        imported(directory, source(directory, checkpoint()))
+        quantized(directory, "q4f32_1")
+        files = sorted(path for path in directory.rglob("*") if path.is_file())
+        made.append([(path.relative_to(directory), path.read_bytes()) for path in files])
+    assert made[0] == made[1]
