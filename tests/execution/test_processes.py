@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.server import ForkServer
@@ -119,6 +120,17 @@ def test_two_actions_run_at_once(world: World) -> None:
     world.executor.submit(world.stage("meet", identifier="1", here=one, there=two))
     world.executor.submit(world.stage("meet", identifier="2", here=two, there=one))
     assert {world.next().kind for _ in range(2)} == {OutcomeKind.SUCCEEDED}
+
+
+def test_an_action_that_wants_every_cpu_runs_alone(world: World) -> None:
+    times = world.directory / "times"
+    script = f"echo begin >> {times}; sleep 0.2; echo end >> {times}; touch out.txt"
+    for number in range(2):
+        requirements = ExecutionRequirements(cpus=8)
+        request = world.tool("/bin/sh", "-c", script, identifier=str(number), requirements=requirements)
+        world.executor.submit(request)
+    assert {world.next().kind for _ in range(2)} == {OutcomeKind.SUCCEEDED}
+    assert times.read_text().split() == ["begin", "end", "begin", "end"]
 
 
 def test_nothing_is_started_before_it_is_needed(world: World) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from mlcbuild.errors import FetchError
 from mlcbuild.execution.fetch import verify
-from mlcbuild.execution.fetch.progress import Progress
+from mlcbuild.execution.fetch.progress import Progress, note
 
 _CHUNK_BYTES = 1 << 18
 _TIMEOUT_SECONDS = 60.0
@@ -106,7 +106,7 @@ def download(url: str, headers: Mapping[str, str] | None = None) -> Iterator[byt
                 f"{url}: {reason} (tried {len(_PAUSES_SECONDS) + 1} times)",
                 advice=("check the network, or the proxy in HTTP_PROXY and HTTPS_PROXY",),
             )
-        print(f"{url}: {reason}; trying again in {pause:g} s", flush=True)
+        note(f"{url}: {reason}; trying again in {pause:g} s")
         time.sleep(pause)
 
 

@@ -1,10 +1,16 @@
-"""How far a download is, as lines in the action's log."""
+"""What a fetch says while it works, on standard error: an action's log, or the terminal of `fetch --update`."""
 
 from __future__ import annotations
 
+import sys
 import time
 
 _SECONDS_BETWEEN = 5.0
+
+
+def note(text: str) -> None:
+    """Print a line."""
+    print(text, file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -21,4 +27,4 @@ class Progress:
             return
         self._shown = now
         of = f" of {self.total / 1e6:.0f}" if self.total is not None else ""
-        print(f"{self._what}: {received / 1e6:.0f}{of} MB", flush=True)
+        note(f"{self._what}: {received / 1e6:.0f}{of} MB")

@@ -17,6 +17,7 @@ from typing import Any
 
 from mlcbuild.errors import FetchError
 from mlcbuild.execution.fetch import verify
+from mlcbuild.execution.fetch.progress import note
 
 _CHUNK_BYTES = 1 << 20
 
@@ -58,7 +59,7 @@ def _download(requirement: str, folder: Path) -> Path:
     output = done.stdout.decode(errors="replace")
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode != 0 or len(wheels) != 1:
-        print(output, flush=True)
+        note(output)
         lines = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR:")]
         reason = lines[-1] if lines else f"pip ended with exit code {done.returncode}"
         raise FetchError(

@@ -15,7 +15,7 @@ from typing import Any
 
 from mlcbuild.errors import FetchError, LocalEnvironmentError
 from mlcbuild.execution.fetch import verify
-from mlcbuild.execution.fetch.progress import Progress
+from mlcbuild.execution.fetch.progress import Progress, note
 
 _CHUNK_BYTES = 1 << 18
 _PAUSES_SECONDS = (0.5, 2.0, 5.0)
@@ -78,7 +78,7 @@ def _resumed(client: Any, bucket: str, key: str, url: str) -> Iterator[bytes]:
             pause = next(pauses, None)
             if pause is None:
                 raise
-            print(f"{url}: {error}; going on from byte {received} in {pause:g} s", flush=True)
+            note(f"{url}: {error}; going on from byte {received} in {pause:g} s")
         time.sleep(pause)
         same = {"Range": f"bytes={received}-"} if received else {}
         if "ETag" in answer:
