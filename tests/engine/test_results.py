@@ -1,0 +1,103 @@
+"""Outputs survive the way through a REAPI result."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.cache import reapi
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.store import BlobMissingError
+from mlcbuild.engine.action import Action, Discovery, ToolCall
+from mlcbuild.engine.executor import FileEntry
+from mlcbuild.engine.results import INLINE_BYTES, blobs_of, manifest_of, outputs_of, result_of
+
+
+def announce(*, discovering: str, manifest: bytes) -> Discovery:
+    return Discovery()
+
+
+ACTION = Action(
+    identifier="a",
+    mnemonic="Partition",
+    owner="//a:a",
+    inputs=(),
+    outputs=("graph.json", "kernels/", "empty/", "manifest.json"),
+    command=ToolCall(arguments=("t",)),
+    manifest="manifest.json",
+    discoverer=announce,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DiskStore:
+    return DiskStore(tmp_path, DigestFunction.BLAKE3)
+
+
+def outputs(store: DiskStore, manifest: bytes = b"[]") -> tuple[FileEntry, ...]:
+    return (
+        FileEntry(path="graph.json", digest=store.put_bytes(b"{}")),
+        FileEntry(path="kernels/deep/é.json", digest=store.put_bytes(b"1"), is_executable=True),
+        FileEntry(path="kernels/k0.json", digest=store.put_bytes(b"0")),
+        FileEntry(path="manifest.json", digest=store.put_bytes(manifest)),
+    )
+
+
+def test_files_and_directories_come_back(store: DiskStore) -> None:
+    made = outputs(store)
+    result = reapi.ActionResult.decode(result_of(ACTION, made, store, worker="w").encode())
+    assert outputs_of(result, store) == made
+    assert store.missing(blobs_of(result)) == ()
+    assert [directory.path for directory in result.output_directories] == ["empty", "kernels"]
+
+
+def test_the_manifest_travels_inside_the_result(store: DiskStore) -> None:
+    made = outputs(store, b"[1]")
+    result = result_of(ACTION, made, store, worker="w")
+    store.path_of(made[-1].digest).unlink()
+    assert manifest_of(ACTION, result, store) == b"[1]"
+
+
+def test_a_manifest_that_is_not_what_its_digest_says_is_not_believed(store: DiskStore) -> None:
+    made = outputs(store, b"[1]")
+    result = result_of(ACTION, made, store, worker="w")
+    forged = tuple(
+        dataclasses.replace(file, contents=b"[2]") if file.contents else file for file in result.output_files
+    )
+    assert manifest_of(ACTION, dataclasses.replace(result, output_files=forged), store) == b"[1]"
+
+
+def test_a_huge_manifest_stays_in_the_store(store: DiskStore) -> None:
+    manifest = b" " * (INLINE_BYTES + 1)
+    result = result_of(ACTION, outputs(store, manifest), store, worker="w")
+    assert all(not file.contents for file in result.output_files)
+    assert manifest_of(ACTION, result, store) == manifest
+
+
+def test_an_undeclared_output_is_refused(store: DiskStore) -> None:
+    with pytest.raises(ValueError, match=r"does not declare its output 'kernels.json'"):
+        result_of(ACTION, (FileEntry(path="kernels.json", digest=store.put_bytes(b"")),), store, worker="w")
+
+
+def test_a_lost_tree_is_a_missing_blob(store: DiskStore) -> None:
+    result = result_of(ACTION, outputs(store), store, worker="w")
+    store.path_of(result.output_directories[1].tree_digest).unlink()
+    with pytest.raises(BlobMissingError):
+        outputs_of(result, store)
+
+
+@pytest.mark.parametrize("path", ["../evil", "/etc/passwd", "a//b", "."])
+def test_paths_out_of_the_actions_directory_are_refused(store: DiskStore, path: str) -> None:
+    digest = store.put_bytes(b"x")
+    bad = reapi.ActionResult(output_files=(reapi.OutputFile(path=path, digest=digest),))
+    with pytest.raises(ValueError, match="not a file name"):
+        outputs_of(bad, store)
+
+
+def test_symbolic_links_are_refused(store: DiskStore) -> None:
+    bad = reapi.ActionResult(output_symlinks=(reapi.OutputSymlink(path="a", target="/etc"),))
+    with pytest.raises(ValueError, match="symbolic link"):
+        outputs_of(bad, store)
