@@ -7,11 +7,9 @@ threads that answer through the queue; actions run on the executors.
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -111,17 +109,6 @@ class _Kill:
     """The user will not wait for running actions to stop."""
 
 
-@contextlib.contextmanager
-def _fewer_collections() -> Iterator[None]:
-    """A build makes many small values that live to its end; looking through them for garbage took half its time."""
-    before = gc.get_threshold()
-    gc.set_threshold(100_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
 class Driver:
     """One build. `build` runs it in the calling thread; `interrupt` may be called from anywhere, a signal handler too.
 
@@ -195,10 +182,6 @@ class Driver:
         A build that fails or is interrupted is told by the result. Raises InternalError for a bug of ours.
         """
         self._chronicle.begin(target.label for target in targets)
-        with _fewer_collections():
-            return self._build(actions, targets)
-
-    def _build(self, actions: Iterable[Action], targets: Sequence[Target]) -> BuildResult:
         for executor in self._executors:
             executor.start(lambda outcome: self._inbox.put(Executed(outcome=outcome)))
         try:
@@ -547,7 +530,7 @@ class Driver:
         assert told.key is not None
         if told.ending is Ending.FOUND and told.action.identifier in self._remote_hits:
             return ActionStatus.REMOTE_HIT
-        if self._last_build.key_of(told.action.identifier) == told.key:
+        if self._last_build.had_key(told.action.identifier, told.key):
             return ActionStatus.UP_TO_DATE
         return ActionStatus.DISK_HIT
 

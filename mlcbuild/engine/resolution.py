@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mlcbuild.engine.action import Action, Artifact, DerivedArtifact, DiscoveredArtifacts, SourceArtifact
 from mlcbuild.engine.executor import FileEntry
-from mlcbuild.engine.nodes import ActionNode, SourceNode
+from mlcbuild.engine.nodes import ActionNode, NodeState, SourceNode
 from mlcbuild.errors import BuildError
+
+
+def files_at_hand(
+    needs: Sequence[tuple[str, Artifact]],
+    sources: Mapping[str, SourceNode],
+    actions: Mapping[str, ActionNode],
+) -> tuple[tuple[FileEntry, ...], tuple[str, ...]] | None:
+    """What `files_of` answers, for the common case alone: single files, all of them there. None for any other case."""
+    found: dict[str, FileEntry] = {}
+    from_sources: list[str] = []
+    for place, artifact in needs:
+        if type(artifact) is DerivedArtifact:
+            node = actions.get(artifact.action)
+            if node is None or node.state is not NodeState.DONE:
+                return None
+            if node.by_path is None:
+                node.by_path = {entry.path: entry for entry in node.outputs or ()}
+            entry = node.by_path.get(artifact.path)
+            if entry is None or place.endswith("/"):
+                return None
+            digest, is_executable = entry.digest, entry.is_executable
+        elif type(artifact) is SourceArtifact:
+            source = sources.get(artifact.path)
+            if source is None or source.digest is None or place.endswith("/"):
+                return None
+            digest, is_executable = source.digest, source.is_executable
+            from_sources.append(artifact.path)
+        else:
+            return None
+        found[place] = FileEntry(path=place, digest=digest, is_executable=is_executable)
+    if len(found) != len(needs):
+        return None
+    return tuple(found[place] for place in sorted(found)), tuple(from_sources)
 
 
 def files_of(
@@ -95,6 +128,8 @@ def fault_in(action: Action, outputs: Sequence[FileEntry]) -> str:
 
     A declared directory may be empty.
     """
+    if len(outputs) == 1 and len(action.outputs) == 1 and outputs[0].path == action.outputs[0]:
+        return "" if not outputs[0].path.endswith("/") else f"it reported a file {outputs[0].path!r}"
     made = {entry.path for entry in outputs}
     if len(made) != len(outputs):
         return "it reported two outputs at one path"

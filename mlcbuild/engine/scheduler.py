@@ -42,7 +42,7 @@ from mlcbuild.engine.instructions import (
 )
 from mlcbuild.engine.nodes import BROKEN, ENDED, ActionNode, Consumer, NodeState, SourceNode, TargetNode
 from mlcbuild.engine.priorities import rank
-from mlcbuild.engine.resolution import fault_in, files_of, members_of
+from mlcbuild.engine.resolution import fault_in, files_at_hand, files_of, members_of
 from mlcbuild.errors import BuildError, InternalError, MlcbuildError
 
 REWIND_LIMIT = 20
@@ -365,14 +365,17 @@ class Scheduler:
 
     def _advance(self, node: Consumer) -> None:
         """Wait for the producers that are not done; where all are, resolve the inputs and use them."""
-        try:
-            waits_for = self._unready_producers(node)
-            if waits_for is None or waits_for:
+        at_hand = files_at_hand(node.needs, self.sources, self.actions)
+        if at_hand is None:
+            try:
+                waits_for = self._unready_producers(node)
+                if waits_for is None or waits_for:
+                    return
+                at_hand = files_of(node.needs, source=self._source, producer=self._producer)
+            except BuildError as error:
+                self._fail(node, str(error))
                 return
-            files, sources = files_of(node.needs, source=self._source, producer=self._producer)
-        except BuildError as error:
-            self._fail(node, str(error))
-            return
+        files, sources = at_hand
         if isinstance(node, TargetNode):
             node.state = NodeState.DELIVERING
             self.in_flight += 1

@@ -52,6 +52,11 @@ class LastBuild:
         except (KeyError, TypeError, ValueError):
             return None
 
+    def had_key(self, identifier: str, key: Digest) -> bool:
+        """Whether the action had this key in the last build."""
+        record = self._records.get(identifier)
+        return record is not None and record[1:3] == [key.hash, key.size_bytes]
+
     def key_for(self, identifier: str, signature: str) -> Digest | None:
         """The action's last key where it came from all that `signature` stands for."""
         record = self._records.get(identifier)
