@@ -90,7 +90,9 @@ class Distributions:
                     stem, dot, suffix = entry.rpartition(".")
                     if dot + suffix not in _INFO_SUFFIXES:
                         continue
-                    name, _, version = stem.partition("-")
+                    # Of a `.dist-info` the version follows the last hyphen; of an `.egg-info` more may follow it.
+                    cut = stem.rfind("-") if suffix == "dist-info" else stem.find("-")
+                    name, version = (stem[:cut], stem[cut + 1 :]) if cut > 0 else (stem, "")
                     # As for imports, the first folder of the search path wins.
                     self._found.setdefault(
                         normalized(name),

@@ -73,12 +73,12 @@ class OutputPlacer:
         is full, CacheError where the directory cannot be written, ValueError for paths that leave it.
         """
         top = self._workspace / directory
+        stale = self._stale(top, directory, {entry.path for entry in files})
         kept: list[FileEntry] = []
         wanted: list[FileEntry] = []
         for entry in files:
             _check_path(entry.path)
             (kept if self._is_right(top, directory, entry) else wanted).append(entry)
-        stale = self._stale(top, directory, {entry.path for entry in files})
         prepared: list[tuple[FileEntry, Path]] = []
         try:
             missing = self._prepare(top, wanted, prepared)
@@ -148,8 +148,8 @@ class OutputPlacer:
             # Nothing is known of this directory: it is new, or the state was lost. Read-only files are taken for
             # ours, but for those in the directories of other targets below this one.
             others = {str(self._workspace / other) for other in self._placed}
-            placed = _read_only_files(top, others)
-        return sorted(path for path in placed - wanted)
+            placed = self._placed[directory] = _read_only_files(top, others)
+        return sorted(placed - wanted)
 
     def _prepare(
         self, top: Path, wanted: list[FileEntry], prepared: list[tuple[FileEntry, Path]]

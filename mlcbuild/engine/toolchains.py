@@ -79,7 +79,9 @@ class Toolchains:
         elif name.startswith(PROGRAM_PREFIX):
             program = Path(name.removeprefix(PROGRAM_PREFIX))
             if not program.is_file():
-                raise LocalEnvironmentError(f"there is no program {program}", advice=("install it, or correct its path",))
+                raise LocalEnvironmentError(
+                    f"there is no program {program}", advice=("install it, or correct its path",)
+                )
             parts = [self._content(program)]
         else:
             raise ValueError(f"unknown toolchain {name!r}; known: {', '.join(NAMES)}")
@@ -173,7 +175,7 @@ def needed_libraries(program: bytes) -> tuple[bytes, ...]:
     """
     try:
         return _needed_libraries(program)
-    except struct.error:
+    except (struct.error, OverflowError, ValueError):
         return ()
 
 
