@@ -13,24 +13,9 @@ from hypothesis import strategies as st
 from mlcbuild.errors import WorkspaceError
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.loader import find_root, load_settings, package_of
-from tests.workspace.world import ROOT, label, load_world, mistakes, names, write
+from tests.workspace.world import ROOT, label, load_world, mistakes, names, toml, write
 
 PACKAGES = ("", "a", "a/b", "c", "c/d e")
-
-
-def toml(value: Any) -> str:
-    """A value as TOML, written without the code under test."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, str):
-        return (
-            '"' + "".join(f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 or ord(c) == 127 else c for c in value) + '"'
-        )
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(toml(item) for item in value)}]"
-    return "{" + ", ".join(f"{toml(key)} = {toml(item)}" for key, item in value.items()) + "}"
 
 
 texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="{}"), min_size=1, max_size=6)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mlcbuild.errors import WorkspaceError, WorkspaceErrors
 from mlcbuild.workspace.loader import find_root, load_settings
-from tests.workspace.world import ROOT, load_world, mistakes, write
+from tests.workspace.world import ROOT, SCHEMAS, load_world, mistakes, toml, write
 
 SNAPSHOT = Path(__file__).parent / "snapshots" / "every_mistake.txt"
 
@@ -258,3 +263,77 @@ def test_file_of_a_path_must_exist(tmp_path: Path) -> None:
 def test_right_workspace_is_no_mistake(tmp_path: Path) -> None:
     write(tmp_path, {"a/BUILD.toml": '[[thing]]\nname = "x"\n'})
     assert len(load_world(tmp_path).requested) == 1
+
+
+words = st.sampled_from(
+    (
+        "x",
+        "//a:x",
+        ":x",
+        ":y",
+        "//b",
+        "",
+        "{n}",
+        "q0f16",
+        "O2",
+        "cpu",
+        "default",
+        "manual",
+        "//...",
+        "../x",
+        "é",
+        "{",
+        "//",
+    )
+)
+scalars = st.one_of(words, st.integers(-1, 2), st.booleans())
+anything = st.recursive(
+    scalars,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(words, inner, max_size=3)),
+    max_leaves=5,
+)
+known_keys = sorted(
+    {"name", "tags", "visibility", "matrix", "exclude", "select", "n"}
+    | {attribute for schema in SCHEMAS.values() for attribute in schema.by_name}
+)
+tables = st.dictionaries(st.sampled_from(known_keys), anything, max_size=6)
+matrices = st.dictionaries(st.sampled_from(known_keys), st.lists(scalars, max_size=3), max_size=3)
+targets = st.builds(
+    lambda table, matrix, exclude: {**table, **matrix, **exclude},
+    tables,
+    st.one_of(st.just({}), matrices.map(lambda matrix: {"matrix": matrix})),
+    st.one_of(st.just({}), st.lists(tables, max_size=2).map(lambda entries: {"exclude": entries})),
+)
+files = st.dictionaries(
+    st.sampled_from((*SCHEMAS, "thnig")), st.one_of(anything, st.lists(targets, max_size=4)), max_size=4
+)
+configurations = st.dictionaries(
+    words,
+    st.dictionaries(
+        st.sampled_from(("platform", "environment", "defaults", "overrides", "x")),
+        st.one_of(anything, tables),
+        max_size=3,
+    ),
+    max_size=2,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(("name", "digest", "rules", "default_platform", "output", "ignore")), anything),
+    configurations,
+    files,
+    files,
+)
+def test_whatever_is_written_loads_or_is_told_as_mistakes(
+    workspace: dict[str, Any], chosen: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
+) -> None:
+    def text(content: dict[str, Any]) -> str:
+        return "".join(f"{toml(key)} = {toml(value)}\n" for key, value in content.items())
+
+    root = {"workspace": workspace, "configuration": chosen, **first}
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder), {"BUILD.toml": text(root), "a/BUILD.toml": text(second)})
+        for configuration in ("default", *chosen):
+            with contextlib.suppress(WorkspaceErrors):
+                load_world(Path(folder), "//...", ":x", configuration=configuration)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,3 +131,18 @@ def label(text: str) -> Label:
     """A label from its full form."""
     package, _, name = text.removeprefix("//").partition(":")
     return Label(package, name)
+
+
+def toml(value: Any) -> str:
+    """A value as TOML, written without the code under test."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        return (
+            '"' + "".join(f"\\u{ord(c):04x}" if c in '"\\' or ord(c) < 32 or ord(c) == 127 else c for c in value) + '"'
+        )
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(toml(item) for item in value)}]"
+    return "{" + ", ".join(f"{toml(key)} = {toml(item)}" for key, item in value.items()) + "}"
