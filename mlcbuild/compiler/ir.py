@@ -20,12 +20,12 @@ _SPAN_MARKS = ('"type":"ir.Span"', '"type":"ir.SequentialSpan"')
 
 def to_json(node: object) -> str:
     """The JSON form of an IR node, spans stripped."""
-    text = to_json_graph_str(node)
+    text = str(to_json_graph_str(node))
     if not any(mark in text for mark in _SPAN_MARKS):
         return text
     # Numbers and strings are shared between spans and the rest, so that dropping spans in place would leave
     # an order that depends on them: load and save restore the order of a module that never had any.
-    return to_json_graph_str(from_json_graph_str(_without_spans(text)))
+    return str(to_json_graph_str(from_json_graph_str(_without_spans(text))))
 
 
 def without_spans(module: tvm.IRModule) -> tvm.IRModule:

@@ -7,7 +7,8 @@ of pointers, another one in each process; sorted by slot they are the same every
 from __future__ import annotations
 
 from tvm import tirx
-from tvm.tirx import BufferLoad, BufferStore
+from tvm.ir.expr import TensorLoad
+from tvm.tirx import BufferStore
 
 from mlcbuild.errors import InternalError
 
@@ -36,7 +37,7 @@ def _slot(store: BufferStore) -> int:
 
 
 def _slots_read(expression: object) -> set[int]:
-    if isinstance(expression, BufferLoad):
+    if isinstance(expression, TensorLoad):
         return {int(expression.indices[0])}
     parts = [getattr(expression, name, None) for name in _OPERANDS]
     children = [part for part in (*parts, *getattr(expression, "args", ())) if isinstance(part, tirx.Expr)]

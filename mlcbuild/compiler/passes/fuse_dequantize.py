@@ -67,7 +67,7 @@ class _Fuser:
         stored = list(restoring.args[1].fields)
         passed = [*stored, *arguments[:place], *arguments[place + 1 :]]
         # Within one function, calls of equal kernels have equal types: their symbolic sizes are the same variables.
-        key = (str(callee(restoring).name_hint), str(callee(reading).name_hint), place)
+        key = (str(restoring.args[0].name_hint), str(reading.args[0].name_hint), place)
         if key not in self.groups:
             self.groups[key] = self.builder.add_func(
                 _group(restoring, reading, stored, arguments, place), f"fused_{key[0]}_{key[1]}"

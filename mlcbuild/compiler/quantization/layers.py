@@ -7,6 +7,8 @@ matrix is restored by a kernel of its own, `dequantize`; later passes fuse it in
 
 from __future__ import annotations
 
+import functools
+
 from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 
@@ -38,21 +40,35 @@ class QuantizedMatrix(nn.Module):  # type: ignore[misc]
 
     def restored(self) -> nn.Tensor:
         """The matrix (rows, columns) in the model's dtype: (integer - max_int) * scale."""
-        return nn.op.tensor_expr_op(self._dequantize, "dequantize", [self.q_weight, self.q_scale])
+        kernel = _dequantize_kernel(self.rows, self.columns, self.group, self.dtype)
+        shape = nn.Tensor.placeholder((self.rows, self.columns), self.dtype)
+        return nn.op.tensor_ir_op(kernel, "dequantize", [self.q_weight, self.q_scale], shape)
 
-    def _dequantize(self, words: te.Tensor, scales: te.Tensor) -> te.Tensor:
-        group = self.group
-        per_word = group.elements_per_word
-        mask = tirx.const((1 << group.bits) - 1, group.storage_dtype)
-        offset = tirx.const(group.max_int, self.dtype)
 
-        def element(row: tirx.Var, column: tirx.Var) -> tirx.Expr:
-            word = words[row, column // per_word]
-            shift = (column % per_word * group.bits).astype(group.storage_dtype)
-            integer = tirx.bitwise_and(tirx.shift_right(word, shift), mask).astype(self.dtype)
-            return (integer - offset) * scales[row, column // group.group_size]
+@functools.cache
+def _dequantize_kernel(rows: int, columns: int, group: GroupQuantization, dtype: str) -> tirx.PrimFunc:
+    """The kernel from words and scales to the matrix, made once for all layers of the same shape."""
+    per_word = group.elements_per_word
+    groups = columns // group.group_size
+    words = te.placeholder(_shape(rows, groups * group.words_per_group), group.storage_dtype, "words")
+    scales = te.placeholder(_shape(rows, groups), dtype, "scales")
+    mask = tirx.const((1 << group.bits) - 1, group.storage_dtype)
+    offset = tirx.const(group.max_int, dtype)
 
-        return te.compute((self.rows, self.columns), element, name="dequantize")
+    def element(row: tirx.Var, column: tirx.Var) -> tirx.Expr:
+        word = words[row, column // per_word]
+        shift = (column % per_word * group.bits).astype(group.storage_dtype)
+        integer = tirx.bitwise_and(tirx.shift_right(word, shift), mask).astype(dtype)
+        return (integer - offset) * scales[row, column // group.group_size]
+
+    matrix = te.compute(_shape(rows, columns), element, name="dequantize")
+    function = te.create_prim_func([words, scales, matrix])
+    return function.without_attr("global_symbol").with_attr("tirx.noalias", True)
+
+
+def _shape(*sizes: int) -> tuple[tirx.IntImm, ...]:
+    """Relax counts in int64; a plain int would become an int32."""
+    return tuple(tirx.IntImm("int64", size) for size in sizes)
 
 
 class Linear(nn.Module):  # type: ignore[misc]

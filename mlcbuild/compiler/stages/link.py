@@ -7,6 +7,7 @@ the library depends on nothing but its inputs.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +23,8 @@ from mlcbuild.errors import InternalError, LocalEnvironmentError, StageError
 
 _SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 _EMULATIONS: Mapping[str, str] = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
+_BAD_OBJECTS = ("multiple definition", "format not recognized", "incompatible with", "truncated", "cannot find")
+_DIRECTORY = re.compile(r"/\S*/")
 # Kernels call exp, powf, memset and the like; the library names where they are, like any other.
 _NEEDED: tuple[str, ...] = ("libm.so.6", "libc.so.6")
 
@@ -101,9 +104,12 @@ def _run(command: list[str]) -> None:
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     if finished.returncode == 0:
         return
-    message = finished.stderr.strip() or f"exit code {finished.returncode}"
+    message = _DIRECTORY.sub("", finished.stderr.strip()) or f"exit code {finished.returncode}"
+    lines = message.splitlines()
     if "unrecognised emulation mode" in message:
-        raise LocalEnvironmentError(f"the linker does not link for this target: {message.splitlines()[0]}")
-    if "multiple definition" in message or "file not recognized" in message or "not find" in message:
-        raise StageError(f"the objects cannot be linked: {message.splitlines()[0]}")
+        raise LocalEnvironmentError(f"the linker does not link for this target: {lines[0]}")
+    for mark in _BAD_OBJECTS:
+        found = next((line for line in lines if mark in line), None)
+        if found is not None:
+            raise StageError(f"the objects cannot be linked: {found}")
     raise InternalError(f"the linker failed: {message}")

@@ -75,6 +75,12 @@ def _overridden(document: dict[str, Any], overrides: Mapping[str, object]) -> di
     limit = result["context_window_size"]
     if changed.prefill_chunk_size is None and 0 < limit < result["prefill_chunk_size"]:
         result["prefill_chunk_size"] = limit
+    longest = result["sliding_window_size"] if result["sliding_window_size"] > 0 else limit
+    if not 1 <= result["prefill_chunk_size"] <= longest:
+        raise StageError(
+            f"the prefill_chunk_size is {result['prefill_chunk_size']}; "
+            f"it has to be from 1 to the size of the context or window, which is {longest}"
+        )
     return result
 
 

@@ -1,0 +1,143 @@
+"""Export: entry functions and parameters as MLC-LLM has them, and clear errors for what cannot be exported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tvm
+from tvm import relax
+
+from mlcbuild.compiler import ir
+from mlcbuild.compiler.stages import export
+from mlcbuild.errors import StageError
+from tests.compiler.tiny_llama import TINY_LLAMA
+
+
+def _exported(directory: Path, quantization: str, **changes: object) -> tuple[tvm.IRModule, dict[str, Any]]:
+    (directory / "config.json").write_text(json.dumps(TINY_LLAMA | changes))
+    export.run(
+        config=directory / "config.json",
+        module=directory / "module.json",
+        metadata=directory / "metadata.json",
+        quantization=quantization,
+    )
+    return ir.load_module(directory / "module.json"), json.loads((directory / "metadata.json").read_text())
+
+
+def _parameters(metadata: dict[str, Any]) -> dict[str, tuple[list[int], str]]:
+    return {item["name"]: (item["shape"], item["dtype"]) for item in metadata["params"]}
+
+
+def _arguments(module: tvm.IRModule, name: str) -> list[str]:
+    return [str(parameter.name) for parameter in module[name].params]
+
+
+def test_entry_functions_take_what_mlc_llms_engine_gives_them(tmp_path: Path) -> None:
+    module, _ = _exported(tmp_path, "q0f32")
+    assert _arguments(module, "embed") == ["input_ids", "packed_params"]
+    for name in ("prefill", "decode"):
+        assert _arguments(module, name) == ["input_embed", "paged_kv_cache", "packed_params"]
+    assert _arguments(module, "batch_prefill") == [
+        "input_embeds",
+        "logit_positions",
+        "paged_kv_cache",
+        "packed_params",
+    ]
+    for name in ("batch_decode", "batch_verify"):
+        assert _arguments(module, name) == ["input_embeds", "paged_kv_cache", "packed_params"]
+    assert len(module["create_paged_kv_cache"].params) == 5
+
+
+def test_logits_are_float32_whatever_the_model_computes_in(tmp_path: Path) -> None:
+    module, _ = _exported(tmp_path, "q4f16_1")
+    for name in ("prefill", "decode", "batch_prefill", "batch_decode", "batch_verify"):
+        assert str(module[name].ret_ty.fields[0].dtype) == "float32"
+
+
+def test_quantized_matrices_are_words_and_scales(tmp_path: Path) -> None:
+    _, metadata = _exported(tmp_path, "q4f16_1")
+    parameters = _parameters(metadata)
+    assert parameters["model.embed_tokens.q_weight"] == ([320, 8], "uint32")
+    assert parameters["model.embed_tokens.q_scale"] == ([320, 2], "float16")
+    assert parameters["model.layers.1.self_attn.qkv_proj.q_weight"] == ([128, 8], "uint32")
+    assert parameters["model.layers.0.mlp.gate_up_proj.q_scale"] == ([256, 2], "float16")
+    assert parameters["model.layers.0.mlp.down_proj.q_weight"] == ([64, 16], "uint32")
+    assert parameters["model.norm.weight"] == ([64], "float16")
+    assert not any(name.startswith("lm_head") for name in parameters)
+
+
+def test_a_head_of_its_own_is_a_parameter(tmp_path: Path) -> None:
+    _, metadata = _exported(tmp_path, "q0f16", tie_word_embeddings=False)
+    assert _parameters(metadata)["lm_head.weight"] == ([320, 64], "float16")
+
+
+def test_biases_stay_in_the_models_type(tmp_path: Path) -> None:
+    _, metadata = _exported(tmp_path, "q4f32_1", attention_bias=True, mlp_bias=True)
+    parameters = _parameters(metadata)
+    assert parameters["model.layers.0.self_attn.qkv_proj.bias"] == ([128], "float32")
+    assert parameters["model.layers.0.mlp.down_proj.bias"] == ([64], "float32")
+
+
+def test_the_head_size_may_differ_from_hidden_size_by_heads(tmp_path: Path) -> None:
+    _, metadata = _exported(tmp_path, "q0f32", head_dim=32)
+    parameters = _parameters(metadata)
+    assert parameters["model.layers.0.self_attn.qkv_proj.weight"] == ([256, 64], "float32")
+    assert parameters["model.layers.0.self_attn.o_proj.weight"] == ([64, 128], "float32")
+
+
+def test_metadata_says_what_an_engine_has_to_know(tmp_path: Path) -> None:
+    _, metadata = _exported(tmp_path, "q4f16_1")
+    expected = {
+        "model_type": "llama",
+        "quantization": "q4f16_1",
+        "context_window_size": 512,
+        "sliding_window_size": -1,
+        "attention_sink_size": 0,
+        "tensor_parallel_shards": 1,
+        "pipeline_parallel_stages": 1,
+        "disaggregation": False,
+        "kv_state_kind": "kv_cache",
+        "active_vocab_size": 320,
+        "model_task": "chat",
+    }
+    assert {name: metadata[name] for name in expected} == expected
+    assert all(item["preprocs"] == [] for item in metadata["params"])
+
+
+def test_a_mistrals_window_is_in_the_metadata(tmp_path: Path) -> None:
+    _, metadata = _exported(tmp_path, "q0f32", model_type="mistral", sliding_window=128)
+    assert metadata["model_type"] == "mistral"
+    assert metadata["sliding_window_size"] == 128
+    assert metadata["attention_sink_size"] == 4
+
+
+def test_export_parses_no_script_and_writes_no_locations(tmp_path: Path) -> None:
+    module, _ = _exported(tmp_path, "q4f16_1")
+    assert "ir.Span" not in (tmp_path / "module.json").read_text()
+    kernels = {str(v.name_hint) for v, f in module.functions_items() if not isinstance(f, relax.Function)}
+    assert {name.rstrip("0123456789") for name in kernels} <= {"dequantize", "last_token"}
+
+
+def test_an_unsupported_model_type_is_told_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(
+        StageError, match=r"\"model_type\" is 'lama'[^\n]*\n  known: llama, mistral; did you mean \"llama\""
+    ):
+        _exported(tmp_path, "q0f32", model_type="lama")
+
+
+def test_a_missing_model_type_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r'"model_type" is None, which is not supported'):
+        _exported(tmp_path, "q0f32", model_type=None)
+
+
+def test_an_unknown_quantization_is_told_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r'unknown quantization "q4f16_9"\n  known: q0f16, q0f32, q4f16_1, q4f32_1'):
+        _exported(tmp_path, "q4f16_9")
+
+
+def test_a_group_that_does_not_divide_a_matrix_is_told_with_the_matrix(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"mlp\.down_proj has 120 columns, which groups of 32 do not divide"):
+        _exported(tmp_path, "q4f16_1", intermediate_size=120)

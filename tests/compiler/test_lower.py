@@ -1,0 +1,131 @@
+"""Lower: memory plans and metadata by the sizes asked for, one canonical order, and checked signatures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tvm import tirx
+from tvm.script import tirx as T  # noqa: N812
+
+from mlcbuild.compiler import ir
+from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_function
+from mlcbuild.compiler.stages import lower, partition
+from mlcbuild.errors import InternalError, StageError
+from tests.compiler.pipeline import CPU_TARGET
+from tests.compiler.small_graph import write_small_graph
+
+
+def _partitioned(directory: Path) -> list[str]:
+    write_small_graph(directory)
+    partition.run(
+        module=directory / "phase3.json",
+        graph=directory / "graph.json",
+        kernels=directory / "kernels",
+        manifest=directory / "manifest.json",
+        target=dict(CPU_TARGET),
+    )
+    return [kernel["name"] for kernel in json.loads((directory / "manifest.json").read_text())["kernels"]]
+
+
+def _signatures(directory: Path, names: list[str]) -> tuple[Path, ...]:
+    paths = tuple(directory / f"{name}.signature.json" for name in names)
+    for path, name in zip(paths, names, strict=True):
+        path.write_text(json.dumps({"version": 1, "name": name, "workspace": [], "index_bits": 64}))
+    return paths
+
+
+def _lower(directory: Path, signatures: tuple[Path, ...], **overrides: object) -> dict[str, Any]:
+    lower.run(
+        graph=directory / "graph.json",
+        signatures=signatures,
+        metadata=directory / "metadata.phase0.json",
+        executable=directory / "executable.bin",
+        shape_functions=directory / "shape_functions.o",
+        metadata_out=directory / "metadata.json",
+        target=dict(CPU_TARGET),
+        overrides=overrides,
+    )
+    document: dict[str, Any] = json.loads((directory / "metadata.json").read_text())
+    return document
+
+
+def test_memory_is_planned_for_the_largest_sizes(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    usage = _lower(tmp_path, _signatures(tmp_path, names))["memory_usage"]
+    # Two intermediate tensors of 32 rows (the prefill chunk) of 8 float32; the result is the caller's.
+    assert usage["main"] == 2 * 32 * 8 * 4
+
+
+def test_overrides_change_the_plan_and_the_metadata(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    document = _lower(tmp_path, _signatures(tmp_path, names), prefill_chunk_size=16, max_batch_size=2)
+    assert document["memory_usage"]["main"] == 2 * 16 * 8 * 4
+    assert (document["prefill_chunk_size"], document["max_batch_size"]) == (16, 2)
+
+
+def test_a_shorter_context_shortens_the_prefill_chunk(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    document = _lower(tmp_path, _signatures(tmp_path, names), context_window_size=8)
+    assert document["prefill_chunk_size"] == 8
+
+
+def test_a_prefill_chunk_longer_than_the_context_is_refused(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    with pytest.raises(StageError, match="prefill_chunk_size is 65"):
+        _lower(tmp_path, _signatures(tmp_path, names), prefill_chunk_size=65)
+
+
+def test_an_unknown_override_is_told(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    with pytest.raises(StageError, match=r'unknown override "contxt"'):
+        _lower(tmp_path, _signatures(tmp_path, names), contxt=1)
+
+
+def test_a_kernel_without_a_signature_is_told(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    with pytest.raises(StageError, match=f"{names[1]} has no signature"):
+        _lower(tmp_path, _signatures(tmp_path, names[:1]))
+
+
+def test_a_signature_of_no_kernel_is_told(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    with pytest.raises(StageError, match="kernel_0 is not a kernel of this graph"):
+        _lower(tmp_path, _signatures(tmp_path, [*names, "kernel_0"]))
+
+
+def test_a_signature_that_is_none_is_told(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    paths = _signatures(tmp_path, names)
+    paths[0].write_text("[]")
+    with pytest.raises(StageError, match="is not the signature of a kernel"):
+        _lower(tmp_path, paths)
+
+
+@T.prim_func(s_tir=True)
+def _slots(sizes: T.Buffer((T.int64(5),), "int64")) -> None:
+    sizes[T.int64(2)] = sizes[T.int64(0)] * T.int64(4)
+    sizes[T.int64(4)] = sizes[T.int64(0)] + sizes[T.int64(1)]
+    sizes[T.int64(3)] = T.max(sizes[T.int64(1)], T.int64(7))
+
+
+def test_stores_in_any_order_get_the_same_one() -> None:
+    texts = {
+        ir.to_json(canonical_shape_function(_slots.with_body(tirx.SeqStmt(list(order)))))
+        for order in itertools.permutations(_slots.body.seq)
+    }
+    assert len(texts) == 1
+
+
+@T.prim_func(s_tir=True)
+def _dependent(sizes: T.Buffer((T.int64(3),), "int64")) -> None:
+    sizes[T.int64(2)] = sizes[T.int64(0)] * T.int64(4)
+    sizes[T.int64(1)] = T.max(T.int64(1), sizes[T.int64(2)] + T.int64(1))
+
+
+def test_stores_that_depend_on_each_other_are_never_moved() -> None:
+    with pytest.raises(InternalError, match="reads a slot that it also writes"):
+        canonical_shape_function(_dependent)

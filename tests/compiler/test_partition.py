@@ -1,0 +1,96 @@
+"""Partition: kernels by content, and a graph that holds none of their bodies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tvm
+from tvm import relax, tirx
+
+from mlcbuild.compiler import ir
+from mlcbuild.compiler.passes.canonical_kernel import kernel_name
+from mlcbuild.compiler.stages import partition
+from mlcbuild.errors import StageError
+from tests.compiler.pipeline import CPU_TARGET, compile_graph
+from tests.compiler.small_graph import write_small_graph
+from tests.compiler.tiny_llama import TINY_LLAMA
+
+
+def _partition(directory: Path) -> tuple[tvm.IRModule, list[str]]:
+    partition.run(
+        module=directory / "phase3.json",
+        graph=directory / "graph.json",
+        kernels=directory / "kernels",
+        manifest=directory / "manifest.json",
+        target=dict(CPU_TARGET),
+    )
+    manifest = json.loads((directory / "manifest.json").read_text())
+    assert manifest["version"] == 1
+    assert {kernel["kind"] for kernel in manifest["kernels"]} == {"cpu_kernel"}
+    return ir.load_module(directory / "graph.json"), [kernel["name"] for kernel in manifest["kernels"]]
+
+
+def _stubs(graph: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
+    return {str(v.name_hint): f for v, f in graph.functions_items() if isinstance(f, tirx.PrimFunc)}
+
+
+def test_equal_kernels_under_different_names_become_one(tmp_path: Path) -> None:
+    write_small_graph(tmp_path)
+    module = ir.load_module(tmp_path / "phase3.json")
+    assert {"scaled", "twin", "increased"} <= {str(v.name_hint) for v in module.get_global_vars()}
+    graph, names = _partition(tmp_path)
+    assert len(names) == 2
+    shared = {str(v.name_hint) for v in relax.analysis.all_global_vars(graph["other"])} - {"other"}
+    assert shared < {str(v.name_hint) for v in relax.analysis.all_global_vars(graph["main"])}
+
+
+def test_the_manifest_lists_sorted_names_of_what_the_files_hold(tmp_path: Path) -> None:
+    write_small_graph(tmp_path)
+    _, names = _partition(tmp_path)
+    assert names == sorted(names)
+    assert sorted(path.stem for path in (tmp_path / "kernels").iterdir()) == names
+    for name in names:
+        assert kernel_name((tmp_path / "kernels" / f"{name}.json").read_bytes()) == name
+
+
+def test_the_graph_depends_on_a_kernels_content_by_its_name_alone(tmp_path: Path) -> None:
+    write_small_graph(tmp_path / "a", factor=2.0)
+    write_small_graph(tmp_path / "b", factor=3.0)
+    _, first = _partition(tmp_path / "a")
+    _, second = _partition(tmp_path / "b")
+    (old,) = set(first) - set(second)
+    (new,) = set(second) - set(first)
+    text = (tmp_path / "a" / "graph.json").read_text()
+    assert "2.0" not in text
+    assert sorted(text.replace(old, new)) == sorted((tmp_path / "b" / "graph.json").read_text())
+
+
+def test_stubs_have_the_signature_and_no_body(tmp_path: Path) -> None:
+    write_small_graph(tmp_path)
+    graph, names = _partition(tmp_path)
+    stubs = _stubs(graph)
+    assert sorted(stubs) == names
+    for name, stub in stubs.items():
+        assert str(stub.attrs["global_symbol"]) == name
+        assert isinstance(stub.body, tirx.Evaluate)
+        assert [str(parameter.dtype) for parameter in stub.params] == ["float32", "float32"]
+        assert [int(parameter.shape[1]) for parameter in stub.params] == [8, 8]
+
+
+def test_kernels_handed_to_the_cache_are_taken_out_too(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TINY_LLAMA))
+    compile_graph("q0f32", CPU_TARGET, tmp_path)
+    graph, names = _partition(tmp_path)
+    handed = {str(v.name_hint) for v in relax.analysis.all_global_vars(graph["create_paged_kv_cache"])}
+    handed -= {"create_paged_kv_cache"}
+    assert len(handed) >= 14
+    assert handed <= set(names)
+    assert sorted(_stubs(graph)) == names
+
+
+def test_a_file_that_is_no_module_is_told(tmp_path: Path) -> None:
+    (tmp_path / "phase3.json").write_text("{")
+    with pytest.raises(StageError, match=r"phase3\.json is not IR"):
+        _partition(tmp_path)

@@ -1,0 +1,42 @@
+"""Targets say what a library is for, and never mean the machine that builds it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlcbuild.compiler import target as targets
+from mlcbuild.errors import StageError
+from tests.compiler.pipeline import CPU_TARGET
+
+
+@pytest.mark.parametrize("processor", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4"])
+def test_a_processor_is_taken_as_named(processor: str) -> None:
+    target = targets.parse({**CPU_TARGET, "mcpu": processor})
+    assert str(target.attrs["mcpu"]) == processor
+
+
+@pytest.mark.parametrize("name", ["mcpu", "mtriple"])
+def test_a_target_that_leaves_something_to_the_host_is_refused(name: str) -> None:
+    with pytest.raises(StageError, match=f"the target has no {name}"):
+        targets.parse({key: value for key, value in CPU_TARGET.items() if key != name})
+
+
+@pytest.mark.parametrize("value", ["native", "", "host"])
+def test_the_build_machines_own_processor_cannot_be_asked_for(value: str) -> None:
+    with pytest.raises(StageError, match=r"the target has .* as mcpu"):
+        targets.parse({**CPU_TARGET, "mcpu": value})
+
+
+def test_an_unknown_kind_is_told_with_the_known_ones() -> None:
+    with pytest.raises(StageError, match=r'unknown target kind "abacus"\n  known: llvm'):
+        targets.parse({"kind": "abacus"})
+
+
+def test_a_misspelt_processor_is_told_with_the_nearest() -> None:
+    with pytest.raises(StageError, match=r'unknown processor "x86-64-v33"\n.*did you mean "x86-64-v3"'):
+        targets.parse({**CPU_TARGET, "mcpu": "x86-64-v33"})
+
+
+def test_an_unknown_option_is_told() -> None:
+    with pytest.raises(StageError, match="not a target: Unknown config option 'mcpux'"):
+        targets.parse({**CPU_TARGET, "mcpux": "x"})
