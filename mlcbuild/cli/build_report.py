@@ -47,6 +47,7 @@ class BuildReport:
         self._invocation = invocation
         self._targets: dict[str, TargetFinished] = {}
         self._seen: Counter[ActionStatus] = Counter()
+        self._failures: dict[str, str] = {}
         self._finished: BuildFinished | None = None
 
     def __call__(self, event: BuildEvent) -> None:
@@ -55,6 +56,8 @@ class BuildReport:
                 self._invocation = event.invocation
             case ActionFinished():
                 self._seen[event.status] += 1
+                if event.status is ActionStatus.FAILED:
+                    self._failures[f"{event.identifier} failed"] = event.message
             case TargetFinished():
                 self._targets[event.label] = event
             case BuildFinished():
@@ -73,7 +76,7 @@ class BuildReport:
             "wall_seconds": round(wall_seconds, 3),
             "invocation_id": self._invocation,
             "targets": {
-                label: {"success": event.success, "outputs": list(event.outputs), "error": event.error}
+                label: {"success": event.success, "outputs": list(event.outputs), "error": self._error(event)}
                 for label, event in sorted(self._targets.items())
             },
             "actions": {"total": sum(actions.values()), **actions},
@@ -86,3 +89,10 @@ class BuildReport:
                 "uploaded": finished.bytes_uploaded if finished else 0,
             },
         }
+
+    def _error(self, event: TargetFinished) -> str:
+        """Why a target was not built, with the failed action's own words: who reads this has no console."""
+        message = self._failures.get(event.error, "")
+        if not message:
+            return event.error
+        return f"{event.error}: {message.removeprefix(event.error.removesuffix(' failed')).lstrip(': ')}"

@@ -112,7 +112,7 @@ class _Session:
         self._listeners.add("the profile", self._profile)
         self._listeners.add("this command", self._listen)
         if request.events:
-            self._events = EventLog(request.events, invocation=invocation, arguments=sys.argv[1:])
+            self._events = EventLog(request.events, invocation=invocation, arguments=options.arguments)
             self._listeners.add(f"the event log {request.events}", self._events)
 
     def build(self) -> BuildOutcome:
@@ -125,6 +125,8 @@ class _Session:
             wanted = fetched_targets(analysis) if request.fetch_only else analysis.requested
             targets = targets_of(wanted, output=f"{workspace.settings.output}/{loaded.configuration.name}")
             request.check(analysis)
+        if not targets:
+            self._note("no targets match" + (" that come from outside" if request.fetch_only else ""))
         console = self._console = Console(
             sys.stderr,
             style=self._style,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 
 import mlcbuild
@@ -12,12 +13,13 @@ from mlcbuild.cli.opening import OpenWorkspace, is_in_workspace, open_workspace
 from mlcbuild.cli.terminal import OutputFormat
 from mlcbuild.compiler.models.llama.config import MODEL_TYPES
 from mlcbuild.compiler.quantization.scheme import NAMES
+from mlcbuild.engine.toolchains import TVM_DISTRIBUTIONS, find_program
+from mlcbuild.errors import LocalEnvironmentError
 from mlcbuild.rules.registry import load_rules
 from mlcbuild.rules.rule import Rule
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.schema import PLATFORM, Attribute
 
-_TOOLCHAINS = ("apache-tvm", "apache-tvm-ffi")
 _EVERYTHING = "//..."
 
 
@@ -39,7 +41,7 @@ def _document(opened: OpenWorkspace | None, configuration: str) -> dict[str, obj
         "paths": {"disk_cache": str(default_root())},
         "model_types": sorted(MODEL_TYPES),
         "quantizations": sorted(NAMES),
-        "toolchains": {name: installed_version(name) for name in _TOOLCHAINS},
+        "toolchains": _toolchains(),
         "platforms": [],
         "configurations": [],
         "rules": [_rule(rule) for _, rule in sorted(rules.items())],
@@ -60,6 +62,19 @@ def _document(opened: OpenWorkspace | None, configuration: str) -> dict[str, obj
             if PLATFORM in target.schema.provides
         ]
     return document
+
+
+def _toolchains() -> dict[str, str]:
+    """What makes libraries, by name: versions, and the linker's path; "" for what is not there."""
+    try:
+        linker = str(find_program("ld"))
+    except LocalEnvironmentError:
+        linker = ""
+    return {
+        **{name: installed_version(name) for name in TVM_DISTRIBUTIONS},
+        "python": platform.python_version(),
+        "ld": linker,
+    }
 
 
 def _rule(rule: Rule) -> dict[str, object]:
@@ -96,6 +111,6 @@ def _rows(document: dict[str, object]) -> list[tuple[str, str]]:
     rows += [(str(name).replace("_", " "), str(path)) for name, path in paths.items()]
     rows += [("model types", names("model_types")), ("quantizations", names("quantizations"))]
     rows += [("platforms", names("platforms", "label")), ("configurations", names("configurations"))]
-    rows += [("toolchains", ", ".join(f"{name} {found or '(not installed)'}" for name, found in toolchains.items()))]
+    rows += [("toolchains", ", ".join(f"{name} {found or '(none)'}" for name, found in toolchains.items()))]
     rows += [("rules", names("rules", "name"))]
     return [(name, value) for name, value in rows if value]

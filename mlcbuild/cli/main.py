@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -105,9 +106,7 @@ def _globals(
     kept under a hash of all that went in, so only what has changed is built again.
     """
     invocation: Invocation = context.obj
-    invocation.options = GlobalOptions(
-        color=color, directory=Path.cwd() / directory, environment=os.environ, began=invocation.options.began
-    )
+    invocation.options = replace(invocation.options, color=color, directory=Path.cwd() / directory)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if os.environ.get(_COMPLETION_VARIABLE) == "complete_bash":
         _complete_in_bash()
-    invocation = Invocation(options=GlobalOptions(environment=os.environ))
+    invocation = Invocation(options=GlobalOptions(environment=os.environ, arguments=tuple(given)))
     for stream in (sys.stdout, sys.stderr):
         # Generated text may hold any character, whatever the locale can say.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")

@@ -35,6 +35,7 @@ class GlobalOptions:
     """What stands before the command's name, and the moment at which the command began (monotonic seconds)."""
 
     environment: Mapping[str, str]
+    arguments: tuple[str, ...] = ()  # of the whole command line, without the program
     color: ColorChoice = ColorChoice.AUTO
     directory: Path = field(default_factory=Path.cwd)
     began: float = field(default_factory=time.monotonic)

@@ -292,9 +292,7 @@ def processes_of(session: int) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_build_leaves_no_process_and_writes_its_report(
-    root: Path, number: signal.Signals
-) -> None:
+def test_an_interrupted_build_leaves_no_process_and_writes_its_report(root: Path, number: signal.Signals) -> None:
     report = root / "report.json"
     process = start(root, "--build-report", str(report))
     process.send_signal(number)

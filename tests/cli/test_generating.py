@@ -1,0 +1,134 @@
+"""Text as it is written while it is generated."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.cli.generating import statistics_line, stream
+from mlcbuild.cli.generation_options import GenerationOptions, parse_generation_options
+from mlcbuild.errors import UsageError
+from mlcbuild.runtime.generate import Statistics
+
+
+class Watched(io.StringIO):
+    """Remembers what could be seen at each flush."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def flush(self) -> None:
+        self.seen.append(self.getvalue())
+
+
+def test_each_piece_is_seen_as_it_comes() -> None:
+    output = Watched()
+    stream(["The", " capital", "."], output)
+    assert output.seen == ["The", "The capital", "The capital.", "The capital.\n"]
+
+
+def test_the_last_line_is_ended_once() -> None:
+    output = Watched()
+    stream(["a\n", ""], output)
+    assert output.getvalue() == "a\n"
+
+
+def test_an_interrupted_text_ends_its_line() -> None:
+    def pieces() -> Iterator[str]:
+        yield "half"
+        raise KeyboardInterrupt
+
+    output = Watched()
+    with pytest.raises(KeyboardInterrupt):
+        stream(pieces(), output)
+    assert output.getvalue() == "half\n"
+
+
+def test_statistics() -> None:
+    measured = Statistics(prompt_tokens=32, prefill_seconds=0.1, decoded_tokens=127, decode_seconds=2.0)
+    assert statistics_line(measured) == "prompt 32 tokens · 320.0 tokens/s · then 127 tokens · 63.5 tokens/s"
+
+
+def test_arguments_and_their_defaults() -> None:
+    assert parse_generation_options("//m:x", ["--prompt", "hello"]) == GenerationOptions(prompt="hello")
+    arguments = [
+        "--raw",
+        "--max-tokens",
+        "5",
+        "--temperature",
+        "0.7",
+        "--top-p",
+        "0.9",
+        "--seed",
+        "3",
+        "--threads",
+        "2",
+        "--stats",
+        "--prompt",
+    ]
+    assert parse_generation_options("//m:x", [*arguments, "--raw"]) == GenerationOptions(
+        prompt="--raw",
+        raw=True,
+        max_tokens=5,
+        temperature=0.7,
+        top_p=0.9,
+        seed=3,
+        threads=2,
+        stats=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", 'missing option "--prompt"\n  see mlcbuild run //m:x -- --help'),
+        ("--promt x", "no such option: --promt\n  did you mean --prompt?\n  see mlcbuild run //m:x -- --help"),
+        ("--prompt x --top-p 2", 'invalid value for "--top-p": 2 is out of range: at least 0 and at most 1'),
+        ("--prompt x --max-tokens 0", 'invalid value for "--max-tokens": 0 is out of range: at least 1'),
+        ("--prompt x --temperature nan", 'invalid value for "--temperature": nan is out of range: at least 0'),
+        ("--prompt x y", "got unexpected extra argument(s) (y)"),
+    ],
+)
+def test_mistakes_in_arguments(arguments: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_generation_options("//m:x", arguments.split())
+    assert str(caught.value).startswith(message)
+
+
+def test_arguments_are_checked_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlcbuild.cli.main import main
+
+    (tmp_path / "BUILD.toml").write_text(
+        """\
+[workspace]
+name = "w"
+[[local_file]]
+name = "weights"
+path = "/nowhere/model.gguf"
+[[model]]
+name = "m"
+source = ":weights"
+[[platform]]
+name = "v3"
+kind = "cpu"
+cpu = "x86-64-v3"
+[[model_package]]
+name = "package"
+model = ":m"
+quantization = "q4f32_1"
+platform = ":v3"
+"""
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", ":package", "--", "--promt", "x"]) == 2
+    assert "did you mean --prompt?" in capsys.readouterr().err
+    assert main(["run", ":package", "--", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("Usage: mlcbuild run //:package -- [OPTIONS]")
+    assert not (tmp_path / "mlcbuild-out").exists()
+    assert main(["run", ":package", "--", "--prompt", "x"]) == 48
