@@ -1,0 +1,60 @@
+"""A package of a tiny model, made by the stages themselves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from mlcbuild.compiler.stages import gen_config, import_config, import_weights, index_weights, quantize
+from tests.compiler.pipeline import CPU_TARGET, compile_library
+
+
+def build_package(
+    source: Path,
+    directory: Path,
+    *,
+    quantization: str = "q0f32",
+    overrides: Mapping[str, object] | None = None,
+    encode: str = "raw",
+) -> Path:
+    """Build the model of a GGUF file or directory into `directory`/package, and return that path."""
+    package, work = directory / "package", directory / "work"
+    package.mkdir(parents=True)
+    work.mkdir()
+    config, tokenizer = work / "config.json", work / "tokenizer"
+    import_config.run(source=source, config=config, tokenizer=tokenizer)
+    import_weights.run(source=source, config=config, manifest=work / "manifest.json", shards=work / "shards")
+    records = []
+    for number, shard in enumerate(json.loads((work / "manifest.json").read_text())["shards"]):
+        records.append(work / f"records_{number}.json")
+        quantize.run(
+            shard=work / "shards" / shard["file"],
+            config=config,
+            shard_out=package / f"params_shard_{number}.bin",
+            records=records[-1],
+            quantization=quantization,
+            index=number,
+            encode=encode,
+        )
+    index_weights.run(
+        records=tuple(records),
+        config=config,
+        index=package / "tensor-cache.json",
+        quantization=quantization,
+        encode=encode,
+    )
+    gen_config.run(
+        config=config,
+        tokenizer=tokenizer,
+        chat_config=package / "mlc-chat-config.json",
+        tokenizer_files=package,
+        quantization=quantization,
+        overrides=overrides or {},
+    )
+    library = compile_library(
+        json.loads(config.read_text()), quantization, CPU_TARGET, work / "library", overrides=overrides
+    )
+    shutil.copyfile(library, package / "lib.so")
+    return package
