@@ -321,7 +321,7 @@ class Scheduler:
             producer = self._producer(artifact.action)
             yield producer
             if isinstance(artifact, DiscoveredArtifacts) and producer.state is NodeState.DONE:
-                artifacts += members_of(artifact, producer)
+                artifacts += reversed(members_of(artifact, producer))
 
     # Going on: until nothing moves without an answer.
 

@@ -55,12 +55,13 @@ class LastBuild:
     def had_key(self, identifier: str, key: Digest) -> bool:
         """Whether the action had this key in the last build."""
         record = self._records.get(identifier)
-        return record is not None and record[1:3] == [key.hash, key.size_bytes]
+        return isinstance(record, list) and record[1:3] == [key.hash, key.size_bytes]
 
     def key_for(self, identifier: str, signature: str) -> Digest | None:
         """The action's last key where it came from all that `signature` stands for."""
         record = self._records.get(identifier)
-        return self.key_of(identifier) if record and record[0] == signature else None
+        known = isinstance(record, list) and record[:1] == [signature]
+        return self.key_of(identifier) if known else None
 
     def outputs_for(self, identifier: str, key: Digest) -> tuple[FileEntry, ...] | None:
         """The action's last result where that had this key and is remembered."""

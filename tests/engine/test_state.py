@@ -1,0 +1,135 @@
+"""What a workspace remembers, and that one build at a time works in it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.engine.executor import FileEntry
+from mlcbuild.engine.state import LastBuild, WorkspaceLock, WorkspaceLockedError
+
+sys.path.insert(0, str(Path(__file__).parent))
+from random_builds import digest_of
+
+KEY = digest_of("key")
+OUTPUTS = (
+    FileEntry(path="a b\n/ü", digest=digest_of("1")),
+    FileEntry(path="run", digest=digest_of("22"), is_executable=True),
+)
+
+
+def remembered(path: Path) -> LastBuild:
+    build = LastBuild(path)
+    build.remember("//a:b Compile", "signature", KEY, OUTPUTS)
+    build.remember_seconds("Compile", 4.0)
+    build.save()
+    return LastBuild(path)
+
+
+def test_keys_results_and_seconds_come_back(tmp_path: Path) -> None:
+    build = remembered(tmp_path / "state")
+    assert build.key_for("//a:b Compile", "signature") == KEY
+    assert build.outputs_for("//a:b Compile", KEY) == OUTPUTS
+    assert build.seconds_by_mnemonic == {"Compile": 4.0}
+    assert build.had_key("//a:b Compile", KEY)
+
+
+def test_another_signature_or_key_finds_nothing(tmp_path: Path) -> None:
+    build = remembered(tmp_path / "state")
+    assert build.key_for("//a:b Compile", "other") is None
+    assert build.outputs_for("//a:b Compile", digest_of("other")) is None
+    assert build.key_for("//a:c Compile", "signature") is None
+
+
+def test_new_seconds_count_half(tmp_path: Path) -> None:
+    build = remembered(tmp_path / "state")
+    build.remember_seconds("Compile", 8.0)
+    assert build.seconds_by_mnemonic == {"Compile": 6.0}
+
+
+def test_a_result_of_many_files_is_left_to_the_action_cache(tmp_path: Path) -> None:
+    build = LastBuild(tmp_path / "state")
+    many = tuple(FileEntry(path=f"p{index}", digest=digest_of("1")) for index in range(100))
+    build.remember("a", "signature", KEY, many)
+    assert build.key_for("a", "signature") == KEY
+    assert build.outputs_for("a", KEY) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind":"last build 1","values":{"actions":[],"seconds":3}}', "\0"])
+def test_a_damaged_file_is_an_empty_one(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "state"
+    path.write_text(text)
+    build = LastBuild(path)
+    assert build.key_of("a") is None
+    assert build.seconds_by_mnemonic == {}
+    assert remembered(path).key_of("//a:b Compile") == KEY
+
+
+@pytest.mark.parametrize(
+    "record",
+    [[], None, 3, ["signature"], ["signature", "xyz", 3, None], ["signature", KEY.hash, "3", None], "abcd"],
+)
+def test_a_damaged_record_is_unknown(tmp_path: Path, record: object) -> None:
+    path = tmp_path / "state"
+    remembered(path)
+    document = json.loads(path.read_text())
+    document["values"]["actions"]["//a:b Compile"] = record
+    path.write_text(json.dumps(document))
+    build = LastBuild(path)
+    assert build.key_for("//a:b Compile", "signature") is None
+    assert build.outputs_for("//a:b Compile", KEY) is None
+    assert not build.had_key("//a:b Compile", KEY)
+
+
+@pytest.mark.parametrize("flat", [3, ["a"], ["a", KEY.hash, -1, False], ["a", None, 1, False]])
+def test_damaged_outputs_are_unknown(tmp_path: Path, flat: object) -> None:
+    path = tmp_path / "state"
+    remembered(path)
+    document = json.loads(path.read_text())
+    document["values"]["actions"]["//a:b Compile"][3] = flat
+    path.write_text(json.dumps(document))
+    assert LastBuild(path).outputs_for("//a:b Compile", KEY) is None
+
+
+def test_a_second_build_that_will_not_wait_is_told_who_builds(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib\n"
+        "from mlcbuild.engine.state import WorkspaceLock\n"
+        "with WorkspaceLock(pathlib.Path(sys.argv[1])):\n"
+        "    print('locked', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        with pytest.raises(WorkspaceLockedError, match=f"process {other.pid}"), WorkspaceLock(tmp_path, block=False):
+            pass
+        other.kill()  # A killed build leaves no lock behind.
+        other.wait()
+        with WorkspaceLock(tmp_path, block=False):
+            pass
+
+
+def test_a_second_build_waits_and_says_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    entered = threading.Event()
+
+    def second() -> None:
+        with WorkspaceLock(tmp_path, waits=said.append):
+            entered.set()
+
+    with WorkspaceLock(tmp_path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert not entered.wait(0.2)
+        assert len(said) == 1
+        assert "waiting for process" in said[0]
+    thread.join(10)
+    assert entered.is_set()
