@@ -10,26 +10,23 @@ TYPE_CHECKING:` never run and do not count.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, identity_of, now_nanoseconds
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.engine.normal_form import ModuleForm, read_module
 from mlcbuild.engine.toolchains import python_version
 from mlcbuild.errors import BuildError, InternalError, Location
 
-_FILE_NAME = re.compile(r"[\w./-]*[\w-]\.[A-Za-z]\w{0,9}")
-_CODE_SUFFIXES = (".py", ".pyc", ".pyi", ".so", ".typed")
 # Raise this where the normal form changes: remembered digests and those of stages change with it.
-_KIND = "implementations 1"
+_KIND = "implementations 2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,18 +36,6 @@ class Implementation:
     digest: str
     modules: frozenset[str]
     distributions: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Module:
-    """What counts of one source file.
-
-    `imports` are dotted names that it may import, some of them no modules.
-    """
-
-    digest: str
-    imports: tuple[str, ...]
-    file_names: tuple[str, ...]
 
 
 class Implementations:
@@ -74,7 +59,7 @@ class Implementations:
         self._root = str(root if root is not None else Path(__file__).parents[2])
         self._packages = frozenset(packages)
         self._folders: dict[str, frozenset[str]] = {}
-        self._modules: dict[str, _Module] = {}
+        self._modules: dict[str, ModuleForm] = {}
         self._found: dict[str, Implementation] = {}
 
     def of(self, function: str) -> Implementation:
@@ -177,12 +162,12 @@ class Implementations:
             return f"{inside}/__init__.py"
         return None
 
-    def _module(self, name: str) -> _Module:
+    def _module(self, name: str) -> ModuleForm:
         if name not in self._modules:
             self._modules[name] = self._read_module(name)
         return self._modules[name]
 
-    def _read_module(self, name: str) -> _Module:
+    def _read_module(self, name: str) -> ModuleForm:
         path = self._file(name)
         if path is None:
             raise InternalError(f"there is no module {name} below {self._root}")
@@ -207,82 +192,19 @@ class Implementations:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _from_memory(remembered: object, identity: list[int]) -> _Module | None:
+def _from_memory(remembered: object, identity: list[int]) -> ModuleForm | None:
     if not isinstance(remembered, list) or len(remembered) != 4 or remembered[0] != identity:
         return None
     _, digest, imports, file_names = remembered
-    return _Module(digest=str(digest), imports=tuple(imports), file_names=tuple(file_names))
+    return ModuleForm(digest=str(digest), imports=tuple(imports), file_names=tuple(file_names))
 
 
-def _parse(name: str, source: bytes, location: Path, *, is_package: bool) -> _Module:
+def _parse(name: str, source: bytes, location: Path, *, is_package: bool) -> ModuleForm:
     try:
-        tree = ast.parse(source)
+        return read_module(source, name=name, is_package=is_package)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 0
         raise BuildError(
             f"the module {name} is not valid Python: {getattr(error, 'msg', error)}",
             location=Location(path=str(location), line=line),
         ) from error
-    package = name if is_package else name.rpartition(".")[0]
-    imports = sorted(set(_imports(tree, package)))
-    _remove_docstrings(tree)
-    constants = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
-    strings = {value for value in constants if isinstance(value, str)}
-    file_names = [text for text in strings if _FILE_NAME.fullmatch(text) and not text.endswith(_CODE_SUFFIXES)]
-    return _Module(
-        digest=hashlib.sha256(ast.dump(tree).encode("utf-8", "surrogatepass")).hexdigest(),
-        imports=tuple(imports),
-        file_names=tuple(sorted(file_names)),
-    )
-
-
-def _imports(tree: ast.AST, package: str) -> Iterator[str]:
-    """Every dotted name that may be a module imported below `tree`: of `from a import b`, both `a` and `a.b`."""
-    for node in _running(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parents = package.split(".")
-                base = ".".join([*parents[: len(parents) - node.level + 1], *([base] if base else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
-        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__"):
-            for argument in node.args[:1]:
-                if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                    yield argument.value
-
-
-def _running(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those under `if TYPE_CHECKING:`."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
-            waiting.extend(node.orelse)
-        else:
-            waiting.extend(ast.iter_child_nodes(node))
-
-
-def _called(node: ast.Call) -> str:
-    return _name(node.func)
-
-
-def _name(node: ast.AST) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _remove_docstrings(tree: ast.AST) -> None:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
-                node.body[:1] = [] if len(node.body) > 1 or isinstance(node, ast.Module) else [ast.Pass()]

@@ -1,0 +1,117 @@
+"""What counts of a Python source: its syntax tree without positions, comments and docstrings, and what it
+refers to.
+
+One pass over the tree writes the normal form and gathers imports and file names, because every module of a
+stage's closure is read so after an edit, while somebody waits.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from dataclasses import dataclass
+
+_FILE_NAME = re.compile(r"[\w./-]*[\w-]\.[A-Za-z]\w{0,9}")
+_CODE_SUFFIXES = (".py", ".pyc", ".pyi", ".so", ".typed")
+_IMPORTING_CALLS = ("import_module", "__import__")
+_WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleForm:
+    """`imports` are dotted names that may be modules: of `from a import b`, both `a` and `a.b`.
+
+    `file_names` are the strings that look like names of data files. All are sorted.
+    """
+
+    digest: str
+    imports: tuple[str, ...]
+    file_names: tuple[str, ...]
+
+
+def read_module(source: bytes, *, name: str, is_package: bool) -> ModuleForm:
+    """The form of the module of that dotted name.
+
+    Raises SyntaxError, or ValueError for bytes that are no text.
+    """
+    reader = _Reader(name if is_package else name.rpartition(".")[0])
+    reader.write(ast.parse(source), True)
+    text = "".join(reader.parts)
+    return ModuleForm(
+        digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
+        imports=tuple(sorted(reader.imports)),
+        file_names=tuple(sorted(reader.file_names)),
+    )
+
+
+class _Reader:
+    def __init__(self, package: str) -> None:
+        self.parts: list[str] = []
+        self.imports: set[str] = set()
+        self.file_names: set[str] = set()
+        self._package = package
+
+    def write(self, node: object, is_run: bool) -> None:
+        """Append a node's normal form; `is_run` is False below `if TYPE_CHECKING:`, where imports do not
+        count.
+        """
+        if isinstance(node, list):
+            self.parts.append("[")
+            for item in node:
+                self.write(item, is_run)
+            self.parts.append("]")
+        elif isinstance(node, ast.Constant):
+            self._write_constant(node)
+        elif isinstance(node, ast.AST):
+            if is_run:
+                self._gather(node)
+            self.parts.append(f"{type(node).__name__}(")
+            is_guard = isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING"
+            for field in node._fields:
+                value = getattr(node, field, None)
+                if field == "body" and isinstance(node, _WITH_DOCSTRING):
+                    value = _without_docstring(node)
+                self.write(value, is_run and not (is_guard and field == "body"))
+            self.parts.append(")")
+        else:
+            # Fields are separated by what repr() cannot hold unescaped, so that no two trees read alike.
+            self.parts.append(f"{node!r}\n")
+
+    def _write_constant(self, node: ast.Constant) -> None:
+        value = node.value
+        self.parts.append(f"{type(value).__name__} {value!r}\n")
+        if isinstance(value, str) and _FILE_NAME.fullmatch(value) and not value.endswith(_CODE_SUFFIXES):
+            self.file_names.add(value)
+
+    def _gather(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Import):
+            self.imports.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = self._package.split(".")
+                base = ".".join([*parents[: len(parents) - node.level + 1], *([base] if base else [])])
+            self.imports.add(base)
+            self.imports.update(f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+        elif isinstance(node, ast.Call) and node.args and _name(node.func) in _IMPORTING_CALLS:
+            argument = node.args[0]
+            if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+                self.imports.add(argument.value)
+
+
+def _without_docstring(
+    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+) -> list[ast.stmt]:
+    first = node.body[0] if node.body else None
+    if not (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    ):
+        return node.body
+    return node.body[1:] or ([] if isinstance(node, ast.Module) else [ast.Pass()])
+
+
+def _name(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
