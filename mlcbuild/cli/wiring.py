@@ -9,21 +9,23 @@ from pathlib import Path
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.cli.late_executor import LateExecutor
 from mlcbuild.cli.opening import OpenWorkspace
 from mlcbuild.engine.action import Action
 from mlcbuild.engine.driver import Driver, Target
 from mlcbuild.engine.events import BuildEvent
+from mlcbuild.engine.executor import Executor
 from mlcbuild.engine.implementation import Implementations
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.state import STATE_FILE, LastBuild, WorkspaceLock
 from mlcbuild.engine.toolchains import Toolchains
-from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo
 
 _SCRATCH = "scratch"
 _TVM = "tvm"
+_LOCAL = "local"
 
 
 def targets_of(analysed: Iterable[AnalysedTarget], *, output: str) -> list[Target]:
@@ -61,7 +63,9 @@ def build_driver(
         if any(_TVM in action.toolchains for action in actions):
             toolchains.check_tvm_ffi()
         implementations = Implementations(state / "implementations.json", distributions=toolchains.distributions)
-        executor = LocalExecutor(store, jobs=jobs, scratch=state / _SCRATCH)
+        executor = LateExecutor(
+            name=_LOCAL, slots=jobs, make=lambda: _local_executor(store, jobs=jobs, scratch=state / _SCRATCH)
+        )
         try:
             yield Driver(
                 workspace=workspace.root,
@@ -79,3 +83,9 @@ def build_driver(
         finally:
             toolchains.save()
             implementations.save()
+
+
+def _local_executor(store: DiskStore, *, jobs: int, scratch: Path) -> Executor:
+    from mlcbuild.execution.local import LocalExecutor
+
+    return LocalExecutor(store, jobs=jobs, scratch=scratch)

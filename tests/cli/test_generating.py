@@ -55,21 +55,8 @@ def test_statistics() -> None:
 
 def test_arguments_and_their_defaults() -> None:
     assert parse_generation_options("//m:x", ["--prompt", "hello"]) == GenerationOptions(prompt="hello")
-    arguments = [
-        "--raw",
-        "--max-tokens",
-        "5",
-        "--temperature",
-        "0.7",
-        "--top-p",
-        "0.9",
-        "--seed",
-        "3",
-        "--threads",
-        "2",
-        "--stats",
-        "--prompt",
-    ]
+    numbers = ["--max-tokens", "5", "--temperature", "0.7", "--top-p", "0.9", "--seed", "3", "--threads", "2"]
+    arguments = ["--raw", *numbers, "--stats", "--prompt"]
     assert parse_generation_options("//m:x", [*arguments, "--raw"]) == GenerationOptions(
         prompt="--raw",
         raw=True,

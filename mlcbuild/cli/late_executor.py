@@ -1,0 +1,40 @@
+"""An executor that comes into being with the first action: a build with nothing to do never imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor
+
+
+class LateExecutor:
+    """An `Executor` of a known name and size that `make` makes when it is first needed.
+
+    Called from the driver's thread alone.
+    """
+
+    def __init__(self, *, name: str, slots: int, make: Callable[[], Executor]) -> None:
+        self.name = name
+        self.slots = slots
+        self._make = make
+        self._report: Callable[[ExecutionOutcome], None] | None = None
+        self._executor: Executor | None = None
+
+    def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
+        self._report = report
+
+    def submit(self, request: ExecutionRequest) -> None:
+        if self._executor is None:
+            if self._report is None:
+                raise RuntimeError("start() comes before submit()")
+            self._executor = self._make()
+            self._executor.start(self._report)
+        self._executor.submit(request)
+
+    def cancel(self, identifier: str) -> None:
+        if self._executor is not None:
+            self._executor.cancel(identifier)
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.close()
