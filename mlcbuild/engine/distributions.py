@@ -114,12 +114,9 @@ class Distributions:
         return fingerprint
 
     def _read_providers(self) -> dict[str, list[str]]:
-        stamps = []
-        for folder in self._search_path:
-            try:
-                stamps.append([folder, os.stat(folder).st_mtime_ns])  # noqa: PTH116
-            except OSError:
-                continue
+        # Only folders with distributions: others, such as the current directory, change all the time.
+        folders = dict.fromkeys(str(found.information.parent) for found in self._all().values())
+        stamps = [[folder, os.stat(folder).st_mtime_ns] for folder in folders]  # noqa: PTH116
         remembered = self._memory.get("providers")
         if isinstance(remembered, list) and len(remembered) == 2 and remembered[0] == stamps:
             providers: dict[str, list[str]] = remembered[1]

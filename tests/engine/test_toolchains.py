@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mlcbuild.engine import distributions
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.memory import JsonMemory
 from mlcbuild.engine.toolchains import NAMES, Toolchains, find_program, needed_libraries
@@ -152,12 +153,34 @@ def test_packages_lead_to_their_distributions(tmp_path: Path) -> None:
     install(tmp_path, "PyAlpha", "1", {"alpha/__init__.py": b"", "single.py": b"", "_fast.cpython-311-x86_64.so": b""})
     install(tmp_path, "ns-one", "1", {"shared/one/__init__.py": b""})
     install(tmp_path, "ns-two", "1", {"shared/two/__init__.py": b""})
-    distributions = Distributions(JsonMemory(None, kind="test"), [str(tmp_path)])
-    assert distributions.providing("alpha") == ("pyalpha",)
-    assert distributions.providing("single") == ("pyalpha",)
-    assert distributions.providing("_fast") == ("pyalpha",)
-    assert distributions.providing("shared") == ("ns-one", "ns-two")
-    assert distributions.providing("nothing") == ()
+    found = Distributions(JsonMemory(None, kind="test"), [str(tmp_path)])
+    assert found.providing("alpha") == ("pyalpha",)
+    assert found.providing("single") == ("pyalpha",)
+    assert found.providing("_fast") == ("pyalpha",)
+    assert found.providing("shared") == ("ns-one", "ns-two")
+    assert found.providing("nothing") == ()
+
+
+def test_what_provides_packages_is_read_once_whatever_else_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, work, memory = tmp_path / "site", tmp_path / "work", tmp_path / "memory.json"
+    work.mkdir()
+    install(site, "alpha", "1", FILES)
+
+    def providing(package: str) -> tuple[str, ...]:
+        store = JsonMemory(memory, kind="test")
+        found = Distributions(store, [str(work), str(site)]).providing(package)
+        store.save()
+        return found
+
+    assert providing("alpha") == ("alpha",)
+    (work / "something.txt").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(distributions, "_top_level_names", lambda _: pytest.fail("read again"))
+        assert providing("alpha") == ("alpha",)
+    install(site, "beta", "1", {"beta.py": b""})
+    assert providing("beta") == ("beta",)
 
 
 # Toolchains
