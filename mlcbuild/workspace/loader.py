@@ -16,6 +16,7 @@ from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
 from mlcbuild.workspace.pattern import MANUAL_TAG, Pattern, PatternKind, parse_pattern, select
 from mlcbuild.workspace.problems import Problems, did_you_mean, known_values
+from mlcbuild.workspace.resolve import Resolver
 from mlcbuild.workspace.schema import RuleSchema
 from mlcbuild.workspace.settings import (
     RuleFile,
@@ -112,30 +113,27 @@ class _Loader:
                 None,
                 known_values(configuration, settings.configurations),
             )
-        self._tables = TableReader(
-            settings=settings,
-            schemas=schemas,
-            configuration=chosen or Configuration(),
-            problems=self._problems,
-        )
+        self._resolver = Resolver(settings=settings, configuration=chosen or Configuration(), problems=self._problems)
+        self._schemas = schemas
+        self._tables = TableReader(schemas=schemas, resolver=self._resolver, problems=self._problems)
         self._packages: dict[str, Package] = {}
         self._checker = Checker(root, self._tree, self._packages, schemas, self._problems)
 
     def load(self, texts: Sequence[str], current_package: str) -> LoadedWorkspace:
-        self._tables.check_configurations()
+        self._resolver.check_configurations(self._schemas)
         patterns = [pattern for text in texts if (pattern := self._pattern(text, current_package))]
-        outside = [*self._tables.settings.references, *self._tables.references]
+        outside = [*self._resolver.settings.references, *self._resolver.references]
         pending = {package: None for pattern in patterns for package in self._needed(pattern)}
         pending.update((found.label.package, None) for found in outside)
         self._read_all(pending)
         for pattern in patterns:
             self._check_pattern(pattern)
-        self._checker.check([*self._tables.settings.references, *self._tables.references], self._tables.paths)
+        self._checker.check([*self._resolver.settings.references, *self._resolver.references], self._resolver.paths)
         self._problems.raise_if_any()
         targets = {target.label: target for package in self._packages.values() for target in package.targets.values()}
         loaded = LoadedWorkspace(
-            settings=self._tables.settings,
-            configuration=self._tables.configuration,
+            settings=self._resolver.settings,
+            configuration=self._resolver.configuration,
             targets={label: targets[label] for label in sorted(targets, key=attrgetter("package", "name"))},
             requested=(),
         )

@@ -6,23 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from mlcbuild.workspace.configuration import Configuration
 from mlcbuild.workspace.label import Label, LabelError
 from mlcbuild.workspace.matrix import NO_CELL, Cell, expand, name_pattern, placeholders, substitute
 from mlcbuild.workspace.problems import Problems, known_values
-from mlcbuild.workspace.schema import COMMON_ATTRIBUTES, PLATFORM, Attribute, AttributeKind, AttributeValue, RuleSchema
-from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WORKSPACE_TABLE, WorkspaceSettings
+from mlcbuild.workspace.resolve import Resolver
+from mlcbuild.workspace.schema import COMMON_ATTRIBUTES, PLATFORM, Attribute, AttributeValue, RuleSchema
+from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WORKSPACE_TABLE
 from mlcbuild.workspace.target import Target
 from mlcbuild.workspace.toml import Origin, TomlFile
 from mlcbuild.workspace.values import Reader, Reference, describe
 
-DEFAULT_BRANCH = "default"
-
 _COMMON = {attribute.name: attribute for attribute in COMMON_ATTRIBUTES}
-_SELECT_KEY = Attribute(name="select", kind=AttributeKind.LABEL, provides=(PLATFORM,), doc="A key of a select.")
-
-Branch = tuple[AttributeValue, Origin]
-NOTHING: tuple[None, bool] = (None, False)
 
 
 @dataclass(kw_only=True)
@@ -53,22 +47,11 @@ class Package:
 
 @dataclass(frozen=True, kw_only=True)
 class TableReader:
-    """Reads packages, for one workspace, set of rules and configuration.
+    """Reads packages, for one set of rules."""
 
-    `references` and `paths` are what the configurations' own values name; a package's are in the package.
-    """
-
-    settings: WorkspaceSettings
     schemas: Mapping[str, RuleSchema]
-    configuration: Configuration
+    resolver: Resolver
     problems: Problems
-    references: list[Reference] = field(default_factory=list)
-    paths: list[tuple[str, Attribute, Origin]] = field(default_factory=list)
-
-    @property
-    def _has_more(self) -> bool:
-        """Whether the configuration says anything of attributes."""
-        return bool(self.configuration.overrides or self.configuration.defaults)
 
     def read_package(self, name: str, file: TomlFile) -> Package:
         """Every target of a file. Mistakes are noted."""
@@ -92,25 +75,6 @@ class TableReader:
             for index, table in enumerate(tables):
                 self._read_table(package, rule, table, origin.at(index))
         return package
-
-    def check_configurations(self) -> None:
-        """Check what all configurations say of attributes, against every rule that has one of that name."""
-        known: dict[str, list[Attribute]] = {}
-        for schema in self.schemas.values():
-            for attribute in schema.attributes:
-                known.setdefault(attribute.name, []).append(attribute)
-        for configuration in self.settings.configurations.values():
-            for table, values in (("defaults", configuration.defaults), ("overrides", configuration.overrides)):
-                for name in values:
-                    for attribute in known.get(name, ()):
-                        self._configured(configuration, table, attribute, None)
-                    if name not in known and configuration.origin is not None:
-                        self.problems.add(
-                            f'no rule has an attribute "{name}", in [{CONFIGURATION_TABLE}.{configuration.name}]',
-                            configuration.origin.at(table, name),
-                            known_values(name, sorted(known)),
-                            of_key=True,
-                        )
 
     def _read_table(self, package: Package, rule: str, table: Any, origin: Origin) -> None:
         schema = self.schemas.get(rule)
@@ -140,7 +104,7 @@ class TableReader:
         """Check what a table with a wrong matrix says elsewhere, as far as its placeholders allow."""
         for attribute in schema.attributes:
             if attribute.name in table and not _has_brace(table[attribute.name]):
-                self._value(attribute, table, origin, reader, NO_CELL, None)
+                self.resolver.value(attribute, table, origin, reader, NO_CELL, None)
 
     def _leave_unfinished(self, package: Package, name: Any, is_matrix: bool, origin: Origin) -> None:
         if type(name) is not str:
@@ -209,7 +173,7 @@ class TableReader:
         """Read one target: the table's own, or that of one cell of its matrix."""
         before = len(self.problems)
         label = self._label(package, schema, table, origin, reader, cell)
-        platform = self.configuration.platform or self.settings.default_platform
+        platform = self.resolver.platform
         values: dict[str, AttributeValue] = {}
         origins: dict[str, Origin] = {"name": origin.at("name")} if "name" in table else {}
         attributes = schema.attributes
@@ -220,7 +184,7 @@ class TableReader:
             name = attribute.name
             if name in values:
                 continue
-            found, given = self._value(attribute, table, origin, reader, cell, platform)
+            found, given = self.resolver.value(attribute, table, origin, reader, cell, platform)
             if not given and attribute.is_label:
                 if name == PLATFORM and platform:
                     values[name] = platform
@@ -298,125 +262,6 @@ class TableReader:
         except LabelError as problem:
             self.problems.add(f'bad target name "{name}": {problem.message}', where, *problem.advice)
             return None
-
-    def _value(
-        self,
-        attribute: Attribute,
-        table: Mapping[str, Any],
-        origin: Origin,
-        reader: Reader,
-        cell: Cell,
-        platform: Label | None,
-    ) -> tuple[Branch | None, bool]:
-        """The value of an attribute and its place (None: no value), and whether anything gives it.
-
-        An axis of the matrix goes before the configuration's overrides, these before what the table says, and that
-        before the configuration's defaults.
-        """
-        name = attribute.name
-        if name not in table and not cell and not self._has_more and "select" not in table:
-            return NOTHING
-        if name in cell:
-            return (cell[name].value, cell[name].origin), True
-        configuration = self.configuration
-        if configuration.overrides and name in configuration.overrides:
-            return self._configured(configuration, "overrides", attribute, platform)
-        if name in table:
-            raw, where = table[name], origin.at(name)
-            depends = type(raw) is dict and not attribute.is_table
-        elif "select" in table and type(table["select"]) is dict and name in table["select"]:
-            raw, where, depends = table["select"][name], origin.at("select", name), True
-        elif configuration.defaults and name in configuration.defaults:
-            return self._configured(configuration, "defaults", attribute, platform)
-        else:
-            return NOTHING
-        return self._read(attribute, raw, where, reader, cell, platform, depends=depends)
-
-    def _configured(
-        self, configuration: Configuration, table: str, attribute: Attribute, platform: Label | None
-    ) -> tuple[Branch | None, bool]:
-        values = configuration.defaults if table == "defaults" else configuration.overrides
-        raw = values[attribute.name]
-        assert configuration.origin is not None, "a configuration with values comes from a file"
-        where = configuration.origin.at(table, attribute.name)
-        reader = Reader(
-            owner=f"[{CONFIGURATION_TABLE}.{configuration.name}]",
-            package="",
-            problems=self.problems,
-            references=self.references,
-            paths=self.paths,
-        )
-        depends = type(raw) is dict and not attribute.is_table
-        return self._read(attribute, raw, where, reader, NO_CELL, platform, depends=depends)
-
-    def _read(
-        self,
-        attribute: Attribute,
-        raw: Any,
-        where: Origin,
-        reader: Reader,
-        cell: Cell,
-        platform: Label | None,
-        *,
-        depends: bool,
-    ) -> tuple[Branch | None, bool]:
-        if depends:
-            return self._choose(attribute, raw, where, reader, cell, platform)
-        if cell:
-            raw = substitute(raw, cell, attribute, where, reader)
-        value = reader.read(attribute, raw, where)
-        return (None if value is None else (value, where)), True
-
-    def _choose(
-        self,
-        attribute: Attribute,
-        raw: Any,
-        where: Origin,
-        reader: Reader,
-        cell: Cell,
-        platform: Label | None,
-    ) -> tuple[Branch | None, bool]:
-        """Read every branch of a value that depends on something, and take the one that applies.
-
-        The platform's branch goes before the configuration's, and that before "default". Where none applies the
-        attribute is not given.
-        """
-        if type(raw) is not dict or not raw:
-            what = describe(raw) if type(raw) is not dict else "an empty one"
-            self.problems.add(
-                f'"{attribute.name}" in "select" of {reader.owner} must be a table of values, not {what}', where
-            )
-            return None, True
-        branches: dict[Label | str, tuple[Branch | None, bool]] = {}
-        for key, branch in raw.items():
-            chooser = self._chooser(key, attribute, where.at(key), reader)
-            found = self._read(attribute, branch, where.at(key), reader, cell, platform, depends=False)
-            if chooser is not None:
-                branches[chooser] = found
-        keys: tuple[Label | str | None, ...] = (platform, self.configuration.name, DEFAULT_BRANCH)
-        return next((branches[key] for key in keys if key in branches), (None, False))
-
-    def _chooser(self, key: str, attribute: Attribute, where: Origin, reader: Reader) -> Label | str | None:
-        """What a branch's key names: a platform by its label, or a configuration by its bare name."""
-        if ":" in key or "/" in key:
-            if attribute.name == PLATFORM:
-                self.problems.add(
-                    f'"{PLATFORM}" in {reader.owner} cannot depend on a platform, only on the configuration',
-                    where,
-                    of_key=True,
-                )
-                return None
-            return reader.read_key(key, attribute, _SELECT_KEY, where)
-        if key != DEFAULT_BRANCH and key not in self.settings.configurations:
-            self.problems.add(
-                f'unknown configuration "{key}" in "{attribute.name}" of {reader.owner}',
-                where,
-                known_values(key, [DEFAULT_BRANCH, *self.settings.configurations]),
-                "a platform is named by its label, with a colon: :cuda, //platforms:cuda",
-                of_key=True,
-            )
-            return None
-        return key
 
 
 def _missing_axes(cell: Cell, template: str) -> str:

@@ -24,6 +24,9 @@ defaults = { opt = "O0", overrides = { checks = true } }
 [configuration.forced]
 overrides = { opt = { "//p:gpu" = "O1", default = "O0" }, model = ":root-model" }
 
+[configuration.partly]
+overrides = { opt = { "//p:gpu" = "O1" } }
+
 [[model]]
 name = "root-model"
 """
@@ -73,6 +76,9 @@ def test_platform_is_the_targets_then_the_configurations_then_the_workspaces(
         (('opt = { "//p:cpu" = "O3", debug = "O1", default = "O0" }',), "debug", "O3"),
         (('opt = { "//p:gpu" = "O3", debug = "O1", default = "O0" }',), "debug", "O1"),
         (('opt = { "//p:gpu" = "O3" }',), "default", "O2"),
+        (('opt = { "//p:gpu" = "O3" }',), "debug", "O0"),
+        (('opt = "O3"',), "partly", "O3"),
+        (('opt = "O3"', 'platform = "//p:gpu"'), "partly", "O1"),
         (('select.opt = { "//p:cpu" = "O3", default = "O1" }',), "default", "O3"),
     ],
 )
@@ -136,3 +142,19 @@ def test_default_platform_must_be_one(tmp_path: Path) -> None:
         'BUILD.toml:3:20: //:x is a thing, which cannot be the "default_platform" of [workspace]\n'
         "  rules that can: platform"
     )
+
+
+def test_keys_that_mean_the_same_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match='two keys of "kind" of //:p mean //:q'):
+        load_world(write(tmp_path, {"BUILD.toml": ROOT + TWICE}))
+
+
+TWICE = """
+[[platform]]
+name = "q"
+kind = "llvm"
+
+[[platform]]
+name = "p"
+kind = { ":q" = "llvm", "//:q" = "cuda", default = "llvm" }
+"""

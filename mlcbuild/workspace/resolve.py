@@ -1,0 +1,187 @@
+"""Which value an attribute has, where a matrix, configurations and platforms may all say theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlcbuild.workspace.configuration import Configuration
+from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.matrix import NO_CELL, Cell, substitute
+from mlcbuild.workspace.problems import Problems, known_values
+from mlcbuild.workspace.schema import PLATFORM, Attribute, AttributeKind, AttributeValue, RuleSchema
+from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WorkspaceSettings
+from mlcbuild.workspace.toml import Origin
+from mlcbuild.workspace.values import Reader, Reference, describe
+
+DEFAULT_BRANCH = "default"
+
+_SELECT_KEY = Attribute(name="select", kind=AttributeKind.LABEL, provides=(PLATFORM,), doc="A key of a select.")
+
+Found = tuple[tuple[AttributeValue, Origin] | None, bool]
+"""A value and its place (None: a mistake, or none), and whether anything is written that should give one."""
+
+NOTHING: Found = (None, False)
+MISTAKE: Found = (None, True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolver:
+    """Chooses and reads values, for one workspace and configuration.
+
+    `references` and `paths` are what the configurations' own values name; those of a target are with its reader.
+    """
+
+    settings: WorkspaceSettings
+    configuration: Configuration
+    problems: Problems
+    references: list[Reference] = field(default_factory=list)
+    paths: list[tuple[str, Attribute, Origin]] = field(default_factory=list)
+
+    @property
+    def platform(self) -> Label | None:
+        """The platform of targets that name none."""
+        return self.configuration.platform or self.settings.default_platform
+
+    def value(
+        self,
+        attribute: Attribute,
+        table: Mapping[str, Any],
+        origin: Origin,
+        reader: Reader,
+        cell: Cell,
+        platform: Label | None,
+    ) -> Found:
+        """The value of a target's attribute, where one is written.
+
+        An axis of the matrix goes before the configuration's overrides, these before what the table says, and that
+        before the configuration's defaults. A value by platform that says nothing of this one is passed over.
+        """
+        name = attribute.name
+        if name in cell:
+            return (cell[name].value, cell[name].origin), True
+        configuration = self.configuration
+        found = NOTHING
+        if configuration.overrides and name in configuration.overrides:
+            found = self._configured(configuration, "overrides", attribute, platform)
+        if not found[1]:
+            if name in table:
+                raw, where = table[name], origin.at(name)
+                depends = type(raw) is dict and not attribute.is_table
+                found = self._read(attribute, raw, where, reader, cell, platform, depends=depends)
+            elif "select" in table and type(table["select"]) is dict and name in table["select"]:
+                raw, where = table["select"][name], origin.at("select", name)
+                found = self._read(attribute, raw, where, reader, cell, platform, depends=True)
+        if not found[1] and configuration.defaults and name in configuration.defaults:
+            found = self._configured(configuration, "defaults", attribute, platform)
+        return found
+
+    def check_configurations(self, schemas: Mapping[str, RuleSchema]) -> None:
+        """Check what all configurations say of attributes, against every rule that has one of that name."""
+        known: dict[str, list[Attribute]] = {}
+        for schema in schemas.values():
+            for attribute in schema.attributes:
+                known.setdefault(attribute.name, []).append(attribute)
+        for configuration in self.settings.configurations.values():
+            for table, values in (("defaults", configuration.defaults), ("overrides", configuration.overrides)):
+                for name in values:
+                    for attribute in known.get(name, ()):
+                        self._configured(configuration, table, attribute, None)
+                    if name not in known and configuration.origin is not None:
+                        self.problems.add(
+                            f'no rule has an attribute "{name}", in [{CONFIGURATION_TABLE}.{configuration.name}]',
+                            configuration.origin.at(table, name),
+                            known_values(name, sorted(known)),
+                            of_key=True,
+                        )
+
+    def _configured(
+        self, configuration: Configuration, table: str, attribute: Attribute, platform: Label | None
+    ) -> Found:
+        values = configuration.defaults if table == "defaults" else configuration.overrides
+        raw = values[attribute.name]
+        assert configuration.origin is not None, "a configuration with values comes from a file"
+        where = configuration.origin.at(table, attribute.name)
+        reader = Reader(
+            owner=f"[{CONFIGURATION_TABLE}.{configuration.name}]",
+            package="",
+            problems=self.problems,
+            references=self.references,
+            paths=self.paths,
+        )
+        depends = type(raw) is dict and not attribute.is_table
+        return self._read(attribute, raw, where, reader, NO_CELL, platform, depends=depends)
+
+    def _read(
+        self,
+        attribute: Attribute,
+        raw: Any,
+        where: Origin,
+        reader: Reader,
+        cell: Cell,
+        platform: Label | None,
+        *,
+        depends: bool,
+    ) -> Found:
+        if depends:
+            return self._choose(attribute, raw, where, reader, cell, platform)
+        if cell:
+            raw = substitute(raw, cell, attribute, where, reader)
+        value = reader.read(attribute, raw, where)
+        return (None if value is None else (value, where)), True
+
+    def _choose(
+        self,
+        attribute: Attribute,
+        raw: Any,
+        where: Origin,
+        reader: Reader,
+        cell: Cell,
+        platform: Label | None,
+    ) -> Found:
+        """Read every branch of a value that depends on something, and take the one that applies.
+
+        The platform's branch goes before the configuration's, and that before "default". Where none applies the
+        attribute is not given.
+        """
+        if type(raw) is not dict or not raw:
+            what = describe(raw) if type(raw) is not dict else "an empty one"
+            self.problems.add(
+                f'"{attribute.name}" in "select" of {reader.owner} must be a table of values, not {what}', where
+            )
+            return MISTAKE
+        branches: dict[Label | str, Found] = {}
+        for key, branch in raw.items():
+            chooser = self._chooser(key, attribute, where.at(key), reader)
+            found = self._read(attribute, branch, where.at(key), reader, cell, platform, depends=False)
+            if chooser in branches:
+                self.problems.add(
+                    f'two keys of "{attribute.name}" of {reader.owner} mean {chooser}', where.at(key), of_key=True
+                )
+            elif chooser is not None:
+                branches[chooser] = found
+        keys: tuple[Label | str | None, ...] = (platform, self.configuration.name, DEFAULT_BRANCH)
+        return next((branches[key] for key in keys if key in branches), NOTHING)
+
+    def _chooser(self, key: str, attribute: Attribute, where: Origin, reader: Reader) -> Label | str | None:
+        """What a branch's key names: a platform by its label, or a configuration by its bare name."""
+        if ":" in key or "/" in key:
+            if attribute.name == PLATFORM:
+                self.problems.add(
+                    f'"{PLATFORM}" in {reader.owner} cannot depend on a platform, only on the configuration',
+                    where,
+                    of_key=True,
+                )
+                return None
+            return reader.read_key(key, attribute, _SELECT_KEY, where)
+        if key != DEFAULT_BRANCH and key not in self.settings.configurations:
+            self.problems.add(
+                f'unknown configuration "{key}" in "{attribute.name}" of {reader.owner}',
+                where,
+                known_values(key, [DEFAULT_BRANCH, *self.settings.configurations]),
+                "a platform is named by its label, with a colon: :cuda, //platforms:cuda",
+                of_key=True,
+            )
+            return None
+        return key
