@@ -41,7 +41,6 @@ from mlcbuild.engine.instructions import (
 )
 from mlcbuild.engine.keyring import Keyring, StageImplementations, ToolchainFingerprints
 from mlcbuild.engine.keys import ActionKey, publish
-from mlcbuild.engine.nodes import ActionNode
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.result import BuildResult, TargetResult
@@ -64,7 +63,7 @@ from mlcbuild.engine.stimuli import (
     TargetsRequested,
 )
 from mlcbuild.engine.supply import Supplied, Supply
-from mlcbuild.errors import BuildError, CacheError, InternalError, MlcbuildError
+from mlcbuild.errors import CacheError, InternalError, MlcbuildError
 
 _BACKGROUND_THREADS = 4
 _SOURCES_A_JOB = 64
@@ -260,14 +259,10 @@ class Driver:
         assert self._end is not None
         if self._troubles > 1:
             self._chronicle.notice(f"the remote cache failed {self._troubles} times in this build")
-        scheduler = self._scheduler
+        graph = self._scheduler.graph
 
         def producers_of(identifier: str) -> list[str]:
-            try:
-                producers = list(scheduler.producers_of(scheduler.actions[identifier]))
-            except BuildError:
-                return []
-            return [producer.name for producer in producers if isinstance(producer, ActionNode)]
+            return [producer.name for producer in graph.known_producers_of(graph.actions[identifier])]
 
         return self._chronicle.end(
             success=self._end.success,
@@ -521,7 +516,7 @@ class Driver:
                 status, outcome = self._status_of_hit(told), None
         signature = self._keyring.new_signature(action.identifier)
         if signature and key is not None and told.ending in (Ending.EXECUTED, Ending.FOUND, Ending.SHARED):
-            outputs = self._scheduler.actions[action.identifier].outputs
+            outputs = self._scheduler.graph.actions[action.identifier].outputs
             self._last_build.remember(action.identifier, signature, key, outputs)
         has_run = outcome is not None and run is not None and run.executor is not None
         self._chronicle.ended(told, status, outcome, has_run=has_run)

@@ -14,10 +14,10 @@ _ANSWERED = (NodeState.LOOKING_UP, NodeState.DISCOVERING, NodeState.RUNNING)
 
 def validate(scheduler: Scheduler) -> None:
     """Raises InternalError with the story of the first rule that is broken. Takes time linear in the graph."""
-    actions, targets = scheduler.actions, scheduler.targets
+    actions, targets = scheduler.graph.actions, scheduler.graph.targets
     consumers: list[ActionNode | TargetNode] = [*actions.values(), *targets.values()]
     waits: Counter[int] = Counter()
-    producers: list[ActionNode | SourceNode] = [*actions.values(), *scheduler.sources.values()]
+    producers: list[ActionNode | SourceNode] = [*actions.values(), *scheduler.graph.sources.values()]
     for producer in producers:
         known = bool(producer.digest or producer.error) if isinstance(producer, SourceNode) else False
         ended = known or (isinstance(producer, ActionNode) and producer.state in ENDED)
@@ -36,7 +36,9 @@ def validate(scheduler: Scheduler) -> None:
             _require(waits[id(node)] == 0, f"{node.name} is {node.state.value} and registered as waiting")
 
     for node in actions.values():
-        _require((node.state is NodeState.RUNNING) == (node.name in scheduler.running), f"{node.name}: running or not?")
+        _require(
+            (node.state is NodeState.RUNNING) == (node.name in scheduler.queue.running), f"{node.name}: running or not?"
+        )
         _require(
             (node.state is NodeState.JOINED) == (node.leader is not None) or node.state in ENDED,
             f"{node.name}: joined or not?",
@@ -53,7 +55,7 @@ def validate(scheduler: Scheduler) -> None:
             _require(node.outputs is not None, f"{node.name} is done without outputs")
             _require(node.action.discoverer is None or node.groups is not None, f"{node.name} has not discovered")
 
-    running = scheduler.running.values()
+    running = scheduler.queue.running.values()
     for key, leader in scheduler.leaders.items():
         _require(leader.key == key, f"{leader.name} leads a key that it left")
         _require(
@@ -62,20 +64,20 @@ def validate(scheduler: Scheduler) -> None:
         )
     keys = Counter(node.key for node in running if node.action.cache is not CachePolicy.NONE)
     _require(all(count == 1 for count in keys.values()), "two actions of one key are running")
-    slots = sum(max(1, min(node.action.requirements.cpus, scheduler.jobs)) for node in running)
-    _require(scheduler.used_slots == slots, f"{scheduler.used_slots} slots are counted, {slots} are used")
-    _require(slots <= scheduler.jobs, f"{slots} slots of {scheduler.jobs} are used")
+    slots = sum(max(1, min(node.action.requirements.cpus, scheduler.queue.jobs)) for node in running)
+    _require(scheduler.queue.used_slots == slots, f"{scheduler.queue.used_slots} slots are counted, {slots} are used")
+    _require(slots <= scheduler.queue.jobs, f"{slots} slots of {scheduler.queue.jobs} are used")
 
     counted = sum(node.state is not NodeState.UNWANTED and node.state not in ENDED for node in consumers)
     _require(scheduler.unsettled == counted, f"{scheduler.unsettled} are counted as unsettled, {counted} are")
     in_flight = (
         sum(node.state in _ANSWERED for node in actions.values())
         + sum(node.state is NodeState.DELIVERING for node in targets.values())
-        + sum(node.digest is None and not node.error for node in scheduler.sources.values())
+        + sum(node.digest is None and not node.error for node in scheduler.graph.sources.values())
     )
     gave_up = scheduler.finished
     _require(gave_up or scheduler.in_flight == in_flight, f"{scheduler.in_flight} counted in flight, {in_flight} are")
-    _require(not scheduler.finished or (counted == 0 and not scheduler.running), "finished too early")
+    _require(not scheduler.finished or (counted == 0 and not scheduler.queue.running), "finished too early")
 
 
 def _require(holds: bool, story: str) -> None:

@@ -9,12 +9,15 @@ from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.nodes import ActionNode, NodeState, SourceNode
 from mlcbuild.errors import BuildError
 
+# Files sorted by path, and the workspace paths among them.
+Resolved = tuple[tuple[FileEntry, ...], tuple[str, ...]]
+
 
 def files_at_hand(
     needs: Sequence[tuple[str, Artifact]],
     sources: Mapping[str, SourceNode],
     actions: Mapping[str, ActionNode],
-) -> tuple[tuple[FileEntry, ...], tuple[str, ...]] | None:
+) -> Resolved | None:
     """What `files_of` answers, for the common case alone: single files, all of them there. None for any other case."""
     found: dict[str, FileEntry] = {}
     from_sources: list[str] = []
@@ -48,7 +51,7 @@ def files_of(
     *,
     source: Callable[[str], SourceNode],
     producer: Callable[[str], ActionNode],
-) -> tuple[tuple[FileEntry, ...], tuple[str, ...]]:
+) -> Resolved:
     """The files of a consumer whose producers are all done, sorted by path, and the source paths among them.
 
     A directory's files are re-rooted; a group's members lie at the group's place by their base names. Raises

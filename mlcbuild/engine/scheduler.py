@@ -8,23 +8,18 @@ The rules that hold after every step are written down in `mlcbuild.engine.invari
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine import stimuli as s
 from mlcbuild.engine.action import (
     Action,
-    Artifact,
     CachePolicy,
-    DiscoveredArtifacts,
-    SourceArtifact,
 )
-from mlcbuild.engine.cycles import find_cycle
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
+from mlcbuild.engine.graph import Graph
 from mlcbuild.engine.instructions import (
     AnnounceWanted,
     Cancel,
@@ -41,8 +36,8 @@ from mlcbuild.engine.instructions import (
     ReportTarget,
 )
 from mlcbuild.engine.nodes import BROKEN, ENDED, ActionNode, Consumer, NodeState, SourceNode, TargetNode
-from mlcbuild.engine.priorities import rank
-from mlcbuild.engine.resolution import fault_in, files_at_hand, files_of, members_of
+from mlcbuild.engine.ready_queue import ReadyQueue
+from mlcbuild.engine.resolution import fault_in
 from mlcbuild.errors import BuildError, InternalError, MlcbuildError
 
 REWIND_LIMIT = 20
@@ -72,16 +67,10 @@ class Scheduler:
         rewind_limit: int = REWIND_LIMIT,
         loss_limit: int = LOSS_LIMIT,
     ) -> None:
-        if jobs < 1:
-            raise ValueError(f"a build needs at least one job: {jobs}")
-        self.jobs = jobs
         self.keep_going = keep_going
-        self.actions: dict[str, ActionNode] = {}
-        self.sources: dict[str, SourceNode] = {}
-        self.targets: dict[str, TargetNode] = {}
+        self.graph = Graph()
+        self.queue = ReadyQueue(jobs=jobs, seconds_by_mnemonic=seconds_by_mnemonic or {})
         self.leaders: dict[Digest, ActionNode] = {}
-        self.running: dict[str, ActionNode] = {}
-        self.used_slots = 0
         self.in_flight = 0  # look-ups, discoveries, deliveries, executions and digests not answered yet
         self.unsettled = 0  # wanted actions and targets that have not ended
         self.wanted = 0  # actions
@@ -92,13 +81,9 @@ class Scheduler:
         self.requested = False
         self.delivering = 0
         self._key_of = key_of
-        self._seconds = seconds_by_mnemonic or {}
         self._rewind_limit = rewind_limit
         self._loss_limit = loss_limit
-        self._ready: list[tuple[float, int, ActionNode]] = []
-        self._unranked: list[ActionNode] = []
         self._evaluate: deque[Consumer] = deque()
-        self._undigested: list[str] = []
         self._instructions: list[Instruction] = []
         self._wanted_for: dict[str, int] = {}
         self._handlers: Mapping[type, Callable[..., None]] = {
@@ -135,15 +120,15 @@ class Scheduler:
 
     def _on_actions_added(self, told: s.ActionsAdded) -> None:
         for action in told.actions:
-            conflict = self._add(action, discovered_by="")
+            conflict = self.graph.add(action, discovered_by="")
             if conflict:
                 raise InternalError(conflict)
 
     def _on_targets_requested(self, told: s.TargetsRequested) -> None:
         self.requested = True
         for target in told.targets:
-            if target.label not in self.targets:
-                node = self.targets[target.label] = TargetNode(target=target)
+            if target.label not in self.graph.targets:
+                node = self.graph.targets[target.label] = TargetNode(target=target)
                 self._want(node)
 
     def _on_source_digested(self, told: s.SourceDigested) -> None:
@@ -197,7 +182,7 @@ class Scheduler:
         if node is None:
             return
         for action in told.discovery.actions:
-            conflict = self._add(action, discovered_by=node.name)
+            conflict = self.graph.add(action, discovered_by=node.name)
             if conflict:
                 self._fail(node, f"what it discovered cannot be: {conflict}")
                 return
@@ -239,19 +224,19 @@ class Scheduler:
     def _on_cancelled(self, _told: s.Cancelled) -> None:
         if not self.cancelled:
             self.cancelled = True
-            self._instructions += [Cancel(identifier=name) for name in self.running]
+            self._instructions += [Cancel(identifier=name) for name in self.queue.running]
 
     # Answers: the node if it still waits for one.
 
     def _answered(self, identifier: str, state: NodeState) -> ActionNode | None:
-        node = self.actions.get(identifier)
+        node = self.graph.actions.get(identifier)
         if node is None or node.state is not state:
             return None
         self.in_flight -= 1
         return node
 
     def _answered_target(self, label: str) -> TargetNode | None:
-        node = self.targets.get(label)
+        node = self.graph.targets.get(label)
         if node is None or node.state is not NodeState.DELIVERING:
             return None
         self.in_flight -= 1
@@ -259,69 +244,17 @@ class Scheduler:
         return node
 
     def _answered_source(self, path: str) -> SourceNode | None:
-        node = self.sources.get(path)
+        node = self.graph.sources.get(path)
         if node is None or node.digest is not None or node.error:
             return None
         self.in_flight -= 1
         return node
 
     def _stop_running(self, identifier: str) -> ActionNode | None:
-        node = self.running.pop(identifier, None)
+        node = self.queue.stop(identifier)
         if node is not None:
             self.in_flight -= 1
-            self.used_slots -= self._slots_of(node)
         return node
-
-    # The graph.
-
-    def _add(self, action: Action, *, discovered_by: str) -> str:
-        """Make an action known; answer what is wrong, "" for nothing."""
-        known = self.actions.get(action.identifier)
-        if known is None:
-            self.actions[action.identifier] = ActionNode(
-                action=action,
-                index=len(self.actions),
-                discovered_by=discovered_by,
-                needs=tuple((item.path, item.artifact) for item in action.inputs),
-            )
-        elif known.action != action and replace(known.action, owner=action.owner) != action:
-            return f"two different actions are called {action.identifier!r}"
-        return ""
-
-    def _want(self, node: Consumer) -> None:
-        node.state = NodeState.WAITING
-        self.unsettled += 1
-        self._evaluate.append(node)
-
-    def _producer(self, identifier: str) -> ActionNode:
-        node = self.actions.get(identifier)
-        if node is None:
-            raise BuildError(f"there is no action {identifier!r}, whose output is needed")
-        return node
-
-    def _source(self, path: str) -> SourceNode:
-        node = self.sources.get(path)
-        if node is None:
-            node = self.sources[path] = SourceNode(path=path)
-            self._undigested.append(path)
-            self.in_flight += 1
-        return node
-
-    def producers_of(self, node: Consumer) -> Iterator[SourceNode | ActionNode]:
-        """What a consumer waits for or has used, as far as discovery has come; repeated where used twice.
-
-        Raises BuildError for what does not exist.
-        """
-        artifacts: list[Artifact] = [artifact for _, artifact in reversed(node.needs)]
-        while artifacts:
-            artifact = artifacts.pop()
-            if isinstance(artifact, SourceArtifact):
-                yield self._source(artifact.path)
-                continue
-            producer = self._producer(artifact.action)
-            yield producer
-            if isinstance(artifact, DiscoveredArtifacts) and producer.state is NodeState.DONE:
-                artifacts += reversed(members_of(artifact, producer))
 
     # Going on: until nothing moves without an answer.
 
@@ -334,20 +267,26 @@ class Scheduler:
             self._start_ready()
             if self._evaluate:
                 continue
-            if self._stopping or self.in_flight or not self.unsettled:
+            if self._stopping or self.in_flight or self.graph.undigested or not self.unsettled:
                 break
             self._break_cycle()
-        if self._stopping and not self.running and not self.delivering:
+        if self._stopping and not self.queue.running and not self.delivering:
             self._give_up()
-        if self._undigested:
-            self._instructions.append(DigestSources(paths=tuple(self._undigested)))
-            self._undigested = []
+        if self.graph.undigested:
+            paths, self.graph.undigested = tuple(self.graph.undigested), []
+            self.in_flight += len(paths)
+            self._instructions.append(DigestSources(paths=paths))
         self._announce()
-        if self.requested and self.unsettled == 0 and not self.running:
+        if self.requested and self.unsettled == 0 and not self.queue.running:
             self.finished = True
             self._instructions.append(
                 Finished(success=not self.failed and not self.cancelled, cancelled=self.cancelled)
             )
+
+    def _want(self, node: Consumer) -> None:
+        node.state = NodeState.WAITING
+        self.unsettled += 1
+        self._evaluate.append(node)
 
     def _may_advance(self, node: Consumer) -> bool:
         """After a failure a target that is complete is still delivered."""
@@ -365,13 +304,13 @@ class Scheduler:
 
     def _advance(self, node: Consumer) -> None:
         """Wait for the producers that are not done; where all are, resolve the inputs and use them."""
-        at_hand = files_at_hand(node.needs, self.sources, self.actions)
+        at_hand = self.graph.files_at_hand(node)
         if at_hand is None:
             try:
                 waits_for = self._unready_producers(node)
                 if waits_for is None or waits_for:
                     return
-                at_hand = files_of(node.needs, source=self._source, producer=self._producer)
+                at_hand = self.graph.files_of(node)
             except BuildError as error:
                 self._fail(node, str(error))
                 return
@@ -390,7 +329,7 @@ class Scheduler:
     def _unready_producers(self, node: Consumer) -> dict[int, SourceNode | ActionNode] | None:
         """Those that `node` now waits for; None where it never will be, and has ended."""
         unready: dict[int, SourceNode | ActionNode] = {}
-        for producer in self.producers_of(node):
+        for producer in self.graph.producers_of(node):
             if isinstance(producer, SourceNode):
                 if producer.error:
                     self._fail(node, producer.error)
@@ -406,7 +345,7 @@ class Scheduler:
                 return None
             if state is NodeState.UNWANTED:
                 self._want(producer)
-                self._unranked.append(producer)
+                self.queue.wanted(producer)
                 cause = producer.discovered_by
                 self._wanted_for[cause] = self._wanted_for.get(cause, 0) + 1
             unready[id(producer)] = producer
@@ -476,43 +415,20 @@ class Scheduler:
 
     def _make_ready(self, node: ActionNode) -> None:
         node.state = NodeState.READY
-        if node.priority < 0:
-            rank(self._unranked, self._seconds)
-            self._unranked = []
-        heapq.heappush(self._ready, (-node.priority, node.index, node))
-
-    def _slots_of(self, node: ActionNode) -> int:
-        return max(1, min(node.action.requirements.cpus, self.jobs))
+        self.queue.push(node)
 
     def _start_ready(self) -> None:
-        while self._ready and not self._stopping:
-            node = self._ready[0][2]
-            if node.state is NodeState.READY:
-                # A producer whose blobs have gone may be running again: no run without inputs.
-                if self._lacks_producer(node):
-                    heapq.heappop(self._ready)
-                    self._wait(node)
-                    continue
-                if self.running and self.used_slots + self._slots_of(node) > self.jobs:
-                    return
-            heapq.heappop(self._ready)
-            if node.state is NodeState.READY:
+        while not self._stopping and (node := self.queue.next()) is not None:
+            # A producer whose blobs have gone may be running again: no run without inputs.
+            if all(producer.state is NodeState.DONE for producer in self.graph.known_producers_of(node)):
                 self._start(node)
-
-    def _lacks_producer(self, node: ActionNode) -> bool:
-        try:
-            return any(
-                isinstance(producer, ActionNode) and producer.state is not NodeState.DONE
-                for producer in self.producers_of(node)
-            )
-        except BuildError:
-            return True  # A second discovery announced something else; advancing again tells what is wrong.
+            else:
+                self._wait(node)
 
     def _start(self, node: ActionNode) -> None:
         assert node.key is not None
         node.state = NodeState.RUNNING
-        self.running[node.name] = node
-        self.used_slots += self._slots_of(node)
+        self.queue.start(node)
         self.in_flight += 1
         self._instructions.append(Execute(action=node.action, key=node.key, inputs=node.inputs, sources=node.sources))
 
@@ -598,16 +514,10 @@ class Scheduler:
         if isinstance(node, ActionNode):
             node.rerun_key = node.key
         self._wait(node)
-        makers: dict[str, ActionNode] = {}
-        try:
-            for producer in self.producers_of(node):
-                if isinstance(producer, ActionNode) and any(e.digest in gone for e in producer.outputs or ()):
-                    makers[producer.name] = producer
-        except BuildError:
-            pass  # Advancing again tells what is wrong.
-        for maker in makers.values():
-            if maker.state is NodeState.DONE:
-                self._run_again(maker)
+        for producer in self.graph.known_producers_of(node):
+            made = producer.outputs or ()
+            if producer.state is NodeState.DONE and any(entry.digest in gone for entry in made):
+                self._run_again(producer)
 
     def _lost(self, node: ActionNode, message: str) -> None:
         node.losses += 1
@@ -658,23 +568,14 @@ class Scheduler:
         """Nothing runs and nothing new starts: end all that is left."""
         cause = "" if self.cancelled else self.stopped_by
         message = f"the build stopped because {cause} failed" if cause else "the build was interrupted"
-        nodes: list[Consumer] = [*self.actions.values(), *self.targets.values()]
+        nodes: list[Consumer] = [*self.graph.actions.values(), *self.graph.targets.values()]
         for node in nodes:
             if node.state is not NodeState.UNWANTED and node.state not in ENDED:
                 self._end_badly(node, NodeState.SKIPPED, message, cause)
 
     def _break_cycle(self) -> None:
         """Nothing is in flight and something waits: it waits for itself."""
-        waiting = [node.name for node in self.actions.values() if node.state is NodeState.WAITING]
-
-        def waits_for(name: str) -> list[str]:
-            return [
-                producer.name
-                for producer in self.producers_of(self.actions[name])
-                if isinstance(producer, ActionNode) and producer.state is NodeState.WAITING
-            ]
-
-        cycle = find_cycle(waiting, waits_for)
+        cycle = self.graph.waiting_cycle()
         if not cycle:
             raise InternalError(f"the build stands still with {self.unsettled} actions or targets left")
-        self._fail(self.actions[cycle[0]], f"it needs its own output: {' → '.join((*cycle, cycle[0]))}")
+        self._fail(self.graph.actions[cycle[0]], f"it needs its own output: {' → '.join((*cycle, cycle[0]))}")

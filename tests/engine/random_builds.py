@@ -167,7 +167,9 @@ def random_graph(chance: random.Random, size: int, *, fragile: bool = False, mea
             f"out{number}{'/' if isinstance(a, DiscoveredArtifacts) or a.path.endswith('/') else ''}"
             for number, a in enumerate(chosen)
         ]
-        targets.append(Target(label=f"//random:t{index}", directory=f"t{index}", outputs=tuple(zip(places, chosen, strict=True))))
+        targets.append(
+            Target(label=f"//random:t{index}", directory=f"t{index}", outputs=tuple(zip(places, chosen, strict=True)))
+        )
     shuffled = list(actions)
     chance.shuffle(shuffled)
     return Graph(actions=tuple(shuffled), targets=tuple(targets), sources=sources)

@@ -151,7 +151,7 @@ class Steps:
         return [type(answer) for answer in self.answers]
 
     def _key(self, identifier: str) -> Digest:
-        key = self.scheduler.actions[identifier].key
+        key = self.scheduler.graph.actions[identifier].key
         assert key is not None
         return key
 

@@ -27,7 +27,7 @@ _MADE = (Ending.FOUND, Ending.SHARED, Ending.EXECUTED)
 def check_against_reference(build: Build, graph: Graph) -> None:
     """A build that kept going: the same files, the same failures, nothing more than was needed."""
     reference = Reference(graph)
-    nodes = build.scheduler.actions
+    nodes = build.scheduler.graph.actions
     assert set(build.reports) == {name for name, node in nodes.items() if node.state is not NodeState.UNWANTED}
     for name, report in build.reports.items():
         if report.ending in _MADE:
@@ -50,10 +50,10 @@ def check_against_reference(build: Build, graph: Graph) -> None:
 
 def check_that_runs_had_a_cause(build: Build) -> None:
     for name, count in build.executed.items():
-        node = build.scheduler.actions[name]
+        node = build.scheduler.graph.actions[name]
         assert count <= 1 + node.losses + node.rewinds
     for key, count in build.finished_runs.items():
-        nodes = [node for node in build.scheduler.actions.values() if node.key == key]
+        nodes = [node for node in build.scheduler.graph.actions.values() if node.key == key]
         uncached = sum(node.action.cache.value == "none" for node in nodes)
         assert count <= 1 + sum(node.rewinds for node in nodes) + uncached
 
@@ -68,7 +68,7 @@ def a_build_without_faults_equals_recursion(seed: int, size: int) -> None:
     second = world.build(graph)
     check_against_reference(second, graph)
     assert all(
-        second.scheduler.actions[name].action.cache.value == "none" or first.reports[name].ending is Ending.FAILED
+        second.scheduler.graph.actions[name].action.cache.value == "none" or first.reports[name].ending is Ending.FAILED
         for name in second.executed
     )
 
@@ -104,7 +104,7 @@ def a_stopped_build_leaves_nothing_half_done(seed: int, size: int, cancel: bool)
     assert build.published <= build.succeeded
     for name, report in build.reports.items():
         if report.ending in _MADE:
-            assert build.scheduler.actions[name].outputs == reference.outputs[name]
+            assert build.scheduler.graph.actions[name].outputs == reference.outputs[name]
     endings = [report.ending for report in build.reports.values()]
     assert build.end is not None
     assert build.end.success == (Ending.FAILED not in endings and not build.end.cancelled and not build.undelivered)

@@ -1,0 +1,58 @@
+"""Actions that are ready to run, the one with the longest path ahead first, and the slots that running ones take."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+
+from mlcbuild.engine.nodes import ActionNode, NodeState
+from mlcbuild.engine.priorities import rank
+
+
+class ReadyQueue:
+    """`jobs` slots, each action taking as many as it wants cpus; one that wants more than there are runs alone."""
+
+    def __init__(self, *, jobs: int, seconds_by_mnemonic: Mapping[str, float]) -> None:
+        if jobs < 1:
+            raise ValueError(f"a build needs at least one job: {jobs}")
+        self.jobs = jobs
+        self.running: dict[str, ActionNode] = {}
+        self.used_slots = 0
+        self._seconds = seconds_by_mnemonic
+        self._heap: list[tuple[float, int, ActionNode]] = []
+        self._unranked: list[ActionNode] = []
+
+    def wanted(self, node: ActionNode) -> None:
+        """A new action may get here one day: it is ranked with the others when the first of them does."""
+        self._unranked.append(node)
+
+    def push(self, node: ActionNode) -> None:
+        if node.priority < 0:
+            rank(self._unranked, self._seconds)
+            self._unranked = []
+        heapq.heappush(self._heap, (-node.priority, node.index, node))
+
+    def next(self) -> ActionNode | None:
+        """Take out the first node if there is room for it. None is overtaken by one that needs less."""
+        while self._heap:
+            node = self._heap[0][2]
+            if node.state is NodeState.READY and self.running and self.used_slots + self._slots_of(node) > self.jobs:
+                return None
+            heapq.heappop(self._heap)
+            if node.state is NodeState.READY:
+                return node
+        return None
+
+    def start(self, node: ActionNode) -> None:
+        self.running[node.name] = node
+        self.used_slots += self._slots_of(node)
+
+    def stop(self, identifier: str) -> ActionNode | None:
+        """The node if it was running, and is no more."""
+        node = self.running.pop(identifier, None)
+        if node is not None:
+            self.used_slots -= self._slots_of(node)
+        return node
+
+    def _slots_of(self, node: ActionNode) -> int:
+        return max(1, min(node.action.requirements.cpus, self.jobs))
