@@ -1,0 +1,135 @@
+"""A cache that others share: what it has is taken, what it lacks is sent, and its trouble fails nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.reapi import ActionResult
+from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
+from mlcbuild.engine.action import Action, CachePolicy, SourceArtifact
+from mlcbuild.engine.events import ActionStatus, Notice
+from mlcbuild.engine.keys import ActionKey
+from mlcbuild.errors import CacheError
+
+sys.path.insert(0, str(Path(__file__).parent))
+from small_workspace import Workspace, shell, target
+
+
+class SharedFolder:
+    """A RemoteCache in a folder. `is_down`: everything fails."""
+
+    def __init__(self, root: Path) -> None:
+        self._there = DiskStore(root, DigestFunction.BLAKE3)
+        self.bytes_downloaded = 0
+        self.bytes_uploaded = 0
+        self.is_down = False
+
+    def find(self, key: Digest, store: LocalBlobStore) -> ActionResult | None:
+        self._check()
+        result = self._there.get(key)
+        if result is not None:
+            self.fetch([directory.tree_digest for directory in result.output_directories], store)
+        return result
+
+    def fetch(self, digests: Sequence[Digest], store: LocalBlobStore) -> tuple[Digest, ...]:
+        self._check()
+        missing = []
+        for digest in digests:
+            try:
+                store.put_bytes(self._there.read(digest))
+                self.bytes_downloaded += digest.size_bytes
+            except BlobMissingError:
+                missing.append(digest)
+        return tuple(missing)
+
+    def send(self, key: ActionKey, result: ActionResult, outputs: Sequence[Digest], store: LocalBlobStore) -> None:
+        self._check()
+        for digest in (*outputs, *(directory.tree_digest for directory in result.output_directories)):
+            self._there.put_bytes(store.read(digest))
+            self.bytes_uploaded += digest.size_bytes
+        self._there.put(key.digest, result)
+
+    def lose(self, content: bytes) -> None:
+        self._there.path_of(self._there.function.of_bytes(content)).unlink()
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise CacheError("no connection")
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> SharedFolder:
+    return SharedFolder(tmp_path / "remote")
+
+
+def machine(tmp_path: Path, name: str, remote: SharedFolder) -> Workspace:
+    workspace = Workspace(tmp_path / name, remote=remote)
+    workspace.write("a.txt", "hello")
+    return workspace
+
+
+def actions() -> list[Action]:
+    make = shell("make", "cp in d/x; echo made > d/y", [("in", SourceArtifact(path="a.txt"))], ("d/",))
+    use = shell("use", "cat d/x d/y > out", [("d/", make.output("d/"))])
+    return [make, use]
+
+
+def test_what_one_machine_has_built_another_takes(tmp_path: Path, remote: SharedFolder) -> None:
+    graph = actions()
+    first = machine(tmp_path, "first", remote)
+    result = first.build(graph, target("//p:t", graph[1].output("out")))
+    assert result.bytes_uploaded > 0
+    second = machine(tmp_path, "second", remote)
+    result = second.build(graph, target("//p:t", graph[1].output("out")))
+    assert result.success
+    assert second.text("out/p/t/out0") == "hellomade\n"
+    assert set(second.statuses().values()) == {ActionStatus.REMOTE_HIT}
+    assert result.bytes_downloaded > 0
+    second.build(graph, target("//p:t", graph[1].output("out")))
+    assert set(second.statuses().values()) == {ActionStatus.UP_TO_DATE}
+
+
+def test_inputs_of_what_must_run_are_fetched(tmp_path: Path, remote: SharedFolder) -> None:
+    graph = actions()
+    machine(tmp_path, "first", remote).build(graph, target("//p:t", graph[1].output("out")))
+    second = machine(tmp_path, "second", remote)
+    other = shell("other", "cat d/* | tr a-z A-Z > out", [("d/", graph[0].output("d/"))])
+    assert second.build([*graph, other], target("//p:o", other.output("out"))).success
+    assert second.text("out/p/o/out0") == "HELLOMADE\n"
+    assert second.executed() == {"other"}
+
+
+def test_a_blob_that_the_remote_has_lost_is_made_again(tmp_path: Path, remote: SharedFolder) -> None:
+    graph = actions()
+    machine(tmp_path, "first", remote).build(graph, target("//p:t", graph[1].output("out")))
+    remote.lose(b"hellomade\n")
+    second = machine(tmp_path, "second", remote)
+    assert second.build(graph, target("//p:t", graph[1].output("out"))).success
+    assert second.text("out/p/t/out0") == "hellomade\n"
+    assert second.executed() == {"use"}
+
+
+def test_a_remote_that_is_down_fails_nothing_and_is_told_once_and_counted(tmp_path: Path, remote: SharedFolder) -> None:
+    remote.is_down = True
+    graph = actions()
+    workspace = machine(tmp_path, "first", remote)
+    assert workspace.build(graph, target("//p:t", graph[1].output("out"))).success
+    notices = [event.message for event in workspace.events if isinstance(event, Notice)]
+    assert len(notices) == 2
+    assert "no connection" in notices[0]
+    assert "4 times" in notices[1]  # two look-ups, two results
+
+
+def test_what_is_true_of_one_machine_is_neither_asked_for_nor_sent(tmp_path: Path, remote: SharedFolder) -> None:
+    local = shell("local", "echo here > out", cache=CachePolicy.LOCAL)
+    for name in ("first", "second"):
+        workspace = machine(tmp_path, name, remote)
+        workspace.build([local], target("//p:t", local.output("out")))
+        assert workspace.executed() == {"local"}
+    assert remote.bytes_uploaded == 0
