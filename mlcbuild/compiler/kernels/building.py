@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,6 +50,22 @@ def horizontal_sum(vector: Buffer, count: int) -> Expression:
     return values[0]
 
 
+def exp2(x: Expression, count: int) -> Expression:
+    """2**x for a vector of `count` float32, within 2 units in the last place; below 2**-126 it is 2**-126.
+
+    2**x = 2**n * e**(f ln 2) for the integer n next to x and |f| <= 1/2: the exponential by its Taylor series up to
+    the seventh power, whose rest is below 6e-9, the power of two by writing the exponent's bits.
+    """
+    x = T.bind(tirx.max(tirx.min(x, splat(T.float32(127), count)), splat(T.float32(-126), count)))
+    whole = T.bind(tirx.floor(x + splat(T.float32(0.5), count)))
+    fraction = T.bind(x - whole)
+    result = splat(T.float32(math.log(2) ** 7 / math.factorial(7)), count)
+    for power in range(6, -1, -1):
+        result = result * fraction + splat(T.float32(math.log(2) ** power / math.factorial(power)), count)
+    exponent = (T.Cast(f"int32x{count}", whole) + splat(T.int32(127), count)) << splat(T.int32(23), count)
+    return result * T.reinterpret(f"float32x{count}", exponent)
+
+
 def store(buffer: Buffer, value: Expression, *indices: Expression) -> None:
     """buffer[indices] = value."""
     T.buffer_store(buffer, value, list(indices))
@@ -76,3 +93,10 @@ def with_body(func: tirx.PrimFunc, statements: list[tirx.Stmt], *, scratch: list
         iter_vars=[], reads=[], writes=[], name_hint="root", body=body, alloc_buffers=[*root.alloc_buffers, *scratch]
     )
     return tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
+
+
+def replace_body(func: tirx.PrimFunc, body: tirx.Stmt) -> tirx.PrimFunc:
+    """A kernel with the parameters of `func`, computed by `body`, which no schedule changes any more."""
+    block = s_tir.SBlock(iter_vars=[], reads=[], writes=[], name_hint="root", body=body)
+    made = tirx.PrimFunc(func.params, s_tir.SBlockRealize([], True, block), func.ret_type, func.attrs)
+    return made.with_attrs({"tirx.is_scheduled": True, "tirx.noalias": True})

@@ -17,7 +17,9 @@ CPU_RULES: tuple[Rule, ...] = (schedule_gemv, schedule_matmul, schedule_fallback
 
 
 def apply_rules(func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule, ...]) -> tirx.PrimFunc:
-    """The kernel as the first rule that fits it schedules it; as it is, where none does."""
+    """The kernel as the first rule that fits it schedules it; as it is, where none does or it came scheduled."""
+    if "tirx.is_scheduled" in func.attrs:
+        return func
     for rule in rules:
         scheduled = rule(func, target)
         if scheduled is not None:

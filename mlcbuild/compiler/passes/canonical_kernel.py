@@ -18,11 +18,11 @@ from typing import Any
 import tvm
 import tvm_ffi
 from tvm import tirx
+from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
 from mlcbuild.errors import InternalError
 
 ROOT = "kernel"
-_SPANS = frozenset({"ir.Span", "ir.SequentialSpan", "ir.SourceName"})
 _DROPPED_ATTRIBUTES = frozenset({"global_symbol", "target", "op_pattern"})
 _INLINE_SCHEMAS = frozenset({"bool", "int", "float", "DataType", "dtype", "Device", "device"})
 _SEQUENCES = frozenset({"ffi.Array", "ffi.List"})
@@ -37,16 +37,15 @@ Node = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class CanonicalKernel:
-    """`data` is TVM JSON of a module whose function `kernel` is the PrimFunc; `name` is `kernel_` and 32 hex digits of its SHA-256."""
+    """`data` is TVM JSON of a module whose function `kernel` is the PrimFunc; `name` is `kernel_` and 32 hex digits
+    of the SHA-256 of `data`."""
 
     name: str
     data: bytes
 
     def __post_init__(self) -> None:
         if self.name != kernel_name(self.data):
-            raise ValueError(
-                f"the name {self.name!r} is not that of the kernel's bytes, {kernel_name(self.data)!r}"
-            )
+            raise ValueError(f"the name {self.name!r} is not that of the kernel's bytes, {kernel_name(self.data)!r}")
 
 
 def kernel_name(data: bytes) -> str:
@@ -79,12 +78,12 @@ def canonicalize(func: tirx.PrimFunc, *, module: tvm.IRModule | None = None) -> 
 
 def load_kernel(data: bytes) -> tvm.IRModule:
     """The module that `canonicalize` wrote; its function `kernel` is the kernel, any other a callee."""
-    return tvm.ir.load_json(data.decode())
+    return from_json_graph_str(data.decode())
 
 
 def canonical_bytes(module: tvm.IRModule, *, function_names: Mapping[str, str] | None = None) -> bytes:
-    """The canonical JSON of any module of PrimFuncs; functions are renamed by `function_names`, others keep their name."""
-    document = json.loads(tvm.ir.save_json(module))
+    """The canonical JSON of a module of PrimFuncs. Functions not in `function_names` keep their name."""
+    document = json.loads(to_json_graph_str(module))
     writer = _Writer(nodes=document["nodes"], function_names=function_names or {})
     root = writer.write(document["root_index"])
     graph = {"root_index": root, "nodes": writer.written}
@@ -92,7 +91,7 @@ def canonical_bytes(module: tvm.IRModule, *, function_names: Mapping[str, str] |
 
 
 def _callees(func: tirx.PrimFunc) -> list[str]:
-    nodes = json.loads(tvm.ir.save_json(func))["nodes"]
+    nodes = json.loads(to_json_graph_str(func))["nodes"]
     return [nodes[node["data"]["name_hint"]]["data"] for node in nodes if node["type"] == "ir.GlobalVar"]
 
 
@@ -135,7 +134,7 @@ class _Writer:
 
     def _children(self, index: int) -> list[int]:
         node = self._nodes[index]
-        data = node.get("data")
+        data: Any = node.get("data")
         if node["type"] in _SEQUENCES:
             return list(data)
         if node["type"] in _MAPS:
@@ -167,7 +166,8 @@ class _Writer:
 
     def _copy(self, index: int) -> int:
         node = self._nodes[index]
-        kind, data = node["type"], node.get("data")
+        kind: str = node["type"]
+        data: Any = node.get("data")
         if kind in _SEQUENCES:
             return self._share({"type": kind, "data": [self._number_of[child] for child in data]})
         if kind in _MAPS:
@@ -184,9 +184,7 @@ class _Writer:
         if kind in _NAMED:
             field, prefix = _NAMED[kind]
             is_root = kind == "s_tir.SBlock" and self._string(data[field]) == "root"
-            fields[field] = self._share(
-                {"type": "ffi.String", "data": "root" if is_root else self._fresh(prefix)}
-            )
+            fields[field] = self._share({"type": "ffi.String", "data": "root" if is_root else self._fresh(prefix)})
             return self._append({"type": kind, "data": fields})
         if kind == "ir.GlobalVar":
             name = self._string(data["name_hint"]) or ROOT
@@ -210,18 +208,3 @@ class _Writer:
     def _append(self, node: Node) -> int:
         self.written.append(node)
         return len(self.written) - 1
-
-
-def strip_spans(text: str) -> str:
-    """TVM JSON without source locations: they hold paths and lines of whoever wrote the IR."""
-    document = json.loads(text)
-    nodes = document["nodes"]
-    none = next(number for number, node in enumerate(nodes) if node["type"] == "None")
-    for node in nodes:
-        data = node.get("data")
-        if node["type"] in _SPANS:
-            node.clear()
-            node["type"] = "None"
-        elif isinstance(data, dict) and "span" in data:
-            data["span"] = none
-    return json.dumps({"root_index": document["root_index"], "nodes": nodes}, separators=(",", ":"))

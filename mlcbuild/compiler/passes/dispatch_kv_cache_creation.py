@@ -9,8 +9,11 @@ from tvm import relax
 from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
 
 from mlcbuild.compiler import ir
+from mlcbuild.compiler.kernels.cpu.attention import with_vector_attention
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
 from mlcbuild.compiler.script_parsing import quick_script_parsing
+
+_WINDOW = 1024  # tokens that a layer with a sliding window sees: TVM's default, for models that have such layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +102,10 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IR
             enable_disaggregation=False,
             dtype=geometry.dtype,
             target=target,
+            layer_sliding_window_size=_WINDOW,
         )
         with builder.dataflow():
             value = builder.emit_output(cache._expr)
         builder.emit_func_output(value)
-    return ir.without_spans(builder.finalize())
+    module = ir.without_spans(builder.finalize())
+    return with_vector_attention(module, window=_WINDOW) if target.kind.name == "llvm" else module

@@ -11,17 +11,15 @@ from typing import Any
 
 import tvm
 
-from mlcbuild.errors import StageError
+from mlcbuild.compiler import ir
+from mlcbuild.compiler import target as targets
 
 
 def run(*, scheduled: Path, object: Path, target: dict[str, Any]) -> None:
-    """Compiles the kernel for `target`. Raises StageError for a target of another kind than llvm."""
-    tvm_target = tvm.target.Target(target)
-    if tvm_target.kind.name != "llvm":
-        raise StageError(
-            f"no object files for targets of kind {tvm_target.kind.name!r}", advice=("known: llvm",)
-        )
-    module = tvm.ir.load_json(scheduled.read_text())
-    with tvm_target:
-        library = tvm.tirx.build(module, target=tvm_target)
+    """Compiles the kernel for `target`. Raises StageError for a target that nothing here compiles for, and for a
+    file that is no module."""
+    parsed = targets.parse(target)
+    module = ir.load_module(scheduled)
+    with parsed:
+        library = tvm.tirx.build(module, target=parsed)
     library.write_to_file(str(object), "o")

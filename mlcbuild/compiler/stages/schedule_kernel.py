@@ -13,8 +13,10 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from mlcbuild.compiler import ir
+from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.kernels.rules import CPU_RULES, apply_rules
-from mlcbuild.compiler.passes.canonical_kernel import ROOT, kernel_name, load_kernel, strip_spans
+from mlcbuild.compiler.passes.canonical_kernel import ROOT, kernel_name, load_kernel
 from mlcbuild.errors import StageError
 
 SIGNATURE_VERSION = 1
@@ -32,31 +34,29 @@ def run(*, kernel: Path, scheduled: Path, signature: Path, target: dict[str, Any
         raise StageError(f"unknown optimization level {opt!r}", advice=(f"known: {', '.join(_OPTS)}",))
     data = kernel.read_bytes()
     name = kernel_name(data)
-    try:
-        module = load_kernel(data)
-        func = module[ROOT]
-    except (ValueError, RuntimeError, KeyError) as error:
-        raise StageError(f"{kernel.name} is not a kernel: {error}") from error
-    tvm_target = tvm.target.Target(target)
-    if tvm_target.kind.name != "llvm":
-        raise StageError(
-            f"there are no schedules for targets of kind {tvm_target.kind.name!r}", advice=("known: llvm",)
-        )
+    module = _load(kernel, data)
+    parsed = targets.parse(target)
+    func = module[ROOT]
     if opt != "O0":
-        with tvm_target:
-            func = apply_rules(func, tvm_target, CPU_RULES)
-    module = _named(module, func, name)
-    scheduled.write_text(strip_spans(tvm.ir.save_json(module)))
+        with parsed:
+            func = apply_rules(func, parsed, CPU_RULES)
+    ir.save_module(_named(module, func, name), scheduled)
     content = {"version": SIGNATURE_VERSION, "name": name, "workspace": [], "index_bits": 64}
     signature.write_text(json.dumps(content, sort_keys=True) + "\n")
 
 
+def _load(kernel: Path, data: bytes) -> tvm.IRModule:
+    try:
+        module = load_kernel(data)
+    except Exception as error:
+        raise StageError(f"{kernel.name} is not a kernel: {str(error).splitlines()[0]}") from error
+    if not isinstance(module, tvm.IRModule) or ROOT not in module.global_var_map_:
+        raise StageError(f"{kernel.name} is not a kernel: it has no function {ROOT!r}")
+    return module
+
+
 def _named(module: tvm.IRModule, func: tirx.PrimFunc, name: str) -> tvm.IRModule:
     """The module with `func` as its only public function."""
-    functions = {
-        variable: function for variable, function in module.functions_items() if variable.name_hint != ROOT
-    }
-    functions[tvm.ir.GlobalVar(name)] = func.with_attr("global_symbol", name).with_attr(
-        "tirx.is_scheduled", True
-    )
+    functions = {variable: function for variable, function in module.functions_items() if variable.name_hint != ROOT}
+    functions[tvm.ir.GlobalVar(name)] = func.with_attr("global_symbol", name).with_attr("tirx.is_scheduled", True)
     return tvm.IRModule(functions)

@@ -1,4 +1,4 @@
-"""Any kernel of element-wise and reduction blocks: inline what can be, vectorize rows, spread large work over threads."""
+"""Any kernel made of blocks: everything is inlined that can be."""
 
 from __future__ import annotations
 

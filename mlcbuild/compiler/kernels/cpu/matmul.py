@@ -44,7 +44,8 @@ class _Tile:
     def at(self, row: int, k: Expression) -> Expression:
         places = lanes(k, _LANES)
         if self.restored is None:
-            return self.product.matrix[self.first + row, places]
+            matrix: Buffer = self.product.matrix
+            return matrix[self.first + row, places]
         return self.restored[row, places]
 
 

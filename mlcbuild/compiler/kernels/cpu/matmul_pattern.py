@@ -49,7 +49,7 @@ class Epilogue:
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixProduct:
-    """The product found in a kernel, and what happens to it there. `func` is the kernel with all inlined that can be."""
+    """The product found in a kernel, and what happens to it there. `func` is the kernel, inlined."""
 
     func: tirx.PrimFunc
     x: tirx.Var
@@ -242,7 +242,7 @@ def _divided_index(load: Expression, *, n: tirx.Var, k: tirx.Var) -> int | None:
     return _operand(load.indices[1], tirx.FloorDiv, k)
 
 
-def _operand(expression: Expression, kind: type, variable: tirx.Var) -> int | None:
+def _operand(expression: Expression, kind: Any, variable: tirx.Var) -> int | None:
     fits = isinstance(expression, kind) and expression.a.same_as(variable)
     return int(expression.b) if fits and isinstance(expression.b, tirx.IntImm) else None
 

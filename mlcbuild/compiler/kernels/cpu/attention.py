@@ -1,0 +1,329 @@
+"""Attention over the paged key-value cache, in place of TVM's kernels for CPUs and with their parameters.
+
+TVM's kernels take one number at a time. Here each query token and key-value head is one piece of work: the scores of
+its query heads with all keys, their softmax, and the sum of values, all in vectors along the head's dimension; threads
+share the pieces. Numbers are float32 whatever the cache holds.
+
+As in TVM, a query's result comes with the base-2 logarithm of its softmax's denominator, so that the results over
+several ranges of keys can be merged. Rotary embeddings are expected to be in the cache and in the queries already.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import tvm
+import tvm.tirx.script.builder as T  # noqa: N812
+from tvm import tirx
+
+from mlcbuild.compiler.kernels.building import (
+    Buffer,
+    Expression,
+    exp2,
+    float32,
+    horizontal_sum,
+    lanes,
+    loop,
+    replace_body,
+    splat,
+    statement,
+    store,
+)
+
+_LANES = 8
+_SUMS = 8  # vectors of the result that are summed at once, one register each
+_HEADS_AT_ONCE = 4
+_NO_SCORE = -5e4  # TVM's score of a key that is not seen
+_WORTH_THREADS = 1 << 16  # multiplications
+
+Keys = Callable[[Expression], tuple[Callable[[Expression], Expression], Callable[[Expression], Expression]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Range:
+    """The keys that a query sees: numbered begin … end - 1."""
+
+    begin: Expression
+    end: Expression
+    most: Expression  # no query of the call sees more
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Query:
+    """One query token: its row in `queries` (tokens, query heads, head_dim), and where results go."""
+
+    queries: Buffer
+    output: Buffer
+    logarithms: Buffer
+    row: Expression
+    scale: Expression
+
+    @property
+    def heads(self) -> int:
+        return int(self.queries.shape[1])
+
+    @property
+    def head_dim(self) -> int:
+        return int(self.queries.shape[2])
+
+
+def with_vector_attention(module: tvm.IRModule, *, window: int) -> tvm.IRModule:
+    """`module` with the attention kernels that TVM's `TIRPagedKVCache` puts into it for a CPU exchanged for these.
+
+    `window` is the cache's `layer_sliding_window_size`. Kernels whose heads are not whole vectors stay as they are.
+    """
+    made: dict[str, Callable[[tirx.PrimFunc], tirx.PrimFunc]] = {
+        "tir_attention_decode_cpu": paged_decode,
+        "tir_attention_decode_cpu_sliding_window": lambda kernel: paged_decode(kernel, sliding_window=True),
+        "tir_attention_prefill_cpu": paged_prefill,
+        "tir_attention_prefill_cpu_sliding_window": lambda kernel: paged_prefill(kernel, window=window),
+        "tir_attention_prefill_ragged_cpu": ragged_prefill,
+    }
+    functions = dict(module.functions_items())
+    for variable, function in functions.items():
+        make = made.get(str(variable.name_hint))
+        if make is not None and _fits(function):
+            functions[variable] = make(function)
+    return tvm.IRModule(functions, attrs=module.attrs)
+
+
+def _fits(kernel: tirx.PrimFunc) -> bool:
+    queries = kernel.params[0]
+    return int(queries.shape[-1]) % _LANES == 0 and str(queries.dtype) in ("float32", "float16")
+
+
+def paged_decode(original: tirx.PrimFunc, *, sliding_window: bool = False) -> tirx.PrimFunc:
+    """One query token for each sequence. `original` is TVM's kernel, whose parameters are kept."""
+    queries, pages, page_starts, page_numbers, lengths = original.params[:5]
+    output, logarithms = original.params[7:9]
+    scale = original.params[12]
+    key_heads = int(pages.shape[2])
+
+    def piece(sequence: Expression, head: Expression) -> None:
+        cache = _Pages(pages, page_starts, page_numbers, lengths, sliding_window, sequence)
+        query = _Query(queries=queries, output=output, logarithms=logarithms, row=sequence, scale=scale)
+        seen = _Range(begin=T.int32(0), end=cache.length(), most=cache.most())
+        _attend(query, head, key_heads, seen, cache.keys(head))
+
+    def body() -> None:
+        batch = queries.shape[0]
+        work = page_numbers.shape[0] * (int(pages.shape[3]) * int(queries.shape[1]) * int(queries.shape[2]))
+        with T.If(work >= _WORTH_THREADS):
+            with T.Then(), loop(batch * key_heads, parallel=True) as number:
+                piece(tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads))
+            with T.Else(), loop(batch * key_heads) as number:
+                piece(tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads))
+
+    return replace_body(original, statement(body))
+
+
+def paged_prefill(original: tirx.PrimFunc, *, window: int = 0) -> tirx.PrimFunc:
+    """Query tokens of sequences over what the cache holds. `original` is TVM's kernel, whose parameters are kept.
+
+    `window` is the number of tokens that a query sees at most, itself included; 0 where no window slides.
+    """
+    sliding_window = window > 0
+    queries, query_starts, pages, page_starts, page_numbers, lengths = original.params[:6]
+    output, logarithms, causal = original.params[8:11]
+    scale = original.params[14]
+    key_heads = int(pages.shape[2])
+
+    def body() -> None:
+        with loop(query_starts.shape[0] - 1) as sequence:
+            cache = _Pages(pages, page_starts, page_numbers, lengths, sliding_window, sequence)
+            key_count = T.bind(cache.length())
+            first = T.bind(query_starts[sequence])
+            count = T.bind(query_starts[sequence + 1] - first)
+            with loop(count * key_heads, parallel=True) as number:
+                place, head = tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads)
+                seen = _seen(causal, place, count, key_count, most=cache.most())
+                if sliding_window:
+                    past = tirx.max(window - place - 1, 0)
+                    oldest = tirx.max(key_count - past, 0)
+                    seen = _Range(
+                        begin=T.if_then_else(causal > 0, oldest, seen.begin),
+                        end=T.if_then_else(causal > 0, key_count, seen.end),
+                        most=seen.most,
+                    )
+                query = _Query(queries=queries, output=output, logarithms=logarithms, row=first + place, scale=scale)
+                _attend(query, head, key_heads, seen, cache.keys(head))
+
+    return replace_body(original, statement(body))
+
+
+def ragged_prefill(original: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Query tokens of sequences over keys and values given side by side. `original` is TVM's kernel, whose
+    parameters are kept."""
+    queries, query_starts, keys, values, key_starts = original.params[:5]
+    output, logarithms, causal = original.params[7:10]
+    scale = original.params[13]
+    key_heads = int(keys.shape[1])
+
+    def body() -> None:
+        with loop(query_starts.shape[0] - 1) as sequence:
+            first = T.bind(query_starts[sequence])
+            count = T.bind(query_starts[sequence + 1] - first)
+            first_key = T.bind(key_starts[sequence])
+            key_count = T.bind(key_starts[sequence + 1] - first_key)
+            with loop(count * key_heads, parallel=True) as number:
+                place, head = tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads)
+
+                def at(key: Expression, head: Expression = head) -> tuple[_Row, _Row]:
+                    row = T.bind(first_key + key)
+                    return (lambda d: keys[row, head, d]), (lambda d: values[row, head, d])
+
+                query = _Query(queries=queries, output=output, logarithms=logarithms, row=first + place, scale=scale)
+                seen = _seen(causal, place, count, key_count, most=keys.shape[0])
+                _attend(query, head, key_heads, seen, at)
+
+    return replace_body(original, statement(body))
+
+
+_Row = Callable[[Expression], Expression]
+
+
+def _seen(causal: Expression, place: Expression, queries: Expression, keys: Expression, *, most: Expression) -> _Range:
+    """Where a mask is causal, the last query sees all keys, each one before it one less."""
+    end = T.if_then_else(causal > 0, tirx.min(keys - queries + place + 1, keys), keys)
+    return _Range(begin=T.int32(0), end=end, most=most)
+
+
+@dataclass(frozen=True)
+class _Pages:
+    """A sequence in the paged cache: `pages` (pages, key or value, heads, page size, head_dim)."""
+
+    pages: Buffer
+    page_starts: Buffer
+    page_numbers: Buffer
+    lengths: Buffer  # (sequences,) or, where a window slides, (3, sequences)
+    sliding_window: bool
+    sequence: Expression
+
+    def length(self) -> Expression:
+        """The number of keys; with a sliding window, those in the window and the sink."""
+        begin, end = self.page_starts[self.sequence], self.page_starts[self.sequence + 1]
+        whole = (end - begin - 1) * int(self.pages.shape[3])
+        if self.sliding_window:
+            last, offset, sink = (self.lengths[row, self.sequence] for row in range(3))
+            used = whole + last - offset + sink
+        else:
+            used = whole + self.lengths[self.sequence]
+        return T.if_then_else(begin != end, used, 0)
+
+    def most(self) -> Expression:
+        """No sequence has more keys."""
+        return self.page_numbers.shape[0] * int(self.pages.shape[3])
+
+    def keys(self, head: Expression) -> Keys:
+        size = int(self.pages.shape[3])
+
+        def at(key: Expression) -> tuple[_Row, _Row]:
+            place = key
+            if self.sliding_window:
+                offset, sink = self.lengths[1, self.sequence], self.lengths[2, self.sequence]
+                place = T.if_then_else(key < sink, key, key - sink + offset)
+            place = T.bind(place)
+            page = T.bind(self.page_numbers[self.page_starts[self.sequence] + tirx.floordiv(place, size)])
+            inside = T.bind(tirx.floormod(place, size))
+            return (
+                lambda d: self.pages[page, 0, head, inside, d],
+                lambda d: self.pages[page, 1, head, inside, d],
+            )
+
+        return at
+
+
+def _attend(query: _Query, head: Expression, key_heads: int, seen: _Range, keys: Keys) -> None:
+    """All query heads that share the key-value head `head`."""
+    group = query.heads // key_heads
+    at_once = next(count for count in range(_HEADS_AT_ONCE, 0, -1) if group % count == 0)
+    begin = T.bind(seen.begin)
+    count = T.bind(tirx.max(seen.end - begin, 0))
+    padded = tirx.floordiv(count + _LANES - 1, _LANES) * _LANES
+    with loop(group // at_once) as part:
+        first = head * group + part * at_once
+        scaled = T.alloc_buffer((at_once, query.head_dim), "float32")
+        # The size depends on nothing that is computed here: TVM moves allocations before everything else.
+        scores = T.alloc_buffer((at_once, seen.most + _LANES), "float32")
+        largest = T.alloc_buffer((at_once,), "float32")
+        for number in range(at_once):
+            store(largest, T.float32(_NO_SCORE), number)
+            with loop(query.head_dim // _LANES) as step:
+                d = lanes(step * _LANES, _LANES)
+                factor = query.scale * T.float32(math.log2(math.e))
+                value = float32(query.queries[query.row, first + number, d], _LANES) * splat(factor, _LANES)
+                store(scaled, value, number, d)
+        with loop(count) as key:
+            row, _ = keys(begin + key)
+            vectors = [T.bind(float32(row(lanes(d, _LANES)), _LANES)) for d in range(0, query.head_dim, _LANES)]
+            for number in range(at_once):
+                score = T.bind(_dot(vectors, functools.partial(_at, scaled, number)))
+                store(scores, score, number, key)
+                store(largest, tirx.max(largest[number], score), number)
+        for number in range(at_once):
+            _weigh(query, first + number, number, scores, largest, begin, count, padded, keys)
+
+
+def _at(buffer: Buffer, row: int, place: Expression) -> Expression:
+    return buffer[row, place]
+
+
+def _dot(vectors: list[Expression], other: _Row) -> Expression:
+    """The product of two rows along the head's dimension."""
+    chains: list[Expression] = [None, None]
+    for number, vector in enumerate(vectors):
+        term = vector * other(lanes(number * _LANES, _LANES))
+        previous = chains[number % 2]
+        chains[number % 2] = term if previous is None else previous + term
+    total = T.alloc_buffer((_LANES,), "float32")
+    store(total, chains[0] if chains[1] is None else chains[0] + chains[1], lanes(0, _LANES))
+    return horizontal_sum(total, _LANES)
+
+
+def _weigh(
+    query: _Query,
+    head: Expression,
+    number: int,
+    scores: Buffer,
+    largest: Buffer,
+    begin: Expression,
+    count: Expression,
+    padded: Expression,
+    keys: Keys,
+) -> None:
+    """Turns the scores of one query head into weights, and writes the weighted sum of values."""
+    sums = T.alloc_buffer((_LANES,), "float32")
+    whole = lanes(0, _LANES)
+    store(sums, splat(T.float32(0), _LANES), whole)
+    with loop(padded - count) as rest:
+        store(scores, T.float32(4 * _NO_SCORE), number, count + rest)
+    with loop(tirx.floordiv(padded, _LANES)) as step:
+        places = lanes(step * _LANES, _LANES)
+        weights = T.bind(exp2(scores[number, places] - splat(largest[number], _LANES), _LANES))
+        store(scores, weights, number, places)
+        store(sums, sums[whole] + weights, whole)
+    total = T.bind(T.if_then_else(count > 0, horizontal_sum(sums, _LANES), T.float32(1)))
+    for start in range(0, query.head_dim, _SUMS * _LANES):
+        places = range(start, min(start + _SUMS * _LANES, query.head_dim), _LANES)
+        results = [T.alloc_buffer((_LANES,), "float32") for _ in places]
+        for result in results:
+            store(result, splat(T.float32(0), _LANES), whole)
+        with loop(count) as key:
+            _, row = keys(begin + key)
+            weight = T.bind(splat(scores[number, key], _LANES))
+            for d, result in zip(places, results, strict=True):
+                store(result, result[whole] + float32(row(lanes(d, _LANES)), _LANES) * weight, whole)
+        for d, result in zip(places, results, strict=True):
+            value = result[whole] * splat(T.float32(1) / total, _LANES)
+            dtype = str(query.output.dtype)
+            store(
+                query.output,
+                value if dtype == "float32" else T.Cast(f"{dtype}x{_LANES}", value),
+                query.row,
+                head,
+                lanes(d, _LANES),
+            )
+    store(query.logarithms, largest[number] + tirx.log2(total), query.row, head)
