@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from mlcbuild.cli import text
 from mlcbuild.cli.progress import action_name
 from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
 
 _LONGEST_PATH = 8  # steps that a reader still takes in
+_SHORTENED = re.compile(r"([0-9a-f]{8})[0-9a-f]{24,}")  # hashes in names: the first digits tell them apart
 
 
 def ending(finished: BuildFinished, *, wall_seconds: float) -> list[str]:
@@ -46,27 +49,31 @@ def _actions_line(finished: BuildFinished, wall_seconds: float) -> str:
 
 
 def _path_line(path: tuple[PathStep, ...]) -> str:
-    """The critical path by the names of its actions; of a long one the longest steps, the rest as `…`."""
+    """The critical path by the names of its actions; of a long one both ends and the longest steps, the rest as `…`."""
     steps = [step for step in path if step.seconds > 0]
     if not steps:
         return ""
-    longest = sorted(range(len(steps)), key=lambda index: steps[index].seconds, reverse=True)[:_LONGEST_PATH]
-    one_target = len({_label(step) for step in steps}) == 1
+    told = frozenset(_worth_telling(steps))
+    one_target = len({_label(step) for step in steps if _label(step)}) <= 1
     names: list[str] = []
+    label = ""
     for index, step in enumerate(steps):
-        if index in longest:
-            names.append(_name(step, steps[index - 1] if index else None, one_target=one_target))
-        elif not names or names[-1] != "…":
+        if index in told:
+            changes = not one_target and _label(step) not in ("", label)
+            names.append(_SHORTENED.sub(r"\1…", step.identifier if changes else action_name(step.identifier)))
+            label = _label(step) or label
+        elif names[-1] != "…":
             names.append("…")
     return f"critical path {text.seconds(sum(step.seconds for step in steps))}: {' → '.join(names)}"
 
 
-def _name(step: PathStep, before: PathStep | None, *, one_target: bool) -> str:
-    """The action's name; with its target's label where the path comes from another target."""
-    if one_target or (before and _label(before) == _label(step)):
-        return action_name(step.identifier)
-    return step.identifier
+def _worth_telling(steps: list[PathStep]) -> list[int]:
+    last = len(steps) - 1
+    between = sorted(range(1, last), key=lambda index: steps[index].seconds, reverse=True)
+    return [0, last, *between[: _LONGEST_PATH - 2]]
 
 
 def _label(step: PathStep) -> str:
-    return step.identifier.partition(" ")[0]
+    """The target that a step belongs to; "" for one that targets share, such as a kernel's."""
+    label = step.identifier.partition(" ")[0]
+    return label if label.startswith("//") else ""

@@ -73,10 +73,10 @@ def test_cached_steps_are_no_part_of_the_path() -> None:
     assert ending(finished(4, path=steps(("Export", 0), ("Link", 1))))[1] == "critical path 1.0 s: Link"
 
 
-def test_a_long_path_keeps_its_longest_steps() -> None:
+def test_a_long_path_keeps_its_ends_and_longest_steps() -> None:
     path = steps(*((f"S{number}", 10 - abs(number - 10) * 0.1) for number in range(21)))
     line = ending(finished(0, 0, 0, 21, path=path))[1]
-    assert line == "critical path 3 min 19 s: … → S6 → S7 → S8 → S9 → S10 → S11 → S12 → S13 → …"
+    assert line == "critical path 3 min 19 s: S0 → … → S7 → S8 → S9 → S10 → S11 → S12 → … → S20"
 
 
 def test_a_path_through_several_targets_names_them_where_they_change() -> None:
@@ -84,4 +84,14 @@ def test_a_path_through_several_targets_names_them_where_they_change() -> None:
     path = tuple(PathStep(identifier=name, mnemonic=name.split()[1], seconds=1) for name in names)
     assert ending(finished(0, 0, 0, 3, path=path))[1] == (
         "critical path 3.0 s: //m:model ImportWeights → //m:package Quantize 0 → IndexWeights"
+    )
+
+
+def test_actions_that_targets_share_belong_to_none_and_hashes_are_shortened() -> None:
+    kernel = f"CompileKernel kernel_{'0123456789abcdef' * 2} 0c2cf039"
+    path = tuple(
+        PathStep(identifier=name, mnemonic="M", seconds=1) for name in ("//m:x Partition", kernel, "//m:x Link")
+    )
+    assert ending(finished(0, 0, 0, 3, path=path))[1] == (
+        "critical path 3.0 s: Partition → CompileKernel kernel_01234567… 0c2cf039 → Link"
     )
