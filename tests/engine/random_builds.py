@@ -40,6 +40,7 @@ from mlcbuild.engine.instructions import (
     ReportTarget,
 )
 from mlcbuild.engine.invariants import validate
+from mlcbuild.engine.nodes import NodeState
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.stimuli import (
     ActionsAdded,
@@ -306,6 +307,9 @@ class Build:
             match instruction:
                 case Execute():
                     assert not stopped, "something started after the build was to stop"
+                    graph = self.scheduler.graph
+                    producers = graph.known_producers_of(graph.actions[instruction.action.identifier])
+                    assert all(producer.state is NodeState.DONE for producer in producers), "run without its inputs"
                     self.executed_keys.add(instruction.key)
                     self._open.append(instruction)
                 case LookUp() | Discover() | Deliver():

@@ -452,3 +452,74 @@ def test_an_input_of_an_action_that_does_not_exist_is_told() -> None:
 def test_two_different_actions_of_one_name_are_a_bug() -> None:
     with pytest.raises(InternalError, match="'a'"):
         Steps([action("a"), action("a", cpus=3)], out("a"))
+
+
+def test_an_action_that_waits_for_its_own_leader_is_set_free() -> None:
+    # Copies of a copy have one key. The second is running for both when it turns out to need the first.
+    first = action("first", SourceArtifact(path="s"), mnemonic="copy")
+    second = action("second", out("first"), mnemonic="copy")
+    steps = Steps([first, second, action("c", out("second")), action("d", out("first"))], out("c"), out("d"))
+    steps.tell(SourceDigested(path="s", digest=digest_of("x")))
+    steps.hit("first", "x")
+    assert steps.reports["second"].ending is Ending.SHARED
+    steps.miss("c", "d")
+    steps.end("c", OutcomeKind.INPUTS_MISSING, missing=["x"])
+    assert steps.started() == ["second"]
+    steps.end("d", OutcomeKind.INPUTS_MISSING, missing=["x"])
+    assert steps.started() == []
+    steps.end("second", OutcomeKind.INPUTS_MISSING, missing=["x"])
+    assert steps.started() == ["first"]
+    steps.succeed("first", out="x")
+    assert set(steps.started()) <= {"second", "d"}
+
+
+def test_no_action_starts_while_its_producer_runs_again() -> None:
+    steps = Steps([action("a"), action("b", out("a")), action("c", out("a"))], out("b"), out("c"), jobs=1)
+    steps.hit("a", "x")
+    steps.miss("b", "c")
+    assert steps.started() == ["b"]
+    steps.end("b", OutcomeKind.INPUTS_MISSING, missing=["x"])
+    assert steps.started() == ["a"]  # and not c, which was ready
+
+
+def test_a_producer_that_makes_other_bytes_the_second_time_leads_to_another_key() -> None:
+    steps = Steps([action("a", cache=CachePolicy.NONE), action("b", out("a"))], out("b"))
+    steps.succeed("a", out="x")
+    steps.miss("b")
+    steps.end("b", OutcomeKind.INPUTS_MISSING, missing=["x"])
+    steps.succeed("a", out="y")
+    assert steps.looked_up() == ["b"]
+    steps.miss("b")
+    execute = next(answer for answer in steps.answers if isinstance(answer, Execute))
+    assert [entry.digest for entry in execute.inputs] == [digest_of("y")]
+
+
+def test_a_manifest_that_is_lost_is_made_again_and_another_one_is_read_anew() -> None:
+    d, found = discovering(g=())
+    steps = Steps([d], out("d", "manifest"))
+    steps.miss("d")
+    steps.succeed("d", manifest="one")
+    assert Discover in steps.kinds()
+    steps.tell(BlobsMissing(needed_by="d", digests=(digest_of("one"),)))
+    assert steps.started() == ["d"]
+    steps.succeed("d", manifest="one")
+    assert Discover in steps.kinds()
+    steps.tell(ActionsDiscovered(identifier="d", discovery=found))
+    steps.tell(BlobsMissing(needed_by="//t:t", digests=(digest_of("one"),)))
+    steps.succeed("d", manifest="one")
+    assert Discover not in steps.kinds()  # the same again: already known
+    steps.tell(BlobsMissing(needed_by="//t:t", digests=(digest_of("one"),)))
+    steps.succeed("d", manifest="two")
+    assert Discover in steps.kinds()
+
+
+def test_a_discovered_action_that_needs_a_failed_one_is_skipped() -> None:
+    d, found = discovering(action("x", out("bad")), g=(out("x"),))
+    use = action("use", DiscoveredArtifacts(action="d", group="g"))
+    steps = Steps([d, use, action("bad")], out("use"), out("bad"), keep_going=True)
+    steps.miss("d", "bad")
+    steps.end("bad", OutcomeKind.FAILED)
+    steps.succeed("d", manifest="m")
+    steps.tell(ActionsDiscovered(identifier="d", discovery=found))
+    assert [steps.reports[name].blocked_by for name in ("x", "use")] == ["bad", "bad"]
+    assert isinstance(steps.answers[-1], Finished)

@@ -65,6 +65,7 @@ def a_build_without_faults_equals_recursion(seed: int, size: int) -> None:
     first = world.build(graph)
     check_against_reference(first, graph)
     check_that_runs_had_a_cause(first)
+    assert all(count == 1 for count in first.looked_up.values())
     second = world.build(graph)
     check_against_reference(second, graph)
     assert all(
