@@ -32,7 +32,7 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Outcome
 from mlcbuild.errors import BuildError, InterruptedBuildError, LocalEnvironmentError
 
 sys.path.insert(0, str(Path(__file__).parent))
-from small_workspace import Workspace, shell, target
+from small_workspace import NoStages, NoToolchains, Workspace, shell, target
 
 
 @pytest.fixture
@@ -373,3 +373,59 @@ def test_a_result_that_cannot_be_kept_fails_no_build(workspace: Workspace, monke
     only = shell("only", "echo 1 > out")
     assert workspace.build([only], target("//p:t", only.output("out"))).success
     assert any(isinstance(event, Notice) and "only" in event.message for event in workspace.events)
+
+
+def test_a_result_that_has_left_the_action_cache_is_not_up_to_date(workspace: Workspace) -> None:
+    only = shell("only", "echo 1 > out")
+    workspace.build([only], target("//p:t", only.output("out")))
+    for entry in (workspace.root / "store").glob("v1/*/ac/*/*"):
+        entry.unlink()
+    workspace.build([only], target("//p:t", only.output("out")))
+    assert workspace.executed() == {"only"}
+
+
+def test_the_action_cache_alone_is_enough_in_a_workspace_that_remembers_nothing(workspace: Workspace) -> None:
+    workspace.write("a.txt", "hello")
+    actions = chain()
+    workspace.build(actions, target("//p:t", actions[0].output("out")))
+    for state in (workspace.root / "workspace" / ".mlcbuild").iterdir():
+        state.unlink()
+    workspace.driver = workspace.new_driver()
+    result = workspace.build(actions, target("//p:t", actions[0].output("out")))
+    assert result.success
+    assert set(workspace.statuses().values()) == {ActionStatus.DISK_HIT}
+
+
+def test_the_local_executor_builds_what_the_driver_asks_for(tmp_path: Path) -> None:
+    from mlcbuild.cache.digest import DigestFunction
+    from mlcbuild.cache.disk import DiskStore
+    from mlcbuild.cache.file_digests import FileDigests
+    from mlcbuild.engine.action import Input, ToolCall
+    from mlcbuild.engine.driver import Driver
+    from mlcbuild.engine.outputs import OutputPlacer
+    from mlcbuild.engine.state import LastBuild
+    from mlcbuild.execution.local import LocalExecutor
+
+    (tmp_path / "a.txt").write_text("hello")
+    store = DiskStore(tmp_path / "store", DigestFunction.BLAKE3)
+    upper = Action(
+        identifier="upper",
+        mnemonic="Shell",
+        owner="//p:t",
+        inputs=(Input(path="in", artifact=SourceArtifact(path="a.txt")),),
+        outputs=("out",),
+        command=ToolCall(arguments=("/bin/sh", "-c", "tr a-z A-Z < in > out")),
+    )
+    driver = Driver(
+        workspace=tmp_path,
+        store=store,
+        toolchains=NoToolchains(),
+        implementations=NoStages(),
+        executors=(LocalExecutor(store, jobs=1, scratch=tmp_path / "scratch"),),
+        digests=FileDigests(tmp_path, DigestFunction.BLAKE3),
+        placer=OutputPlacer(tmp_path, store),
+        last_build=LastBuild(None),
+    )
+    result = driver.build([upper], [target("//p:t", upper.output("out"))])
+    assert result.success
+    assert (tmp_path / "out/p/t/out0").read_text() == "HELLO"
