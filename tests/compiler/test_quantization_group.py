@@ -52,6 +52,39 @@ def test_integers_and_scales_are_those_of_the_formula(dtype: str) -> None:
             assert found == [integer_by_formula(weight, largest) for weight in members]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_bits_are_those_of_a_kernel_compiled_by_tvm(dtype: str) -> None:
+    import tvm
+    from tvm import te, tirx
+
+    rows, columns = 64, 512
+    weight = te.placeholder((rows, columns), dtype, name="weight")
+    seven = tirx.const(7, dtype)
+    member = te.reduce_axis((0, 32), name="member")
+    largest = te.compute(
+        (rows, columns // 32), lambda i, g: te.max(te.abs(weight[i, g * 32 + member]), axis=member), name="largest"
+    )
+    scale = te.compute((rows, columns // 32), lambda i, g: largest[i, g] / seven, name="scale")
+    integer = te.compute(
+        (rows, columns),
+        lambda i, j: tirx.min(
+            tirx.max(tirx.round(weight[i, j] / scale[i, j // 32] + seven), tirx.const(0, dtype)), tirx.const(14, dtype)
+        ).astype("uint32"),
+        name="integer",
+    )
+    function = te.create_prim_func([weight, scale, integer]).with_attr("global_symbol", "main")
+    kernel = tvm.compile(tvm.IRModule({"main": function}), target={"kind": "llvm", "mcpu": "x86-64-v3"})
+    random = np.random.default_rng(9)
+    weights = (random.standard_normal((rows, columns)) * np.exp(random.uniform(-12, 3, (rows, 1)))).astype(dtype)
+    weights[5, 32:64] = 0
+    expected_scale = tvm.runtime.tensor(np.zeros((rows, columns // 32), dtype))
+    expected = tvm.runtime.tensor(np.zeros((rows, columns), "uint32"))
+    kernel["main"](tvm.runtime.tensor(weights), expected_scale, expected)
+    packed, scales = quantize(weights, INT4, name="w")
+    np.testing.assert_array_equal(scales, expected_scale.numpy())
+    np.testing.assert_array_equal(unpack(packed, INT4), expected.numpy())
+
+
 def test_ties_go_to_the_even_integer() -> None:
     weights = np.zeros((1, 32), np.float32)
     weights[0, :4] = [7, 0.5, 1.5, -0.5]  # the scale is 1: 7.5, 8.5 and 6.5 are rounded

@@ -13,6 +13,8 @@ reads back as zero all the same. Integers are packed into words from the low end
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mlcbuild.compiler.quantization.scheme import GroupQuantization
@@ -75,9 +77,18 @@ def unpack(packed: Array, group: GroupQuantization) -> Array:
 
 def _quantize_groups(block: Array, group: GroupQuantization) -> tuple[Array, Array]:
     """(rows, groups, group_size) → integers of the same shape, and scales (rows, groups)."""
-    max_int = block.dtype.type(group.max_int)
-    scale = np.abs(block).max(axis=2) / max_int
+    # NumPy's float16 arithmetic is slow. A quotient or sum of two float16 numbers, computed in float32 and rounded
+    # to float16, is the correctly rounded one: float32 has the 2 × 11 + 2 bits that this takes.
+    wide = block.astype(np.float32, copy=False)
+    max_int = np.float32(group.max_int)
+    scale = (np.abs(wide).max(axis=2) / max_int).astype(block.dtype)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        shifted = np.rint(block / scale[:, :, np.newaxis] + max_int)
+        quotient = _rounded(wide / scale.astype(np.float32, copy=False)[:, :, np.newaxis], block.dtype)
+        shifted = np.rint(_rounded(quotient + max_int, block.dtype))
     clipped = np.clip(shifted, 0, 2 * group.max_int)
     return np.nan_to_num(clipped, copy=False, nan=0.0).astype(np.uint32), scale
+
+
+def _rounded(numbers: Array, dtype: np.dtype[Any]) -> Array:
+    """float32 numbers rounded to a type, as float32."""
+    return numbers if dtype == np.float32 else numbers.astype(dtype).astype(np.float32)
