@@ -27,20 +27,27 @@ class Library:
     machine: Any
     parameters: list[Any]
     cache: Any
+    window: int = 0  # tokens that a sliding window holds, the newest among them; 0 for no window
 
     @staticmethod
-    def load(path: Path, weights: Mapping[str, Array], *, context: int = 512, batch: int = 4) -> Library:
+    def load(
+        path: Path, weights: Mapping[str, Array], *, context: int = 512, batch: int = 4, window: int = 0
+    ) -> Library:
         device = tvm.cpu()
         machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
         names = [item["name"] for item in json.loads(str(machine["_metadata"]()))["params"]]
         parameters = [tvm.runtime.tensor(np.ascontiguousarray(weights[name]), device) for name in names]
         cache = machine["create_paged_kv_cache"](
-            *(tvm_ffi.Shape([size]) for size in (batch, batch * context, context, 16, 0))
+            *(tvm_ffi.Shape([size]) for size in (batch, batch * context, context, 16, int(window > 0)))
         )
-        return Library(machine, parameters, cache)
+        return Library(machine, parameters, cache, window)
 
     def add(self, sequence: int) -> None:
         _function("vm.builtin.kv_state_add_sequence")(self.cache, sequence)
+        if self.window:
+            # The runtime counts the tokens before the newest.
+            enable = _function("vm.builtin.attention_kv_cache_enable_sliding_window_for_seq")
+            enable(self.cache, sequence, self.window - 1, 0)
 
     def embed(self, tokens: Sequence[int]) -> Array:
         ids = tvm.runtime.tensor(np.asarray(tokens, "int32"))
