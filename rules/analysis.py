@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlcbuild.engine.action import Action, Artifact, SourceArtifact
+from mlcbuild.engine.action import Action, SourceArtifact
 from mlcbuild.errors import WorkspaceError, WorkspaceErrors
 from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo, Provider
@@ -25,12 +25,6 @@ class AnalysedTarget:
     label: Label
     rule: str
     providers: Providers
-
-    @property
-    def outputs(self) -> Mapping[str, Artifact]:
-        """What building the target puts in place: path below its output folder → artifact (see FilesInfo)."""
-        found = self.provided(FilesInfo)
-        return dict(found.files) if found else {}
 
     def provided(self, kind: type[AnyProvider]) -> AnyProvider | None:
         return next((provider for provider in self.providers if isinstance(provider, kind)), None)

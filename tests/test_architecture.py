@@ -1,0 +1,80 @@
+"""The doors between rooms, as ARCHITECTURE.md draws them: who imports whom, read from the sources."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "mlcbuild"
+
+# Room → the rooms that it may import, itself aside. Everybody may import mlcbuild.errors.
+DOORS: dict[str, frozenset[str]] = {
+    "cli": frozenset({"query", "rules", "workspace", "engine", "cache", "execution", "runtime"}),
+    "query": frozenset({"workspace"}),
+    "rules": frozenset({"workspace", "engine"}),
+    "workspace": frozenset(),
+    "engine": frozenset({"cache"}),
+    "cache": frozenset(),
+    "execution": frozenset({"engine", "cache"}),
+    "compiler": frozenset({"runtime"}),
+    "runtime": frozenset(),
+}
+# Lists of names that import nothing heavy: what can be asked for is shown without a worker.
+NAMES = frozenset({"mlcbuild.compiler.quantization.scheme", "mlcbuild.compiler.models.llama.config"})
+ENGINE_VALUES = frozenset({"mlcbuild.engine.action", "mlcbuild.engine.executor"})
+HEAVY = frozenset({"tvm", "tvm_ffi", "ray", "boto3", "torch", "numpy", "transformers", "triton"})
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def modules_of(room: str) -> list[Path]:
+    return sorted((PACKAGE / room).resolve().rglob("*.py"))
+
+
+def test_each_room_imports_only_through_its_doors() -> None:
+    wrong = []
+    for room, allowed in DOORS.items():
+        for path in modules_of(room):
+            for name in imports_of(path):
+                parts = name.split(".")
+                if parts[0] != "mlcbuild" or len(parts) == 1 or parts[1] in (room, "errors"):
+                    continue
+                if parts[1] not in allowed and not (name in NAMES and room in ("cli", "rules")):
+                    wrong.append(f"{room}/{path.name} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_rules_and_executors_see_the_engine_as_values_alone() -> None:
+    wrong = [
+        f"{room}/{path.name} imports {name}"
+        for room in ("rules", "execution")
+        for path in modules_of(room)
+        for name in imports_of(path)
+        if name.startswith("mlcbuild.engine") and name not in ENGINE_VALUES
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_engine_and_the_cache_know_no_tvm_no_ray_and_no_s3() -> None:
+    wrong = [
+        f"{room}/{path.name} imports {name}"
+        for room in ("workspace", "query", "rules", "engine", "cache")
+        for path in modules_of(room)
+        for name in imports_of(path)
+        if name.partition(".")[0] in HEAVY
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_room_is_named_in_the_architecture_page() -> None:
+    page = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
+    assert rooms == set(DOORS)
+    assert all(f"mlcbuild/{room}/" in page or f"mlcbuild.{room}" in page for room in rooms)
