@@ -1,4 +1,7 @@
-"""What can be computed again, remembered between builds: one JSON file in the workspace's `.mlcbuild/`."""
+"""What can be computed again, remembered between builds: one file in the workspace's `.mlcbuild/`.
+
+Its first line is the XXH3-128 of the rest in hexadecimal, the rest is JSON.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.cache.atomic import write_atomically
+from mlcbuild.cache.integrity import checksum_of_bytes
 
 
 class JsonMemory:
@@ -38,16 +42,21 @@ class JsonMemory:
         """
         if self._path is None or not self._changed:
             return
-        data = json.dumps({"kind": self._kind, "values": self._values.copy()}, separators=(",", ":"))
+        document = {"kind": self._kind, "values": self._values.copy()}
+        body = json.dumps(document, separators=(",", ":")).encode()
         with contextlib.suppress(OSError):
-            write_atomically(self._path, data.encode())
+            write_atomically(self._path, checksum_of_bytes(body).hex().encode() + b"\n" + body)
             self._changed = False
 
     def _load(self) -> dict[str, Any]:
         if self._path is None:
             return {}
         try:
-            document = json.loads(self._path.read_bytes())
+            # What is damaged is most often JSON still, of other names and digests.
+            checksum, _, body = self._path.read_bytes().partition(b"\n")
+            if checksum != checksum_of_bytes(body).hex().encode():
+                return {}
+            document = json.loads(body)
         except (OSError, ValueError, RecursionError):
             return {}
         if not isinstance(document, dict) or document.get("kind") != self._kind:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.engine.executor import FileEntry
+from mlcbuild.engine.memory import JsonMemory
 from mlcbuild.engine.state import LastBuild, WorkspaceLock, WorkspaceLockedError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -77,9 +77,11 @@ def test_a_damaged_file_is_an_empty_one(tmp_path: Path, text: str) -> None:
 def test_a_damaged_record_is_unknown(tmp_path: Path, record: object) -> None:
     path = tmp_path / "state"
     remembered(path)
-    document = json.loads(path.read_text())
-    document["values"]["actions"]["//a:b Compile"] = record
-    path.write_text(json.dumps(document))
+    memory = JsonMemory(path, kind="last build 1")
+    actions = memory.get("actions")
+    actions["//a:b Compile"] = record
+    memory.set("actions", actions)
+    memory.save()
     build = LastBuild(path)
     assert build.key_for("//a:b Compile", "signature") is None
     assert build.outputs_for("//a:b Compile", KEY) is None
@@ -90,9 +92,11 @@ def test_a_damaged_record_is_unknown(tmp_path: Path, record: object) -> None:
 def test_damaged_outputs_are_unknown(tmp_path: Path, flat: object) -> None:
     path = tmp_path / "state"
     remembered(path)
-    document = json.loads(path.read_text())
-    document["values"]["actions"]["//a:b Compile"][3] = flat
-    path.write_text(json.dumps(document))
+    memory = JsonMemory(path, kind="last build 1")
+    actions = memory.get("actions")
+    actions["//a:b Compile"][3] = flat
+    memory.set("actions", actions)
+    memory.save()
     assert LastBuild(path).outputs_for("//a:b Compile", KEY) is None
 
 

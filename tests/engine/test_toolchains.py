@@ -140,9 +140,10 @@ def test_memory_is_believed_until_the_record_changes(tmp_path: Path) -> None:
     information = install(tmp_path / "site", "alpha", "1.0", FILES)
     memory = tmp_path / "memory.json"
     before = fingerprint(tmp_path / "site", memory=memory)
-    marked = json.loads(memory.read_text())
-    marked["values"][f"distribution {information}"][1] = "remembered"
-    memory.write_text(json.dumps(marked))
+    marked = JsonMemory(memory, kind="test")
+    identity, _ = marked.get(f"distribution {information}")
+    marked.set(f"distribution {information}", [identity, "remembered"])
+    marked.save()
     assert fingerprint(tmp_path / "site", memory=memory) == "remembered"
     with (information / "RECORD").open("a") as record:
         record.write("alpha/more.py,sha256=abc,1\n")
