@@ -51,20 +51,30 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def _operators(module: tvm.IRModule, name: str) -> set[str]:
-    """Operators that a Relax function calls, other than kernels and built-in functions of the runtime."""
+    """Operators that an entry function and its layers call, other than kernels and the runtime's functions."""
     found = set()
 
     def note(expression: Any) -> None:
         if isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op):
             found.add(str(expression.op.name))
 
-    relax.analysis.post_order_visit(module[name], note)
+    for function in (name, *_layers(module, name)):
+        relax.analysis.post_order_visit(module[function], note)
     return found - {"relax.call_tir", "relax.call_dps_packed"}
 
 
+def _called(module: tvm.IRModule, name: str) -> set[str]:
+    return {str(variable.name_hint) for variable in relax.analysis.all_global_vars(module[name])} - {name}
+
+
+def _layers(module: tvm.IRModule, name: str) -> list[str]:
+    return [called for called in _called(module, name) if isinstance(module[called], relax.Function)]
+
+
 def _kernels(module: tvm.IRModule, name: str) -> list[str]:
-    called = {str(variable.name_hint) for variable in relax.analysis.all_global_vars(module[name])}
-    return sorted(called - {name})
+    """Kernels of an entry function and its layers."""
+    layers = _layers(module, name)
+    return sorted(_called(module, name).union(*(_called(module, layer) for layer in layers)) - set(layers))
 
 
 def test_every_pass_of_mlc_llms_pipeline_has_one_place() -> None:
@@ -142,6 +152,14 @@ def test_products_of_narrow_floats_are_summed_in_float32(graphs: dict[str, Path]
 def test_layers_share_their_kernels(graphs: dict[str, Path]) -> None:
     names = _kernels(ir.load_module(graphs["q0f32"] / "phase3.json"), "decode")
     assert len(names) == 7  # norm, four products of a layer, the activation, and the head
+
+
+def test_equal_layers_are_one_function_however_many(graphs: dict[str, Path]) -> None:
+    for directory in graphs.values():
+        module = ir.load_module(directory / "phase3.json")
+        entries = ("prefill", "decode", "batch_prefill", "batch_decode", "batch_verify")
+        assert all(len(_layers(module, name)) == 1 for name in entries)
+        assert len({_layers(module, name)[0] for name in entries}) == 3  # n tokens, one token, a batch of one each
 
 
 def test_attention_is_neither_preceded_nor_followed_by_a_copy(graphs: dict[str, Path]) -> None:

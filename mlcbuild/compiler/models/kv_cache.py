@@ -59,8 +59,8 @@ class KVCacheGeometry:
         }
 
 
-def attend(cache: PagedKVCache, qkv: nn.Tensor, *, layer: int, geometry: KVCacheGeometry) -> nn.Tensor:
-    """Append keys and values of `layer` to the cache and attend over it, after rotating queries and keys.
+def attend(cache: PagedKVCache, qkv: nn.Tensor, *, layer: relax.Expr, geometry: KVCacheGeometry) -> nn.Tensor:
+    """Append keys and values of a layer, by its number, to the cache and attend over it; queries and keys are rotated.
 
     `qkv` (batch, n, (query heads + 2 key-value heads) * head_dim) → (batch, n, query heads * head_dim). Each side is
     reshaped once, which costs nothing: two reshapes in a row would become a copy.
@@ -73,7 +73,7 @@ def attend(cache: PagedKVCache, qkv: nn.Tensor, *, layer: int, geometry: KVCache
             "vm.builtin.attention_kv_cache_attention_with_fused_qkv",
             [
                 cache._expr,
-                relax.prim_value(layer),
+                layer,
                 relax.prim_value(1.0 / math.sqrt(width)),
                 nn.op.reshape(qkv, (batch * length, total, width))._expr,
             ],

@@ -23,6 +23,7 @@ from mlcbuild.compiler.passes import phases
 from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
 from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds
 from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_function
+from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
 from mlcbuild.compiler.passes.memory_usage import memory_usage
 from mlcbuild.errors import StageError
 
@@ -47,6 +48,7 @@ def run(
     module = ir.load_module(graph)
     kernels = _kernel_names(module)
     _check_signatures(kernels, signatures)
+    module = inline_private_functions(module)
     module = attach_alloc_embedding_tensor(module, prefill_chunk_size=document["prefill_chunk_size"])
     module = attach_variable_bounds(module, _bounds(document))
     module = phases.apply(module, phases.PHASE5, context)

@@ -6,12 +6,13 @@ engine fit: query, key and value projections are one matrix, as are gate and up 
 
 from __future__ import annotations
 
-from tvm import te, tirx
+from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, attend, create_placeholder
 from mlcbuild.compiler.models.llama.config import LlamaConfig
+from mlcbuild.compiler.models.outlining import Outliner
 from mlcbuild.compiler.quantization.layers import Embedding, Linear, take
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 
@@ -37,7 +38,7 @@ class LlamaAttention(nn.Module):  # type: ignore[misc]
             name=f"{name}.o_proj",
         )
 
-    def forward(self, hidden: nn.Tensor, cache: PagedKVCache, layer: int) -> nn.Tensor:
+    def forward(self, hidden: nn.Tensor, cache: PagedKVCache, layer: relax.Expr) -> nn.Tensor:
         return self.o_proj(attend(cache, self.qkv_proj(hidden), layer=layer, geometry=self.geometry))
 
 
@@ -75,7 +76,7 @@ class LlamaDecoderLayer(nn.Module):  # type: ignore[misc]
         self.input_layernorm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=dtype)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=dtype)
 
-    def forward(self, hidden: nn.Tensor, cache: PagedKVCache, layer: int) -> nn.Tensor:
+    def forward(self, hidden: nn.Tensor, cache: PagedKVCache, layer: relax.Expr) -> nn.Tensor:
         hidden = self.self_attn(self.input_layernorm(hidden), cache, layer) + hidden
         return self.mlp(self.post_attention_layernorm(hidden)) + hidden
 
@@ -93,10 +94,18 @@ class LlamaModel(nn.Module):  # type: ignore[misc]
         )
         self.norm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=scheme.model_dtype)
 
+        self.outliner = Outliner("llama_decoder_layer")
+
     def forward(self, hidden: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
-        for index, layer in enumerate(self.layers):
-            hidden = layer(hidden, cache, index)
+        for number, layer in enumerate(self.layers):
+            hidden = self._layer(layer, hidden, cache, number)
         return self.norm(hidden)
+
+    def _layer(self, layer: LlamaDecoderLayer, hidden: nn.Tensor, cache: PagedKVCache, number: int) -> nn.Tensor:
+        def trace(hidden: relax.Var, cache: relax.Var, number: relax.Var) -> nn.Tensor:
+            return layer(nn.Tensor(_expr=hidden), PagedKVCache(_expr=cache, _name="paged_kv_cache"), number)
+
+        return self.outliner.call(layer, trace, [hidden._expr, cache._expr, relax.prim_value(number)])
 
 
 class LlamaForCausalLM(nn.Module):  # type: ignore[misc]

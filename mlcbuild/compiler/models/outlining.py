@@ -1,0 +1,61 @@
+"""Equal layers once: a call of a layer becomes a call of a private function that all equal layers share.
+
+What a pass does to a model then costs what its distinct layers cost, however many there are. Lower puts the
+layers back in line, so that memory is planned for the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tvm
+from tvm import relax
+from tvm.relax.frontend import nn
+
+Trace = Callable[..., nn.Tensor]
+
+
+class Outliner:
+    """The private functions made so far, of one model and one export."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._functions: dict[tuple[str, ...], tvm.ir.GlobalVar] = {}
+
+    def call(self, layer: nn.Module, trace: Trace, arguments: Sequence[relax.Expr]) -> nn.Tensor:
+        """Call `trace(*variables)`, which computes `layer` on one variable for each of `arguments`, in a function
+        of its own: the one that a layer with arguments and parameters of the same types has made, if any.
+
+        Layers that come here have to compute the same from the same: only their parameters and arguments differ.
+        """
+        builder = relax.BlockBuilder.current()
+        parameters = list(layer.parameters())
+        passed = [*(builder.normalize(argument) for argument in arguments), *(item._expr for item in parameters)]
+        key = tuple(str(value.ty) for value in passed)
+        if key not in self._functions:
+            self._functions[key] = self._function(builder, parameters, trace, passed)
+        return nn.Tensor(_expr=builder.emit(relax.Call(self._functions[key], passed)))
+
+    def _function(
+        self,
+        builder: relax.BlockBuilder,
+        parameters: Sequence[nn.Parameter],
+        trace: Trace,
+        passed: Sequence[relax.Expr],
+    ) -> tvm.ir.GlobalVar:
+        variables = [relax.Var(f"argument{place}", value.ty) for place, value in enumerate(passed)]
+        own = [parameter._expr for parameter in parameters]
+        inner, count = variables[-len(parameters) :], len(passed) - len(parameters)
+        for parameter, variable in zip(parameters, inner, strict=True):
+            parameter._expr = variable
+        try:
+            with builder.function(self.name, variables, private=True):
+                with builder.dataflow():
+                    result = builder.emit_output(trace(*variables[:count])._expr)
+                made = builder.emit_func_output(result)
+        finally:
+            for parameter, expression in zip(parameters, own, strict=True):
+                parameter._expr = expression
+        # Types still hold the caller's symbolic sizes.
+        builder.update_func(made, relax.utils.copy_with_new_vars(builder.get()[made]))
+        return made
