@@ -9,7 +9,7 @@ from tvm import relax
 from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
 
 from mlcbuild.compiler import ir
-from mlcbuild.compiler.kernels.cpu.attention import with_vector_attention
+from mlcbuild.compiler.kernels.cpu.kv_cache import with_vector_kernels
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 
@@ -108,4 +108,12 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IR
             value = builder.emit_output(cache._expr)
         builder.emit_func_output(value)
     module = ir.without_spans(builder.finalize())
-    return with_vector_attention(module, window=_WINDOW) if target.kind.name == "llvm" else module
+    if target.kind.name != "llvm":
+        return module
+    return with_vector_kernels(
+        module,
+        theta=geometry.rope_theta,
+        scale=geometry.rope_scale,
+        rope_scaling=dict(geometry.rope_scaling),
+        window=_WINDOW,
+    )

@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
@@ -70,27 +69,8 @@ class _Query:
         return int(self.queries.shape[2])
 
 
-def with_vector_attention(module: tvm.IRModule, *, window: int) -> tvm.IRModule:
-    """`module` with the attention kernels that TVM's `TIRPagedKVCache` puts into it for a CPU exchanged for these.
-
-    `window` is the cache's `layer_sliding_window_size`. Kernels whose heads are not whole vectors stay as they are.
-    """
-    made: dict[str, Callable[[tirx.PrimFunc], tirx.PrimFunc]] = {
-        "tir_attention_decode_cpu": paged_decode,
-        "tir_attention_decode_cpu_sliding_window": lambda kernel: paged_decode(kernel, sliding_window=True),
-        "tir_attention_prefill_cpu": paged_prefill,
-        "tir_attention_prefill_cpu_sliding_window": lambda kernel: paged_prefill(kernel, window=window),
-        "tir_attention_prefill_ragged_cpu": ragged_prefill,
-    }
-    functions = dict(module.functions_items())
-    for variable, function in functions.items():
-        make = made.get(str(variable.name_hint))
-        if make is not None and _fits(function):
-            functions[variable] = make(function)
-    return tvm.IRModule(functions, attrs=module.attrs)
-
-
-def _fits(kernel: tirx.PrimFunc) -> bool:
+def fits(kernel: tirx.PrimFunc) -> bool:
+    """Whether the kernels here can stand for one of TVM's."""
     queries = kernel.params[0]
     return int(queries.shape[-1]) % _LANES == 0 and str(queries.dtype) in ("float32", "float16")
 

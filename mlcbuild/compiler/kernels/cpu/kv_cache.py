@@ -1,0 +1,44 @@
+"""The kernels of TVM's paged key-value cache that are exchanged for faster ones on CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tvm
+from tvm import tirx
+
+from mlcbuild.compiler.kernels.cpu import attention, rope
+from mlcbuild.errors import InternalError
+
+
+def with_vector_kernels(
+    module: tvm.IRModule, *, theta: float, scale: float, rope_scaling: Mapping[str, Any], window: int
+) -> tvm.IRModule:
+    """`module` with kernels that TVM's `TIRPagedKVCache` put into it for a CPU exchanged for our own.
+
+    The arguments are those of the cache: the base and the scale of rotary embeddings, their frequency rule, and
+    `layer_sliding_window_size`. Kernels whose heads are not whole vectors, or whose frequency rule is another,
+    stay as they are. Raises InternalError where TVM's kernels have other names.
+    """
+    Make = Callable[[tirx.PrimFunc], tirx.PrimFunc]
+    attentions: dict[str, Make] = {
+        "batch_decode_paged_kv_cpu": attention.paged_decode,
+        "batch_decode_paged_kv_cpu_sliding_window": lambda kernel: attention.paged_decode(kernel, sliding_window=True),
+        "batch_prefill_paged_kv_cpu": attention.paged_prefill,
+        "batch_prefill_paged_kv_cpu_sliding_window": lambda kernel: attention.paged_prefill(kernel, window=window),
+        "batch_prefill_ragged_kv": attention.ragged_prefill,
+    }
+    functions = {str(variable.name_hint): (variable, kernel) for variable, kernel in module.functions_items()}
+    missing = sorted(name for name in [*attentions, "fused_rope"] if name not in functions)
+    if missing:
+        raise InternalError(f"TVM's key-value cache has no kernels of the names {', '.join(missing)}")
+    made = dict(functions.values())
+    for name, make in attentions.items():
+        variable, kernel = functions[name]
+        if attention.fits(kernel):
+            made[variable] = make(kernel)
+    variable, kernel = functions["fused_rope"]
+    if rope.fits(kernel, rope_scaling):
+        made[variable] = rope.rotate(kernel, theta=theta, scale=scale, rope_scaling=rope_scaling)
+    return tvm.IRModule(made, attrs=module.attrs)
