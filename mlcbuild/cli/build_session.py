@@ -154,7 +154,9 @@ class _Session:
                 result = driver.build(analysis.actions, targets)
         finally:
             console.close()
-        code = self._exit_code(result.success, result.interrupted, [f.environment for f in result.failures])
+        machine_faults = [failure.environment for failure in result.failures]
+        machine_faults += [True for target in result.targets if target.environment]
+        code = self._exit_code(result.success, result.interrupted, machine_faults)
         self._tell_ending(code)
         return BuildOutcome(
             exit_code=code,

@@ -55,9 +55,18 @@ class Chronicle:
         self._tell(ActionStarted(identifier=identifier, mnemonic=mnemonic, executor=executor, time=self.now))
 
     def ended(
-        self, report: ReportAction, status: ActionStatus, outcome: ExecutionOutcome | None, *, has_run: bool
+        self,
+        report: ReportAction,
+        status: ActionStatus,
+        outcome: ExecutionOutcome | None,
+        *,
+        has_run: bool,
+        environment: bool = False,
     ) -> None:
-        """An action came to its end. `outcome` is that of its own run, which began to run where `has_run` says so."""
+        """An action came to its end. `outcome` is that of its own run, which began to run where `has_run` says so.
+
+        `environment`: it has no key, because of this machine.
+        """
         action, now = report.action, self.now
         identifier = action.identifier
         self._statuses[identifier] = status
@@ -71,7 +80,7 @@ class Chronicle:
                 message=report.message,
                 log=outcome.log if outcome else b"",
                 exit_code=outcome.exit_code if outcome else 0,
-                environment=outcome is not None and outcome.kind is OutcomeKind.ENVIRONMENT,
+                environment=environment or (outcome is not None and outcome.kind is OutcomeKind.ENVIRONMENT),
             )
         self._tell(
             ActionFinished(

@@ -63,7 +63,7 @@ from mlcbuild.engine.stimuli import (
     TargetsRequested,
 )
 from mlcbuild.engine.supply import Supplied, Supply
-from mlcbuild.errors import CacheError, InternalError, MlcbuildError
+from mlcbuild.errors import CacheError, InfrastructureError, InternalError, MlcbuildError
 
 _BACKGROUND_THREADS = 4
 _SOURCES_A_JOB = 64
@@ -155,7 +155,7 @@ class Driver:
         )
         self._chronicle = Chronicle(listeners)
         self._scheduler = Scheduler(
-            key_of=self._keyring,
+            key_of=self._key_of,
             jobs=jobs or sum(executor.slots for executor in executors),
             keep_going=keep_going,
             seconds_by_mnemonic=dict(last_build.seconds_by_mnemonic),
@@ -163,6 +163,7 @@ class Driver:
         self._runs: dict[str, _Run] = {}
         self._finished_runs: dict[str, tuple[_Run, ExecutionOutcome]] = {}
         self._remote_hits: set[str] = set()
+        self._machine_faults: set[str] = set()  # actions without a key, and labels that could not be placed
         self._delivering: dict[str, Deliver] = {}
         self._publishing = 0
         self._troubles = 0
@@ -303,6 +304,13 @@ class Driver:
 
     def _digesting(self, paths: Sequence[str]) -> Callable[[], Iterable[object]]:
         return lambda: self._supply.digest(paths)
+
+    def _key_of(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest:
+        try:
+            return self._keyring(action, inputs)
+        except InfrastructureError:
+            self._machine_faults.add(action.identifier)
+            raise
 
     # Look-ups.
 
@@ -485,6 +493,8 @@ class Driver:
         if missing:
             supplied = self._supply.provide(missing, told.sources)
             if supplied.problem:
+                if supplied.environment:
+                    self._machine_faults.add(told.label)
                 return DeliveryFailed(label=told.label, message=supplied.problem)
             if supplied.missing:
                 return BlobsMissing(needed_by=told.label, digests=supplied.missing)
@@ -492,6 +502,8 @@ class Driver:
             with self._placing:
                 placement = self._placer.place(told.directory, told.files)
         except (MlcbuildError, ValueError) as error:
+            if isinstance(error, InfrastructureError):
+                self._machine_faults.add(told.label)
             return DeliveryFailed(label=told.label, message=str(error))
         if placement.missing:
             return BlobsMissing(needed_by=told.label, digests=placement.missing)
@@ -519,7 +531,8 @@ class Driver:
             outputs = self._scheduler.graph.actions[action.identifier].outputs
             self._last_build.remember(action.identifier, signature, key, outputs)
         has_run = outcome is not None and run is not None and run.executor is not None
-        self._chronicle.ended(told, status, outcome, has_run=has_run)
+        environment = action.identifier in self._machine_faults
+        self._chronicle.ended(told, status, outcome, has_run=has_run, environment=environment)
 
     def _status_of_hit(self, told: ReportAction) -> ActionStatus:
         assert told.key is not None
@@ -535,7 +548,13 @@ class Driver:
         if told.success and delivered is not None:
             outputs = tuple(f"{delivered.directory}/{entry.path}" for entry in delivered.files)
         self._chronicle.target(
-            TargetResult(label=told.label, success=told.success, outputs=outputs, error=told.message)
+            TargetResult(
+                label=told.label,
+                success=told.success,
+                outputs=outputs,
+                error=told.message,
+                environment=not told.success and told.label in self._machine_faults,
+            )
         )
 
 

@@ -22,6 +22,7 @@ from mlcbuild.cache.disk import disk_error
 from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, StatMemory, now_nanoseconds
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.executor import FileEntry
+from mlcbuild.errors import LocalEnvironmentError
 
 HARD_LINK_FROM_BYTES = 8 << 20
 _SET_BACK_NANOSECONDS = SETTLING_NANOSECONDS + 1_000_000_000
@@ -158,7 +159,7 @@ class OutputPlacer:
         missing = list(self._store.missing(entry.digest for entry in wanted))
         if missing:
             return tuple(missing)
-        top.mkdir(parents=True, exist_ok=True)
+        _make_room(self._workspace, top)
         for entry in wanted:
             temporary = top / f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
             prepared.append((entry, temporary))
@@ -234,6 +235,20 @@ def _is_below_real_directories(top: Path, path: str) -> bool:
     """Whether no parent of `path` inside `top` is a symbolic link, through which one could reach other files."""
     parents = list((top / path).relative_to(top).parents)[:-1]
     return not any((top / parent).is_symlink() for parent in parents)
+
+
+def _make_room(workspace: Path, top: Path) -> None:
+    """Make a target's own directory, in whose place or way an output of a target of another name may lie."""
+    for parent in reversed([top, *top.parents]):
+        if workspace not in parent.parents or not parent.is_file():
+            continue
+        if parent.lstat().st_mode & 0o222:
+            raise LocalEnvironmentError(
+                f"{parent.relative_to(workspace)} is a file, and outputs are to be placed under it",
+                advice=("move it away",),
+            )
+        parent.unlink()
+    top.mkdir(parents=True, exist_ok=True)
 
 
 def _make_real_directories(top: Path, wanted: Path) -> None:

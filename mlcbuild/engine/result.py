@@ -10,12 +10,16 @@ from mlcbuild.errors import BuildError, InterruptedBuildError, LocalEnvironmentE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResult:
-    """`outputs` are paths relative to the workspace, sorted; `error` says why there are none."""
+    """`outputs` are paths relative to the workspace, sorted; `error` says why there are none.
+
+    `environment`: all was made, and the machine could not place it.
+    """
 
     label: str
     success: bool
     outputs: tuple[str, ...] = ()
     error: str = ""
+    environment: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +59,10 @@ class BuildResult:
             return LocalEnvironmentError(self._story())
         if self.failures:
             return BuildError(self._story())
-        return BuildError(f"{failed.label}: {failed.error}" if failed else "the build failed")
+        if failed is None:
+            return BuildError("the build failed")
+        kind = LocalEnvironmentError if failed.environment else BuildError
+        return kind(f"{failed.label}: {failed.error}")
 
     def _story(self) -> str:
         first = self.failures[0]

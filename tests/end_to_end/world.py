@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -12,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -20,6 +23,7 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import BlobMissingError
+from mlcbuild.cli.main import main
 from mlcbuild.engine.results import blobs_of, outputs_of
 
 PROJECT = Path(__file__).parents[2]
@@ -82,25 +86,37 @@ class World:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "mlcbuild.cli.main", *arguments]
 
-    def mlcbuild(self, *arguments: str, prefix: Sequence[str] = (), **more: Any) -> Done:
-        """Run a command to its end, in the workspace."""
+    def mlcbuild(self, *arguments: str, **environment: str) -> Done:
+        """Run a command to its end, in the workspace and in this process."""
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            mock.patch.dict(os.environ, {**self.environment, **environment}, clear=True),
+            contextlib.chdir(self.root),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            code = main(arguments)
+        return Done(code=code, out=out.getvalue(), err=without_times(err.getvalue()))
+
+    def process(self, *arguments: str, **environment: str) -> Done:
+        """Run a command to its end, in the workspace and in a process of its own."""
         done = subprocess.run(
-            [*prefix, *self.command(*arguments)],
-            cwd=more.pop("cwd", self.root),
-            env={**self.environment, **more.pop("env", {})},
+            self.command(*arguments),
+            cwd=self.root,
+            env={**self.environment, **environment},
             capture_output=True,
             text=True,
             check=False,
             timeout=PATIENCE_SECONDS * 3,
-            **more,
         )
         return Done(code=done.returncode, out=done.stdout, err=without_times(done.stderr))
 
-    def build(self, *patterns: str, **more: Any) -> Done:
-        """Build, with a report; everything by default."""
+    def build(self, *arguments: str, **environment: str) -> Done:
+        """Build one action after the other, with a report; all of the root package where nothing else is said."""
         report = self.folder / "report.json"
         report.unlink(missing_ok=True)
-        done = self.mlcbuild("build", *(patterns or (":all",)), "--build-report", str(report), **more)
+        wanted = arguments if any(":" in argument for argument in arguments) else (*arguments, ":all")
+        done = self.mlcbuild("build", "--jobs", "1", "--build-report", str(report), *wanted, **environment)
         document = json.loads(report.read_text()) if report.exists() else {}
         return Done(code=done.code, out=done.out, err=done.err, report=document)
 
