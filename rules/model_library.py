@@ -102,6 +102,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
             "graph": partition.output("out/graph.json"),
             "signatures": DiscoveredArtifacts(action=partition.identifier, group="signatures"),
             "metadata": metadata,
+            "config": model.config,
         },
         outputs={
             "executable": "executable.json",

@@ -57,19 +57,6 @@ def load_module(path: Path) -> tvm.IRModule:
     return node
 
 
-def save_function(function: tvm.tirx.PrimFunc, path: Path) -> None:
-    """Write one kernel."""
-    path.write_text(to_json(function), encoding="utf-8")
-
-
-def load_function(path: Path) -> tvm.tirx.PrimFunc:
-    """Read one kernel. Raises StageError for a file that holds none."""
-    node = from_json(_read_text(path), where=path.name)
-    if not isinstance(node, tvm.tirx.PrimFunc):
-        raise StageError(f"{path.name} holds {type(node).__name__}, not a kernel")
-    return node
-
-
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")

@@ -86,7 +86,7 @@ def finish_library(
     kernel_store: Path | None = None,
     report: Report | None = None,
 ) -> Path:
-    """From `phase3.json` and `metadata.phase0.json` to `lib.so`, in `directory`."""
+    """From `phase3.json`, `metadata.phase0.json` and `config.json` to `lib.so`, in `directory`."""
     run = _Timer(report)
     at = directory.joinpath
     for name in ("kernels", "scheduled", "signatures", "objects"):
@@ -126,6 +126,7 @@ def finish_library(
         graph=at("graph.json"),
         signatures=tuple(at("signatures", f"{name}.json") for name in names),
         metadata=at("metadata.phase0.json"),
+        config=at("config.json"),
         executable=at("executable.bin"),
         shape_functions=at("shape_functions.o"),
         metadata_out=at("metadata.json"),

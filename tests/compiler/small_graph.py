@@ -9,20 +9,14 @@ import tvm
 from tvm import relax, te, tirx
 
 from mlcbuild.compiler import ir
+from tests.compiler.tiny_llama import TINY_LLAMA
 
-METADATA = {
-    "model_type": "none",
-    "context_window_size": 64,
-    "prefill_chunk_size": 32,
-    "max_batch_size": 4,
-    "sliding_window_size": -1,
-    "attention_sink_size": 0,
-}
+CONTEXT = 64
 
 
 def write_small_graph(directory: Path, *, factor: float = 2.0) -> None:
-    """Write `phase3.json`, a module whose `main(x (n, 8) float32)` gives factor * x + 1, scaled twice, and
-    `metadata.phase0.json`."""
+    """Write `phase3.json`, a module whose `main(x (n, 8) float32)` gives factor * x + 1, scaled twice,
+    `metadata.phase0.json`, and `config.json` with a context of `CONTEXT` tokens."""
     builder = relax.BlockBuilder()
     rows = tirx.Var("seq_len", "int64")
     x = relax.Var("x", relax.TensorType((rows, 8), "float32"))
@@ -41,7 +35,8 @@ def write_small_graph(directory: Path, *, factor: float = 2.0) -> None:
         builder.emit_func_output(result)
     directory.mkdir(parents=True, exist_ok=True)
     ir.save_module(_with_a_twin(builder.finalize()), directory / "phase3.json")
-    (directory / "metadata.phase0.json").write_text(json.dumps(METADATA))
+    (directory / "metadata.phase0.json").write_text('{"model_task": "chat"}')
+    (directory / "config.json").write_text(json.dumps(TINY_LLAMA | {"max_position_embeddings": CONTEXT}))
 
 
 def _with_a_twin(module: tvm.IRModule) -> tvm.IRModule:

@@ -11,6 +11,9 @@ import tvm
 from tvm import relax
 
 from mlcbuild.compiler import ir
+from mlcbuild.compiler.models.families import parameter_list
+from mlcbuild.compiler.quantization import scheme as schemes
+from mlcbuild.compiler.quantization.stored import stored_tensors
 from mlcbuild.compiler.stages import export
 from mlcbuild.errors import StageError
 from tests.compiler.tiny_llama import TINY_LLAMA
@@ -93,10 +96,6 @@ def test_metadata_says_what_an_engine_has_to_know(tmp_path: Path) -> None:
     expected = {
         "model_type": "llama",
         "quantization": "q4f16_1",
-        "context_window_size": 512,
-        "sliding_window_size": -1,
-        "attention_sink_size": 0,
-        "tensor_parallel_shards": 1,
         "pipeline_parallel_stages": 1,
         "disaggregation": False,
         "kv_state_kind": "kv_cache",
@@ -107,11 +106,21 @@ def test_metadata_says_what_an_engine_has_to_know(tmp_path: Path) -> None:
     assert all(item["preprocs"] == [] for item in metadata["params"])
 
 
-def test_a_mistrals_window_is_in_the_metadata(tmp_path: Path) -> None:
-    _, metadata = _exported(tmp_path, "q0f32", model_type="mistral", sliding_window=128)
-    assert metadata["model_type"] == "mistral"
-    assert metadata["sliding_window_size"] == 128
-    assert metadata["attention_sink_size"] == 4
+def test_sizes_that_a_library_may_override_are_not_exports_business(tmp_path: Path) -> None:
+    _exported(tmp_path, "q4f16_1")
+    before = [(tmp_path / name).read_bytes() for name in ("module.json", "metadata.json")]
+    _exported(tmp_path, "q4f16_1", max_position_embeddings=128)
+    assert [(tmp_path / name).read_bytes() for name in ("module.json", "metadata.json")] == before
+
+
+@pytest.mark.parametrize("quantization", schemes.NAMES)
+@pytest.mark.parametrize("tied", [False, True])
+def test_parameters_are_those_that_weights_are_stored_as(tmp_path: Path, quantization: str, tied: bool) -> None:
+    _, metadata = _exported(tmp_path, quantization, tie_word_embeddings=tied, attention_bias=True, mlp_bias=True)
+    scheme = schemes.named(quantization)
+    listed = parameter_list(json.loads((tmp_path / "config.json").read_text())).parameters
+    stored = {item.name: (list(item.shape), item.dtype) for one in listed for item in stored_tensors(one, scheme)}
+    assert _parameters(metadata) == stored
 
 
 def test_export_parses_no_script_and_writes_no_locations(tmp_path: Path) -> None:
@@ -123,13 +132,13 @@ def test_export_parses_no_script_and_writes_no_locations(tmp_path: Path) -> None
 
 def test_an_unsupported_model_type_is_told_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(
-        StageError, match=r"\"model_type\" is 'lama'[^\n]*\n  known: llama, mistral; did you mean \"llama\""
+        StageError, match=r"\"model_type\" is \"lama\"[^\n]*\n  known: llama, mistral; did you mean \"llama\""
     ):
         _exported(tmp_path, "q0f32", model_type="lama")
 
 
 def test_a_missing_model_type_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r'"model_type" is None, which is not supported'):
+    with pytest.raises(StageError, match=r'"model_type" is missing'):
         _exported(tmp_path, "q0f32", model_type=None)
 
 

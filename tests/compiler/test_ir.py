@@ -54,12 +54,6 @@ def test_reading_and_writing_again_gives_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
 
 
-def test_a_kernel_is_written_and_read(tmp_path: Path) -> None:
-    kernel = _parsed(tmp_path / "here" / "kernels.py", _SCRIPT)["doubled"]
-    ir.save_function(kernel, tmp_path / "kernel.json")
-    assert ir.to_json(ir.load_function(tmp_path / "kernel.json")) == ir.to_json(kernel)
-
-
 @pytest.mark.parametrize(
     "content",
     [b"", b"not json", b"[]", b"{}", b'{"root_index":0,"nodes":[]}', b"\xff\xfe", b'{"nodes":[{"type":"x"}]}'],

@@ -16,7 +16,7 @@ from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_f
 from mlcbuild.compiler.stages import lower, partition
 from mlcbuild.errors import InternalError, StageError
 from tests.compiler.pipeline import CPU_TARGET
-from tests.compiler.small_graph import write_small_graph
+from tests.compiler.small_graph import CONTEXT, write_small_graph
 
 
 def _partitioned(directory: Path) -> list[str]:
@@ -43,6 +43,7 @@ def _lower(directory: Path, signatures: tuple[Path, ...], **overrides: object) -
         graph=directory / "graph.json",
         signatures=signatures,
         metadata=directory / "metadata.phase0.json",
+        config=directory / "config.json",
         executable=directory / "executable.bin",
         shape_functions=directory / "shape_functions.o",
         metadata_out=directory / "metadata.json",
@@ -56,8 +57,8 @@ def _lower(directory: Path, signatures: tuple[Path, ...], **overrides: object) -
 def test_memory_is_planned_for_the_largest_sizes(tmp_path: Path) -> None:
     names = _partitioned(tmp_path)
     usage = _lower(tmp_path, _signatures(tmp_path, names))["memory_usage"]
-    # Two intermediate tensors of 32 rows (the prefill chunk) of 8 float32; the result is the caller's.
-    assert usage["main"] == 2 * 32 * 8 * 4
+    # Two intermediate tensors of a prefill chunk of rows of 8 float32; the result is the caller's.
+    assert usage["main"] == 2 * CONTEXT * 8 * 4
 
 
 def test_overrides_change_the_plan_and_the_metadata(tmp_path: Path) -> None:
@@ -71,6 +72,32 @@ def test_a_shorter_context_shortens_the_prefill_chunk(tmp_path: Path) -> None:
     names = _partitioned(tmp_path)
     document = _lower(tmp_path, _signatures(tmp_path, names), context_window_size=8)
     assert document["prefill_chunk_size"] == 8
+    assert document["memory_usage"]["main"] == 2 * 8 * 8 * 4
+
+
+def test_metadata_says_what_sizes_a_library_is_made_for(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    document = _lower(tmp_path, _signatures(tmp_path, names))
+    expected = {
+        "context_window_size": CONTEXT,
+        "sliding_window_size": -1,
+        "attention_sink_size": 0,
+        "prefill_chunk_size": CONTEXT,
+        "max_batch_size": 128,
+        "tensor_parallel_shards": 1,
+        "model_task": "chat",
+    }
+    assert {name: document[name] for name in expected} == expected
+
+
+def test_a_mistrals_window_is_in_the_metadata(tmp_path: Path) -> None:
+    names = _partitioned(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mistral", "sliding_window": 48}))
+    document = _lower(tmp_path, _signatures(tmp_path, names))
+    assert document["context_window_size"] == -1
+    assert document["sliding_window_size"] == 48
+    assert document["attention_sink_size"] == 4
 
 
 def test_a_prefill_chunk_longer_than_the_context_is_refused(tmp_path: Path) -> None:

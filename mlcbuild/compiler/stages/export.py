@@ -1,7 +1,8 @@
 """Export: a model's configuration becomes a Relax module.
 
 Reads `config` (config.json). Writes `module` (IR, high-level operators) and `metadata` (JSON). It knows no
-target and needs no weights, so that every library of a model and quantization shares it.
+target and needs no weights, so that every library of a model and quantization shares it. Sizes that a library may
+override are left to Lower.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from pathlib import Path
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
-from mlcbuild.compiler.models.registry import read_model
+from mlcbuild.compiler.models.config import read_document
+from mlcbuild.compiler.models.families import read_config
+from mlcbuild.compiler.models.registry import build_model
 from mlcbuild.compiler.quantization import scheme as schemes
 
 
@@ -18,19 +21,13 @@ def run(*, config: Path, module: Path, metadata: Path, quantization: str) -> Non
     """Raises StageError for an unsupported model type or quantization, a bad configuration, and a group size
     that does not divide a matrix."""
     scheme = schemes.named(quantization)
-    family, model_config = read_model(config)
-    model = family.build(model_config, scheme)
+    model_config = read_config(read_document(config), where=config.name)
+    model = build_model(model_config, scheme)
     exported, parameters = model.export_tvm(spec=model.specification())
     ir.save_module(exported, module)
     document: dict[str, object] = {
         "model_type": model_config.model_type,
         "quantization": scheme.name,
-        "context_window_size": model_config.context_window_size,
-        "sliding_window_size": model_config.sliding_window_size,
-        "attention_sink_size": model_config.attention_sink_size,
-        "prefill_chunk_size": model_config.prefill_chunk_size,
-        "max_batch_size": model_config.max_batch_size,
-        "tensor_parallel_shards": model_config.tensor_parallel_shards,
         "pipeline_parallel_stages": 1,
         "disaggregation": False,
         "kv_state_kind": "kv_cache",

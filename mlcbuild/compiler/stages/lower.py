@@ -1,6 +1,7 @@
 """Lower: the graph becomes bytecode of TVM's virtual machine.
 
-Reads `graph` (of Partition), `signatures` (of every kernel; their bodies are not needed) and `metadata` (of Phase0).
+Reads `graph` (of Partition), `signatures` (of every kernel; their bodies are not needed), `metadata` (of Phase0) and
+`config` (config.json, for the sizes that memory is planned for).
 Writes `executable` (the virtual machine's own binary form), `shape_functions` (an object file with the host functions
 that compute sizes) and `metadata_out`, which is also what the function `_metadata` of the library returns.
 """
@@ -8,7 +9,7 @@ that compute sizes) and `metadata_out`, which is also what the function `_metada
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from tvm import relax, tirx
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.models.config import Overrides
+from mlcbuild.compiler.models.config import read_document
+from mlcbuild.compiler.models.families import read_config
+from mlcbuild.compiler.models.llama.config import LlamaConfig
 from mlcbuild.compiler.passes import phases
 from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
 from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds
@@ -33,6 +36,7 @@ def run(
     graph: Path,
     signatures: Sequence[Path],
     metadata: Path,
+    config: Path,
     executable: Path,
     shape_functions: Path,
     metadata_out: Path,
@@ -44,13 +48,14 @@ def run(
     Raises StageError for a bad override, and for signatures that are not those of the graph's kernels.
     """
     context = phases.PhaseContext(target=targets.parse(target))
-    document = _overridden(metadata_file.read(metadata), overrides)
+    sizes = read_config(read_document(config), overrides=overrides, where=config.name)
+    document = metadata_file.read(metadata) | _sizes(sizes)
     module = ir.load_module(graph)
     kernels = _kernel_names(module)
     _check_signatures(kernels, signatures)
     module = inline_private_functions(module)
-    module = attach_alloc_embedding_tensor(module, prefill_chunk_size=document["prefill_chunk_size"])
-    module = attach_variable_bounds(module, _bounds(document))
+    module = attach_alloc_embedding_tensor(module, prefill_chunk_size=sizes.prefill_chunk_size)
+    module = attach_variable_bounds(module, _bounds(sizes))
     module = phases.apply(module, phases.PHASE5, context)
     document["memory_usage"] = memory_usage(module)
     module["_metadata"] = _constant_function(metadata_file.canonical(document))
@@ -63,40 +68,26 @@ def run(
     metadata_file.write(document, metadata_out)
 
 
-def _overridden(document: dict[str, Any], overrides: Mapping[str, object]) -> dict[str, Any]:
-    changed = Overrides.parse(overrides)
-    names = (
-        "context_window_size",
-        "prefill_chunk_size",
-        "max_batch_size",
-        "sliding_window_size",
-        "attention_sink_size",
-    )
-    values = {name: getattr(changed, name) for name in names}
-    result = document | {name: value for name, value in values.items() if value is not None}
-    limit = result["context_window_size"]
-    if changed.prefill_chunk_size is None and 0 < limit < result["prefill_chunk_size"]:
-        result["prefill_chunk_size"] = limit
-    longest = result["sliding_window_size"] if result["sliding_window_size"] > 0 else limit
-    if not 1 <= result["prefill_chunk_size"] <= longest:
-        raise StageError(
-            f"the prefill_chunk_size is {result['prefill_chunk_size']}; "
-            f"it has to be from 1 to the size of the context or window, which is {longest}"
-        )
-    return result
+def _sizes(config: LlamaConfig) -> dict[str, int]:
+    """What the metadata says of the sizes that a library is made for."""
+    return {
+        "context_window_size": config.context_window_size,
+        "sliding_window_size": config.sliding_window_size,
+        "attention_sink_size": config.attention_sink_size,
+        "prefill_chunk_size": config.prefill_chunk_size,
+        "max_batch_size": config.max_batch_size,
+        "tensor_parallel_shards": config.tensor_parallel_shards,
+    }
 
 
-def _bounds(document: Mapping[str, Any]) -> dict[str, int]:
+def _bounds(config: LlamaConfig) -> dict[str, int]:
     """The largest value of each symbolic size, by its name in the entry functions."""
-    bounds = {"seq_len": document["prefill_chunk_size"], "batch_size": document["max_batch_size"]}
-    window = document["sliding_window_size"]
-    if window > 0:
-        bounds |= {
-            "rolling_cache_len": window,
-            "kv_seq_len": window + document["prefill_chunk_size"],
-        }
+    bounds = {"seq_len": config.prefill_chunk_size, "batch_size": config.max_batch_size}
+    if config.sliding_window_size > 0:
+        bounds["rolling_cache_len"] = config.sliding_window_size
+        bounds["kv_seq_len"] = config.sliding_window_size + config.prefill_chunk_size
     else:
-        bounds["total_seq_len"] = document["context_window_size"]
+        bounds["total_seq_len"] = config.context_window_size
     return bounds
 
 
