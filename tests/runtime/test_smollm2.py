@@ -1,0 +1,123 @@
+"""A real model says what transformers says on the same file, token by token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcbuild.compiler.quantization import group
+from mlcbuild.compiler.quantization.scheme import named
+from mlcbuild.runtime.engine import Engine
+from mlcbuild.runtime.generate import generate
+from mlcbuild.runtime.tensor_cache import TensorCache
+from mlcbuild.runtime.tokenizer import PackageTokenizer
+from tests.runtime.tiny_package import build_package
+from tests.smollm2 import smollm2_gguf
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
+
+PROMPTS = (
+    "The capital of France is",
+    "Once upon a time",
+    "def fibonacci(n):",
+    "The meaning of life is",
+    "In 1969, humans first",
+    "Water boils at",
+    "1 + 1 = 2, 2 + 2 = 4, 3 + 3 =",
+    "Dear Sir or Madam,",
+    "The quick brown fox",
+    "Python is a programming language that",
+)
+NEW_TOKENS = 64
+TIE = 1e-4  # logits closer than this are a tie, which the order of float32 sums may decide
+
+
+class Peer:
+    """transformers' model of the same file, in float32."""
+
+    def __init__(self, path: Path) -> None:
+        import torch
+        import transformers
+
+        torch.set_num_threads(2)
+        self.model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype=torch.float32
+        ).eval()
+        self.original = {name: tensor.numpy().copy() for name, tensor in self.model.state_dict().items()}
+
+    def logits(self, tokens: Sequence[int]) -> Any:
+        """After each token: (n, vocabulary)."""
+        import torch
+
+        with torch.inference_mode():
+            return self.model(torch.tensor([list(tokens)])).logits[0].numpy()
+
+
+@pytest.fixture(scope="module")
+def peer() -> Peer:
+    return Peer(smollm2_gguf())
+
+
+@pytest.fixture(scope="module", params=["q0f32", "q4f32_1"])
+def package(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp(request.param)
+    return build_package(smollm2_gguf(), directory, quantization=request.param)
+
+
+def weights_of(package: Path) -> dict[str, Any]:
+    """The matrices of a package as Hugging Face names them, restored where they are quantized."""
+    scheme = named(json.loads((package / "mlc-chat-config.json").read_text())["quantization"])
+    index = json.loads((package / "tensor-cache.json").read_text())
+    entries = [entry for record in index["records"] for entry in record["records"]]
+    wanted = [(entry["name"], tuple(entry["shape"]), entry["dtype"]) for entry in entries]
+    stored = dict(zip([name for name, _, _ in wanted], TensorCache(package).read(wanted), strict=True))
+    found: dict[str, Any] = {}
+    for name, numbers in stored.items():
+        if name.endswith("q_weight"):
+            assert scheme.group is not None
+            scales = stored[name.removesuffix("q_weight") + "q_scale"]
+            found[name.removesuffix("q_weight") + "weight"] = group.dequantize(numbers, scales, scheme.group)
+        elif not name.endswith("q_scale"):
+            found[name] = numbers
+    for name in list(found):
+        if "qkv_proj" in name:
+            parts = np.split(found.pop(name), [576, 768])
+            found |= {name.replace("qkv_proj", f"{which}_proj"): part for which, part in zip("qkv", parts, strict=True)}
+        elif "gate_up_proj" in name:
+            gate, up = np.split(found.pop(name), 2)
+            found |= {name.replace("gate_up", "gate"): gate, name.replace("gate_up", "up"): up}
+    return found
+
+
+def test_greedy_tokens_are_those_of_transformers_with_the_same_weights(package: Path, peer: Peer) -> None:
+    import torch
+
+    weights = weights_of(package)
+    if package.parent.name.startswith("q0f32"):  # nothing is lost, so these are the file's own weights
+        for name, numbers in weights.items():
+            np.testing.assert_array_equal(numbers, peer.original[name], err_msg=name)
+    missing, unexpected = peer.model.load_state_dict(
+        {name: torch.from_numpy(numbers.copy()) for name, numbers in weights.items()}, strict=False
+    )
+    assert (missing, unexpected) == (["lm_head.weight"], [])
+    engine = Engine(package, threads=2)
+    tokenizer = PackageTokenizer(engine.package)
+    for prompt in PROMPTS:
+        ids = tokenizer.encode_raw(prompt)
+        found = engine.greedy_tokens(ids, NEW_TOKENS)
+        # One pass over our own answer gives what transformers would choose after each of its beginnings.
+        logits = peer.logits([*ids, *found])[len(ids) - 1 : -1]
+        for number, (token, row) in enumerate(zip(found, logits, strict=True)):
+            best = int(row.argmax())
+            assert token == best or row[best] - row[token] < TIE, f"{prompt!r}, new token {number}"
+
+
+def test_the_capital_of_france(package: Path) -> None:
+    generation = generate(package, "What is the capital of France?", max_tokens=32, threads=2)
+    assert "".join(generation) == "The capital of France is Paris."
+    assert generation.statistics.prompt_tokens == 37
