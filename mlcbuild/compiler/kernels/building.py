@@ -41,28 +41,55 @@ def float32(value: Expression, count: int) -> Expression:
     return value if kind == "float32" else T.Cast(f"float32{suffix}", value)
 
 
-def horizontal_sum(vector: Buffer, count: int) -> Expression:
-    """The sum of the `count` elements, a power of two, of a buffer."""
+def horizontal(combine: Callable[[Expression, Expression], Expression], vector: Buffer, count: int) -> Expression:
+    """The elements of a buffer, `count` of them, a power of two, combined into one."""
     values = [vector[lane] for lane in range(count)]
     while len(values) > 1:
         half = len(values) // 2
-        values = [values[place] + values[half + place] for place in range(half)]
+        values = [combine(values[place], values[half + place]) for place in range(half)]
     return values[0]
+
+
+def horizontal_sum(vector: Buffer, count: int) -> Expression:
+    """The sum of the `count` elements, a power of two, of a buffer."""
+    return horizontal(tirx.Add, vector, count)
 
 
 def exp2(x: Expression, count: int) -> Expression:
     """2**x for a vector of `count` float32, within 2 units in the last place; below 2**-126 it is 2**-126.
 
-    2**x = 2**n * e**(f ln 2) for the integer n next to x and |f| <= 1/2: the exponential by its Taylor series up to
-    the seventh power, whose rest is below 6e-9, the power of two by writing the exponent's bits.
+    2**x = 2**n * e**(f ln 2) for the integer n next to x and |f| <= 1/2.
     """
-    x = T.bind(tirx.max(tirx.min(x, splat(T.float32(127), count)), splat(T.float32(-126), count)))
+    x = T.bind(_limited(x, -126.0, 127.0, count))
     whole = T.bind(tirx.floor(x + splat(T.float32(0.5), count)))
-    fraction = T.bind(x - whole)
-    result = splat(T.float32(math.log(2) ** 7 / math.factorial(7)), count)
-    for power in range(6, -1, -1):
-        result = result * fraction + splat(T.float32(math.log(2) ** power / math.factorial(power)), count)
-    exponent = (T.Cast(f"int32x{count}", whole) + splat(T.int32(127), count)) << splat(T.int32(23), count)
+    return _exp_near_zero((x - whole) * splat(T.float32(math.log(2)), count), whole, count)
+
+
+def exp(x: Expression, count: int) -> Expression:
+    """e**x for a vector of `count` float32, within 2 units in the last place; e**-87 is the least value.
+
+    e**x = 2**n * e**f for the integer n next to x / ln 2 and f = x - n ln 2. ln 2 is taken off in two parts, of which
+    n times the first is exact (Cody and Waite).
+    """
+    x = T.bind(_limited(x, -87.0, 88.0, count))
+    whole = T.bind(tirx.floor(x * splat(T.float32(1 / math.log(2)), count) + splat(T.float32(0.5), count)))
+    high = 0.693359375
+    rest = x - whole * splat(T.float32(high), count) - whole * splat(T.float32(math.log(2) - high), count)
+    return _exp_near_zero(rest, whole, count)
+
+
+def _limited(x: Expression, low: float, high: float, count: int) -> Expression:
+    return tirx.max(tirx.min(x, splat(T.float32(high), count)), splat(T.float32(low), count))
+
+
+def _exp_near_zero(x: Expression, power: Expression, count: int) -> Expression:
+    """e**x * 2**power for |x| <= ln(2) / 2 and whole `power`: the exponential's Taylor series up to the seventh power,
+    whose rest is below 6e-9, and the power of two by writing the exponent's bits."""
+    x = T.bind(x)
+    result = splat(T.float32(1 / math.factorial(7)), count)
+    for order in range(6, -1, -1):
+        result = result * x + splat(T.float32(1 / math.factorial(order)), count)
+    exponent = (T.Cast(f"int32x{count}", power) + splat(T.int32(127), count)) << splat(T.int32(23), count)
     return result * T.reinterpret(f"float32x{count}", exponent)
 
 
@@ -79,10 +106,10 @@ def loop(extent: Expression, *, parallel: bool = False) -> Iterator[Expression]:
 
 
 def statement(build: Callable[[], None]) -> tirx.Stmt:
-    """The one statement that `build` makes."""
-    with IRBuilder() as builder:
+    """What `build` makes, as one statement."""
+    with IRBuilder() as builder, loop(1):
         build()
-    return builder.get()
+    return builder.get().body
 
 
 def with_body(func: tirx.PrimFunc, statements: list[tirx.Stmt], *, scratch: list[Buffer]) -> tirx.PrimFunc:

@@ -10,10 +10,11 @@ from tvm import tirx
 from mlcbuild.compiler.kernels.cpu.fallback import schedule_fallback
 from mlcbuild.compiler.kernels.cpu.gemv import schedule_gemv
 from mlcbuild.compiler.kernels.cpu.matmul import schedule_matmul
+from mlcbuild.compiler.kernels.cpu.rows import schedule_rows
 
 Rule = Callable[[tirx.PrimFunc, tvm.target.Target], tirx.PrimFunc | None]
 
-CPU_RULES: tuple[Rule, ...] = (schedule_gemv, schedule_matmul, schedule_fallback)
+CPU_RULES: tuple[Rule, ...] = (schedule_gemv, schedule_matmul, schedule_rows, schedule_fallback)
 
 
 def apply_rules(func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule, ...]) -> tirx.PrimFunc:

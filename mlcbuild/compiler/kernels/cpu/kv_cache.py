@@ -21,8 +21,7 @@ def with_vector_kernels(
     `layer_sliding_window_size`. Kernels whose heads are not whole vectors, or whose frequency rule is another,
     stay as they are. Raises InternalError where TVM's kernels have other names.
     """
-    Make = Callable[[tirx.PrimFunc], tirx.PrimFunc]
-    attentions: dict[str, Make] = {
+    attentions: dict[str, Callable[[tirx.PrimFunc], tirx.PrimFunc]] = {
         "batch_decode_paged_kv_cpu": attention.paged_decode,
         "batch_decode_paged_kv_cpu_sliding_window": lambda kernel: attention.paged_decode(kernel, sliding_window=True),
         "batch_prefill_paged_kv_cpu": attention.paged_prefill,

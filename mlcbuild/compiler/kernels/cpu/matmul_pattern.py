@@ -15,6 +15,8 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
+from mlcbuild.compiler.kernels.blocks import inline_all, plain_blocks
+
 Expression = Any  # TVM's expressions carry no types that a checker can read.
 
 
@@ -71,30 +73,15 @@ class MatrixProduct:
         return [*(row if index is None else index for index in self.output_indices), n]
 
 
-def inline_all(func: tirx.PrimFunc) -> s_tir.Schedule | None:
-    """A schedule of the kernel with every block inlined that can be; None where it is not made of blocks."""
-    try:
-        schedule = s_tir.Schedule(func)
-        root = schedule.get_sblock("root")
-    except (tvm.error.TVMError, s_tir.ScheduleError, RuntimeError):
-        return None
-    for block in schedule.get_child_blocks(root):
-        try:
-            schedule.compute_inline(block)
-        except s_tir.ScheduleError:
-            continue
-    return schedule
-
-
 def match_matrix_product(func: tirx.PrimFunc) -> MatrixProduct | None:
     """The product in `func`, if it holds one, with at most one element-wise block after it."""
-    schedule = inline_all(func)
-    if schedule is None:
+    inlined = inline_all(func)
+    blocks = None if inlined is None else plain_blocks(inlined)
+    if inlined is None or blocks is None:
         return None
-    blocks = [schedule.get(block) for block in schedule.get_child_blocks(schedule.get_sblock("root"))]
     if not 1 <= len(blocks) <= 2:
         return None
-    product = _match_block(schedule.mod["main"], blocks[0])
+    product = _match_block(inlined, blocks[0])
     if product is None or len(blocks) == 1:
         return product
     epilogue = _match_epilogue(product, blocks[1])
