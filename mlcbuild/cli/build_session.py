@@ -118,7 +118,7 @@ class _Session:
     def build(self) -> BuildOutcome:
         request = self._request
         with self._phase("load"):
-            workspace = open_workspace(self._options.directory)
+            workspace = open_workspace(self._options.directory, to_load=True)
             loaded = workspace.load(request.patterns, request.configuration)
         with self._phase("analyse"):
             analysis = analyse(loaded, workspace.rules)

@@ -49,12 +49,15 @@ class OpenWorkspace:
         )
 
 
-def open_workspace(directory: Path) -> OpenWorkspace:
-    """Find the workspace around `directory` and read its settings and rules. Raises WorkspaceError."""
+def open_workspace(directory: Path, *, to_load: bool = False) -> OpenWorkspace:
+    """Find the workspace around `directory` and read its settings and rules. Raises WorkspaceError.
+
+    With `to_load` mistakes in the settings are left for `OpenWorkspace.load`, which tells them with those of targets.
+    """
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory", advice=("see the argument of --workspace",))
     root = find_root(directory)
-    settings = load_settings(root)
+    settings = load_settings(root, tolerant=to_load)
     rules = load_rules(root, settings.rules)
     return OpenWorkspace(settings=settings, rules=rules, current_package=package_of(root, directory))
 

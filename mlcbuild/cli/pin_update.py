@@ -45,7 +45,7 @@ def update_pins(patterns: tuple[str, ...], configuration: str, options: GlobalOp
     from mlcbuild.execution.fetch.observe import observe
 
     style = options.style(sys.stderr)
-    opened = open_workspace(options.directory)
+    opened = open_workspace(options.directory, to_load=True)
     loaded = opened.load(patterns, configuration)
     wanted = fetches(analyse(loaded, opened.rules))
     for label, _ in wanted:

@@ -15,7 +15,7 @@ from mlcbuild.query.output import json_records, label_kind_lines, label_lines
 def print_query(directory: Path, expression: str, *, configuration: str, output: QueryOutput, in_order: bool) -> None:
     """Print the targets that `expression` names. Raises UsageError for its syntax, WorkspaceErrors."""
     query = parse_query(expression)
-    opened = open_workspace(directory)
+    opened = open_workspace(directory, to_load=True)
     loaded = opened.load(query.patterns, configuration)
     found = evaluate(query, loaded, current_package=opened.current_package)
     if in_order:

@@ -144,15 +144,20 @@ def package_of(root: Path, folder: Path) -> str:
     return "" if relative == "." else relative
 
 
-def load_settings(root: Path) -> WorkspaceSettings:
-    """Read the root `BUILD.toml` alone: it names the workspace's own rules. Raises WorkspaceErrors."""
+def load_settings(root: Path, *, tolerant: bool = False) -> WorkspaceSettings:
+    """Read the root `BUILD.toml` alone: it names the workspace's own rules.
+
+    Raises WorkspaceErrors. `tolerant` is for who loads targets next: mistakes in settings are left for `load` to tell
+    with all others, and what they say counts as not said.
+    """
     problems = Problems()
     try:
         file = read(root / BUILD_FILE, BUILD_FILE)
     except WorkspaceError as error:
         raise WorkspaceErrors((error,)) from None
     settings = read_settings(root, file, problems)
-    problems.raise_if_any()
+    if not tolerant:
+        problems.raise_if_any()
     return settings
 
 
