@@ -93,18 +93,34 @@ def list_source_files(root: Path, label: Label) -> FilesInfo:
         return FilesInfo(files=((label.path.rpartition("/")[2], SourceArtifact(path=label.path)),))
     return FilesInfo(
         files=tuple(
-            (relative, SourceArtifact(path=f"{label.path}/{relative}")) for relative in sorted(_files_below(path))
+            (relative, SourceArtifact(path=f"{label.path}/{relative}"))
+            for relative in sorted(_files_below(path, label.path))
         )
     )
 
 
-def _files_below(folder: Path) -> Iterable[str]:
+def _files_below(folder: Path, label_path: str) -> Iterable[str]:
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         relative = Path(parent).relative_to(folder)
         for name in files:
             if not name.startswith(".") and name != "BUILD.toml":
-                yield (relative / name).as_posix()
+                path = (relative / name).as_posix()
+                if not _is_utf8(path):
+                    raise WorkspaceError(
+                        f"the file {f'{label_path}/{path}'!r} has a name that is not UTF-8",
+                        advice=("rename it, or take it out of the folder",),
+                    )
+                yield path
+
+
+def _is_utf8(path: str) -> bool:
+    """Whether a path as the system gives it can be said in UTF-8, as keys and outputs say paths."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def fetches(analysis: Analysis) -> tuple[tuple[Label, FetchInfo], ...]:
