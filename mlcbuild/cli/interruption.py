@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a build in good order; a second one does not wait."""
+"""Ctrl-C, SIGTERM and a terminal that closes end a build in good order; a second one does not wait."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def interrupting(interrupt: Callable[[], object]) -> Iterator[None]:
     def handle(*_: object) -> None:
         interrupt()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup wants it ignored
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Whatever is killed, in the middle of a build: nothing is left running, nothing half done, and the next build is right.
+"""Whatever is killed in the middle of a build: nothing is left running, nothing half done, the next build is right.
 
 Everything here is a process of its own, found by its parent.
 """
@@ -183,7 +183,7 @@ def test_a_killed_client_while_it_places_outputs_leaves_no_stale_file(world: Wor
     world.write("in.txt", "0\n")
     world.commands(
         *(
-            command(f"t{index}", f"for i in 1 2 3 4 5 6 7 8; do cat $2 > $1$i; done", inputs=["in.txt"], outputs=["d/"])
+            command(f"t{index}", "for i in 1 2 3 4 5 6 7 8; do cat $2 > $1$i; done", inputs=["in.txt"], outputs=["d/"])
             for index in range(6)
         )
     )
