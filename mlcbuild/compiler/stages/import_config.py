@@ -37,6 +37,8 @@ def run(*, source: Path, config: Path, tokenizer: Path) -> None:
     """Raises StageError for a source without a configuration or tokenizer, and for a bad one."""
     tokenizer.mkdir(parents=True, exist_ok=True)
     gguf = gguf_file(source)
+    if gguf is None and source.is_file() and source.suffix == ".gguf":
+        gguf = source  # By its name alone: reading it says what it is instead.
     if gguf is not None:
         _import_gguf(gguf, config, tokenizer)
     elif source.is_dir():
