@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.end_to_end.world import World, command
+from tests.end_to_end.world import HEAD, World, command
 
 ENDING = "1 action: 1 failed · 0.0 s\ncritical path 0.0 s: Command\n"
 
@@ -155,13 +155,11 @@ def test_executable_bits_are_kept_and_count(world: World) -> None:
 
 
 def test_a_program_that_an_action_made_can_run_at_once(world: World) -> None:
-    head = '[workspace]\nname = "example"\n[[tool]]\nname = "sh"\npath = "/bin/sh"\n[[tool]]\nname = "made"\nexecutable = ":maker"\n'
+    head = HEAD + '[[tool]]\nname = "made"\nexecutable = ":maker"\n'
+    use = '[[command]]\nname = "use{0}"\ntool = ":made"\noutputs = ["out"]\narguments = ["{0}", "{{outputs}}"]\n'
     world.commands(
         command("maker", "cp $2 $1; chmod +x $1", inputs=["source"], outputs=["tool"]),
-        *(
-            f'[[command]]\nname = "use{index}"\ntool = ":made"\noutputs = ["out"]\narguments = ["{index}", "{{outputs}}"]\n'
-            for index in range(8)
-        ),
+        *(use.format(index) for index in range(8)),
         head=head,
     )
     world.write("source", "#!/bin/sh\necho $1 > $2\n")
@@ -182,7 +180,9 @@ def test_empty_files_and_folders_and_links_are_outputs(world: World) -> None:
     for actions in ({"executed_local": 2}, {"up_to_date": 2}):
         assert world.build().actions == actions
         assert world.output("x/nothing").read_bytes() == b""
-        files = {path.relative_to(world.output("x")).as_posix() for path in world.output("x").rglob("*") if path.is_file()}
+        files = {
+            path.relative_to(world.output("x")).as_posix() for path in world.output("x").rglob("*") if path.is_file()
+        }
         assert files == {"nothing", "whole", "d/deep/er/file", "d/link", "d/up", "d/folder/er/file"}
         assert world.output("x/d/up").read_text() == "w\n"
         assert not world.output("x/d/up").is_symlink()
