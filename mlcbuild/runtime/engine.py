@@ -29,7 +29,7 @@ class Engine:
     """
 
     def __init__(self, directory: Path, *, threads: int = 0) -> None:
-        """`threads` 0 leaves the number to TVM: one for each core."""
+        """`threads` 0 is one for each core that this process may use."""
         self.package = Package.open(directory)
         self._machine = Machine(directory / LIBRARY, threads=threads)
         metadata = json.loads(str(self._machine.entry("_metadata")()))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.errors import LocalEnvironmentError, UsageError
+from mlcbuild.runtime.threads import set_threads
 
 
 def import_tvm() -> Any:
@@ -36,9 +37,7 @@ class Machine:
         tvm = import_tvm()
         self._runtime = tvm.runtime
         self._ffi = importlib.import_module("tvm_ffi")
-        if threads:
-            # 1: the machine's big cores, where it has several kinds.
-            self.function("runtime.config_threadpool")(1, threads)
+        set_threads(threads)
         self.device = tvm.cpu()
         try:
             module = tvm.runtime.load_module(str(library))
