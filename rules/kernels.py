@@ -1,12 +1,11 @@
 """The actions of each distinct kernel: ScheduleKernel → CompileKernel, as Partition's manifest announces them.
 
-They are named by the kernel's content and what it is compiled for, not by a target: the same kernel of two models or
-matrix cells is one pair of actions.
+Their keys hold the kernel's content and what it is compiled for, and no target: the same kernel of two models or matrix
+cells is compiled once.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from mlcbuild.engine.action import DerivedArtifact, Discovery, JsonValue
 from mlcbuild.rules.rule import stage_action
 
 _MANIFEST_VERSION = 1
-_SHOWN_DIGITS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,13 +28,11 @@ class KernelActions:
         document = json.loads(manifest)
         if document.get("version") != _MANIFEST_VERSION:
             raise ValueError(f"a manifest of version {document.get('version')!r}, not {_MANIFEST_VERSION}")
-        description = json.dumps([self.target, self.opt], sort_keys=True).encode()
-        variant = hashlib.sha256(description).hexdigest()[:_SHOWN_DIGITS]
         actions, signatures, objects = [], [], []
         for kernel in document["kernels"]:
             name = kernel["name"]
             schedule = stage_action(
-                f"ScheduleKernel {name} {variant}",
+                f"{self.owner} ScheduleKernel {name}",
                 "ScheduleKernel",
                 "mlcbuild.compiler.stages.schedule_kernel:run",
                 owner=self.owner,
@@ -46,7 +42,7 @@ class KernelActions:
                 toolchains=("tvm",),
             )
             compile_ = stage_action(
-                f"CompileKernel {name} {variant}",
+                f"{self.owner} CompileKernel {name}",
                 "CompileKernel",
                 "mlcbuild.compiler.stages.compile_kernel:run",
                 owner=self.owner,
