@@ -110,6 +110,7 @@ def test_a_killed_fork_server_is_started_again(stage: Stage, building: subproces
     stage.finish(up_to_date=3)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_again_and_again_fails_the_build_alone(
     stage: Stage, building: subprocess.Popen[str]
 ) -> None:
@@ -178,6 +179,7 @@ def test_two_signals_end_it_at_once(stage: Stage, building: subprocess.Popen[str
     stage.finish(up_to_date=1, executed_local=2)
 
 
+@pytest.mark.slow
 def test_a_killed_client_while_it_places_outputs_leaves_no_stale_file(world: World) -> None:
     """Killed at any moment: whatever lies in the output folder, the next build puts it right."""
     world.write("in.txt", "0\n")
