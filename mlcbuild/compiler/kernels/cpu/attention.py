@@ -229,7 +229,7 @@ def _attend(query: _Query, head: Expression, key_heads: int, seen: _Range, keys:
         # The size depends on nothing that is computed here: TVM moves allocations before everything else.
         scores = T.alloc_buffer((at_once, seen.most + _LANES), "float32")
         largest = T.alloc_buffer((at_once,), "float32")
-        for number in range(at_once):
+        with loop(at_once) as number:
             store(largest, T.float32(_NO_SCORE), number)
             with loop(query.head_dim // _LANES) as step:
                 d = lanes(step * _LANES, _LANES)
@@ -243,7 +243,7 @@ def _attend(query: _Query, head: Expression, key_heads: int, seen: _Range, keys:
                 score = T.bind(_dot(vectors, functools.partial(_at, scaled, number)))
                 store(scores, score, number, key)
                 store(largest, tirx.max(largest[number], score), number)
-        for number in range(at_once):
+        with loop(at_once) as number:
             _weigh(query, first + number, number, scores, largest, begin, count, padded, keys)
 
 
@@ -266,7 +266,7 @@ def _dot(vectors: list[Expression], other: _Row) -> Expression:
 def _weigh(
     query: _Query,
     head: Expression,
-    number: int,
+    number: Expression,
     scores: Buffer,
     largest: Buffer,
     begin: Expression,

@@ -9,6 +9,7 @@ once. So eight weights cost a mask, a conversion and a fused multiply-add.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import tvm
@@ -48,12 +49,29 @@ def schedule_gemv(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFu
     """None unless `func` is a packed matrix times one row, with at most element-wise blocks after it."""
     del target
     product = match_matrix_product(func)
-    if product is None or product.rows != 1 or not isinstance(product.matrix, PackedMatrix):
+    if product is None or product.rows != 1:
         return None
-    blocks = _blocks(product.matrix, product.k)
-    if blocks is None:
+    parts = multiply_one(product)
+    if parts is None:
         return None
-    return _build(product, product.matrix, blocks)
+    return with_body(product.func, [statement(step) for step in parts.steps], scratch=parts.scratch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The steps of a kernel, each of which makes its statements, and the buffers that they share."""
+
+    steps: list[Callable[[], None]]
+    scratch: list[Buffer]
+
+
+def multiply_one(product: MatrixProduct) -> Parts | None:
+    """The product's first row, with the epilogue; None where the matrix is not packed in a way that fits."""
+    matrix = product.matrix
+    blocks = _blocks(matrix, product.k) if isinstance(matrix, PackedMatrix) else None
+    if blocks is None or not isinstance(matrix, PackedMatrix):
+        return None
+    return _build(product, matrix, blocks)
 
 
 def _blocks(matrix: PackedMatrix, k: int) -> list[_Block] | None:
@@ -72,7 +90,7 @@ def _blocks(matrix: PackedMatrix, k: int) -> list[_Block] | None:
     return [block for block in blocks if block.count]
 
 
-def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[_Block]) -> tirx.PrimFunc:
+def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[_Block]) -> Parts:
     words = product.k // matrix.per_word
     spread = tirx.decl_buffer((product.k,), "float32", name="spread")
     start = tirx.decl_buffer((words,), "float32", name="start")
@@ -100,7 +118,7 @@ def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[_Block]) -
             if product.epilogue is not None:
                 T.add_to_parent(product.epilogue.at(0, row))
 
-    return with_body(product.func, [statement(prepare), statement(multiply)], scratch=[spread, start])
+    return Parts(steps=[prepare, multiply], scratch=[spread, start])
 
 
 def _spread_x(product: MatrixProduct, matrix: PackedMatrix, block: _Block, spread: Buffer, start: Buffer) -> None:

@@ -6,6 +6,8 @@ used for all vectors: a few of them at a time with a few matrix rows, each pair 
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import tvm
@@ -25,6 +27,7 @@ from mlcbuild.compiler.kernels.building import (
     store,
     with_body,
 )
+from mlcbuild.compiler.kernels.cpu.gemv import Parts, multiply_one
 from mlcbuild.compiler.kernels.cpu.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 
 _LANES = 8
@@ -68,15 +71,34 @@ def _whole_groups(product: MatrixProduct) -> bool:
 
 
 def _build(product: MatrixProduct) -> tirx.PrimFunc:
+    several = _multiply_several(product)
+    # Whether there is one row may be known at run time only.
+    one = None if isinstance(product.rows, int) else multiply_one(product)
+    if one is None:
+        return with_body(product.func, [statement(step) for step in several.steps], scratch=several.scratch)
+
+    def choose() -> None:
+        with T.If(product.rows == 1):
+            with T.Then():
+                for step in one.steps:
+                    step()
+            with T.Else():
+                for step in several.steps:
+                    step()
+
+    return with_body(product.func, [statement(choose)], scratch=[*one.scratch, *several.scratch])
+
+
+def _multiply_several(product: MatrixProduct) -> Parts:
     rows, k = product.rows, product.k
     tile_rows = _largest_divisor(product.n, _TILE)
-    statements = []
+    steps: list[Callable[[], None]] = []
     scratch: list[Buffer] = []
     x: Buffer | None = None
     if str(product.x.dtype) != "float32":
         x = tirx.decl_buffer((rows, k), "float32", name="x_float32")
         scratch.append(x)
-        statements.append(statement(lambda: _convert_x(product, x)))
+        steps.append(functools.partial(_convert_x, product, x))
 
     def multiply() -> None:
         tiles = product.n // tile_rows
@@ -91,8 +113,8 @@ def _build(product: MatrixProduct) -> tirx.PrimFunc:
                 with loop(rows) as row, T.vectorized(0, tile_rows) as column:
                     T.add_to_parent(product.epilogue.at(row, number * tile_rows + column))
 
-    statements.append(statement(multiply))
-    return with_body(product.func, statements, scratch=scratch)
+    steps.append(multiply)
+    return Parts(steps=steps, scratch=scratch)
 
 
 def _largest_divisor(number: int, limit: int) -> int:
