@@ -13,7 +13,7 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.engine import outputs
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.outputs import OutputPlacer, Placement
-from mlcbuild.errors import CacheError, LocalEnvironmentError
+from mlcbuild.errors import LocalEnvironmentError
 
 TOP = "mlcbuild-out/default/models/tiny"
 
@@ -325,5 +325,5 @@ def test_a_full_disk_changes_nothing(world: World, monkeypatch: pytest.MonkeyPat
 
 def test_a_directory_that_cannot_be_made_is_told(world: World) -> None:
     (world.workspace / "mlcbuild-out").write_bytes(b"a file")
-    with pytest.raises(CacheError, match="placing outputs under"):
+    with pytest.raises(LocalEnvironmentError, match="mlcbuild-out is a file, and outputs are to be placed under it"):
         world.build(world.entry("a", b"1"))
