@@ -5,20 +5,24 @@ its query heads with all keys, their softmax, and the sum of values, all in vect
 share the pieces. Numbers are float32 whatever the cache holds.
 
 As in TVM, a query's result comes with the base-2 logarithm of its softmax's denominator, so that the results over
-several ranges of keys can be merged. Rotary embeddings are expected to be in the cache and in the queries already.
+several ranges of keys can be merged. Queries and keys come rotated (`rotary_mode` 0), or are rotated here (1): a cache
+whose window slides keeps its keys as they are, since their positions change.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
 from mlcbuild.compiler.kernels.building import (
+    LANES,
     Buffer,
     Expression,
     exp2,
@@ -31,8 +35,8 @@ from mlcbuild.compiler.kernels.building import (
     statement,
     store,
 )
+from mlcbuild.compiler.kernels.cpu.rotation import rotated, store_frequencies, store_rotation, supports
 
-_LANES = 8
 _SUMS = 8  # vectors of the result that are summed at once, one register each
 _HEADS_AT_ONCE = 4
 _NO_SCORE = -5e4  # TVM's score of a key that is not seen
@@ -60,6 +64,9 @@ class _Query:
     row: Expression
     scale: Expression
 
+    def at(self, head: Expression, d: Expression) -> Expression:
+        return self.queries[self.row, head, d]
+
     @property
     def heads(self) -> int:
         return int(self.queries.shape[1])
@@ -69,54 +76,68 @@ class _Query:
         return int(self.queries.shape[2])
 
 
-def fits(kernel: tirx.PrimFunc) -> bool:
+def fits(kernel: tirx.PrimFunc, rope_scaling: Mapping[str, Any]) -> bool:
     """Whether the kernels here can stand for one of TVM's."""
     queries = kernel.params[0]
-    return int(queries.shape[-1]) % _LANES == 0 and str(queries.dtype) in ("float32", "float16")
+    return supports(rope_scaling, int(queries.shape[-1])) and str(queries.dtype) in ("float32", "float16")
 
 
-def paged_decode(original: tirx.PrimFunc, *, sliding_window: bool = False) -> tirx.PrimFunc:
+def paged_decode(
+    original: tirx.PrimFunc, *, rope_scaling: Mapping[str, Any], sliding_window: bool = False
+) -> tirx.PrimFunc:
     """One query token for each sequence. `original` is TVM's kernel, whose parameters are kept."""
-    queries, pages, page_starts, page_numbers, lengths = original.params[:5]
-    output, logarithms = original.params[7:9]
-    scale = original.params[12]
+    queries, pages, page_starts, page_numbers, lengths, key_positions, query_positions = original.params[:7]
+    output, logarithms, mode, position_scale, theta, scale = original.params[7:]
     key_heads = int(pages.shape[2])
 
-    def piece(sequence: Expression, head: Expression) -> None:
+    def piece(sequence: Expression, head: Expression, rotation: _Rotation | None) -> None:
         cache = _Pages(pages, page_starts, page_numbers, lengths, sliding_window, sequence)
         query = _Query(queries=queries, output=output, logarithms=logarithms, row=sequence, scale=scale)
         seen = _Range(begin=T.int32(0), end=cache.length(), most=cache.most())
-        _attend(query, head, key_heads, seen, cache.keys(head))
+        _attend(query, head, key_heads, seen, cache.keys(head), rotation)
 
-    def body() -> None:
+    def rotate_and_attend() -> None:
+        with loop(queries.shape[0]) as sequence:
+            cache = _Pages(pages, page_starts, page_numbers, lengths, sliding_window, sequence)
+            rotation = _Rotation.create(queries, position_scale, theta, rope_scaling, most=cache.most())
+            rotation.store_keys(key_positions[sequence], cache.length())
+            turned = rotation.of_query(query_positions[sequence])
+            with loop(key_heads, parallel=True) as head:
+                piece(sequence, head, turned)
+
+    def attend() -> None:
         batch = queries.shape[0]
         work = page_numbers.shape[0] * (int(pages.shape[3]) * int(queries.shape[1]) * int(queries.shape[2]))
         with T.If(work >= _WORTH_THREADS):
             with T.Then(), loop(batch * key_heads, parallel=True) as number:
-                piece(tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads))
+                piece(tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads), None)
             with T.Else(), loop(batch * key_heads) as number:
-                piece(tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads))
+                piece(tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads), None)
 
-    return replace_body(original, statement(body))
+    return replace_body(original, statement(lambda: _by_mode(mode, attend, rotate_and_attend)))
 
 
-def paged_prefill(original: tirx.PrimFunc, *, window: int = 0) -> tirx.PrimFunc:
+def paged_prefill(original: tirx.PrimFunc, *, rope_scaling: Mapping[str, Any], window: int = 0) -> tirx.PrimFunc:
     """Query tokens of sequences over what the cache holds. `original` is TVM's kernel, whose parameters are kept.
 
     `window` is the number of tokens that a query sees at most, itself included; 0 where no window slides.
     """
     sliding_window = window > 0
     queries, query_starts, pages, page_starts, page_numbers, lengths = original.params[:6]
-    output, logarithms, causal = original.params[8:11]
-    scale = original.params[14]
+    key_positions, query_positions, output, logarithms, causal = original.params[6:11]
+    mode, position_scale, theta, scale = original.params[11:]
     key_heads = int(pages.shape[2])
 
-    def body() -> None:
+    def attend(*, rotates: bool) -> None:
         with loop(query_starts.shape[0] - 1) as sequence:
             cache = _Pages(pages, page_starts, page_numbers, lengths, sliding_window, sequence)
             key_count = T.bind(cache.length())
             first = T.bind(query_starts[sequence])
             count = T.bind(query_starts[sequence + 1] - first)
+            rotation: _Rotation | None = None
+            if rotates:
+                rotation = _Rotation.create(queries, position_scale, theta, rope_scaling, most=cache.most())
+                rotation.store_keys(key_positions[sequence], key_count)
             with loop(count * key_heads, parallel=True) as number:
                 place, head = tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads)
                 seen = _seen(causal, place, count, key_count, most=cache.most())
@@ -129,25 +150,31 @@ def paged_prefill(original: tirx.PrimFunc, *, window: int = 0) -> tirx.PrimFunc:
                         most=seen.most,
                     )
                 query = _Query(queries=queries, output=output, logarithms=logarithms, row=first + place, scale=scale)
-                _attend(query, head, key_heads, seen, cache.keys(head))
+                turned = None if rotation is None else rotation.of_query(query_positions[first + place])
+                _attend(query, head, key_heads, seen, cache.keys(head), turned)
 
-    return replace_body(original, statement(body))
+    return replace_body(
+        original, statement(lambda: _by_mode(mode, lambda: attend(rotates=False), lambda: attend(rotates=True)))
+    )
 
 
-def ragged_prefill(original: tirx.PrimFunc) -> tirx.PrimFunc:
+def ragged_prefill(original: tirx.PrimFunc, *, rope_scaling: Mapping[str, Any]) -> tirx.PrimFunc:
     """Query tokens of sequences over keys and values given side by side. `original` is TVM's kernel, whose
     parameters are kept."""
-    queries, query_starts, keys, values, key_starts = original.params[:5]
-    output, logarithms, causal = original.params[7:10]
-    scale = original.params[13]
+    queries, query_starts, keys, values, key_starts, query_positions, key_positions = original.params[:7]
+    output, logarithms, causal, mode, position_scale, theta, scale = original.params[7:]
     key_heads = int(keys.shape[1])
 
-    def body() -> None:
+    def attend(*, rotates: bool) -> None:
         with loop(query_starts.shape[0] - 1) as sequence:
             first = T.bind(query_starts[sequence])
             count = T.bind(query_starts[sequence + 1] - first)
             first_key = T.bind(key_starts[sequence])
             key_count = T.bind(key_starts[sequence + 1] - first_key)
+            rotation: _Rotation | None = None
+            if rotates:
+                rotation = _Rotation.create(queries, position_scale, theta, rope_scaling, most=keys.shape[0])
+                rotation.store_keys(key_positions[sequence], key_count)
             with loop(count * key_heads, parallel=True) as number:
                 place, head = tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads)
 
@@ -157,9 +184,60 @@ def ragged_prefill(original: tirx.PrimFunc) -> tirx.PrimFunc:
 
                 query = _Query(queries=queries, output=output, logarithms=logarithms, row=first + place, scale=scale)
                 seen = _seen(causal, place, count, key_count, most=keys.shape[0])
-                _attend(query, head, key_heads, seen, at)
+                turned = None if rotation is None else rotation.of_query(query_positions[first + place])
+                _attend(query, head, key_heads, seen, at, turned)
 
-    return replace_body(original, statement(body))
+    return replace_body(
+        original, statement(lambda: _by_mode(mode, lambda: attend(rotates=False), lambda: attend(rotates=True)))
+    )
+
+
+def _by_mode(mode: Expression, plain: Callable[[], None], rotating: Callable[[], None]) -> None:
+    with T.If(mode == 1):
+        with T.Then():
+            rotating()
+        with T.Else():
+            plain()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rotation:
+    """Cosines and sines for the keys of a sequence, (most keys, head_dim / 2), and the position of a query."""
+
+    frequencies: Buffer
+    cosines: Buffer
+    sines: Buffer
+    scale: Expression
+    position: Expression | None = None
+
+    @staticmethod
+    def create(
+        queries: Buffer, scale: Expression, theta: Expression, rope_scaling: Mapping[str, Any], *, most: Expression
+    ) -> _Rotation:
+        half = int(queries.shape[2]) // 2
+        frequencies = T.alloc_buffer((half,), "float32")
+        store_frequencies(frequencies, theta=theta, rope_scaling=rope_scaling)
+        cosines, sines = (T.alloc_buffer((most, half), "float32") for _ in range(2))
+        return _Rotation(frequencies=frequencies, cosines=cosines, sines=sines, scale=scale)
+
+    def store_keys(self, first: Expression, count: Expression) -> None:
+        """Fills the tables, for keys whose positions begin at `first`."""
+        with loop(count, parallel=True) as key:
+            position = T.bind(T.Cast("float32", first + key) * self.scale)
+            store_rotation(position, self.frequencies, self.cosines, self.sines, key)
+
+    def of_query(self, position: Expression) -> _Rotation:
+        return dataclasses.replace(self, position=position)
+
+    def turn_query(self, vectors: list[Expression]) -> list[Expression]:
+        half = int(self.frequencies.shape[0])
+        cosines, sines = (T.alloc_buffer((half,), "float32") for _ in range(2))
+        position = T.bind(T.Cast("float32", self.position) * self.scale)
+        store_rotation(position, self.frequencies, cosines, sines)
+        return rotated(vectors, cosines, sines)
+
+    def turn_key(self, vectors: list[Expression], key: Expression) -> list[Expression]:
+        return rotated(vectors, self.cosines, self.sines, key)
 
 
 _Row = Callable[[Expression], Expression]
@@ -216,35 +294,45 @@ class _Pages:
         return at
 
 
-def _attend(query: _Query, head: Expression, key_heads: int, seen: _Range, keys: Keys) -> None:
+def _attend(
+    query: _Query, head: Expression, key_heads: int, seen: _Range, keys: Keys, rotation: _Rotation | None
+) -> None:
     """All query heads that share the key-value head `head`."""
     group = query.heads // key_heads
     at_once = next(count for count in range(_HEADS_AT_ONCE, 0, -1) if group % count == 0)
     begin = T.bind(seen.begin)
     count = T.bind(tirx.max(seen.end - begin, 0))
-    padded = tirx.floordiv(count + _LANES - 1, _LANES) * _LANES
+    padded = tirx.floordiv(count + LANES - 1, LANES) * LANES
     with loop(group // at_once) as part:
         first = head * group + part * at_once
         scaled = T.alloc_buffer((at_once, query.head_dim), "float32")
         # The size depends on nothing that is computed here: TVM moves allocations before everything else.
-        scores = T.alloc_buffer((at_once, seen.most + _LANES), "float32")
+        scores = T.alloc_buffer((at_once, seen.most + LANES), "float32")
         largest = T.alloc_buffer((at_once,), "float32")
         with loop(at_once) as number:
             store(largest, T.float32(_NO_SCORE), number)
-            with loop(query.head_dim // _LANES) as step:
-                d = lanes(step * _LANES, _LANES)
-                factor = query.scale * T.float32(math.log2(math.e))
-                value = float32(query.queries[query.row, first + number, d], _LANES) * splat(factor, _LANES)
-                store(scaled, value, number, d)
+            vectors = _head(functools.partial(query.at, first + number), query.head_dim)
+            if rotation is not None:
+                vectors = rotation.turn_query(vectors)
+            factor = T.bind(splat(query.scale * T.float32(math.log2(math.e)), LANES))
+            for place, vector in enumerate(vectors):
+                store(scaled, vector * factor, number, lanes(place * LANES, LANES))
         with loop(count) as key:
             row, _ = keys(begin + key)
-            vectors = [T.bind(float32(row(lanes(d, _LANES)), _LANES)) for d in range(0, query.head_dim, _LANES)]
+            vectors = _head(row, query.head_dim)
+            if rotation is not None:
+                vectors = rotation.turn_key(vectors, begin + key)
             for number in range(at_once):
                 score = T.bind(_dot(vectors, functools.partial(_at, scaled, number)))
                 store(scores, score, number, key)
                 store(largest, tirx.max(largest[number], score), number)
         with loop(at_once) as number:
             _weigh(query, first + number, number, scores, largest, begin, count, padded, keys)
+
+
+def _head(row: _Row, head_dim: int) -> list[Expression]:
+    """A head's numbers in float32, as vectors."""
+    return [T.bind(float32(row(lanes(d, LANES)), LANES)) for d in range(0, head_dim, LANES)]
 
 
 def _at(buffer: Buffer, row: int, place: Expression) -> Expression:
@@ -255,12 +343,12 @@ def _dot(vectors: list[Expression], other: _Row) -> Expression:
     """The product of two rows along the head's dimension."""
     chains: list[Expression] = [None, None]
     for number, vector in enumerate(vectors):
-        term = vector * other(lanes(number * _LANES, _LANES))
+        term = vector * other(lanes(number * LANES, LANES))
         previous = chains[number % 2]
         chains[number % 2] = term if previous is None else previous + term
-    total = T.alloc_buffer((_LANES,), "float32")
-    store(total, chains[0] if chains[1] is None else chains[0] + chains[1], lanes(0, _LANES))
-    return horizontal_sum(total, _LANES)
+    total = T.alloc_buffer((LANES,), "float32")
+    store(total, chains[0] if chains[1] is None else chains[0] + chains[1], lanes(0, LANES))
+    return horizontal_sum(total, LANES)
 
 
 def _weigh(
@@ -275,35 +363,35 @@ def _weigh(
     keys: Keys,
 ) -> None:
     """Turns the scores of one query head into weights, and writes the weighted sum of values."""
-    sums = T.alloc_buffer((_LANES,), "float32")
-    whole = lanes(0, _LANES)
-    store(sums, splat(T.float32(0), _LANES), whole)
+    sums = T.alloc_buffer((LANES,), "float32")
+    whole = lanes(0, LANES)
+    store(sums, splat(T.float32(0), LANES), whole)
     with loop(padded - count) as rest:
         store(scores, T.float32(4 * _NO_SCORE), number, count + rest)
-    with loop(tirx.floordiv(padded, _LANES)) as step:
-        places = lanes(step * _LANES, _LANES)
-        weights = T.bind(exp2(scores[number, places] - splat(largest[number], _LANES), _LANES))
+    with loop(tirx.floordiv(padded, LANES)) as step:
+        places = lanes(step * LANES, LANES)
+        weights = T.bind(exp2(scores[number, places] - splat(largest[number], LANES), LANES))
         store(scores, weights, number, places)
         store(sums, sums[whole] + weights, whole)
-    total = T.bind(T.if_then_else(count > 0, horizontal_sum(sums, _LANES), T.float32(1)))
-    for start in range(0, query.head_dim, _SUMS * _LANES):
-        places = range(start, min(start + _SUMS * _LANES, query.head_dim), _LANES)
-        results = [T.alloc_buffer((_LANES,), "float32") for _ in places]
+    total = T.bind(T.if_then_else(count > 0, horizontal_sum(sums, LANES), T.float32(1)))
+    for start in range(0, query.head_dim, _SUMS * LANES):
+        places = range(start, min(start + _SUMS * LANES, query.head_dim), LANES)
+        results = [T.alloc_buffer((LANES,), "float32") for _ in places]
         for result in results:
-            store(result, splat(T.float32(0), _LANES), whole)
+            store(result, splat(T.float32(0), LANES), whole)
         with loop(count) as key:
             _, row = keys(begin + key)
-            weight = T.bind(splat(scores[number, key], _LANES))
+            weight = T.bind(splat(scores[number, key], LANES))
             for d, result in zip(places, results, strict=True):
-                store(result, result[whole] + float32(row(lanes(d, _LANES)), _LANES) * weight, whole)
+                store(result, result[whole] + float32(row(lanes(d, LANES)), LANES) * weight, whole)
         for d, result in zip(places, results, strict=True):
-            value = result[whole] * splat(T.float32(1) / total, _LANES)
+            value = result[whole] * splat(T.float32(1) / total, LANES)
             dtype = str(query.output.dtype)
             store(
                 query.output,
-                value if dtype == "float32" else T.Cast(f"{dtype}x{_LANES}", value),
+                value if dtype == "float32" else T.Cast(f"{dtype}x{LANES}", value),
                 query.row,
                 head,
-                lanes(d, _LANES),
+                lanes(d, LANES),
             )
     store(query.logarithms, largest[number] + tirx.log2(total), query.row, head)

@@ -17,6 +17,7 @@ import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
 from mlcbuild.compiler.kernels.building import (
+    LANES,
     WORTH_THREADS,
     Buffer,
     Expression,
@@ -32,7 +33,6 @@ from mlcbuild.compiler.kernels.building import (
 )
 from mlcbuild.compiler.kernels.cpu.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 
-_LANES = 8
 _CHAINS = 2  # sums that a row keeps at once, so that additions need not wait for each other
 
 
@@ -80,10 +80,10 @@ def _blocks(matrix: PackedMatrix, k: int) -> list[_Block] | None:
     words_per_group = matrix.group // matrix.per_word
     if rest or matrix.group % matrix.per_word or matrix.bits * matrix.per_word > 32 or k % matrix.group:
         return None
-    blocks = [_Block(first_word=0, count=words // _LANES, lanes=_LANES)]
-    if words % _LANES == _LANES // 2:
-        blocks.append(_Block(first_word=words - _LANES // 2, count=1, lanes=_LANES // 2))
-    elif words % _LANES:
+    blocks = [_Block(first_word=0, count=words // LANES, lanes=LANES)]
+    if words % LANES == LANES // 2:
+        blocks.append(_Block(first_word=words - LANES // 2, count=1, lanes=LANES // 2))
+    elif words % LANES:
         return None
     if any(block.lanes % words_per_group and words_per_group % block.lanes for block in blocks):
         return None

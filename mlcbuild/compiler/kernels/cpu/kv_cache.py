@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import tvm
@@ -21,12 +22,13 @@ def with_vector_kernels(
     `layer_sliding_window_size`. Kernels whose heads are not whole vectors, or whose frequency rule is another,
     stay as they are. Raises InternalError where TVM's kernels have other names.
     """
+    rule: Any = {"rope_scaling": rope_scaling}
     attentions: dict[str, Callable[[tirx.PrimFunc], tirx.PrimFunc]] = {
-        "batch_decode_paged_kv_cpu": attention.paged_decode,
-        "batch_decode_paged_kv_cpu_sliding_window": lambda kernel: attention.paged_decode(kernel, sliding_window=True),
-        "batch_prefill_paged_kv_cpu": attention.paged_prefill,
-        "batch_prefill_paged_kv_cpu_sliding_window": lambda kernel: attention.paged_prefill(kernel, window=window),
-        "batch_prefill_ragged_kv": attention.ragged_prefill,
+        "batch_decode_paged_kv_cpu": partial(attention.paged_decode, **rule),
+        "batch_decode_paged_kv_cpu_sliding_window": partial(attention.paged_decode, sliding_window=True, **rule),
+        "batch_prefill_paged_kv_cpu": partial(attention.paged_prefill, **rule),
+        "batch_prefill_paged_kv_cpu_sliding_window": partial(attention.paged_prefill, window=window, **rule),
+        "batch_prefill_ragged_kv": partial(attention.ragged_prefill, **rule),
     }
     functions = {str(variable.name_hint): (variable, kernel) for variable, kernel in module.functions_items()}
     missing = sorted(name for name in [*attentions, "fused_rope"] if name not in functions)
@@ -35,7 +37,7 @@ def with_vector_kernels(
     made = dict(functions.values())
     for name, make in attentions.items():
         variable, kernel = functions[name]
-        if attention.fits(kernel):
+        if attention.fits(kernel, rope_scaling):
             made[variable] = make(kernel)
     variable, kernel = functions["fused_rope"]
     if rope.fits(kernel, rope_scaling):

@@ -15,6 +15,7 @@ import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
 from mlcbuild.compiler.kernels.building import (
+    LANES,
     WORTH_THREADS,
     Buffer,
     Expression,
@@ -30,7 +31,6 @@ from mlcbuild.compiler.kernels.building import (
 from mlcbuild.compiler.kernels.cpu.gemv import Parts, multiply_one
 from mlcbuild.compiler.kernels.cpu.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 
-_LANES = 8
 _TILE = 8  # matrix rows that are restored together
 _VECTORS = 4  # vectors that are multiplied together
 
@@ -45,7 +45,7 @@ class _Tile:
     product: MatrixProduct
 
     def at(self, row: int, k: Expression) -> Expression:
-        places = lanes(k, _LANES)
+        places = lanes(k, LANES)
         if self.restored is None:
             matrix: Buffer = self.product.matrix
             return matrix[self.first + row, places]
@@ -57,7 +57,7 @@ def schedule_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Prim
     after it."""
     del target
     product = match_matrix_product(func)
-    if product is None or product.k % _LANES or not _whole_groups(product):
+    if product is None or product.k % LANES or not _whole_groups(product):
         return None
     return _build(product)
 
@@ -142,9 +142,9 @@ def _convert_x(product: MatrixProduct, x: Buffer) -> None:
         row = T.axis.spatial(product.rows, number)
         T.reads(product.x_at(row, slice(0, product.k)))
         T.writes(x[row, 0 : product.k])
-        with loop(product.k // _LANES) as step:
-            places = lanes(step * _LANES, _LANES)
-            store(x, float32(product.x_at(row, places), _LANES), row, places)
+        with loop(product.k // LANES) as step:
+            places = lanes(step * LANES, LANES)
+            store(x, float32(product.x_at(row, places), LANES), row, places)
 
 
 def _restore(product: MatrixProduct, first: Expression, rows: int) -> _Tile:
@@ -155,9 +155,9 @@ def _restore(product: MatrixProduct, first: Expression, rows: int) -> _Tile:
     restored = T.alloc_buffer((rows, k), "float32")
     with loop(rows) as row:
         if not isinstance(matrix, PackedMatrix):
-            with loop(k // _LANES) as step:
-                places = lanes(step * _LANES, _LANES)
-                store(restored, float32(matrix[first + row, places], _LANES), row, places)
+            with loop(k // LANES) as step:
+                places = lanes(step * LANES, LANES)
+                store(restored, float32(matrix[first + row, places], LANES), row, places)
         else:
             _restore_row(matrix, k, first + row, restored, row)
     return _Tile(first=first, rows=rows, restored=restored, product=product)
@@ -192,23 +192,23 @@ def _multiply_some(
     product: MatrixProduct, x: Buffer | None, tile: _Tile, row: Expression, vectors: int, matrix_rows: int
 ) -> None:
     """`vectors` vectors, beginning at `row`, with the whole tile, `matrix_rows` of its rows at a time."""
-    whole = lanes(0, _LANES)
+    whole = lanes(0, LANES)
     with loop(tile.rows // matrix_rows) as part:
-        sums = [[T.alloc_buffer((_LANES,), "float32") for _ in range(matrix_rows)] for _ in range(vectors)]
+        sums = [[T.alloc_buffer((LANES,), "float32") for _ in range(matrix_rows)] for _ in range(vectors)]
         for line in sums:
             for total in line:
-                store(total, splat(T.float32(0), _LANES), whole)
-        with loop(product.k // _LANES) as step:
-            k = step * _LANES
+                store(total, splat(T.float32(0), LANES), whole)
+        with loop(product.k // LANES) as step:
+            k = step * LANES
             weights = [T.bind(tile.at(part * matrix_rows + column, k)) for column in range(matrix_rows)]
             for vector, line in enumerate(sums):
-                values = T.bind(_x(product, x, row + vector, lanes(k, _LANES)))
+                values = T.bind(_x(product, x, row + vector, lanes(k, LANES)))
                 for weight, total in zip(weights, line, strict=True):
                     store(total, total[whole] + values * weight, whole)
         for vector, line in enumerate(sums):
             for column, total in enumerate(line):
                 indices = product.output_at(row + vector, tile.first + part * matrix_rows + column)
-                value = horizontal_sum(total, _LANES)
+                value = horizontal_sum(total, LANES)
                 store(product.output, T.Cast(str(product.output.dtype), value), *indices)
 
 

@@ -11,20 +11,27 @@ from typing import Any
 
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
-from tvm.relax.frontend.nn.llm.position_embedding import switch_rope_freq_func
 
-from mlcbuild.compiler.kernels.building import Buffer, Expression, float32, lanes, loop, replace_body, statement, store
+from mlcbuild.compiler.kernels.building import (
+    LANES,
+    Buffer,
+    Expression,
+    float32,
+    lanes,
+    loop,
+    replace_body,
+    statement,
+    store,
+)
+from mlcbuild.compiler.kernels.cpu.rotation import angle, supports
 
-_LANES = 8
 _WORTH_THREADS = 64  # tokens
-_EQUAL_HALVES = (None, "llama3")  # rules whose angles are the same at d and d + half
 
 
 def fits(original: tirx.PrimFunc, rope_scaling: Mapping[str, Any]) -> bool:
     """Whether `rotate` can stand for TVM's kernel."""
     packed = original.params[0]
-    known = rope_scaling.get("rope_type") in _EQUAL_HALVES and str(packed.dtype) in ("float32", "float16")
-    return known and int(packed.shape[2]) % (2 * _LANES) == 0
+    return supports(rope_scaling, int(packed.shape[2])) and str(packed.dtype) in ("float32", "float16")
 
 
 def rotate(original: tirx.PrimFunc, *, theta: float, scale: float, rope_scaling: Mapping[str, Any]) -> tirx.PrimFunc:
@@ -36,22 +43,19 @@ def rotate(original: tirx.PrimFunc, *, theta: float, scale: float, rope_scaling:
     packed, positions, queries, keys, values, apply = original.params
     half = int(packed.shape[2]) // 2
     query_heads, key_heads = int(queries.shape[1]), int(keys.shape[1])
-    frequencies = switch_rope_freq_func(dict(rope_scaling))
 
     def angles(token: Expression, cosines: Buffer, sines: Buffer) -> None:
         position = T.bind(T.Cast("float32", positions[token]) * T.float32(scale))
         with loop(half) as d:
-            cosine, sine, bindings = frequencies(position, d, 2 * half, theta, "float32")
-            for variable, value in bindings.items():
-                cosine, sine = tirx.Let(variable, value, cosine), tirx.Let(variable, value, sine)
-            store(cosines, T.if_then_else(apply > 0, cosine, T.float32(1)), d)
-            store(sines, T.if_then_else(apply > 0, sine, T.float32(0)), d)
+            turned = T.bind(angle(position, d, head_dim=2 * half, theta=theta, rope_scaling=rope_scaling))
+            store(cosines, T.if_then_else(apply > 0, tirx.cos(turned), T.float32(1)), d)
+            store(sines, T.if_then_else(apply > 0, tirx.sin(turned), T.float32(0)), d)
 
     def rotate_heads(token: Expression, count: int, first: int, output: Buffer, cosines: Buffer, sines: Buffer) -> None:
-        with loop(count) as head, loop(half // _LANES) as step:
-            low, high = lanes(step * _LANES, _LANES), lanes(step * _LANES + half, _LANES)
-            x = T.bind(float32(packed[token, first + head, low], _LANES))
-            y = T.bind(float32(packed[token, first + head, high], _LANES))
+        with loop(count) as head, loop(half // LANES) as step:
+            low, high = lanes(step * LANES, LANES), lanes(step * LANES + half, LANES)
+            x = T.bind(float32(packed[token, first + head, low], LANES))
+            y = T.bind(float32(packed[token, first + head, high], LANES))
             cosine, sine = T.bind(cosines[low]), T.bind(sines[low])
             store(output, _as(output, x * cosine - y * sine), token, head, low)
             store(output, _as(output, y * cosine + x * sine), token, head, high)
@@ -61,8 +65,8 @@ def rotate(original: tirx.PrimFunc, *, theta: float, scale: float, rope_scaling:
         angles(token, cosines, sines)
         rotate_heads(token, query_heads, 0, queries, cosines, sines)
         rotate_heads(token, key_heads, query_heads, keys, cosines, sines)
-        with loop(key_heads) as head, loop(2 * half // _LANES) as step:
-            d = lanes(step * _LANES, _LANES)
+        with loop(key_heads) as head, loop(2 * half // LANES) as step:
+            d = lanes(step * LANES, LANES)
             store(values, packed[token, query_heads + key_heads + head, d], token, head, d)
 
     def body() -> None:
@@ -78,4 +82,4 @@ def rotate(original: tirx.PrimFunc, *, theta: float, scale: float, rope_scaling:
 
 def _as(output: Buffer, value: Expression) -> Expression:
     dtype = str(output.dtype)
-    return value if dtype == "float32" else T.Cast(f"{dtype}x{_LANES}", value)
+    return value if dtype == "float32" else T.Cast(f"{dtype}x{LANES}", value)

@@ -17,6 +17,7 @@ from tvm import s_tir, tirx
 
 from mlcbuild.compiler.kernels.blocks import inline_all, is_constant, is_reduction, is_spatial, plain_blocks
 from mlcbuild.compiler.kernels.building import (
+    LANES,
     WORTH_THREADS,
     Expression,
     horizontal,
@@ -29,7 +30,6 @@ from mlcbuild.compiler.kernels.building import (
 )
 from mlcbuild.compiler.kernels.vectorizing import VectorizedExpression
 
-_LANES = 8
 _FUNCTION_COST = 8  # what an exponential costs, in multiplications
 
 
@@ -136,7 +136,7 @@ def _run(rows: _Rows) -> None:
         work = work * extent
     if not rows.outer or isinstance(work, tirx.IntImm):
         _nest(rows, [], parallel=bool(rows.outer) and int(work) >= WORTH_THREADS)
-    elif all(line.extent % _LANES == 0 and _in_vectors(line) is not None for line in rows.lines):
+    elif all(line.extent % LANES == 0 and _in_vectors(line) is not None for line in rows.lines):
         with T.If(tirx.all(work >= WORTH_THREADS, rows.outer[0] > 1)):
             with T.Then():
                 _nest(rows, [], parallel=True)
@@ -151,7 +151,7 @@ def _cost(line: _Line) -> int:
     """What a row costs, in multiplications."""
     if line.along is None or not isinstance(line.block.body, tirx.BufferStore):
         return line.extent
-    value = VectorizedExpression(line.block.body.value, axis=line.along.var, extent=line.extent, count=_LANES)
+    value = VectorizedExpression(line.block.body.value, axis=line.along.var, extent=line.extent, count=LANES)
     return line.extent * (_FUNCTION_COST if value.calls_functions() else 1)
 
 
@@ -174,7 +174,7 @@ def _row(line: _Line, places: list[Expression]) -> None:
     whole = 0
     if vectors is not None:
         T.add_to_parent(s_tir.SBlockRealize(line.values(places, None), True, vectors))
-        whole = line.extent // _LANES * _LANES
+        whole = line.extent // LANES * LANES
     if whole < line.extent:
         with loop(line.extent - whole) as rest:
             T.add_to_parent(s_tir.SBlockRealize(line.values(places, whole + rest), True, line.block))
@@ -187,7 +187,7 @@ def _in_vectors(line: _Line) -> s_tir.SBlock | None:
     """
     block, axis, extent = line.block, line.along, line.extent
     body = block.body
-    if axis is None or not isinstance(body, tirx.BufferStore) or extent < _LANES:
+    if axis is None or not isinstance(body, tirx.BufferStore) or extent < LANES:
         return None
     reduced = is_reduction(axis)
     value = _reduced_value(block) if reduced else body.value
@@ -195,7 +195,7 @@ def _in_vectors(line: _Line) -> s_tir.SBlock | None:
         return None
     if not reduced and not body.indices[-1].same_as(axis.var):
         return None
-    vector = VectorizedExpression(value, axis=axis.var, extent=extent, count=_LANES)
+    vector = VectorizedExpression(value, axis=axis.var, extent=extent, count=LANES)
     outer_indices = body.indices if reduced else body.indices[:-1]
     if not vector.supported() or any(vector.depends(index) for index in outer_indices):
         return None
@@ -203,11 +203,11 @@ def _in_vectors(line: _Line) -> s_tir.SBlock | None:
     def run() -> None:
         vector.prepare()
         if reduced:
-            _reduce(block, vector, extent // _LANES)
+            _reduce(block, vector, extent // LANES)
         else:
-            with loop(extent // _LANES) as step:
-                place = step * _LANES
-                store(body.buffer, vector.at(place), *outer_indices, lanes(place, _LANES))
+            with loop(extent // LANES) as step:
+                place = step * LANES
+                store(body.buffer, vector.at(place), *outer_indices, lanes(place, LANES))
 
     return s_tir.SBlock(
         iter_vars=line.row_axes, reads=[], writes=[], name_hint=f"{block.name_hint}_vectors", body=statement(run)
@@ -227,9 +227,9 @@ def _reduced_value(block: s_tir.SBlock) -> Expression | None:
 def _reduce(block: s_tir.SBlock, vector: VectorizedExpression, steps: int) -> None:
     body = block.body
     combine = type(body.value)
-    total = T.alloc_buffer((_LANES,), str(body.buffer.dtype))
-    whole = lanes(0, _LANES)
-    store(total, splat(block.init.value, _LANES), whole)
+    total = T.alloc_buffer((LANES,), str(body.buffer.dtype))
+    whole = lanes(0, LANES)
+    store(total, splat(block.init.value, LANES), whole)
     with loop(steps) as step:
-        store(total, combine(total[whole], vector.at(step * _LANES)), whole)
-    store(body.buffer, horizontal(combine, total, _LANES), *body.indices)
+        store(total, combine(total[whole], vector.at(step * LANES)), whole)
+    store(body.buffer, horizontal(combine, total, LANES), *body.indices)
