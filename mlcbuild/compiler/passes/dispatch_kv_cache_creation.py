@@ -11,7 +11,6 @@ from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
 from mlcbuild.compiler import ir
 from mlcbuild.compiler.kernels.cpu.kv_cache import with_vector_kernels
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
-from mlcbuild.compiler.passes.inline_rotation import with_inline_rotation
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 
 _WINDOW = 1024  # tokens that a layer with a sliding window sees: TVM's default, for models that have such layers
@@ -111,11 +110,10 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IR
     module = ir.without_spans(builder.finalize())
     if target.kind.name != "llvm":
         return module
-    replaced = with_vector_kernels(
+    return with_vector_kernels(
         module,
         theta=geometry.rope_theta,
         scale=geometry.rope_scale,
         rope_scaling=dict(geometry.rope_scaling),
         window=_WINDOW,
     )
-    return with_inline_rotation(replaced, module)

@@ -1,0 +1,130 @@
+"""Compile kernels alone, and run them on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+from tvm import te, tirx
+
+from mlcbuild.compiler.kernels.rules import Rule
+from tests.compiler.pipeline import CPU_TARGET
+
+Array = npt.NDArray[Any]
+
+TARGET = tvm.target.Target(dict(CPU_TARGET))
+
+
+def compiled(func: tirx.PrimFunc) -> Any:
+    """The kernel as a function of tensors."""
+    module = tvm.IRModule({"kernel": func.with_attr("global_symbol", "kernel")})
+    return tvm.tirx.build(module, target=TARGET)["kernel"]
+
+
+def run(func: Any, arrays: Sequence[Array], *scalars: float) -> list[Array]:
+    """The arrays after a call with copies of them; `func` is a PrimFunc or what `compiled` made of one."""
+    tensors = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays]
+    callable_ = compiled(func) if isinstance(func, tirx.PrimFunc) else func
+    callable_(*tensors, *scalars)
+    return [tensor.numpy() for tensor in tensors]
+
+
+def scheduled(rule: Rule, func: tirx.PrimFunc) -> tirx.PrimFunc:
+    """The kernel as a rule that has to fit schedules it."""
+    result = rule(func, TARGET)
+    assert result is not None
+    return result
+
+
+def packed_product(
+    n: int,
+    k: int,
+    rows: int | None,
+    *,
+    dtype: str = "float32",
+    out_dtype: str | None = None,
+    bits: int = 4,
+    group: int = 32,
+    residual: bool = False,
+    batch_first: bool = False,
+) -> tirx.PrimFunc:
+    """x (1, rows, k) times a packed matrix (n, k) → (1, rows, n), as fusion leaves it: restored, turned, multiplied.
+
+    `rows` None is a size known at run time; `residual` adds an array of the result's shape; `batch_first` has x and
+    the result as (rows, 1, ..).
+    """
+    out = out_dtype or dtype
+    per_word = 32 // bits
+    count, columns, places = _size(rows), tirx.IntImm("int64", n), tirx.IntImm("int64", k)
+    one = tirx.IntImm("int64", 1)
+
+    def shape(last: tirx.IntImm) -> tuple[Any, ...]:
+        return (count, one, last) if batch_first else (one, count, last)
+
+    x = te.placeholder(shape(places), dtype, name="x")
+    words = te.placeholder((n, k // group * (group // per_word)), "uint32", name="words")
+    scales = te.placeholder((n, k // group), dtype, name="scales")
+    restored = te.compute((columns, places), _restored(words, scales, bits, group, dtype), name="dequantize")
+    turned = te.compute((places, columns), lambda i, j: restored[j, i], name="transpose")
+    axis = te.reduce_axis((0, places), "k")
+    product = te.compute(
+        shape(columns),
+        lambda a, b, j: te.sum(x[a, b, axis].astype(out) * turned[axis, j].astype(out), axis=axis),
+        name="matmul",
+    )
+    arguments = [x, words, scales]
+    if not residual:
+        return te.create_prim_func([*arguments, product])
+    other = te.placeholder(shape(columns), out, name="other")
+    total = te.compute(shape(columns), lambda a, b, j: product[a, b, j] + other[a, b, j], name="add")
+    return te.create_prim_func([*arguments, other, total])
+
+
+def plain_product(n: int, k: int, rows: int | None, *, dtype: str = "float32") -> tirx.PrimFunc:
+    """x (1, rows, k) times a matrix (n, k) → (1, rows, n)."""
+    count, columns, places = _size(rows), tirx.IntImm("int64", n), tirx.IntImm("int64", k)
+    one = tirx.IntImm("int64", 1)
+    x = te.placeholder((one, count, places), dtype, name="x")
+    matrix = te.placeholder((columns, places), dtype, name="matrix")
+    axis = te.reduce_axis((0, places), "k")
+    product = te.compute(
+        (one, count, columns), lambda a, b, j: te.sum(x[a, b, axis] * matrix[j, axis], axis=axis), name="matmul"
+    )
+    return te.create_prim_func([x, matrix, product])
+
+
+def _size(rows: int | None) -> Any:
+    return tirx.Var("rows", "int64") if rows is None else tirx.IntImm("int64", rows)
+
+
+def _restored(words: te.Tensor, scales: te.Tensor, bits: int, group: int, dtype: str) -> Any:
+    per_word = 32 // bits
+
+    def element(row: tirx.Var, place: tirx.Var) -> tirx.Expr:
+        shift = (place % per_word * bits).astype("uint32")
+        mask = tirx.const((1 << bits) - 1, "uint32")
+        integer = tirx.bitwise_and(tirx.shift_right(words[row, place // per_word], shift), mask).astype(dtype)
+        return (integer - tirx.const((1 << (bits - 1)) - 1, dtype)) * scales[row, place // group]
+
+    return element
+
+
+def packed_arrays(n: int, k: int, rows: int, *, dtype: str, bits: int, group: int, seed: int = 0) -> list[Array]:
+    """x, words and scales for `packed_product`."""
+    random = np.random.default_rng(seed)
+    per_word = 32 // bits
+    words = random.integers(0, 2**32, (n, k // group * (group // per_word)), dtype=np.uint32)
+    x = random.standard_normal((1, rows, k)).astype(dtype)
+    return [x, words, (random.random((n, k // group)) / 8).astype(dtype)]
+
+
+def restored_matrix(words: Array, scales: Array, *, bits: int, group: int) -> Array:
+    """The matrix (n, k) in float64."""
+    per_word = 32 // bits
+    integers = (words[:, :, None] >> (bits * np.arange(per_word, dtype=np.uint32))) & ((1 << bits) - 1)
+    values = integers.reshape(words.shape[0], -1).astype(np.float64) - ((1 << (bits - 1)) - 1)
+    restored: Array = values * np.repeat(scales.astype(np.float64), group, axis=1)
+    return restored

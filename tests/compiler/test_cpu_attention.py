@@ -1,0 +1,274 @@
+"""Attention and rotation over the paged cache, against NumPy in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode_cpu
+from tvm.relax.frontend.nn.llm._prefill_kernels import _attention_prefill_cpu, _attention_prefill_ragged_cpu
+from tvm.relax.frontend.nn.llm.position_embedding import llama_rope_with_position_map
+
+from mlcbuild.compiler.kernels.cpu import attention, rope
+from mlcbuild.compiler.script_parsing import quick_script_parsing
+from tests.compiler.kernel_running import Array, compiled, run
+
+_THETA = 10000.0
+_LLAMA3: dict[str, Any] = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+_TOLERANCE = {"float32": 2e-6, "float16": 2e-3}
+
+
+def _frequencies(head_dim: int, rule: dict[str, Any]) -> Array:
+    """Angles a unit of position: the definitions of RoPE, and of Llama 3's scaling of it."""
+    plain: Array = 1.0 / _THETA ** (np.arange(head_dim // 2) * 2 / head_dim)
+    if not rule:
+        return plain
+    low, high = rule["low_freq_factor"], rule["high_freq_factor"]
+    turns = rule["original_max_position_embeddings"] * plain / (2 * np.pi)
+    smooth = np.clip((turns - low) / (high - low), 0, 1)
+    mixed: Array = (1 - smooth) * plain / rule["factor"] + smooth * plain
+    return mixed
+
+
+def _rotated(heads: Array, positions: Array, rule: dict[str, Any]) -> Array:
+    """(tokens, heads, head_dim), each token at its position."""
+    half = heads.shape[-1] // 2
+    angles = positions[:, None, None] * _frequencies(2 * half, rule)
+    low, high = heads[..., :half].astype(np.float64), heads[..., half:].astype(np.float64)
+    cosine, sine = np.cos(angles), np.sin(angles)
+    return np.concatenate([low * cosine - high * sine, high * cosine + low * sine], axis=-1)
+
+
+def _attended(queries: Array, keys: Array, values: Array, mask: Array) -> tuple[Array, Array]:
+    """Results, and the base-2 logarithms of the softmax's denominators; mask (queries, keys)."""
+    group = queries.shape[1] // keys.shape[1]
+    keys, values = (np.repeat(array, group, axis=1).astype(np.float64) for array in (keys, values))
+    scores = np.einsum("qhd,khd->hqk", queries.astype(np.float64), keys) / np.sqrt(queries.shape[-1])
+    scores = np.where(mask[None], scores, -np.inf)
+    largest = scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores - largest)
+    total = weights.sum(axis=-1, keepdims=True)
+    result = np.einsum("hqk,khd->qhd", weights / total, values)
+    return result, ((largest + np.log(total))[..., 0] / np.log(2)).T
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shape:
+    key_heads: int = 3
+    query_heads: int = 9
+    head_dim: int = 64
+    dtype: str = "float32"
+
+
+_SHAPES = [
+    _Shape(),
+    _Shape(dtype="float16"),
+    _Shape(key_heads=2, query_heads=2, head_dim=80),
+    _Shape(key_heads=1, query_heads=8, head_dim=128),
+    _Shape(key_heads=2, query_heads=10, head_dim=16),
+]
+_CASES = [_SHAPES[0], *(pytest.param(shape, marks=pytest.mark.slow) for shape in _SHAPES[1:])]
+
+
+class _Cache:
+    """A paged cache with sequences of the given lengths, their pages in any order."""
+
+    def __init__(self, shape: _Shape, lengths: list[int], *, seed: int = 1) -> None:
+        random = np.random.default_rng(seed)
+        counts = [(length + 15) // 16 for length in lengths]
+        total = sum(counts) + 3
+        self.pages = random.standard_normal((total, 2, shape.key_heads, 16, shape.head_dim)).astype(shape.dtype)
+        self.starts = np.cumsum([0, *counts]).astype(np.int32)
+        self.numbers = random.permutation(total)[: sum(counts)].astype(np.int32)
+        self.last = np.array([(length - 1) % 16 + 1 if length else 0 for length in lengths], np.int32)
+        self.lengths = lengths
+
+    def of(self, sequence: int) -> tuple[Array, Array]:
+        """Keys and values (length, heads, head_dim) of a sequence."""
+        used = self.pages[self.numbers[self.starts[sequence] : self.starts[sequence + 1]]]
+        length = self.lengths[sequence]
+        keys, values = (
+            used[:, which].transpose(0, 2, 1, 3).reshape(-1, *used.shape[2:3], used.shape[-1])[:length]
+            for which in (0, 1)
+        )
+        return keys, values
+
+
+def _positions(lengths: list[int]) -> Array:
+    return np.concatenate([np.arange(length) for length in lengths]).astype(np.int32)
+
+
+@pytest.mark.parametrize("shape", _CASES, ids=str)
+@pytest.mark.parametrize("inline", [0, 1])
+@pytest.mark.parametrize("rule", [{}, _LLAMA3], ids=["plain", "llama3"])
+def test_a_token_attends_to_what_the_cache_holds(shape: _Shape, inline: int, rule: dict[str, Any]) -> None:
+    with quick_script_parsing():
+        original = _attention_decode_cpu(shape.key_heads, shape.query_heads, shape.head_dim, shape.dtype, False, rule)
+    kernel = compiled(attention.paged_decode(original, rope_scaling=rule))
+    random = np.random.default_rng(0)
+    for lengths in ([1], [17, 33, 160], [700, 2]):
+        cache = _Cache(shape, lengths)
+        batch = len(lengths)
+        queries = random.standard_normal((batch, shape.query_heads, shape.head_dim)).astype(shape.dtype)
+        first = np.arange(batch, dtype=np.int32)  # a sequence's first key may be at any position
+        last = (np.array(lengths) - 1 + first).astype(np.int32)
+        arrays = [queries, cache.pages, cache.starts, cache.numbers, cache.last, first, last]
+        results = [np.zeros_like(queries), np.zeros(queries.shape[:2], np.float32)]
+        found = run(kernel, [*arrays, *results], inline, 1.0, _THETA, shape.head_dim**-0.5)
+        for sequence, length in enumerate(lengths):
+            keys, values = cache.of(sequence)
+            query = queries[sequence : sequence + 1]
+            if inline:
+                query = _rotated(query, last[sequence : sequence + 1], rule)
+                keys = _rotated(keys, np.arange(length) + first[sequence], rule)
+            expected, logarithm = _attended(query, keys, values, np.ones((1, length), bool))
+            np.testing.assert_allclose(found[7][sequence], expected[0], atol=_TOLERANCE[shape.dtype])
+            np.testing.assert_allclose(found[8][sequence], logarithm[0], atol=1e-4)
+
+
+def test_a_sequence_without_keys_has_no_weight() -> None:
+    with quick_script_parsing():
+        original = _attention_decode_cpu(1, 2, 16, "float32", False, {})
+    cache = _Cache(_Shape(key_heads=1, query_heads=2, head_dim=16), [0, 5])
+    queries = np.ones((2, 2, 16), np.float32)
+    arrays = [queries, cache.pages, cache.starts, cache.numbers, cache.last, np.zeros(2, np.int32)]
+    results = [np.zeros(2, np.int32), np.ones_like(queries), np.zeros((2, 2), np.float32)]
+    kernel = attention.paged_decode(original, rope_scaling={})
+    found = run(kernel, [*arrays, *results], 0, 1.0, _THETA, 0.25)
+    assert not found[7][0].any()
+    np.testing.assert_array_equal(found[8][0], np.float32(-5e4))
+
+
+@pytest.mark.parametrize("inline", [0, 1])
+def test_a_sliding_window_leaves_out_what_is_between_sink_and_window(inline: int) -> None:
+    shape = _Shape()
+    with quick_script_parsing():
+        original = _attention_decode_cpu(shape.key_heads, shape.query_heads, shape.head_dim, shape.dtype, True, {})
+    cache = _Cache(shape, [100])
+    sink, offset = 4, 37  # keys 0 … 3, then 37 … 99
+    lengths = np.array([[cache.last[0]], [offset], [sink]], np.int32)
+    seen = [*range(sink), *range(offset, 100)]
+    queries = np.random.default_rng(0).standard_normal((1, shape.query_heads, shape.head_dim)).astype(np.float32)
+    first, position = np.zeros(1, np.int32), np.array([len(seen) - 1], np.int32)
+    arrays = [queries, cache.pages, cache.starts, cache.numbers, lengths, first, position]
+    results = [np.zeros_like(queries), np.zeros(queries.shape[:2], np.float32)]
+    kernel = attention.paged_decode(original, rope_scaling={}, sliding_window=True)
+    found = run(kernel, [*arrays, *results], inline, 1.0, _THETA, shape.head_dim**-0.5)
+    keys, values = (array[seen] for array in cache.of(0))
+    query = queries
+    if inline:
+        # A key's position is its place in the window.
+        query, keys = _rotated(query, position, {}), _rotated(keys, np.arange(len(seen)), {})
+    expected, _ = _attended(query, keys, values, np.ones((1, len(seen)), bool))
+    np.testing.assert_allclose(found[7][0], expected[0], atol=3e-6)
+
+
+@pytest.mark.parametrize("shape", _CASES, ids=str)
+@pytest.mark.parametrize("inline", [0, 1])
+def test_tokens_attend_to_those_before_them(shape: _Shape, inline: int) -> None:
+    with quick_script_parsing():
+        original = _attention_prefill_ragged_cpu(
+            shape.key_heads, shape.query_heads, shape.head_dim, shape.head_dim, shape.dtype, {}
+        )
+    kernel = compiled(attention.ragged_prefill(original, rope_scaling={}))
+    random = np.random.default_rng(0)
+    for lengths in ([1], [7, 1, 33]):
+        tokens, batch = sum(lengths), len(lengths)
+        starts = np.cumsum([0, *lengths]).astype(np.int32)
+        queries, keys, values = (
+            random.standard_normal((tokens, heads, shape.head_dim)).astype(shape.dtype)
+            for heads in (shape.query_heads, shape.key_heads, shape.key_heads)
+        )
+        places = _positions(lengths)
+        for causal in (0, 1):
+            arrays = [queries, starts, keys, values, starts, places, np.zeros(batch, np.int32)]
+            results = [np.zeros_like(queries), np.zeros(queries.shape[:2], np.float32)]
+            found = run(kernel, [*arrays, *results], causal, inline, 1.0, _THETA, shape.head_dim**-0.5)
+            for sequence, length in enumerate(lengths):
+                part = slice(starts[sequence], starts[sequence + 1])
+                mask = np.tril(np.ones((length, length), bool)) if causal else np.ones((length, length), bool)
+                query, key = queries[part], keys[part]
+                if inline:
+                    query, key = _rotated(query, places[part], {}), _rotated(key, places[part], {})
+                expected, logarithm = _attended(query, key, values[part], mask)
+                np.testing.assert_allclose(found[7][part], expected, atol=_TOLERANCE[shape.dtype])
+                np.testing.assert_allclose(found[8][part], logarithm, atol=1e-4)
+
+
+@pytest.mark.parametrize("inline", [0, 1])
+@pytest.mark.parametrize("causal", [0, 1])
+@pytest.mark.parametrize("window", [0, 12])
+def test_later_pieces_of_a_prompt_attend_to_the_cache(inline: int, causal: int, window: int) -> None:
+    shape = _Shape()
+    with quick_script_parsing():
+        original = _attention_prefill_cpu(
+            shape.key_heads,
+            shape.query_heads,
+            shape.head_dim,
+            shape.dtype,
+            window > 0,
+            {},
+            sliding_window_size=window,
+        )
+    cache = _Cache(shape, [40, 9])
+    counts = [5, 9]
+    starts = np.cumsum([0, *counts]).astype(np.int32)
+    queries = np.random.default_rng(0).standard_normal((14, shape.query_heads, shape.head_dim)).astype(np.float32)
+    positions = np.concatenate([np.arange(40, 45), np.arange(9, 18)]).astype(np.int32)
+    lengths = np.array([cache.last, [0, 0], [0, 0]], np.int32) if window else cache.last
+    arrays = [queries, starts, cache.pages, cache.starts, cache.numbers, lengths, np.zeros(2, np.int32), positions]
+    results = [np.zeros_like(queries), np.zeros(queries.shape[:2], np.float32)]
+    kernel = attention.paged_prefill(original, rope_scaling={}, window=window)
+    found = run(kernel, [*arrays, *results], causal, inline, 1.0, _THETA, shape.head_dim**-0.5)
+    for sequence, (length, count) in enumerate(zip([40, 9], counts, strict=True)):
+        part = slice(starts[sequence], starts[sequence + 1])
+        row, column = np.arange(count)[:, None], np.arange(length)[None]
+        mask = np.ones((count, length), bool)
+        if causal and window:
+            mask = column >= np.maximum(length - np.maximum(window - row - 1, 0), 0)
+        elif causal:
+            mask = column < length - count + row + 1
+        keys, values = cache.of(sequence)
+        query = queries[part]
+        if inline:
+            query, keys = _rotated(query, positions[part], {}), _rotated(keys, np.arange(length), {})
+        expected, _ = _attended(query, keys, values, mask)
+        np.testing.assert_allclose(found[8][part], expected, atol=3e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("rule", [{}, _LLAMA3], ids=["plain", "llama3"])
+@pytest.mark.parametrize("tokens", [1, 7, 70])
+@pytest.mark.parametrize("applies", [0, 1])
+def test_queries_and_keys_are_rotated_by_their_positions(
+    dtype: str, rule: dict[str, Any], tokens: int, applies: int
+) -> None:
+    with quick_script_parsing():
+        original = llama_rope_with_position_map(_THETA, 0.5, 64, 9, 3, dtype, rule, 64)
+    random = np.random.default_rng(0)
+    packed = random.standard_normal((tokens, 15, 64)).astype(dtype)
+    positions = random.integers(0, 500, tokens).astype(np.int32)
+    empty = [np.zeros((tokens, heads, 64), dtype) for heads in (9, 3, 3)]
+    kernel = rope.rotate(original, theta=_THETA, scale=0.5, rope_scaling=rule)
+    found = run(kernel, [packed, positions, *empty], applies)
+    expected = _rotated(packed[:, :12], positions * 0.5 * applies, rule)
+    tolerance = {"float32": 1e-4, "float16": 4e-3}[dtype]  # angles of 250 have 3e-5 between float32 neighbours
+    np.testing.assert_allclose(np.concatenate(found[2:4], axis=1), expected, atol=tolerance)
+    np.testing.assert_array_equal(found[4], packed[:, 12:])
+
+
+@pytest.mark.parametrize(("rule", "head_dim"), [({"rope_type": "yarn"}, 64), ({"rope_type": "gptj"}, 64), ({}, 24)])
+def test_kernels_of_other_rules_and_heads_stay_as_they_are(rule: dict[str, Any], head_dim: int) -> None:
+    with quick_script_parsing():
+        decode = _attention_decode_cpu(1, 1, head_dim, "float32", False, {})
+        rotation = llama_rope_with_position_map(_THETA, 1.0, head_dim, 1, 1, "float32", {}, head_dim)
+    assert not attention.fits(decode, rule)
+    assert not rope.fits(rotation, rule)
