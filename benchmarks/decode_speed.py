@@ -6,8 +6,10 @@ Method. Each engine runs in a process of its own, with the same number of thread
 turns, so that both meet the same noise of the machine; the one whose turn it is not sleeps. A turn is: a prompt of
 32 tokens (the same ids for both) is prefilled, then 128 new tokens are made greedily at batch 1; the first comes of the
 prefill, and the other 127 are timed. transformers is driven by a plain loop over its forward pass with its cache,
-which is faster than its `generate`. One turn of each is thrown away. Printed: tokens per second of every turn, the
-median of each engine, and the ratio of turns paired in order: median, least and greatest.
+which is faster than its `generate`. The machine has to be quiet: torch's threads wait in a busy loop for each other,
+so another process slows transformers several times as much as mlcbuild. One turn of each is thrown away. Printed:
+tokens per second of every turn, the median of each engine, and the ratio of turns paired in order: median, least and
+greatest.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -130,12 +133,12 @@ def mlcbuild_steps(arguments: argparse.Namespace) -> Any:
 
 def transformers_steps(arguments: argparse.Namespace) -> Any:
     """As `mlcbuild_steps`."""
+    os.environ["TQDM_DISABLE"] = "1"  # no progress bar among the figures
     import torch
     import transformers
 
     torch.set_num_threads(arguments.threads)
     torch.set_grad_enabled(False)
-    transformers.utils.logging.disable_progress_bar()
     path = arguments.gguf
     model = transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
     model.eval()
@@ -148,7 +151,7 @@ def transformers_steps(arguments: argparse.Namespace) -> Any:
         def forward(tokens: list[int]) -> int:
             nonlocal cache
             output = model(torch.tensor([tokens]), **{name: cache}, use_cache=True, logits_to_keep=1)
-            cache = output.past_key_values
+            cache = output[name]
             return int(output.logits[0, -1].argmax())
 
         return forward, lambda token: forward([token])

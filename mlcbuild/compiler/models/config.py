@@ -120,9 +120,7 @@ class Overrides:
             "tensor_parallel_shards": (1, 1),
         }
         values = {
-            name: reader.integer(name, low=low, high=high)
-            for name, (low, high) in ranges.items()
-            if reader.has(name)
+            name: reader.integer(name, low=low, high=high) for name, (low, high) in ranges.items() if reader.has(name)
         }
         return Overrides(**values)
 

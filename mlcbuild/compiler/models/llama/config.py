@@ -141,9 +141,7 @@ class LlamaConfig:
         changed = Overrides.parse(overrides or {})
         model_type = reader.string("model_type")
         if model_type not in MODEL_TYPES:
-            raise reader.fail(
-                "model_type", f'is "{model_type}"; this family reads {" and ".join(MODEL_TYPES)}'
-            )
+            raise reader.fail("model_type", f'is "{model_type}"; this family reads {" and ".join(MODEL_TYPES)}')
         _reject_variants(reader)
         hidden_size = reader.integer("hidden_size", low=1, high=1 << 18)
         heads = reader.integer("num_attention_heads", low=1, high=1 << 12)
@@ -273,10 +271,6 @@ def _rope_scaling(reader: ConfigReader, positions: int) -> RopeScaling | None:
             factor=inner.number("factor", low=1.0, high=1e6),
             low_freq_factor=low,
             high_freq_factor=high,
-            original_max_position_embeddings=inner.integer(
-                "original_max_position_embeddings", low=1, high=positions
-            ),
+            original_max_position_embeddings=inner.integer("original_max_position_embeddings", low=1, high=positions),
         )
-    raise inner.fail(
-        "rope_type", f'is "{rope_type}"; RoPE is computed here plain ("default"), "linear" or "llama3"'
-    )
+    raise inner.fail("rope_type", f'is "{rope_type}"; RoPE is computed here plain ("default"), "linear" or "llama3"')
