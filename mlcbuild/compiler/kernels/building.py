@@ -57,26 +57,31 @@ def horizontal_sum(vector: Buffer, count: int) -> Expression:
 
 
 def exp2(x: Expression, count: int) -> Expression:
-    """2**x for a vector of `count` float32, within 2 units in the last place; below 2**-126 it is 2**-126.
+    """2**x for a vector of `count` float32, within 2 units in the last place; below 2**-126 it is 2**-126, above 2**127
+    it is 2**127, and what is no number stays so.
 
     2**x = 2**n * e**(f ln 2) for the integer n next to x and |f| <= 1/2.
     """
-    x = T.bind(_limited(x, -126.0, 127.0, count))
+    given = T.bind(x)
+    x = T.bind(_limited(given, -126.0, 127.0, count))
     whole = T.bind(tirx.floor(x + splat(T.float32(0.5), count)))
-    return _exp_near_zero((x - whole) * splat(T.float32(math.log(2)), count), whole, count)
+    result = _exp_near_zero((x - whole) * splat(T.float32(math.log(2)), count), whole, count)
+    return tirx.Select(tirx.isnan(given), given, result)
 
 
 def exp(x: Expression, count: int) -> Expression:
-    """e**x for a vector of `count` float32, within 2 units in the last place; e**-87 is the least value.
+    """e**x for a vector of `count` float32, within 2 units in the last place; e**-87 is the least value, e**88 the
+    largest, and what is no number stays so.
 
     e**x = 2**n * e**f for the integer n next to x / ln 2 and f = x - n ln 2. ln 2 is taken off in two parts, of which
     n times the first is exact (Cody and Waite).
     """
-    x = T.bind(_limited(x, -87.0, 88.0, count))
+    given = T.bind(x)
+    x = T.bind(_limited(given, -87.0, 88.0, count))
     whole = T.bind(tirx.floor(x * splat(T.float32(1 / math.log(2)), count) + splat(T.float32(0.5), count)))
     high = 0.693359375
     rest = x - whole * splat(T.float32(high), count) - whole * splat(T.float32(math.log(2) - high), count)
-    return _exp_near_zero(rest, whole, count)
+    return tirx.Select(tirx.isnan(given), given, _exp_near_zero(rest, whole, count))
 
 
 def _limited(x: Expression, low: float, high: float, count: int) -> Expression:
