@@ -52,12 +52,17 @@ class _Line:
         if self.along is not None and along is not None:
             known[self.along.var] = along
         axes = self.block.iter_vars if along is not None or self.along is None else self.row_axes
-        return [known.get(axis.var, tirx.const(0, axis.var.ty.dtype)) for axis in axes]
+        return [_of_type(known.get(axis.var, 0), axis.var.ty.dtype) for axis in axes]
 
     @property
     def row_axes(self) -> list[tirx.IterVar]:
         """All axes but the one along the row."""
         return [axis for axis in self.block.iter_vars if self.along is None or not axis.var.same_as(self.along.var)]
+
+
+def _of_type(value: Expression, dtype: Any) -> Expression:
+    """A loop that counts in 32 bits may run along an axis of 64."""
+    return tirx.const(value, dtype) if isinstance(value, int) else value.astype(dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
