@@ -105,7 +105,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
             "config": model.config,
         },
         outputs={
-            "executable": "executable.json",
+            "executable": "executable.bin",
             "shape_functions": "shape_functions.o",
             "metadata_out": "metadata.json",
         },
@@ -116,7 +116,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         "Link",
         "mlcbuild.compiler.stages.link:run",
         inputs={
-            "executable": lower.output("out/executable.json"),
+            "executable": lower.output("out/executable.bin"),
             "shape_functions": lower.output("out/shape_functions.o"),
             "objects": DiscoveredArtifacts(action=partition.identifier, group="objects"),
         },
