@@ -7,6 +7,7 @@ when they run, so that `--help` and completion cost little more than Python's ow
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -19,13 +20,6 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import mlcbuild
-from mlcbuild.cli.commands.build import BUILD_EXAMPLES, build
-from mlcbuild.cli.commands.clean import CLEAN_EXAMPLES, clean
-from mlcbuild.cli.commands.fetch import FETCH_EXAMPLES, fetch
-from mlcbuild.cli.commands.info import INFO_EXAMPLES, info
-from mlcbuild.cli.commands.query import QUERY_EXAMPLES, query
-from mlcbuild.cli.commands.run import RUN_EXAMPLES, run
-from mlcbuild.cli.commands.version import version
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.help_format import CONTEXT, Command, examples
 from mlcbuild.cli.options import GlobalOptions, Invocation
@@ -33,6 +27,7 @@ from mlcbuild.cli.terminal import ColorChoice
 from mlcbuild.cli.values import read_without_pydantic
 
 PROGRAM = "mlcbuild"
+COMMANDS = ("build", "run", "fetch", "query", "info", "clean", "version")
 _COMPLETION_VARIABLE = "_MLCBUILD_COMPLETE"
 _GARBAGE_THRESHOLD = 200_000
 
@@ -52,37 +47,12 @@ class _Group(TyperGroup):
             return failure
 
 
-app = typer.Typer(
-    name=PROGRAM,
-    cls=_Group,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings=CONTEXT,
-    epilog=examples(
-        "mlcbuild build //models:smollm2-135m-cpu",
-        'mlcbuild run //models:smollm2-135m-cpu -- --prompt "What is the capital of France?"',
-        "mlcbuild query 'deps(//models:smollm2-135m-cpu)'",
-    ),
-)
-for _function, _examples in (
-    (build, BUILD_EXAMPLES),
-    (run, RUN_EXAMPLES),
-    (fetch, FETCH_EXAMPLES),
-    (query, QUERY_EXAMPLES),
-    (info, INFO_EXAMPLES),
-    (clean, CLEAN_EXAMPLES),
-    (version, None),
-):
-    app.command(cls=Command, context_settings=CONTEXT, epilog=_examples)(_function)
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"{PROGRAM} {mlcbuild.__version__}")
         raise typer.Exit
 
 
-@app.callback()
 def _globals(
     context: typer.Context,
     directory: Annotated[
@@ -111,6 +81,28 @@ def _globals(
     invocation.options = replace(invocation.options, color=color, directory=Path.cwd() / directory)
 
 
+def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
+    """The application with some of its commands, each defined in the module of its name."""
+    made = typer.Typer(
+        name=PROGRAM,
+        cls=_Group,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings=CONTEXT,
+        epilog=examples(
+            "mlcbuild build //models:smollm2-135m-cpu",
+            'mlcbuild run //models:smollm2-135m-cpu -- --prompt "What is the capital of France?"',
+            "mlcbuild query 'deps(//models:smollm2-135m-cpu)'",
+        ),
+    )
+    made.callback()(_globals)
+    for name in commands:
+        module = importlib.import_module(f"mlcbuild.cli.commands.{name}")
+        epilog = getattr(module, f"{name.upper()}_EXAMPLES", None)
+        made.command(cls=Command, context_settings=CONTEXT, epilog=epilog)(getattr(module, name))
+    return made
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and answer its exit code. `arguments` are those after the program's name."""
     if arguments is None:
@@ -137,8 +129,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str], invocation: Invocation) -> int:
+    # A command that is named at once needs no other: each costs milliseconds to import and to set up.
+    wanted = arguments[:1] if arguments[0] in COMMANDS else COMMANDS
     try:
-        result = get_command(app).main(args=arguments, prog_name=PROGRAM, standalone_mode=False, obj=invocation)
+        result = get_command(application(wanted)).main(
+            args=arguments, prog_name=PROGRAM, standalone_mode=False, obj=invocation
+        )
     except typer.TyperException as error:
         result = error
     if isinstance(result, BrokenPipeError):
@@ -160,7 +156,7 @@ def _complete_in_bash() -> NoReturn:
     kept = rejoin_bash_words(os.environ)
     offered = io.StringIO()
     with contextlib.redirect_stdout(offered), contextlib.suppress(SystemExit):
-        get_command(app).main(args=[], prog_name=PROGRAM)
+        get_command(application()).main(args=[], prog_name=PROGRAM)
     for line in offered.getvalue().splitlines():
         print(line.removeprefix(kept))
     sys.exit(0)
