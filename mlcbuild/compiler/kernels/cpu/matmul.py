@@ -6,6 +6,7 @@ used for all vectors: a few of them at a time with a few matrix rows, each pair 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class _Tile:
         places = lanes(k, LANES)
         if self.restored is None:
             matrix: Buffer = self.product.matrix
-            return matrix[self.first + row, places]
+            return float32(matrix[self.first + row, places], LANES)
         return self.restored[row, places]
 
 
@@ -72,8 +73,7 @@ def _whole_groups(product: MatrixProduct) -> bool:
 
 def _build(product: MatrixProduct) -> tirx.PrimFunc:
     several = _multiply_several(product)
-    # Whether there is one row may be known at run time only.
-    one = None if isinstance(product.rows, int) else multiply_one(product)
+    one = None if isinstance(product.rows, int) else _one_of_several(product)
     if one is None:
         return with_body(product.func, [statement(step) for step in several.steps], scratch=several.scratch)
 
@@ -87,6 +87,14 @@ def _build(product: MatrixProduct) -> tirx.PrimFunc:
                     step()
 
     return with_body(product.func, [statement(choose)], scratch=[*one.scratch, *several.scratch])
+
+
+def _one_of_several(product: MatrixProduct) -> Parts | None:
+    """The way of one row, where it differs from that of several: at run time there may be one."""
+    matrix = product.matrix
+    if isinstance(matrix, PackedMatrix):
+        return multiply_one(product)
+    return None if str(matrix.dtype) == "float32" else _multiply_several(dataclasses.replace(product, rows=1))
 
 
 def _multiply_several(product: MatrixProduct) -> Parts:
@@ -148,9 +156,9 @@ def _convert_x(product: MatrixProduct, x: Buffer) -> None:
 
 
 def _restore(product: MatrixProduct, first: Expression, rows: int) -> _Tile:
-    """Writes a tile in float32, unless the matrix is."""
+    """Writes a tile in float32, unless the matrix is, or each of its elements is used once."""
     matrix, k = product.matrix, product.k
-    if not isinstance(matrix, PackedMatrix) and str(matrix.dtype) == "float32":
+    if not isinstance(matrix, PackedMatrix) and (str(matrix.dtype) == "float32" or product.rows == 1):
         return _Tile(first=first, rows=rows, restored=None, product=product)
     restored = T.alloc_buffer((rows, k), "float32")
     with loop(rows) as row:
