@@ -54,6 +54,14 @@ class Stage:
         assert self.world.build(":third").actions == {"up_to_date": 3}
 
 
+@pytest.fixture(autouse=True)
+def _hang_up_is_heard() -> Iterator[None]:
+    """Whoever runs the tests may have had hang-ups ignored, which its children inherit."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture
 def stage(world: World) -> Stage:
     return Stage(world)
