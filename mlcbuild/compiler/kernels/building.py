@@ -104,6 +104,12 @@ def store(buffer: Buffer, value: Expression, *indices: Expression) -> None:
     T.buffer_store(buffer, value, list(indices))
 
 
+def prefetch(element: Expression) -> None:
+    """Asks for the memory of a buffer's element, which may lie behind the buffer's end, to be read into all caches."""
+    for_reading, in_all_caches, data = T.int32(0), T.int32(3), T.int32(1)
+    T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", T.address_of(element), for_reading, in_all_caches, data))
+
+
 @contextlib.contextmanager
 def loop(extent: Expression, *, parallel: bool = False) -> Iterator[Expression]:
     """A loop over 0 … extent - 1."""

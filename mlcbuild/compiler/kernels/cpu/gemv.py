@@ -26,6 +26,7 @@ from mlcbuild.compiler.kernels.building import (
     horizontal_sum,
     lanes,
     loop,
+    prefetch,
     splat,
     statement,
     store,
@@ -33,6 +34,7 @@ from mlcbuild.compiler.kernels.building import (
 )
 from mlcbuild.compiler.kernels.cpu.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 
+_WORDS_AHEAD = 512  # what a thread reads is asked for this early; processors look ahead no further than a page
 _CHAINS = 2  # sums that a row keeps at once, so that additions need not wait for each other
 
 
@@ -152,6 +154,7 @@ def _row_sum(matrix: PackedMatrix, block: _Block, n: Expression, spread: Buffer,
     store(total, splat(T.float32(0), count), whole)
     with loop(block.count) as number:
         first = block.first_word + number * count
+        prefetch(matrix.words[n, first + _WORDS_AHEAD])
         words = T.bind(matrix.words[n, lanes(first, count)])
         chains: list[Expression] = [start[lanes(first, count)]]
         for place in range(matrix.per_word):
