@@ -9,7 +9,7 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -223,10 +223,12 @@ class _Session:
         self._write([f"{self._style.warning('note:')} {message}"])
 
     def _write(self, lines: Sequence[str]) -> None:
-        if self._console:
-            self._console.say(lines)
-        else:
-            print(*lines, sep="\n", file=sys.stderr, flush=True)
+        # Whoever read what we say may have left; that changes nothing in the build.
+        with suppress(BrokenPipeError):
+            if self._console:
+                self._console.say(lines)
+            else:
+                print(*lines, sep="\n", file=sys.stderr, flush=True)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:

@@ -350,3 +350,18 @@ def test_a_build_with_nothing_to_do_imports_nothing_heavy(root: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 []"
     assert "2 up to date" in done.stderr
+
+
+def test_a_reader_who_leaves_changes_nothing_in_the_build(root: Path) -> None:
+    program = "import sys; from mlcbuild.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    building = subprocess.Popen(
+        [sys.executable, "-c", program, "build", ":program", "--build-report", "report.json"],
+        cwd=root,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    assert building.stderr is not None
+    building.stderr.close()
+    assert building.wait() == 0
+    report = json.loads((root / "report.json").read_text())
+    assert (report["success"], report["exit_code"]) == (True, 0)
