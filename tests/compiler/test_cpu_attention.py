@@ -74,6 +74,8 @@ _SHAPES = [
     _Shape(key_heads=2, query_heads=2, head_dim=80),
     _Shape(key_heads=1, query_heads=8, head_dim=128),
     _Shape(key_heads=2, query_heads=10, head_dim=16),
+    _Shape(key_heads=1, query_heads=2, head_dim=100, dtype="float16"),  # vectors of two
+    _Shape(key_heads=2, query_heads=2, head_dim=6),  # vectors of one
 ]
 _CASES = [_SHAPES[0], *(pytest.param(shape, marks=pytest.mark.slow) for shape in _SHAPES[1:])]
 
@@ -248,15 +250,16 @@ def test_later_pieces_of_a_prompt_attend_to_the_cache(inline: int, causal: int, 
 @pytest.mark.parametrize("rule", [{}, _LLAMA3], ids=["plain", "llama3"])
 @pytest.mark.parametrize("tokens", [1, 7, 70])
 @pytest.mark.parametrize("applies", [0, 1])
+@pytest.mark.parametrize("head_dim", [64, 100])
 def test_queries_and_keys_are_rotated_by_their_positions(
-    dtype: str, rule: dict[str, Any], tokens: int, applies: int
+    dtype: str, rule: dict[str, Any], tokens: int, applies: int, head_dim: int
 ) -> None:
     with quick_script_parsing():
-        original = llama_rope_with_position_map(_THETA, 0.5, 64, 9, 3, dtype, rule, 64)
+        original = llama_rope_with_position_map(_THETA, 0.5, head_dim, 9, 3, dtype, rule, head_dim)
     random = np.random.default_rng(0)
-    packed = random.standard_normal((tokens, 15, 64)).astype(dtype)
+    packed = random.standard_normal((tokens, 15, head_dim)).astype(dtype)
     positions = random.integers(0, 500, tokens).astype(np.int32)
-    empty = [np.zeros((tokens, heads, 64), dtype) for heads in (9, 3, 3)]
+    empty = [np.zeros((tokens, heads, head_dim), dtype) for heads in (9, 3, 3)]
     kernel = rope.rotate(original, theta=_THETA, scale=0.5, rope_scaling=rule)
     found = run(kernel, [packed, positions, *empty], applies)
     expected = _rotated(packed[:, :12], positions * 0.5 * applies, rule)
@@ -265,7 +268,7 @@ def test_queries_and_keys_are_rotated_by_their_positions(
     np.testing.assert_array_equal(found[4], packed[:, 12:])
 
 
-@pytest.mark.parametrize(("rule", "head_dim"), [({"rope_type": "yarn"}, 64), ({"rope_type": "gptj"}, 64), ({}, 24)])
+@pytest.mark.parametrize(("rule", "head_dim"), [({"rope_type": "yarn"}, 64), ({"rope_type": "gptj"}, 64), ({}, 25)])
 def test_kernels_of_other_rules_and_heads_stay_as_they_are(rule: dict[str, Any], head_dim: int) -> None:
     with quick_script_parsing():
         decode = _attention_decode_cpu(1, 1, head_dim, "float32", False, {})

@@ -104,6 +104,11 @@ def store(buffer: Buffer, value: Expression, *indices: Expression) -> None:
     T.buffer_store(buffer, value, list(indices))
 
 
+def converted(value: Expression, dtype: str, count: int) -> Expression:
+    """A vector of `count` float32 in a type of floats."""
+    return value if dtype == "float32" else T.Cast(dtype if count == 1 else f"{dtype}x{count}", value)
+
+
 def prefetch(element: Expression) -> None:
     """Asks for the memory of a buffer's element, which may lie behind the buffer's end, to be read into all caches."""
     for_reading, in_all_caches, data = T.int32(0), T.int32(3), T.int32(1)

@@ -25,6 +25,7 @@ from mlcbuild.compiler.kernels.building import (
     LANES,
     Buffer,
     Expression,
+    converted,
     exp2,
     float32,
     horizontal_sum,
@@ -35,7 +36,7 @@ from mlcbuild.compiler.kernels.building import (
     statement,
     store,
 )
-from mlcbuild.compiler.kernels.cpu.rotation import rotated, store_frequencies, store_rotation, supports
+from mlcbuild.compiler.kernels.cpu.rotation import head_lanes, rotated, store_frequencies, store_rotation, supports
 
 _SUMS = 8  # vectors of the result that are summed at once, one register each
 _HEADS_AT_ONCE = 4
@@ -74,6 +75,15 @@ class _Query:
     @property
     def head_dim(self) -> int:
         return int(self.queries.shape[2])
+
+    @property
+    def lanes(self) -> int:
+        return head_lanes(self.head_dim)
+
+    def vectors(self, row: _Row) -> list[Expression]:
+        """A head's numbers in float32, as vectors."""
+        count = self.lanes
+        return [T.bind(float32(row(lanes(d, count)), count)) for d in range(0, self.head_dim, count)]
 
 
 def fits(kernel: tirx.PrimFunc, rope_scaling: Mapping[str, Any]) -> bool:
@@ -311,44 +321,39 @@ def _attend(
         largest = T.alloc_buffer((at_once,), "float32")
         with loop(at_once) as number:
             store(largest, T.float32(_NO_SCORE), number)
-            vectors = _head(functools.partial(query.at, first + number), query.head_dim)
+            vectors = query.vectors(functools.partial(query.at, first + number))
             if rotation is not None:
                 vectors = rotation.turn_query(vectors)
-            factor = T.bind(splat(query.scale * T.float32(math.log2(math.e)), LANES))
+            factor = T.bind(splat(query.scale * T.float32(math.log2(math.e)), query.lanes))
             for place, vector in enumerate(vectors):
-                store(scaled, vector * factor, number, lanes(place * LANES, LANES))
+                store(scaled, vector * factor, number, lanes(place * query.lanes, query.lanes))
         with loop(count) as key:
             row, _ = keys(begin + key)
-            vectors = _head(row, query.head_dim)
+            vectors = query.vectors(row)
             if rotation is not None:
                 vectors = rotation.turn_key(vectors, begin + key)
             for number in range(at_once):
-                score = T.bind(_dot(vectors, functools.partial(_at, scaled, number)))
+                score = T.bind(_dot(vectors, functools.partial(_at, scaled, number), query.lanes))
                 store(scores, score, number, key)
                 store(largest, tirx.max(largest[number], score), number)
         with loop(at_once) as number:
             _weigh(query, first + number, number, scores, largest, begin, count, padded, keys)
 
 
-def _head(row: _Row, head_dim: int) -> list[Expression]:
-    """A head's numbers in float32, as vectors."""
-    return [T.bind(float32(row(lanes(d, LANES)), LANES)) for d in range(0, head_dim, LANES)]
-
-
 def _at(buffer: Buffer, row: int, place: Expression) -> Expression:
     return buffer[row, place]
 
 
-def _dot(vectors: list[Expression], other: _Row) -> Expression:
-    """The product of two rows along the head's dimension."""
+def _dot(vectors: list[Expression], other: _Row, count: int) -> Expression:
+    """The product of two rows along the head's dimension, in vectors of `count`."""
     chains: list[Expression] = [None, None]
     for number, vector in enumerate(vectors):
-        term = vector * other(lanes(number * LANES, LANES))
+        term = vector * other(lanes(number * count, count))
         previous = chains[number % 2]
         chains[number % 2] = term if previous is None else previous + term
-    total = T.alloc_buffer((LANES,), "float32")
-    store(total, chains[0] if chains[1] is None else chains[0] + chains[1], lanes(0, LANES))
-    return horizontal_sum(total, LANES)
+    total = T.alloc_buffer((count,), "float32")
+    store(total, chains[0] if chains[1] is None else chains[0] + chains[1], lanes(0, count))
+    return horizontal_sum(total, count)
 
 
 def _weigh(
@@ -374,24 +379,19 @@ def _weigh(
         store(scores, weights, number, places)
         store(sums, sums[whole] + weights, whole)
     total = T.bind(T.if_then_else(count > 0, horizontal_sum(sums, LANES), T.float32(1)))
-    for start in range(0, query.head_dim, _SUMS * LANES):
-        places = range(start, min(start + _SUMS * LANES, query.head_dim), LANES)
-        results = [T.alloc_buffer((LANES,), "float32") for _ in places]
+    width, dtype = query.lanes, str(query.output.dtype)
+    vector = lanes(0, width)
+    for start in range(0, query.head_dim, _SUMS * width):
+        places = range(start, min(start + _SUMS * width, query.head_dim), width)
+        results = [T.alloc_buffer((width,), "float32") for _ in places]
         for result in results:
-            store(result, splat(T.float32(0), LANES), whole)
+            store(result, splat(T.float32(0), width), vector)
         with loop(count) as key:
             _, row = keys(begin + key)
-            weight = T.bind(splat(scores[number, key], LANES))
+            weight = T.bind(splat(scores[number, key], width))
             for d, result in zip(places, results, strict=True):
-                store(result, result[whole] + float32(row(lanes(d, LANES)), LANES) * weight, whole)
+                store(result, result[vector] + float32(row(lanes(d, width)), width) * weight, vector)
         for d, result in zip(places, results, strict=True):
-            value = result[whole] * splat(T.float32(1) / total, LANES)
-            dtype = str(query.output.dtype)
-            store(
-                query.output,
-                value if dtype == "float32" else T.Cast(f"{dtype}x{LANES}", value),
-                query.row,
-                head,
-                lanes(d, LANES),
-            )
+            value = result[vector] * splat(T.float32(1) / total, width)
+            store(query.output, converted(value, dtype, width), query.row, head, lanes(d, width))
     store(query.logarithms, largest[number] + tirx.log2(total), query.row, head)

@@ -19,8 +19,8 @@ def with_vector_kernels(
     """`module` with kernels that TVM's `TIRPagedKVCache` put into it for a CPU exchanged for our own.
 
     The arguments are those of the cache: the base and the scale of rotary embeddings, their frequency rule, and
-    `layer_sliding_window_size`. Kernels whose heads are not whole vectors, or whose frequency rule is another,
-    stay as they are. Raises InternalError where TVM's kernels have other names.
+    `layer_sliding_window_size`. Kernels of a frequency rule or type that there is none for stay as they are. Raises
+    InternalError where TVM's kernels have other names.
     """
     rule: Any = {"rope_scaling": rope_scaling}
     attentions: dict[str, Callable[[tirx.PrimFunc], tirx.PrimFunc]] = {

@@ -13,9 +13,9 @@ import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
 from mlcbuild.compiler.kernels.building import (
-    LANES,
     Buffer,
     Expression,
+    converted,
     float32,
     lanes,
     loop,
@@ -23,7 +23,7 @@ from mlcbuild.compiler.kernels.building import (
     statement,
     store,
 )
-from mlcbuild.compiler.kernels.cpu.rotation import angle, supports
+from mlcbuild.compiler.kernels.cpu.rotation import angle, head_lanes, supports
 
 _WORTH_THREADS = 64  # tokens
 
@@ -41,7 +41,8 @@ def rotate(original: tirx.PrimFunc, *, theta: float, scale: float, rope_scaling:
     `rope_scaling` names the rule.
     """
     packed, positions, queries, keys, values, apply = original.params
-    half = int(packed.shape[2]) // 2
+    half, dtype = int(packed.shape[2]) // 2, str(packed.dtype)
+    count = head_lanes(2 * half)
     query_heads, key_heads = int(queries.shape[1]), int(keys.shape[1])
 
     def angles(token: Expression, cosines: Buffer, sines: Buffer) -> None:
@@ -51,22 +52,22 @@ def rotate(original: tirx.PrimFunc, *, theta: float, scale: float, rope_scaling:
             store(cosines, T.if_then_else(apply > 0, tirx.cos(turned), T.float32(1)), d)
             store(sines, T.if_then_else(apply > 0, tirx.sin(turned), T.float32(0)), d)
 
-    def rotate_heads(token: Expression, count: int, first: int, output: Buffer, cosines: Buffer, sines: Buffer) -> None:
-        with loop(count) as head, loop(half // LANES) as step:
-            low, high = lanes(step * LANES, LANES), lanes(step * LANES + half, LANES)
-            x = T.bind(float32(packed[token, first + head, low], LANES))
-            y = T.bind(float32(packed[token, first + head, high], LANES))
+    def rotate_heads(token: Expression, heads: int, first: int, output: Buffer, cosines: Buffer, sines: Buffer) -> None:
+        with loop(heads) as head, loop(half // count) as step:
+            low, high = lanes(step * count, count), lanes(step * count + half, count)
+            x = T.bind(float32(packed[token, first + head, low], count))
+            y = T.bind(float32(packed[token, first + head, high], count))
             cosine, sine = T.bind(cosines[low]), T.bind(sines[low])
-            store(output, _as(output, x * cosine - y * sine), token, head, low)
-            store(output, _as(output, y * cosine + x * sine), token, head, high)
+            store(output, converted(x * cosine - y * sine, dtype, count), token, head, low)
+            store(output, converted(y * cosine + x * sine, dtype, count), token, head, high)
 
     def rotate_token(token: Expression) -> None:
         cosines, sines = T.alloc_buffer((half,), "float32"), T.alloc_buffer((half,), "float32")
         angles(token, cosines, sines)
         rotate_heads(token, query_heads, 0, queries, cosines, sines)
         rotate_heads(token, key_heads, query_heads, keys, cosines, sines)
-        with loop(key_heads) as head, loop(2 * half // LANES) as step:
-            d = lanes(step * LANES, LANES)
+        with loop(key_heads) as head, loop(2 * half // count) as step:
+            d = lanes(step * count, count)
             store(values, packed[token, query_heads + key_heads + head, d], token, head, d)
 
     def body() -> None:
@@ -78,8 +79,3 @@ def rotate(original: tirx.PrimFunc, *, theta: float, scale: float, rope_scaling:
                 rotate_token(token)
 
     return replace_body(original, statement(body))
-
-
-def _as(output: Buffer, value: Expression) -> Expression:
-    dtype = str(output.dtype)
-    return value if dtype == "float32" else T.Cast(f"{dtype}x{LANES}", value)

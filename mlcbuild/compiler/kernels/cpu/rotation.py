@@ -15,8 +15,14 @@ _RULES = (None, "llama3")  # the angle is position times frequency, and the same
 
 
 def supports(rope_scaling: Mapping[str, Any], head_dim: int) -> bool:
-    """Whether angles of this rule can be computed here, for the halves of a head in whole vectors."""
-    return rope_scaling.get("rope_type") in _RULES and head_dim % (2 * LANES) == 0
+    """Whether angles of this rule can be computed here."""
+    return rope_scaling.get("rope_type") in _RULES and head_dim % 2 == 0
+
+
+def head_lanes(head_dim: int) -> int:
+    """How many of a head's numbers are a vector: halves of a head, which are turned against each other, are whole
+    vectors."""
+    return next(count for count in (LANES, 4, 2, 1) if head_dim // 2 % count == 0)
 
 
 def angle(
@@ -49,9 +55,10 @@ def store_rotation(position: Expression, frequencies: Buffer, cosines: Buffer, s
 def rotated(vectors: list[Expression], cosines: Buffer, sines: Buffer, *row: Expression) -> list[Expression]:
     """A head as a list of vectors, turned by the angles in a row of each buffer."""
     half = len(vectors) // 2
+    count = int(cosines.shape[-1]) // half
     turned: list[Expression] = [None] * len(vectors)
     for number in range(half):
-        d = lanes(number * LANES, LANES)
+        d = lanes(number * count, count)
         x, y = vectors[number], vectors[half + number]
         cosine, sine = T.bind(cosines[(*row, d)]), T.bind(sines[(*row, d)])
         turned[number] = T.bind(x * cosine - y * sine)
