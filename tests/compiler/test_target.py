@@ -28,7 +28,7 @@ def test_the_build_machines_own_processor_cannot_be_asked_for(value: str) -> Non
 
 
 def test_an_unknown_kind_is_told_with_the_known_ones() -> None:
-    with pytest.raises(StageError, match=r'unknown target kind "abacus"\n  known: llvm'):
+    with pytest.raises(StageError, match=r'unknown target kind "abacus"\n  known: cuda, llvm'):
         targets.parse({"kind": "abacus"})
 
 

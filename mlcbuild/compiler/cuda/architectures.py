@@ -1,0 +1,40 @@
+"""The GPU architectures that device code is made for, by the names of CUDA 13.0's compilers.
+
+`sm_90` is any device of compute capability 9.0 or a later one of the same major number; `sm_90a` is 9.0 alone, with
+instructions that nothing later has; `sm_100f` is the family of 10.0.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+_PLAIN = ("75", "80", "86", "87", "88", "89", "90", "100", "103", "110", "120", "121")
+_OWN_INSTRUCTIONS = ("90a", "100a", "100f", "103a", "103f", "110a", "110f", "120a", "120f", "121a", "121f")
+ARCHITECTURES: tuple[str, ...] = tuple(f"sm_{name}" for name in (*_PLAIN, *_OWN_INSTRUCTIONS))
+_PARTS = re.compile(r"sm_(\d+)([af]?)")
+
+
+def problem(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """What is wrong with an architecture's name, and advice; None where it is one."""
+    if name in ARCHITECTURES:
+        return None
+    close = difflib.get_close_matches(name, ARCHITECTURES, n=1)
+    hint = f'; did you mean "{close[0]}"?' if close else ""
+    return f'unknown GPU architecture "{name}"', (f"known: {', '.join(in_order(ARCHITECTURES))}{hint}",)
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Distinct architectures, the lowest first; of one number the plain name first.
+
+    Raises ValueError for a name that is none.
+    """
+    return tuple(sorted(set(names), key=_rank))
+
+
+def _rank(name: str) -> tuple[int, str]:
+    parts = _PARTS.fullmatch(name)
+    if parts is None:
+        raise ValueError(f"{name!r} is no GPU architecture")
+    return int(parts[1]), parts[2]
