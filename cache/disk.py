@@ -179,6 +179,10 @@ class DiskStore:
     def contains(self, key: Digest) -> bool:
         return os.path.exists(self._result(key.hash))  # noqa: PTH110
 
+    def result_path(self, key_hash: str) -> str:
+        """The file that exists where there is a result under the key."""
+        return self._result(key_hash)
+
     def put(self, key: Digest, result: ActionResult) -> None:
         if result.exit_code != 0:
             raise ValueError(f"the result of {key} has exit code {result.exit_code}: only successes are kept")

@@ -32,6 +32,7 @@ class FileDigests:
     def __init__(self, root: Path, function: DigestFunction, memory_path: Path | None = None) -> None:
         self._root = str(root)
         self._function = function
+        self.observed: set[str] = set()  # the paths that were asked for
         self._memory = StatMemory(memory_path, kind=f"file digests {function.value}")
 
     def of(self, path: str) -> FileState:
@@ -42,6 +43,7 @@ class FileDigests:
         written.
         """
         location = f"{self._root}/{path}"
+        self.observed.add(path)
         try:
             status = os.stat(location)  # noqa: PTH116
             remembered = self._memory.get(path, status)

@@ -59,6 +59,11 @@ class StatMemory:
         entry = self._entries.get(path)
         return entry[6] if entry is not None and entry[:6] == identity_of(status) else None
 
+    def identity(self, path: str) -> Identity | None:
+        """The stat that is remembered of a file."""
+        entry = self._entries.get(path)
+        return entry[:6] if entry is not None else None
+
     def set(self, path: str, status: os.stat_result, value: bytes) -> None:
         """Remember 32 bytes. The caller knows that the stat is not young, or that youth does not matter."""
         self._entries[path] = (*identity_of(status), value)

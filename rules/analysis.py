@@ -37,6 +37,7 @@ class Analysis:
     actions: tuple[Action, ...]
     requested: tuple[AnalysedTarget, ...]
     targets: Mapping[Label, AnalysedTarget]  # the closure
+    observed: frozenset[str]  # paths from the root whose state decided which files there are
 
 
 def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
@@ -47,10 +48,11 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
     actions: list[Action] = []
     errors: list[WorkspaceError] = []
     listings: dict[Label, FilesInfo] = {}
+    observed: set[str] = set()
 
     def source_files(label: Label) -> FilesInfo:
         if label not in listings:
-            listings[label] = list_source_files(workspace.settings.root, label)
+            listings[label] = list_source_files(workspace.settings.root, label, observed)
         return listings[label]
 
     def needed(label: Label) -> tuple[Label, ...]:
@@ -83,26 +85,32 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
         actions=tuple(actions),
         requested=tuple(analysed[label] for label in workspace.requested),
         targets=analysed,
+        observed=frozenset(observed),
     )
 
 
-def list_source_files(root: Path, label: Label) -> FilesInfo:
-    """A file of the workspace, or every file below a folder, sorted, without hidden ones and BUILD.toml files."""
+def list_source_files(root: Path, label: Label, observed: set[str]) -> FilesInfo:
+    """A file of the workspace, or every file below a folder, sorted, without hidden ones and BUILD.toml files.
+
+    What was listed, as paths from the root, is added to `observed`.
+    """
     path = root / label.path
+    observed.add(label.path)
     if not path.is_dir():
         return FilesInfo(files=((label.path.rpartition("/")[2], SourceArtifact(path=label.path)),))
     return FilesInfo(
         files=tuple(
             (relative, SourceArtifact(path=f"{label.path}/{relative}"))
-            for relative in sorted(_files_below(path, label.path))
+            for relative in sorted(_files_below(path, label.path, observed))
         )
     )
 
 
-def _files_below(folder: Path, label_path: str) -> Iterable[str]:
+def _files_below(folder: Path, label_path: str, observed: set[str]) -> Iterable[str]:
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         relative = Path(parent).relative_to(folder)
+        observed.add(f"{label_path}/{relative.as_posix()}")
         for name in files:
             if not name.startswith(".") and name != "BUILD.toml":
                 path = (relative / name).as_posix()

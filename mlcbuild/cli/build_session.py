@@ -22,12 +22,14 @@ from mlcbuild.cli.exit_codes import ExitCode, retry_reason
 from mlcbuild.cli.failures import code_of
 from mlcbuild.cli.interruption import interrupting
 from mlcbuild.cli.listeners import Listeners
-from mlcbuild.cli.opening import OpenWorkspace, open_workspace
+from mlcbuild.cli.opening import OpenWorkspace, between, open_workspace
 from mlcbuild.cli.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.profile import Phase, Profile
+from mlcbuild.cli.settled_builds import request_text
+from mlcbuild.cli.settling import Settling
 from mlcbuild.cli.summary import ending
 from mlcbuild.cli.terminal import is_terminal
-from mlcbuild.cli.wiring import build_driver, fetched_targets, targets_of
+from mlcbuild.cli.wiring import build_parts, fetched_targets, targets_of
 from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent, BuildFinished, BuildStarted
 from mlcbuild.errors import LocalEnvironmentError, UsageError
 from mlcbuild.rules.analysis import Analysis, analyse
@@ -51,6 +53,17 @@ class BuildRequest:
     fetch_only: bool = False  # not the targets themselves, but what they need from outside the workspace
     quiet_if_current: bool = False  # say nothing where nothing had to be done
     check: Callable[[Analysis], None] = lambda _: None  # may refuse, before anything is built
+
+    def text(self, options: GlobalOptions) -> str:
+        """All of it that decides what is built."""
+        return request_text(
+            self.patterns,
+            directory=options.directory,
+            environment=options.environment,
+            configuration=self.configuration,
+            disk_cache=self.disk_cache,
+            fetch_only=self.fetch_only,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +116,7 @@ class _Session:
         self._build_began = 0.0
         self._finished: BuildFinished | None = None
         self._failed_mnemonics: list[str] = []
+        self._settling = Settling()
         invocation = str(uuid.uuid4())
         self._report = BuildReport(invocation=invocation)
         self._profile = Profile(invocation=invocation)
@@ -111,6 +125,7 @@ class _Session:
         self._listeners.add("the build report", self._report)
         self._listeners.add("the profile", self._profile)
         self._listeners.add("this command", self._listen)
+        self._listeners.add("the settled build", self._settling)
         if request.events:
             self._events = EventLog(request.events, invocation=invocation, arguments=options.arguments)
             self._listeners.add(f"the event log {request.events}", self._events)
@@ -140,7 +155,7 @@ class _Session:
         try:
             with (
                 self._phase("build"),
-                build_driver(
+                build_parts(
                     workspace,
                     analysis.actions,
                     jobs=request.jobs or len(os.sched_getaffinity(0)),
@@ -148,10 +163,17 @@ class _Session:
                     disk_cache=request.disk_cache,
                     listeners=[self._listeners],
                     say=self._note,
-                ) as driver,
-                interrupting(driver.interrupt),
+                ) as parts,
+                interrupting(parts.driver.interrupt),
             ):
-                result = driver.build(analysis.actions, targets)
+                result = parts.driver.build(analysis.actions, targets)
+                self._settling.remember(
+                    request.text(self._options),
+                    parts=parts,
+                    observed=loaded.observed | analysis.observed | between(workspace.root, self._options.directory),
+                    targets=targets,
+                    result=result,
+                )
         finally:
             console.close()
         machine_faults = [failure.environment for failure in result.failures]
@@ -220,6 +242,7 @@ class _Session:
         return self._report.document(exit_code=code, wall_seconds=self._options.elapsed())
 
     def _note(self, message: str) -> None:
+        self._settling.told()
         self._write([f"{self._style.warning('note:')} {message}"])
 
     def _write(self, lines: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from mlcbuild.errors import UsageError, WorkspaceError
 from mlcbuild.rules.registry import load_rules
 from mlcbuild.rules.rule import Rule
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION
-from mlcbuild.workspace.loader import LoadedWorkspace, load
+from mlcbuild.workspace.loader import BUILD_FILE, LoadedWorkspace, load
 from mlcbuild.workspace.settings import WorkspaceSettings, find_root, load_settings, package_of
 
 
@@ -60,6 +60,12 @@ def open_workspace(directory: Path, *, to_load: bool = False) -> OpenWorkspace:
     settings = load_settings(root, tolerant=to_load)
     rules = load_rules(root, settings.rules)
     return OpenWorkspace(settings=settings, rules=rules, current_package=package_of(root, directory))
+
+
+def between(root: Path, directory: Path) -> set[str]:
+    """The files that finding the workspace `root` from `directory` looked at, or looked for."""
+    folders = (directory.absolute(), *directory.absolute().parents)
+    return {str(folder / BUILD_FILE) for folder in folders if folder == root or root in folder.parents}
 
 
 def is_in_workspace(directory: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cache.digest import DigestFunction
@@ -43,8 +44,25 @@ def fetched_targets(analysis: Analysis) -> list[AnalysedTarget]:
     return [target for target in analysis.targets.values() if target.provided(FetchInfo)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The driver of one build, and those of its parts that tell afterwards what it saw."""
+
+    workspace: OpenWorkspace
+    driver: Driver
+    store: DiskStore
+    placer: OutputPlacer
+    digests: FileDigests
+    toolchains: Toolchains
+    implementations: Implementations
+
+    def observed(self) -> frozenset[str]:
+        """Absolute paths, and paths from the workspace's root, whose state decided what the build did."""
+        return self.toolchains.observed | self.implementations.observed | self.digests.observed
+
+
 @contextmanager
-def build_driver(
+def build_parts(
     workspace: OpenWorkspace,
     actions: Iterable[Action],
     *,
@@ -53,8 +71,8 @@ def build_driver(
     disk_cache: Path | None,
     listeners: Sequence[Callable[[BuildEvent], object]],
     say: Callable[[str], object],
-) -> Iterator[Driver]:
-    """A driver for one build, while no other builds in the workspace. Raises InfrastructureError."""
+) -> Iterator[Parts]:
+    """The parts for one build, while no other builds in the workspace. Raises InfrastructureError."""
     state = workspace.state_directory
     function = DigestFunction(workspace.settings.digest)
     with WorkspaceLock(state, waits=say):
@@ -66,19 +84,30 @@ def build_driver(
         executor = LateExecutor(
             name=_LOCAL, slots=jobs, make=lambda: _local_executor(store, jobs=jobs, scratch=state / _SCRATCH)
         )
+        digests = FileDigests(workspace.root, function, state / "file-digests")
+        placer = OutputPlacer(workspace.root, store, state / "outputs")
+        driver = Driver(
+            workspace=workspace.root,
+            store=store,
+            toolchains=toolchains,
+            implementations=implementations,
+            executors=[executor],
+            digests=digests,
+            placer=placer,
+            last_build=LastBuild(state / STATE_FILE),
+            listeners=listeners,
+            jobs=jobs,
+            keep_going=keep_going,
+        )
         try:
-            yield Driver(
-                workspace=workspace.root,
+            yield Parts(
+                workspace=workspace,
+                driver=driver,
                 store=store,
+                placer=placer,
+                digests=digests,
                 toolchains=toolchains,
                 implementations=implementations,
-                executors=[executor],
-                digests=FileDigests(workspace.root, function, state / "file-digests"),
-                placer=OutputPlacer(workspace.root, store, state / "outputs"),
-                last_build=LastBuild(state / STATE_FILE),
-                listeners=listeners,
-                jobs=jobs,
-                keep_going=keep_going,
             )
         finally:
             toolchains.save()

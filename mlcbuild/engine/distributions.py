@@ -22,6 +22,7 @@ from mlcbuild.errors import LocalEnvironmentError
 
 _SEPARATORS = re.compile(r"[-_.]+")
 _INFO_SUFFIXES = (".dist-info", ".egg-info")
+_ORIGIN = "direct_url.json"
 _GENERATED_FOLDERS = frozenset({"__pycache__", ".git", ".hg", "build", "dist", ".venv", "node_modules"})
 
 
@@ -45,6 +46,7 @@ class Distributions:
     def __init__(self, memory: JsonMemory, search_path: Sequence[str] | None = None) -> None:
         self._memory = memory
         self._search_path = tuple(sys.path if search_path is None else search_path)
+        self.observed: set[str] = set()  # absolute paths whose state decided any answer
         self._found: dict[str, Distribution] | None = None
         self._providers: dict[str, list[str]] | None = None
         self._fingerprints: dict[str, str] = {}
@@ -86,6 +88,7 @@ class Distributions:
         if self._found is None:
             self._found = {}
             for folder in self._search_path:
+                self.observed.add(os.path.abspath(folder or "."))  # noqa: PTH100
                 for entry in _entries(folder):
                     stem, dot, suffix = entry.rpartition(".")
                     if dot + suffix not in _INFO_SUFFIXES:
@@ -102,8 +105,9 @@ class Distributions:
 
     def _fingerprint(self, distribution: Distribution) -> str:
         record = distribution.information / "RECORD"
+        self.observed.update((str(record), str(distribution.information / _ORIGIN)))
         if _is_editable(distribution.information) or not record.is_file():
-            return _hash_lines(_lines_of_files(distribution.information))
+            return _hash_lines(_lines_of_files(distribution.information, self.observed))
         key = f"distribution {distribution.information}"
         identity = list(identity_of(record.stat()))
         remembered = self._memory.get(key)
@@ -143,7 +147,7 @@ def _is_editable(information: Path) -> bool:
     import json
 
     try:
-        document = json.loads((information / "direct_url.json").read_bytes())
+        document = json.loads((information / _ORIGIN).read_bytes())
     except (OSError, ValueError):
         return False
     return isinstance(document, dict) and bool(document.get("dir_info", {}).get("editable", False))
@@ -181,14 +185,18 @@ def _recorded_hash(path: Path) -> str:
     return "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def _lines_of_files(information: Path) -> list[str]:
-    """`path\\0hash` of every file of a distribution without a trustworthy RECORD."""
+def _lines_of_files(information: Path, observed: set[str]) -> list[str]:
+    """`path\\0hash` of every file of a distribution without a trustworthy RECORD.
+
+    All that is looked at is added to `observed`.
+    """
     top = _project_folder(information)
     names = _top_level_names(information) or {normalized(information.name.partition("-")[0]).replace("-", "_")}
     lines = []
     for name in sorted(names):
         for path in (top / name, top / "src" / name, top / f"{name}.py"):
-            files = [path] if path.is_file() else _files_below(path)
+            files = [path] if path.is_file() else _files_below(path, observed)
+            observed.update(map(str, (path, *files)))
             lines += [f"{file.relative_to(top)}\0{_recorded_hash(file)}" for file in files]
     if not lines:
         raise ValueError(f"none of its files were found below {str(top)!r}")
@@ -203,16 +211,17 @@ def _project_folder(information: Path) -> Path:
     from urllib.parse import unquote, urlsplit
 
     if _is_editable(information):
-        document = json.loads((information / "direct_url.json").read_bytes())
+        document = json.loads((information / _ORIGIN).read_bytes())
         address = urlsplit(str(document.get("url", "")))
         if address.scheme == "file":
             return Path(unquote(address.path))
     return information.parent
 
 
-def _files_below(folder: Path) -> list[Path]:
+def _files_below(folder: Path, observed: set[str]) -> list[Path]:
     found = []
     for parent, folders, names in os.walk(folder):
+        observed.add(parent)
         folders[:] = sorted(name for name in folders if name not in _GENERATED_FOLDERS)
         found += [Path(parent, name) for name in sorted(names) if not name.endswith(".pyc")]
     return found

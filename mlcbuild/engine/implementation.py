@@ -27,6 +27,7 @@ from mlcbuild.errors import BuildError, InternalError, Location
 
 # Raise this where the normal form changes: remembered digests and those of stages change with it.
 _KIND = "implementations 2"
+_FORMS = ("", ".py", "/__init__.py")  # of what a top-level package may be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,12 @@ class Implementations:
         self._folders: dict[str, frozenset[str]] = {}
         self._modules: dict[str, ModuleForm] = {}
         self._found: dict[str, Implementation] = {}
+        self._observed: set[str] = set()
+
+    @property
+    def observed(self) -> frozenset[str]:
+        """Absolute paths whose state decided any answer, some of them absent."""
+        return frozenset(self._observed | self._distributions.observed)
 
     def of(self, function: str) -> Implementation:
         """The implementation of `package.module:name`.
@@ -134,8 +141,10 @@ class Implementations:
             for file_name in self._module(name).file_names:
                 if "/" not in file_name:
                     named.add(file_name)
-                elif ".." not in file_name.split("/") and os.path.isfile(f"{self._root}/{folder}/{file_name}"):  # noqa: PTH113
-                    found.add(f"{folder}/{file_name}")
+                elif ".." not in file_name.split("/"):
+                    self._observed.add(f"{self._root}/{folder}/{file_name}")
+                    if os.path.isfile(f"{self._root}/{folder}/{file_name}"):  # noqa: PTH113
+                        found.add(f"{folder}/{file_name}")
         for folder in folders:
             found.update(f"{folder}/{name}" for name in self._entries(folder) & named)
         return sorted(found)
@@ -144,6 +153,11 @@ class Implementations:
 
     def _entries(self, folder: str) -> frozenset[str]:
         if folder not in self._folders:
+            if folder:
+                self._observed.add(f"{self._root}/{folder}")
+            else:
+                # The root may be anybody's folder, where much changes that is none of ours.
+                self._observed.update(f"{self._root}/{package}{end}" for package in self._packages for end in _FORMS)
             try:
                 entries = frozenset(os.listdir(f"{self._root}/{folder}"))  # noqa: PTH208
             except OSError:
@@ -172,6 +186,7 @@ class Implementations:
         if path is None:
             raise InternalError(f"there is no module {name} below {self._root}")
         location = Path(self._root, path)
+        self._observed.add(str(location))
         try:
             status = os.stat(location)  # noqa: PTH116
             identity = list(identity_of(status))
@@ -188,6 +203,7 @@ class Implementations:
         return module
 
     def _content(self, path: str) -> str:
+        self._observed.add(f"{self._root}/{path}")
         with Path(self._root, path).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 

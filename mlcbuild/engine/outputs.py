@@ -19,7 +19,7 @@ from pathlib import Path
 from mlcbuild.cache.copying import clone_or_copy
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.disk import disk_error
-from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, StatMemory, now_nanoseconds
+from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, Identity, StatMemory, now_nanoseconds
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.errors import LocalEnvironmentError
@@ -103,6 +103,14 @@ class OutputPlacer:
             kept=tuple(sorted(entry.path for entry in kept)),
             removed=tuple(sorted(stale)),
         )
+
+    def identities(self, directory: str) -> dict[str, Identity]:
+        """The stat of each file of ours under `directory`, by path from the workspace, as it was when it was right."""
+        return {
+            f"{directory}/{name}": identity
+            for name in self._placed.get(directory, ())
+            if (identity := self._memory.identity(f"{directory}//{name}")) is not None
+        }
 
     def save(self) -> None:
         """Write what is known of the outputs; call it at the end of a build."""

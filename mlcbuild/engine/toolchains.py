@@ -64,6 +64,12 @@ class Toolchains:
         self._memory = JsonMemory(memory_path, kind=_KIND)
         self._program_folders = tuple(program_folders)
         self.distributions = Distributions(self._memory, search_path)
+        self._observed: set[str] = set()
+
+    @property
+    def observed(self) -> frozenset[str]:
+        """Absolute paths whose state decided any answer, some of them absent."""
+        return frozenset(self._observed | self.distributions.observed)
 
     def fingerprint(self, name: str) -> str:
         """64 hexadecimal digits for a name in `NAMES`, or `program:PATH`, a program by the content of its file.
@@ -78,6 +84,7 @@ class Toolchains:
             parts = [python_version()]
         elif name.startswith(PROGRAM_PREFIX):
             program = Path(name.removeprefix(PROGRAM_PREFIX))
+            self._observed.add(str(program))
             if not program.is_file():
                 raise LocalEnvironmentError(
                     f"there is no program {program}", advice=("install it, or correct its path",)
@@ -113,6 +120,7 @@ class Toolchains:
         self._memory.save()
 
     def _program(self, name: str) -> list[str]:
+        self._observed.update(f"{folder}/{name}" for folder in self._program_folders)
         path = find_program(name, self._program_folders)
         files = [path, *self._own_libraries(path)]
         return [f"{file.name if file != path else name} {self._content(file)}" for file in files]
@@ -130,6 +138,7 @@ class Toolchains:
         found = []
         for name in names:
             paths = [Path(folder, name) for folder in _LIBRARY_FOLDERS]
+            self._observed.update(map(str, paths))
             found += [path for path in paths if path.is_file()][:1]
         return found
 

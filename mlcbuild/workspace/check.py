@@ -75,6 +75,10 @@ class Checker:
             or f"//{label.package} has no targets",
         )
 
+    def _exists(self, path: str) -> bool:
+        self._tree.observed.add(path)
+        return (self._root / path).exists()
+
     def _targets(self) -> list[Target]:
         return [target for package in self._packages.values() for target in package.targets.values()]
 
@@ -86,7 +90,7 @@ class Checker:
             self._check_kind(reference, target)
             self._check_visible(reference, target)
         elif not (package and package.may_define(label.name)) and not (
-            attribute.allow_files and (self._root / label.path).exists()
+            attribute.allow_files and self._exists(label.path)
         ):
             message, advice = self.missing(label, f", {reference.role},", or_file=attribute.allow_files)
             self._problems.add(message.removesuffix(","), reference.location, advice)
@@ -140,7 +144,7 @@ class Checker:
         return tuple(patterns)
 
     def _check_path(self, path: str, attribute: Attribute, origin: Origin) -> None:
-        if (self._root / path).exists():
+        if self._exists(path):
             return
         folder, _, name = path.rpartition("/")
         try:

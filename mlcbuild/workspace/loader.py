@@ -49,6 +49,7 @@ class LoadedWorkspace:
     configuration: Configuration
     targets: Mapping[Label, Target]  # in the order of labels
     requested: tuple[Label, ...]  # what the patterns match, in the order of the patterns, then of labels
+    observed: frozenset[str]  # paths from the root, some of them absent, whose state decided what was loaded
 
     def target(self, label: Label) -> Target | None:
         """The target of that name; None for a label that names a file (`Label.path`), which exists."""
@@ -136,6 +137,7 @@ class _Loader:
             configuration=self._resolver.configuration,
             targets={label: targets[label] for label in sorted(targets, key=attrgetter("package", "name"))},
             requested=(),
+            observed=frozenset((*self._tree.observed, *(file.path for file in self._resolver.settings.rules))),
         )
         return replace(loaded, requested=loaded.select(patterns))
 

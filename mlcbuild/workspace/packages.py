@@ -17,10 +17,12 @@ class PackageTree:
 
     Hidden folders, `ignored` ones (paths from the root) and other workspaces below this one hold no
     packages of it; neither does what a symbolic link to a folder leads to, when packages are searched for.
+    `observed` are the paths from the root whose state has decided anything, those that are absent too.
     """
 
     def __init__(self, root: Path, *, ignored: frozenset[str] = frozenset()) -> None:
         self.root = root
+        self.observed: set[str] = set()
         self._ignored = ignored
         self._has_file: dict[str, bool] = {}
         self._files: dict[str, TomlFile | WorkspaceError] = {}
@@ -30,6 +32,7 @@ class PackageTree:
         """The same tree without these folders; files that were read already are kept."""
         tree = PackageTree(self.root, ignored=ignored)
         tree._files.update(self._files)
+        tree.observed = self.observed
         return tree
 
     def build_file(self, package: str) -> str:
@@ -59,6 +62,7 @@ class PackageTree:
         found = self._files.get(package)
         if found is None:
             path = self.build_file(package)
+            self.observed.add(path)
             try:
                 found = read(self.root / path, path)
             except WorkspaceError as error:
@@ -77,6 +81,7 @@ class PackageTree:
         pending = [start]
         while pending:
             package = pending.pop()
+            self.observed.add(package or ".")
             try:
                 with os.scandir(self.root / package if package else self.root) as entries:
                     folders = []
@@ -105,7 +110,9 @@ class PackageTree:
     def _has_build_file(self, package: str) -> bool:
         known = self._has_file.get(package)
         if known is None:
-            known = self._has_file[package] = (self.root / self.build_file(package)).is_file()
+            path = self.build_file(package)
+            self.observed.add(path)
+            known = self._has_file[package] = (self.root / path).is_file()
         return known
 
     def _is_workspace(self, package: str) -> bool:

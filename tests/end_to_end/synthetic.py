@@ -290,6 +290,10 @@ class Synthetic:
             lambda command: command if command.matrix else replace(command, word="x" if command.word == FAIL else FAIL)
         )
 
+    def mend(self) -> None:
+        """No command fails any more."""
+        self.commands = [replace(command, word="x") if command.word == FAIL else command for command in self.commands]
+
     # The model.
 
     def closure(self, wanted: Sequence[str]) -> list[Command]:

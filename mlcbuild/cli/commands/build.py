@@ -6,6 +6,7 @@ import typer
 
 from mlcbuild.cli.help_format import examples
 from mlcbuild.cli.options import (
+    STATE_DIRECTORY,
     BuildReportOption,
     ConfigOption,
     DiskCacheOption,
@@ -46,6 +47,20 @@ def build(
     Outputs lie under mlcbuild-out/CONFIGURATION/PACKAGE/TARGET/. With --output=json the build report is printed
     instead. Ctrl-C ends the build; what has finished is kept.
     """
+    options = global_options(context)
+    if output is OutputFormat.TEXT and not (build_report or profile or events):
+        from mlcbuild.cli.settled_builds import current_build, request_text, tell
+
+        text = request_text(
+            patterns,
+            directory=options.directory,
+            environment=options.environment,
+            configuration=config,
+            disk_cache=disk_cache,
+        )
+        if current := current_build(text, directory=options.directory, state_directory=STATE_DIRECTORY):
+            tell(current, wall_seconds=options.elapsed())
+            return 0
     from mlcbuild.cli.build_session import BuildRequest, run_build
 
     request = BuildRequest(
@@ -59,7 +74,7 @@ def build(
         disk_cache=disk_cache,
         show_log=show_log,
     )
-    outcome = run_build(request, global_options(context))
+    outcome = run_build(request, options)
     if output is OutputFormat.JSON:
         import json
 

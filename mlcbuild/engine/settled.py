@@ -1,0 +1,142 @@
+"""A build that has nothing to do, known from stats alone.
+
+After a build that succeeded, everything whose state decided what it did is known: files and folders that were read,
+listed or looked for, the results that were used, the outputs that were placed. As long as the stat of each is the
+same, the same request has nothing to do, and that is told without loading, analysing or computing a key. Where
+anything differs, the build takes its whole way; nothing else ever depends on this record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from mlcbuild.cache.integrity import checksum_of_bytes
+from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, Identity, identity_of, is_settled, now_nanoseconds
+from mlcbuild.engine.memory import JsonMemory
+
+_DIRECTORY = "settled"
+_KIND = "settled build 1"
+_ABSENT: Identity = (0, 0, 0, 0, 0, 0)
+_MARSHAL_VERSION = 2  # later ones write the same value differently from run to run
+_MOST_RECORDS = 64
+_MODIFIED = 3  # where the time of modification stands in an identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledBuild:
+    """What the build of one `request` (its whole text) saw and told.
+
+    `paths` (absolute, or from the workspace's root) have the stats that `checksum` (XXH3-128) was made from, in
+    order; `results` are files that must exist; `outputs` and `actions` are what the build told.
+    """
+
+    request: str
+    paths: tuple[str, ...]
+    checksum: str
+    results: tuple[str, ...]
+    outputs: tuple[str, ...]
+    actions: int
+
+    def is_current(self, root: Path) -> bool:
+        """Whether nothing was touched since: a stat a path, no byte read."""
+        identities = [_identity(f"{root}/{path}" if path[:1] != "/" else path) for path in self.paths]
+        return _checksum(identities) == self.checksum and all(map(os.path.exists, self.results))
+
+
+def settle(
+    root: Path,
+    *,
+    request: str,
+    began_nanoseconds: int,
+    observed: Iterable[str],
+    placed: Mapping[str, Identity],
+    results: Iterable[str],
+    outputs: tuple[str, ...],
+    actions: int,
+) -> SettledBuild | None:
+    """The record of a build that succeeded, begun at `began_nanoseconds` of the wall clock.
+
+    None where something that was `observed` may have been touched since shortly before the build began: its stat
+    now could be that of another state than the one the build saw. `placed` has the outputs' stats as they were right;
+    one that is too young may hide a write as well.
+    """
+    identities: dict[str, Identity] = {}
+    for path in sorted(observed):
+        try:
+            status = os.stat(f"{root}/{path}" if path[:1] != "/" else path)  # noqa: PTH116
+        except OSError:
+            identities[path] = _ABSENT
+            continue
+        if not is_settled(status, began_nanoseconds):
+            return None
+        identities[path] = identity_of(status)
+    if any(identity[_MODIFIED] >= now_nanoseconds() - SETTLING_NANOSECONDS for identity in placed.values()):
+        return None
+    identities.update(placed)
+    existing = tuple(sorted(set(results)))
+    if not all(map(os.path.exists, existing)):
+        return None
+    return SettledBuild(
+        request=request,
+        paths=tuple(identities),
+        checksum=_checksum(list(identities.values())),
+        results=existing,
+        outputs=outputs,
+        actions=actions,
+    )
+
+
+def load_settled(state_directory: Path, request: str) -> SettledBuild | None:
+    """The record of a request in a workspace's `.mlcbuild/`; None where there is none that can be read."""
+    path = _place(state_directory, request)
+    if not path.exists():
+        return None
+    memory = JsonMemory(path, kind=_KIND)
+    if memory.get("request") != request:
+        return None
+    try:
+        return SettledBuild(
+            request=request,
+            paths=tuple(memory.get("paths")),
+            checksum=str(memory.get("checksum")),
+            results=tuple(memory.get("results")),
+            outputs=tuple(memory.get("outputs")),
+            actions=int(memory.get("actions")),
+        )
+    except (TypeError, ValueError):
+        return None
+
+
+def save_settled(state_directory: Path, build: SettledBuild) -> None:
+    """Keep a record. A disk that cannot take it costs time later, nothing else."""
+    if build == load_settled(state_directory, build.request):
+        return
+    path = _place(state_directory, build.request)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        memory = JsonMemory(path, kind=_KIND)
+        for field in fields(build):
+            memory.set(field.name, getattr(build, field.name))
+        memory.save()
+        for old in sorted(path.parent.iterdir(), key=lambda entry: entry.stat().st_mtime_ns)[:-_MOST_RECORDS]:
+            old.unlink(missing_ok=True)
+
+
+def _place(state_directory: Path, request: str) -> Path:
+    return state_directory / _DIRECTORY / checksum_of_bytes(request.encode()).hex()
+
+
+def _identity(path: str) -> Identity:
+    try:
+        return identity_of(os.stat(path))  # noqa: PTH116
+    except OSError:
+        return _ABSENT
+
+
+def _checksum(identities: list[Identity]) -> str:
+    return checksum_of_bytes(marshal.dumps(identities, _MARSHAL_VERSION)).hex()
