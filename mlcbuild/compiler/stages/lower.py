@@ -8,7 +8,6 @@ that compute sizes) and `metadata_out`, which is also what the function `_metada
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,13 @@ from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.families import read_config
 from mlcbuild.compiler.models.llama.config import LlamaConfig
 from mlcbuild.compiler.passes import phases
+from mlcbuild.compiler.passes.add_workspaces import add_workspaces
 from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
 from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds
 from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_function
 from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
 from mlcbuild.compiler.passes.memory_usage import memory_usage
+from mlcbuild.compiler.signature import Signature
 from mlcbuild.errors import StageError
 
 
@@ -52,8 +53,9 @@ def run(
     document = metadata_file.read(metadata) | _sizes(sizes)
     module = ir.load_module(graph)
     kernels = _kernel_names(module)
-    _check_signatures(kernels, signatures)
+    known = _read_signatures(kernels, signatures)
     module = inline_private_functions(module)
+    module = add_workspaces(module, {name: one.stub() for name, one in known.items() if one.workspace})
     module = attach_alloc_embedding_tensor(module, prefill_chunk_size=sizes.prefill_chunk_size)
     module = attach_variable_bounds(module, _bounds(sizes))
     module = phases.apply(module, phases.PHASE5, context)
@@ -99,16 +101,13 @@ def _kernel_names(module: tvm.IRModule) -> frozenset[str]:
     )
 
 
-def _check_signatures(kernels: frozenset[str], signatures: Sequence[Path]) -> None:
-    found: set[str] = set()
-    for path in signatures:
-        try:
-            found.add(str(json.loads(path.read_text(encoding="utf-8"))["name"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise StageError(f"{path.name} is not the signature of a kernel") from error
-    for name in sorted(kernels ^ found):
+def _read_signatures(kernels: frozenset[str], paths: Sequence[Path]) -> dict[str, Signature]:
+    """The signatures by kernel. Raises StageError unless they are those of `kernels`."""
+    found = {signature.name: signature for signature in map(Signature.read, paths)}
+    for name in sorted(kernels ^ frozenset(found)):
         problem = "has no signature" if name in kernels else "is not a kernel of this graph"
         raise StageError(f"{name} {problem}")
+    return found
 
 
 def _constant_function(text: str) -> relax.Function:

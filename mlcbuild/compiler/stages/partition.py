@@ -16,7 +16,7 @@ from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.passes.partition_kernels import partition_kernels
 
 MANIFEST_VERSION = 1
-_KERNEL_KINDS = {"llvm": "cpu_kernel"}
+_KERNEL_KINDS = {"cuda": "cuda_kernel", "llvm": "cpu_kernel"}
 
 
 def run(*, module: Path, graph: Path, kernels: Path, manifest: Path, target: dict[str, Any]) -> None:

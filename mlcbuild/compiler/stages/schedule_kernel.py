@@ -6,43 +6,42 @@ that bears the kernel's content name) and `signature` (what Lower has to know of
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import tvm
 from tvm import tirx
 
-from mlcbuild.compiler import ir
+from mlcbuild.compiler import ir, optimization
+from mlcbuild.compiler import signature as signatures
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.kernels.rules import CPU_RULES, apply_rules
+from mlcbuild.compiler.kernels.gpu.workspace import lift_global_buffers
+from mlcbuild.compiler.kernels.rules import OPTIMIZED, UNOPTIMIZED, apply_rules
 from mlcbuild.compiler.passes.canonical_kernel import ROOT, kernel_name, load_kernel
 from mlcbuild.errors import StageError
 
-SIGNATURE_VERSION = 1
-_OPTS = ("O0", "O1", "O2", "O3")
-
 
 def run(*, kernel: Path, scheduled: Path, signature: Path, target: dict[str, Any], opt: str) -> None:
-    """Schedules the kernel for `target`; `opt` O0 leaves it as it is.
+    """Schedules the kernel for `target`; `opt` O0 does no more than a target asks for.
 
-    `signature` is JSON: `version`; `name`; `workspace`, the byte sizes of global buffers that the caller must add to
-    the arguments; `index_bits`, the width of the integers that index buffers. Raises StageError for an unknown `opt`,
-    a target that no rules exist for, or a file that is no kernel.
+    `signature` is as `compiler.signature` has it. Raises StageError for an unknown `opt`, a target that no rules exist
+    for, or a file that is no kernel.
     """
-    if opt not in _OPTS:
-        raise StageError(f"unknown optimization level {opt!r}", advice=(f"known: {', '.join(_OPTS)}",))
+    optimization.check(opt)
     data = kernel.read_bytes()
     name = kernel_name(data)
     module = _load(kernel, data)
     parsed = targets.parse(target)
-    func = module[ROOT]
-    if opt != "O0":
-        with parsed:
-            func = apply_rules(func, parsed, CPU_RULES)
+    kind = parsed.kind.name
+    with parsed:
+        func = apply_rules(module[ROOT], parsed, (UNOPTIMIZED if opt == "O0" else OPTIMIZED)[kind])
+    if kind == "llvm":
+        made = signatures.Signature(name=name)
+    else:
+        func, buffers = lift_global_buffers(func)
+        made = signatures.Signature.of(func, name=name, workspace=len(buffers))
     ir.save_module(_named(module, func, name), scheduled)
-    content = {"version": SIGNATURE_VERSION, "name": name, "workspace": [], "index_bits": 64}
-    signature.write_text(json.dumps(content, sort_keys=True) + "\n")
+    signature.write_text(made.to_json(), encoding="utf-8")
 
 
 def _load(kernel: Path, data: bytes) -> tvm.IRModule:
