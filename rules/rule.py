@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -42,6 +43,7 @@ from mlcbuild.workspace.target import Target
 Providers = tuple[Provider, ...]
 AnyProvider = TypeVar("AnyProvider", bound=Provider)
 StageInput = Artifact | FilesInfo
+_STAGE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,16 @@ class RuleContext:
         cache: CachePolicy = CachePolicy.ALL,
         pinned_content: str = "",
     ) -> Action:
-        """Declare a stage: see `stage_action`. Its identifier is the target's label and the mnemonic."""
+        """Declare a stage: see `stage_action`. Its identifier is the target's label and the mnemonic.
+
+        `function` is `package.module:name`, for a stage of the workspace's own by the module's path from the root:
+        `run` of `text/stages/count.py` is `text.stages.count:run`. Raises WorkspaceError for what has another form.
+        """
+        if not _STAGE.fullmatch(function) or ".py:" in function:
+            raise self.error(
+                f'"{function}" is no stage function of {mnemonic}',
+                advice=("write package.module:function; run of text/stages/count.py is text.stages.count:run",),
+            )
         action = stage_action(
             f"{self.label} {mnemonic}",
             mnemonic,

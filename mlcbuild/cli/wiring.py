@@ -80,9 +80,13 @@ def build_parts(
         toolchains = Toolchains(state / "toolchains.json")
         if any(_TVM in action.toolchains for action in actions):
             toolchains.check_tvm_ffi()
-        implementations = Implementations(state / "implementations.json", distributions=toolchains.distributions)
+        implementations = Implementations(
+            state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
+        )
         executor = LateExecutor(
-            name=_LOCAL, slots=jobs, make=lambda: _local_executor(store, jobs=jobs, scratch=state / _SCRATCH)
+            name=_LOCAL,
+            slots=jobs,
+            make=lambda: _local_executor(store, jobs=jobs, scratch=state / _SCRATCH, workspace=workspace.root),
         )
         digests = FileDigests(workspace.root, function, state / "file-digests")
         placer = OutputPlacer(workspace.root, store, state / "outputs")
@@ -114,7 +118,7 @@ def build_parts(
             implementations.save()
 
 
-def _local_executor(store: DiskStore, *, jobs: int, scratch: Path) -> Executor:
+def _local_executor(store: DiskStore, *, jobs: int, scratch: Path, workspace: Path) -> Executor:
     from mlcbuild.execution.local import LocalExecutor
 
-    return LocalExecutor(store, jobs=jobs, scratch=scratch)
+    return LocalExecutor(store, jobs=jobs, scratch=scratch, module_paths=(workspace,))

@@ -57,13 +57,13 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCall:
-    """Call a Python function of ours in a worker.
+    """Call a Python function of ours, or of the workspace, in a worker.
 
-    `function` is `package.module:name`. `inputs` and `outputs` map the function's keyword arguments to paths in
-    the action's directory: a single path arrives as a `Path`, a tuple as a sorted tuple of `Path`s; a directory
-    (trailing `/`) as the `Path` of that directory; the members of an `Input` whose path ends in `/` and whose
-    artifact is a group as a tuple, by naming the argument in `groups`. `parameters` is everything else,
-    JSON values only.
+    `function` is `package.module:name`; a module of the workspace is named by its path from the root. `inputs`
+    and `outputs` map the function's keyword arguments to paths in the action's directory: a single path arrives as
+    a `Path`, a tuple as a sorted tuple of `Path`s; a directory (trailing `/`) as the `Path` of that directory; the
+    members of an `Input` whose path ends in `/` and whose artifact is a group as a tuple, by naming the argument in
+    `groups`. `parameters` is everything else, JSON values only.
     """
 
     function: str

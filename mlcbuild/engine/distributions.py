@@ -82,6 +82,14 @@ class Distributions:
             self._providers = self._read_providers()
         return tuple(self._providers.get(package, ()))
 
+    def is_working_tree(self, name: str, folder: Path) -> bool:
+        """Whether the packages of an installed distribution are those that lie in `folder` (an editable install)."""
+        distribution = self.find(name)
+        if distribution is None:
+            return False
+        self.observed.add(str(distribution.information / _ORIGIN))
+        return _project_folder(distribution.information).resolve() == folder.resolve()
+
     # Inside
 
     def _all(self) -> dict[str, Distribution]:

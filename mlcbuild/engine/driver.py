@@ -419,7 +419,7 @@ class Driver:
         if run is None:
             return []
         if outcome.kind is OutcomeKind.SUCCEEDED:
-            change = self._supply.change_in(run.execute.sources)
+            change = self._supply.change_in(run.execute.sources) or self._keyring.change_in_code(run.execute.action)
             if change:
                 outcome = replace(outcome, kind=OutcomeKind.FAILED, message=change, outputs=())
         elif outcome.kind is OutcomeKind.LOST:

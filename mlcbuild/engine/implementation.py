@@ -6,6 +6,10 @@ functions too; a package's `__init__` comes with each of its modules. Each modul
 without positions, comments and docstrings. Data files of those packages count where the code names them,
 other distributions by the content of their files, and Python by its version. Imports under `if
 TYPE_CHECKING:` never run and do not count.
+
+A stage of a workspace's own is found in the same way, its modules being named by their path from the workspace's
+root. What such a module imports is the workspace's where the workspace has it. Modules of ours import nothing of a
+workspace.
 """
 
 from __future__ import annotations
@@ -22,17 +26,20 @@ from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, identity_of, now_na
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.memory import JsonMemory
 from mlcbuild.engine.normal_form import ModuleForm, read_module
+from mlcbuild.engine.source_tree import SourceTree
 from mlcbuild.engine.toolchains import python_version
-from mlcbuild.errors import BuildError, InternalError, Location
+from mlcbuild.errors import BuildError, LocalEnvironmentError, Location
 
 # Raise this where the normal form changes: remembered digests and those of stages change with it.
 _KIND = "implementations 2"
-_FORMS = ("", ".py", "/__init__.py")  # of what a top-level package may be
+_OF_PYTHON = sys.stdlib_module_names | {"__main__"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Implementation:
-    """A stage's code: `digest` is 64 hexadecimal digits; `modules` are our own modules that it may import."""
+    """A stage's code: `digest` is 64 hexadecimal digits; `modules` are those of ours and of the workspace that it
+    may import.
+    """
 
     digest: str
     modules: frozenset[str]
@@ -44,7 +51,8 @@ class Implementations:
     `.mlcbuild/`).
 
     `root` is the folder that holds our packages, by default the one mlcbuild is imported from; `packages` are
-    their names. Call `save` at the end of a build.
+    their names. All other modules are looked for in `workspace`, where one is given. Call `save` at the end of a
+    build.
     """
 
     def __init__(
@@ -54,31 +62,50 @@ class Implementations:
         distributions: Distributions | None = None,
         root: Path | None = None,
         packages: Sequence[str] = ("mlcbuild",),
+        workspace: Path | None = None,
     ) -> None:
         self._memory = JsonMemory(memory_path, kind=f"{_KIND} {python_version()}")
         self._distributions = distributions or Distributions(self._memory)
-        self._root = str(root if root is not None else Path(__file__).parents[2])
+        root = root if root is not None else Path(__file__).parents[2]
+        self._own = SourceTree(root, shown_below=f"{root}/")
+        self._workspace = SourceTree(workspace) if workspace is not None else None
         self._packages = frozenset(packages)
-        self._folders: dict[str, frozenset[str]] = {}
         self._modules: dict[str, ModuleForm] = {}
+        self._identities: dict[str, list[int]] = {}
         self._found: dict[str, Implementation] = {}
-        self._observed: set[str] = set()
 
     @property
     def observed(self) -> frozenset[str]:
         """Absolute paths whose state decided any answer, some of them absent."""
-        return frozenset(self._observed | self._distributions.observed)
+        trees = [tree.observed for tree in (self._own, self._workspace) if tree is not None]
+        return frozenset(self._distributions.observed.union(*trees))
 
     def of(self, function: str) -> Implementation:
         """The implementation of `package.module:name`.
 
-        Raises BuildError for a source that is not Python, InternalError where there is no such module, and
-        LocalEnvironmentError where a distribution cannot be read.
+        Raises BuildError for a module that is not there, is not Python, or shares its name with another one, and
+        LocalEnvironmentError where a module or a distribution cannot be read.
         """
         module, _, _ = function.partition(":")
         if module not in self._found:
             self._found[module] = self._of_module(module)
         return self._found[module]
+
+    def changed(self, function: str) -> str:
+        """The file of a module that means something else by now than its digest says; "" where none does."""
+        for name in sorted(self.of(function).modules):
+            tree, path = self._source(name)
+            try:
+                identity = list(identity_of(os.stat(tree.location(path))))  # noqa: PTH116
+                if identity == self._identities[name]:
+                    continue
+                if _read(name, tree, path).digest == self._modules[name].digest:
+                    self._identities[name] = identity
+                    continue
+            except (OSError, BuildError):
+                pass
+            return tree.shown(path)
+        return ""
 
     def save(self) -> None:
         """Write what was learnt; does nothing where nothing was."""
@@ -87,29 +114,33 @@ class Implementations:
     # The closure
 
     def _of_module(self, start: str) -> Implementation:
-        if self._file(start) is None:
-            raise InternalError(f"there is no module {start} below {self._root}")
         closure: set[str] = set()
         foreign: set[str] = set()
-        waiting = [start]
+        waiting = [(start, self._source(start)[0])]
         while waiting:
-            name = waiting.pop()
+            name, importer = waiting.pop()
             first = name.partition(".")[0]
-            if first not in self._packages:
-                if first not in sys.stdlib_module_names:
+            is_own = first in self._packages
+            tree = self._own if is_own else importer
+            if not is_own and (tree is self._own or tree.file(name) is None):
+                if first and first not in sys.stdlib_module_names:
                     foreign.add(first)
                 continue
-            if name in closure or self._file(name) is None:
+            if name in closure or tree.file(name) is None:
                 continue
             closure.add(name)
+            if not is_own:
+                self._refuse_namesakes(name, tree)
             parent = name.rpartition(".")[0]
             if parent:
-                waiting.append(parent)
-            waiting.extend(self._module(name).imports)
+                waiting.append((parent, tree))
+            waiting.extend((imported, tree) for imported in self._module(name).imports)
+        # Of `from package.module import name` the name was asked for too; and a folder may hold no code itself.
+        foreign.difference_update(name.partition(".")[0] for name in closure)
         distributions = self._distributions_of(foreign)
         lines: list[list[str]] = [["python", python_version()]]
         lines += [["module", name, self._module(name).digest] for name in sorted(closure)]
-        lines += [["data", path, self._content(path)] for path in self._data_files(closure)]
+        lines += [["data", path, self._content(tree, path)] for path, tree in sorted(self._data_files(closure).items())]
         lines += [["distribution", name, fingerprint] for name, fingerprint in sorted(distributions.items())]
         return Implementation(
             digest=hashlib.sha256(json.dumps(lines).encode()).hexdigest(),
@@ -131,50 +162,38 @@ class Implementations:
                 fingerprints[package] = "absent"
         return fingerprints
 
-    def _data_files(self, closure: set[str]) -> list[str]:
-        """Files beside the closure's modules that the code names, by path below the root."""
+    def _data_files(self, closure: set[str]) -> dict[str, SourceTree]:
+        """Files beside the closure's modules that the code names, by path below the root of their tree."""
         named: set[str] = set()
-        found: set[str] = set()
-        folders = {os.path.dirname(self._file(name) or "") for name in closure}  # noqa: PTH120
+        found: dict[str, SourceTree] = {}
+        folders: dict[str, SourceTree] = {}
         for name in closure:
-            folder = os.path.dirname(self._file(name) or "")  # noqa: PTH120
+            tree, path = self._source(name)
+            folder = os.path.dirname(path)  # noqa: PTH120
+            folders[folder] = tree
             for file_name in self._module(name).file_names:
                 if "/" not in file_name:
                     named.add(file_name)
-                elif ".." not in file_name.split("/"):
-                    self._observed.add(f"{self._root}/{folder}/{file_name}")
-                    if os.path.isfile(f"{self._root}/{folder}/{file_name}"):  # noqa: PTH113
-                        found.add(f"{folder}/{file_name}")
-        for folder in folders:
-            found.update(f"{folder}/{name}" for name in self._entries(folder) & named)
-        return sorted(found)
+                elif ".." not in file_name.split("/") and tree.has_file(_below(folder, file_name)):
+                    found[_below(folder, file_name)] = tree
+        for folder, tree in folders.items():
+            for name in tree.entries(folder) & named if folder else named:
+                if tree.has_file(_below(folder, name)):
+                    found[_below(folder, name)] = tree
+        return found
 
-    # Files
+    # Modules
 
-    def _entries(self, folder: str) -> frozenset[str]:
-        if folder not in self._folders:
-            if folder:
-                self._observed.add(f"{self._root}/{folder}")
-            else:
-                # The root may be anybody's folder, where much changes that is none of ours.
-                self._observed.update(f"{self._root}/{package}{end}" for package in self._packages for end in _FORMS)
-            try:
-                entries = frozenset(os.listdir(f"{self._root}/{folder}"))  # noqa: PTH208
-            except OSError:
-                entries = frozenset()
-            self._folders[folder] = entries
-        return self._folders[folder]
+    def _tree_of(self, module: str) -> SourceTree | None:
+        return self._own if module.partition(".")[0] in self._packages else self._workspace
 
-    def _file(self, module: str) -> str | None:
-        """The source of a module by path below the root; None where there is no such module of ours."""
-        *parents, name = module.split(".")
-        folder = "/".join(parents)
-        if f"{name}.py" in self._entries(folder):
-            return f"{folder}/{name}.py" if folder else f"{name}.py"
-        inside = f"{folder}/{name}" if folder else name
-        if name in self._entries(folder) and "__init__.py" in self._entries(inside):
-            return f"{inside}/__init__.py"
-        return None
+    def _source(self, module: str) -> tuple[SourceTree, str]:
+        """The tree and the file of a module of a closure."""
+        tree = self._tree_of(module)
+        path = tree.file(module) if tree is not None else None
+        if tree is None or path is None:
+            raise self._absent(module)
+        return tree, path
 
     def _module(self, name: str) -> ModuleForm:
         if name not in self._modules:
@@ -182,30 +201,65 @@ class Implementations:
         return self._modules[name]
 
     def _read_module(self, name: str) -> ModuleForm:
-        path = self._file(name)
-        if path is None:
-            raise InternalError(f"there is no module {name} below {self._root}")
-        location = Path(self._root, path)
-        self._observed.add(str(location))
+        tree, path = self._source(name)
+        location = tree.location(path)
         try:
             status = os.stat(location)  # noqa: PTH116
-            identity = list(identity_of(status))
+            self._identities[name] = identity = list(identity_of(status))
             remembered = _from_memory(self._memory.get(f"module {location}"), identity)
             if remembered is not None:
                 return remembered
-            source = location.read_bytes()
+            module = _read(name, tree, path)
         except OSError as error:
-            raise InternalError(f"the module {name} cannot be read: {error}") from error
-        module = _parse(name, source, location, is_package=path.endswith("/__init__.py"))
+            raise LocalEnvironmentError(f"the module {name} cannot be read: {error}") from error
         if status.st_mtime_ns < now_nanoseconds() - SETTLING_NANOSECONDS:
             values = [module.digest, list(module.imports), list(module.file_names)]
             self._memory.set(f"module {location}", [identity, *values])
         return module
 
-    def _content(self, path: str) -> str:
-        self._observed.add(f"{self._root}/{path}")
-        with Path(self._root, path).open("rb") as stream:
+    def _content(self, tree: SourceTree, path: str) -> str:
+        with tree.location(path).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
+
+    # Mistakes
+
+    def _absent(self, module: str) -> BuildError:
+        """What is said of a stage whose module is not there."""
+        first = module.partition(".")[0]
+        if first in self._packages:
+            return BuildError(
+                f"there is no module {module} in {first}",
+                advice=(f"names that begin with {first}. are its own; another folder can hold stages of yours",),
+            )
+        if self._workspace is None:
+            return BuildError(f"there is no module {module}")
+        path = module.replace(".", "/")
+        folder = path.rpartition("/")[0]
+        beside = sorted(name for name in self._workspace.entries(folder) if name.endswith(".py"))
+        advice = [f"beside it there are: {', '.join(beside)}"] if folder and beside else []
+        advice.append("a module is named by its path from the workspace's root, with dots: of a/b.py it is a.b")
+        return BuildError(f"there is no module {module}: the workspace has no {path}.py", advice=tuple(advice))
+
+    def _refuse_namesakes(self, module: str, tree: SourceTree) -> None:
+        """Raise BuildError for a module of the workspace whose name Python or a distribution has taken as well."""
+        first = module.partition(".")[0]
+        taken = "Python's own" if first in _OF_PYTHON else ""
+        for name in self._distributions.providing(first):
+            if not self._distributions.is_working_tree(name, Path(tree.root)):
+                taken = taken or f"that of the installed distribution {name}"
+        if not taken:
+            return
+        path = tree.file(module) or ""
+        top = path.partition("/")[0] + ("/" if "/" in path else "")
+        raise BuildError(
+            f'the module {module} cannot be told from others: "{first}" is {taken} as well',
+            location=Location(path=tree.shown(path)),
+            advice=(f"rename {top}: what is imported must not depend on what is installed",),
+        )
+
+
+def _below(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
 
 
 def _from_memory(remembered: object, identity: list[int]) -> ModuleForm | None:
@@ -215,12 +269,14 @@ def _from_memory(remembered: object, identity: list[int]) -> ModuleForm | None:
     return ModuleForm(digest=str(digest), imports=tuple(imports), file_names=tuple(file_names))
 
 
-def _parse(name: str, source: bytes, location: Path, *, is_package: bool) -> ModuleForm:
+def _read(name: str, tree: SourceTree, path: str) -> ModuleForm:
+    """Read and parse a module. Raises OSError, and BuildError for what is not Python."""
+    source = tree.location(path).read_bytes()
     try:
-        return read_module(source, name=name, is_package=is_package)
-    except (SyntaxError, ValueError) as error:
-        line = getattr(error, "lineno", None) or 0
+        return read_module(source, name=name, is_package=path.endswith("/__init__.py"))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line, column = (getattr(error, place, None) or 0 for place in ("lineno", "offset"))
         raise BuildError(
             f"the module {name} is not valid Python: {getattr(error, 'msg', error)}",
-            location=Location(path=str(location), line=line),
+            location=Location(path=tree.shown(path), line=line, column=column),
         ) from error

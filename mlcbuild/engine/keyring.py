@@ -37,6 +37,8 @@ class StageImplementations(Protocol):
 
     def of(self, function: str) -> StageCode: ...
 
+    def changed(self, function: str) -> str: ...
+
 
 # What of an action is not in its key, or is there as something else: inputs as the files they resolve to.
 _NOT_IN_KEY = ("identifier", "owner", "inputs", "cache", "requirements", "manifest", "discoverer")
@@ -128,6 +130,16 @@ class Keyring:
         """Our own modules that a stage may import; empty for a tool."""
         command = action.command
         return self._implementations.of(command.function).modules if isinstance(command, StageCall) else frozenset()
+
+    def change_in_code(self, action: Action) -> str:
+        """What is wrong where a stage's code changed while it ran; "" where it did not, and for a tool."""
+        command = action.command
+        if not isinstance(command, StageCall) or action.pinned_content:
+            return ""
+        changed = self._implementations.changed(command.function)
+        if not changed:
+            return ""
+        return f"its code {changed!r} changed during the build; nothing made with it was kept: build again"
 
     def _code_of(self, action: Action) -> str:
         command = action.command

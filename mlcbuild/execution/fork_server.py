@@ -191,7 +191,10 @@ def _run(channel: socket.socket, source_loader: Any) -> int:
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     source_loader.install(
-        package_root=request["package_root"], directories=request["module_paths"], cache=request["bytecode"]
+        package_root=request["package_root"],
+        directories=request["module_paths"],
+        names=request["module_names"],
+        cache=request["bytecode"],
     )
     stage_call = importlib.import_module("mlcbuild.execution.stage_call")
     plumbing = len(source_loader.FOUND)

@@ -64,7 +64,8 @@ class _Task:
 class LocalExecutor:
     """An `Executor`: `jobs` cpus, in submission order. Work files lie below `scratch`, which outlives builds.
 
-    `module_paths` are directories where stages of the workspace's own are found, after all installed packages.
+    `module_paths` are directories where the modules of a workspace's own stages lie, named by their paths from there.
+    Of them a stage can import what shares its first name with a module of its closure, nothing else.
     Nothing is started before the first action, and no fork server before an action wants it.
     """
 
@@ -242,6 +243,7 @@ class LocalExecutor:
             **body,
             "package_root": str(Path(mlcbuild.__file__).parents[1]),
             "module_paths": [str(path) for path in self._module_paths],
+            "module_names": sorted(_first_names(request, call)),
             "bytecode": str(self._parent.resolve() / "bytecode"),
             "call": {
                 "function": call.function,
@@ -250,6 +252,7 @@ class LocalExecutor:
                 "outputs": call.outputs,
                 "parameters": dict(call.parameters),
                 "hints": dict(request.requirements.execution_hints),
+                "module_paths": [str(path) for path in self._module_paths],
             },
         }
 
@@ -289,8 +292,14 @@ class LocalExecutor:
             return self._servers[preload]
 
 
+def _first_names(request: ExecutionRequest, call: StageCall) -> set[str]:
+    """The first names of the workspace's modules in a stage's closure."""
+    modules = request.allowed_modules | {call.function.partition(":")[0]}
+    return {module.partition(".")[0] for module in modules} - {mlcbuild.__name__}
+
+
 def _check_modules(verdict: Verdict, request: ExecutionRequest) -> Verdict:
-    """Fail a stage that loaded a module of ours which its key does not count."""
+    """Fail a stage that loaded a module of ours, or of its workspace, which its key does not count."""
     if not request.allowed_modules:
         return verdict
     undeclared = [module for module in verdict.modules if module not in request.allowed_modules]

@@ -14,14 +14,7 @@ import os
 import sys
 import types
 from collections.abc import Sequence
-from importlib.machinery import (
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ExtensionFileLoader,
-    FileFinder,
-    ModuleSpec,
-    SourceFileLoader,
-)
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
 from pathlib import Path
 
 FOUND: list[str] = []  # the full names of modules that were found here, in order
@@ -63,38 +56,37 @@ def _keep(entry: Path, data: bytes) -> None:
 
 
 class DirectoryFinder:
-    """Finds top-level packages in `directories` (only those in `names`, unless empty), and all below them."""
+    """Finds the top-level modules `names` in `directories`, and all below them: Python sources alone."""
 
-    def __init__(self, directories: Sequence[str], names: Sequence[str] = ()) -> None:
+    def __init__(self, directories: Sequence[str], names: Sequence[str]) -> None:
         self._directories = tuple(directories)
         self._names = frozenset(names)
-        self._tops: set[str] = set()
         self._finders: dict[str, FileFinder] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
         del target
-        top = fullname.partition(".")[0]
-        if path is None:
-            if self._names and top not in self._names:
-                return None
-            path = self._directories
-        elif top not in self._tops:
+        if fullname.partition(".")[0] not in self._names:
             return None
-        for entry in path:
+        folders: list[str] = []
+        for entry in self._directories if path is None else path:
             spec = self._finder(entry).find_spec(fullname)
-            if spec is not None and spec.loader is not None:
-                self._tops.add(top)
+            if spec is None:
+                continue
+            if spec.loader is not None:
                 FOUND.append(fullname)
                 return spec
-        return None
+            folders += spec.submodule_search_locations or ()
+        if not folders:
+            return None
+        package = ModuleSpec(fullname, None, is_package=True)  # folders without __init__.py
+        package.submodule_search_locations = folders
+        return package
 
     def _finder(self, entry: str) -> FileFinder:
         if entry not in self._finders:
-            self._finders[entry] = FileFinder(
-                entry, (ExtensionFileLoader, EXTENSION_SUFFIXES), (ContentLoader, SOURCE_SUFFIXES)
-            )
+            self._finders[entry] = FileFinder(entry, (ContentLoader, SOURCE_SUFFIXES))
         return self._finders[entry]
 
 
@@ -112,9 +104,7 @@ class HidingFinder:
             raise ModuleNotFoundError(f"No module named {fullname!r} (hidden from actions)", name=fullname)
 
 
-def install(*, package_root: str, directories: Sequence[str], cache: str) -> None:
-    """Find `mlcbuild` in `package_root` before anything else, and other packages in `directories` after all else."""
+def install(*, package_root: str, directories: Sequence[str], names: Sequence[str], cache: str) -> None:
+    """Find `mlcbuild` in `package_root`, and the top-level modules `names` in `directories`, before anything else."""
     ContentLoader.cache = cache
-    sys.meta_path.insert(0, DirectoryFinder([package_root], ["mlcbuild"]))
-    if directories:
-        sys.meta_path.append(DirectoryFinder(directories))
+    sys.meta_path[:0] = [DirectoryFinder([package_root], ["mlcbuild"]), DirectoryFinder(directories, names)]

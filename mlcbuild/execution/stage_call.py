@@ -2,8 +2,9 @@
 
 This module is imported by the forked child alone. A call is a JSON object with `function`
 (`package.module:name`), `inputs` ([argument, path or [path, …]] pairs), `groups` and `outputs` ([argument, path]
-pairs), `parameters` (an object) and `hints` (an object). Paths are relative to the current directory, the
-action's, and stay so: no absolute path can get into an output by way of an argument.
+pairs), `parameters` (an object), `hints` (an object) and `module_paths` (where modules of a workspace lie). Paths are
+relative to the current directory, the action's, and stay so: no absolute path can get into an output by way of an
+argument.
 
 The answer is a JSON object: `kind` (`succeeded`, `failed` or `environment`) and `message`.
 """
@@ -12,12 +13,13 @@ from __future__ import annotations
 
 import errno
 import importlib
+import inspect
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.errors import InfrastructureError, MlcbuildError
+from mlcbuild.errors import InfrastructureError, MlcbuildError, StageError
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MESSAGE_CHARACTERS = 4000
@@ -31,25 +33,56 @@ def call(description: dict[str, Any]) -> dict[str, Any]:
 
 def _outcome(description: dict[str, Any]) -> tuple[str, str]:
     try:
-        _function(description["function"])(**_arguments(description))
+        function, arguments = _function(description["function"]), _arguments(description)
+        _check_arguments(description["function"], function, arguments)
+        function(**arguments)
     except MlcbuildError as error:
         kind = "environment" if isinstance(error, InfrastructureError) or _disk_full(error) else "failed"
         return kind, str(error)
-    except MemoryError:
-        traceback.print_exc()
+    except MemoryError as error:
+        _print_traceback(error)
         return "environment", "out of memory\n  run fewer actions at once (--jobs), or use a machine with more memory"
     except BaseException as error:
-        traceback.print_exc()
+        _print_traceback(error)
         if full := _disk_full(error):
             where = f" writing {full.filename}" if full.filename else ""
             return "environment", f"no space left on the disk{where}\n  free some space and build again"
-        return "failed", f"{type(error).__name__}: {_first_paragraph(error)}"
+        advice = _advice_on_import(error, description["module_paths"])
+        return "failed", f"{type(error).__name__}: {_first_paragraph(error)}{advice}"
     return "succeeded", ""
 
 
-def _function(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+def _function(name: str) -> Callable[..., object]:
+    module_name, _, attribute = name.partition(":")
+    module = importlib.import_module(module_name)
+    function = getattr(module, attribute, None)
+    if callable(function):
+        return function  # type: ignore[no-any-return]  # What a module defines is known to be callable, no more.
+    own = [
+        known
+        for known, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module_name and not known.startswith("_")
+    ]
+    raise StageError(
+        f"the module {module_name} has no function {attribute}",
+        advice=(f"it has: {', '.join(own) or 'none'}",),
+    )
+
+
+def _check_arguments(name: str, function: Callable[..., object], arguments: dict[str, Any]) -> None:
+    """Raises StageError where the function does not take what the rule gives."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # something callable that does not tell
+        return
+    try:
+        signature.bind(**arguments)
+    except TypeError as error:
+        takes = ", ".join(signature.parameters) or "nothing"
+        raise StageError(
+            f"{name} cannot be called: {error}",
+            advice=(f"it takes: {takes}", f"the rule gives: {', '.join(sorted(arguments)) or 'nothing'}"),
+        ) from None
 
 
 def _arguments(description: dict[str, Any]) -> dict[str, Any]:
@@ -63,6 +96,27 @@ def _arguments(description: dict[str, Any]) -> dict[str, Any]:
     if description["hints"]:
         arguments["hints"] = description["hints"]
     return arguments
+
+
+def _print_traceback(error: BaseException) -> None:
+    """Print it without the frames above the stage's own code, which say nothing about the mistake."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib")):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)
+
+
+def _advice_on_import(error: BaseException, module_paths: Sequence[str]) -> str:
+    """What to say where a module is missing that the workspace has, outside of what the stage's key counts."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    path = error.name.replace(".", "/")
+    if not any(Path(root, path + end).exists() for root in module_paths for end in ("", ".py")):
+        return ""
+    return (
+        f"\n  the workspace has {error.name}, but the stage's key does not count it"
+        "\n  import it where a static reader finds it: at the top of a module, by its full name"
+    )
 
 
 def _disk_full(error: BaseException) -> OSError | None:

@@ -148,6 +148,9 @@ class NoStages:
     def of(self, function: str) -> NoCode:
         raise AssertionError(f"no action here is a stage: {function}")
 
+    def changed(self, function: str) -> str:
+        raise AssertionError(f"no action here is a stage: {function}")
+
 
 def shell(
     identifier: str,

@@ -15,7 +15,7 @@ from mlcbuild.engine import implementation
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.implementation import Implementation, Implementations
 from mlcbuild.engine.memory import JsonMemory
-from mlcbuild.errors import BuildError, InternalError
+from mlcbuild.errors import BuildError
 
 STAGE = '''
 """A stage."""
@@ -73,9 +73,11 @@ class World:
         information.mkdir(parents=True, exist_ok=True)
         (information / "RECORD").write_text(f"{package}/__init__.py,{hash_text},3\n{information.name}/RECORD,,\n")
 
-    def implementations(self, memory: Path | None = None) -> Implementations:
+    def implementations(self, memory: Path | None = None, *, workspace: Path | None = None) -> Implementations:
         distributions = Distributions(JsonMemory(None, kind="test"), [str(self.site)])
-        return Implementations(memory, distributions=distributions, root=self.root, packages=("demo",))
+        return Implementations(
+            memory, distributions=distributions, root=self.root, packages=("demo",), workspace=workspace
+        )
 
     def of(self, function: str = "demo.stage:run") -> Implementation:
         return self.implementations().of(function)
@@ -249,11 +251,11 @@ def test_a_source_with_a_mistake_is_told_with_its_line(world: World) -> None:
     world.write("demo/late.py", "late = 1\nlate = = 2\n")
     with pytest.raises(BuildError) as caught:
         world.of()
-    assert str(caught.value).startswith(f"{world.root}/demo/late.py:2: the module demo.late is not valid Python")
+    assert str(caught.value).startswith(f"{world.root}/demo/late.py:2:8: the module demo.late is not valid Python")
 
 
 def test_a_missing_stage_is_told(world: World) -> None:
-    with pytest.raises(InternalError, match=r"no module demo\.nothing"):
+    with pytest.raises(BuildError, match=r"no module demo\.nothing in demo"):
         world.of("demo.nothing:run")
 
 
@@ -275,7 +277,7 @@ def test_known_modules_are_not_parsed_again(world: World, monkeypatch: pytest.Mo
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("parsed")
 
-    monkeypatch.setattr(implementation, "_parse", refuse)
+    monkeypatch.setattr(implementation, "_read", refuse)
     assert world.implementations(world.memory).of("demo.stage:run") == before
 
 
