@@ -45,6 +45,7 @@ class BuildRequest:
     configuration: str = ""
     jobs: int | None = None
     keep_going: bool = False
+    check_determinism: bool = False  # run each action twice, whatever is cached
     build_report: Path | None = None
     profile: Path | None = None
     events: Path | None = None
@@ -160,6 +161,7 @@ class _Session:
                     analysis.actions,
                     jobs=request.jobs or len(os.sched_getaffinity(0)),
                     keep_going=request.keep_going,
+                    check_determinism=request.check_determinism,
                     disk_cache=request.disk_cache,
                     listeners=[self._listeners],
                     say=self._note,

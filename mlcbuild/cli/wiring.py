@@ -25,6 +25,7 @@ from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo
 
 _SCRATCH = "scratch"
+_OTHER_SCRATCH = "of the second of two runs"
 _TVM = "tvm"
 _LOCAL = "local"
 
@@ -68,6 +69,7 @@ def build_parts(
     *,
     jobs: int,
     keep_going: bool,
+    check_determinism: bool,
     disk_cache: Path | None,
     listeners: Sequence[Callable[[BuildEvent], object]],
     say: Callable[[str], object],
@@ -86,7 +88,9 @@ def build_parts(
         executor = LateExecutor(
             name=_LOCAL,
             slots=jobs,
-            make=lambda: _local_executor(store, jobs=jobs, scratch=state / _SCRATCH, workspace=workspace.root),
+            make=lambda: (_checking_executor if check_determinism else _local_executor)(
+                store, jobs=jobs, scratch=state / _SCRATCH, workspace=workspace.root
+            ),
         )
         digests = FileDigests(workspace.root, function, state / "file-digests")
         placer = OutputPlacer(workspace.root, store, state / "outputs")
@@ -102,6 +106,7 @@ def build_parts(
             listeners=listeners,
             jobs=jobs,
             keep_going=keep_going,
+            rerun=check_determinism,
         )
         try:
             yield Parts(
@@ -122,3 +127,15 @@ def _local_executor(store: DiskStore, *, jobs: int, scratch: Path, workspace: Pa
     from mlcbuild.execution.local import LocalExecutor
 
     return LocalExecutor(store, jobs=jobs, scratch=scratch, module_paths=(workspace,))
+
+
+def _checking_executor(store: DiskStore, *, jobs: int, scratch: Path, workspace: Path) -> Executor:
+    """Runs each action as ever, and again in other surroundings: other variables, and a longer path with a space."""
+    from mlcbuild.execution.environment import OTHER
+    from mlcbuild.execution.local import LocalExecutor
+    from mlcbuild.execution.twice import TwiceExecutor
+
+    second = LocalExecutor(
+        store, jobs=jobs, scratch=scratch / _OTHER_SCRATCH, module_paths=(workspace,), variables=OTHER
+    )
+    return TwiceExecutor(_local_executor(store, jobs=jobs, scratch=scratch, workspace=workspace), second, store)

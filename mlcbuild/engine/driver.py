@@ -114,7 +114,8 @@ class Driver:
     `store` holds the blobs and results of this machine; `digests`, `placer`, `last_build`, `toolchains` and
     `implementations` belong to the workspace and are saved, where they can be, by who made them, but for
     `digests`, `placer` and `last_build`, which are saved here. Executors are started and closed here. `jobs = 0`
-    stands for all slots of all executors. Listeners are called from the thread of `build`, in order.
+    stands for all slots of all executors. With `rerun` no result of a pure function is looked
+    up. Listeners are called from the thread of `build`, in order.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Driver:
         listeners: Sequence[Listener] = (),
         jobs: int = 0,
         keep_going: bool = False,
+        rerun: bool = False,
         remote: RemoteCache | None = None,
     ) -> None:
         if not executors:
@@ -141,6 +143,7 @@ class Driver:
         self._placer = placer
         self._last_build = last_build
         self._remote = remote
+        self._rerun = rerun
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._background = Background(self._inbox, threads=_BACKGROUND_THREADS)
         self._placing = threading.Lock()
@@ -316,6 +319,8 @@ class Driver:
 
     def _look_up(self, wanted: LookUp) -> list[Stimulus]:
         action, key = wanted.action, wanted.key
+        if self._rerun and _is_deterministic(action):
+            return [ResultNotFound(identifier=action.identifier, key=key)]
         if not action.manifest:
             outputs = self._last_build.outputs_for(action.identifier, key)
             if outputs is not None and self._store.contains(key):
@@ -399,6 +404,7 @@ class Driver:
                 outputs=action.outputs,
                 environment=action.environment,
                 requirements=action.requirements,
+                is_deterministic=_is_deterministic(action),
                 allowed_modules=self._keyring.modules_of(action),
             )
         )
@@ -556,6 +562,10 @@ class Driver:
                 environment=not told.success and told.label in self._machine_faults,
             )
         )
+
+
+def _is_deterministic(action: Action) -> bool:
+    return action.cache is not CachePolicy.NONE and not action.requirements.network
 
 
 __all__ = ["Driver", "FileEntry", "LocalStore", "Target"]

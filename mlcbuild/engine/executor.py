@@ -35,6 +35,7 @@ class ExecutionRequest:
     outputs: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
     requirements: ExecutionRequirements
+    is_deterministic: bool = True  # the same inputs give the same bytes: no fetch, no measurement
     allowed_modules: frozenset[str] = field(default_factory=frozenset)  # the implementation's closure; empty: unchecked
 
 

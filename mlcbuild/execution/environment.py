@@ -7,8 +7,9 @@ scheduler fills the machine with actions, and a sum's order must not depend on a
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 FIXED = {
     "PATH": "/usr/bin:/bin",
@@ -22,9 +23,16 @@ FIXED = {
 TEMPORARY = ".tmp"  # the directory for temporary files, inside the action's own
 
 
-def of_action(declared: Sequence[tuple[str, str]], directory: Path) -> dict[str, str]:
-    """The variables of an action in `directory`: the fixed ones, HOME, TMPDIR, then the declared."""
-    return {**FIXED, "HOME": str(directory), "TMPDIR": str(directory / TEMPORARY), **dict(declared)}
+# Instead of the fixed ones, to find out whether a result depends on them.
+OTHER: Mapping[str, str] = {"PYTHONHASHSEED": "1", "TZ": "<+14>-14", "LC_ALL": "C"}
+
+
+def of_action(
+    declared: Sequence[tuple[str, str]], directory: Path, changed: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """The variables of an action in `directory`: the fixed ones, HOME, TMPDIR, those changed, then the declared."""
+    own = {"HOME": str(directory), "TMPDIR": str(directory / TEMPORARY)}
+    return {**FIXED, **own, **changed, **dict(declared)}
 
 
 def of_network_action(declared: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -32,6 +40,6 @@ def of_network_action(declared: Sequence[tuple[str, str]]) -> dict[str, str]:
     return {**os.environ, **dict(declared)}
 
 
-def of_server() -> dict[str, str]:
+def of_server(changed: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """The variables a fork server starts with. HOME names nothing, so no library finds a user's configuration."""
-    return {**FIXED, "HOME": "/nonexistent", "PYTHONNOUSERSITE": "1"}
+    return {**FIXED, "HOME": "/nonexistent", "PYTHONNOUSERSITE": "1", **changed}

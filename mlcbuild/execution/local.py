@@ -7,9 +7,10 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import mlcbuild
 from mlcbuild.cache.digest import Digest
@@ -66,17 +67,27 @@ class LocalExecutor:
 
     `module_paths` are directories where the modules of a workspace's own stages lie, named by their paths from there.
     Of them a stage can import what shares its first name with a module of its closure, nothing else.
+    `variables` stand in for some of those that actions and servers have (`environment.FIXED`).
     Nothing is started before the first action, and no fork server before an action wants it.
     """
 
     name = "local"
 
-    def __init__(self, store: LocalBlobStore, *, jobs: int, scratch: Path, module_paths: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self,
+        store: LocalBlobStore,
+        *,
+        jobs: int,
+        scratch: Path,
+        module_paths: tuple[Path, ...] = (),
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         if jobs < 1:
             raise ValueError(f"jobs must be at least 1, not {jobs}")
         self.slots = jobs
         self._store = store
         self._parent = scratch
+        self._variables = variables
         self._module_paths = tuple(path.resolve() for path in module_paths)
         self._warmth = Warmth(self._module_paths)
         self._scratch: Scratch | None = None
@@ -233,7 +244,7 @@ class LocalExecutor:
         variables = (
             environment.of_network_action(request.environment)
             if request.requirements.network
-            else environment.of_action(request.environment, directory)
+            else environment.of_action(request.environment, directory, self._variables)
         )
         body: dict[str, object] = {"directory": str(directory), "environment": variables}
         call = request.command
@@ -288,7 +299,9 @@ class LocalExecutor:
             assert self._scratch is not None
             if preload not in self._servers:
                 log = self._scratch.directory / f"server-{len(self._servers)}.log"
-                self._servers[preload] = ForkServer(preload=preload, hide=HIDDEN, log=log)
+                self._servers[preload] = ForkServer(
+                    preload=preload, hide=HIDDEN, log=log, variables=environment.of_server(self._variables)
+                )
             return self._servers[preload]
 
 

@@ -133,9 +133,12 @@ class ForkServer:
     `hide` names modules that nothing in it can import; `log` is the file for what the server itself prints.
     """
 
-    def __init__(self, *, preload: Sequence[str], hide: Sequence[str] = (), log: Path) -> None:
+    def __init__(
+        self, *, preload: Sequence[str], hide: Sequence[str] = (), log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
         self.preload = tuple(preload)
         self._hide = tuple(hide)
+        self._variables = dict(environment.of_server() if variables is None else variables)
         self._log = log
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -203,7 +206,7 @@ class ForkServer:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env=environment.of_server(),
+                    env=self._variables,
                     cwd="/",
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from mlcbuild.cli.help_format import examples
@@ -41,6 +43,13 @@ def build(
     disk_cache: DiskCacheOption = None,
     output: OutputOption = OutputFormat.TEXT,
     show_log: ShowLogOption = False,
+    check_determinism: Annotated[
+        bool,
+        typer.Option(
+            "--check-determinism",
+            help="Run each action twice, in different surroundings and whatever is cached; fail those that differ.",
+        ),
+    ] = False,
 ) -> int:
     """Build targets; print the paths of what was built.
 
@@ -48,7 +57,7 @@ def build(
     instead. Ctrl-C ends the build; what has finished is kept.
     """
     options = global_options(context)
-    if output is OutputFormat.TEXT and not (build_report or profile or events):
+    if output is OutputFormat.TEXT and not (build_report or profile or events or check_determinism):
         from mlcbuild.cli.settled_builds import current_build, request_text, tell
 
         text = request_text(
@@ -68,6 +77,7 @@ def build(
         configuration=config,
         jobs=jobs,
         keep_going=keep_going,
+        check_determinism=check_determinism,
         build_report=build_report,
         profile=profile,
         events=events,

@@ -1,0 +1,115 @@
+"""Runs every action twice, in different surroundings, and fails those whose outputs differ.
+
+Whatever differs between the two is not in an action's key: where its directory lies, how long that path is, the seed
+of Python's hashes, the time zone, the file mode mask, the moment, and where the system puts things in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FileEntry, OutcomeKind
+from mlcbuild.execution.differences import first_difference
+
+_MOST_READ_BYTES = 256 << 20
+
+
+@dataclass(slots=True, eq=False)
+class _Pair:
+    request: ExecutionRequest
+    first: ExecutionOutcome | None = None
+    is_cancelled: bool = False
+
+
+class TwiceExecutor:
+    """An `Executor` over two that share this machine; the second starts when the first has succeeded.
+
+    Actions that are no pure functions (fetches, measurements) run once. An action whose two results differ FAILS, with
+    the first difference of the first file that has one; both results stay in the store.
+    """
+
+    def __init__(self, first: Executor, second: Executor, store: LocalBlobStore) -> None:
+        self.name = first.name
+        self.slots = first.slots
+        self._first = first
+        self._second = second
+        self._store = store
+        self._lock = threading.Lock()
+        self._pairs: dict[str, _Pair] = {}
+        self._report: Callable[[ExecutionOutcome], None] = lambda _: None
+
+    def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
+        self._report = report
+        self._first.start(self._on_first)
+        self._second.start(self._on_second)
+
+    def submit(self, request: ExecutionRequest) -> None:
+        with self._lock:
+            self._pairs[request.identifier] = _Pair(request)
+        self._first.submit(request)
+
+    def cancel(self, identifier: str) -> None:
+        with self._lock:
+            if identifier in self._pairs:
+                self._pairs[identifier].is_cancelled = True
+        self._first.cancel(identifier)
+        self._second.cancel(identifier)
+
+    def close(self) -> None:
+        self._first.close()
+        self._second.close()
+
+    def _on_first(self, outcome: ExecutionOutcome) -> None:
+        with self._lock:
+            pair = self._pairs[outcome.identifier]
+            pair.first = outcome
+            again = outcome.kind is OutcomeKind.SUCCEEDED and pair.request.is_deterministic and not pair.is_cancelled
+            if not again:
+                del self._pairs[outcome.identifier]
+        if not again:
+            self._report(outcome)
+            return
+        try:
+            self._second.submit(pair.request)
+        except RuntimeError:  # It was closed in between: the build has ended.
+            self._report(replace(outcome, kind=OutcomeKind.CANCELLED, outputs=()))
+
+    def _on_second(self, outcome: ExecutionOutcome) -> None:
+        with self._lock:
+            first = self._pairs.pop(outcome.identifier).first
+        assert first is not None
+        if outcome.kind is OutcomeKind.FAILED:
+            outcome = replace(outcome, message=f"{outcome.message}\n  it had succeeded before, in other surroundings")
+        elif outcome.kind is OutcomeKind.SUCCEEDED:
+            difference = self._difference(first.outputs, outcome.outputs)
+            outcome = replace(first, run_seconds=first.run_seconds + outcome.run_seconds)
+            if difference:
+                message = f"{first.identifier} is not deterministic: two runs differ in {difference}"
+                outcome = replace(outcome, kind=OutcomeKind.FAILED, message=message, outputs=())
+        self._report(outcome)
+
+    def _difference(self, first: tuple[FileEntry, ...], second: tuple[FileEntry, ...]) -> str:
+        """The first difference, for people; "" for none."""
+        ones, others = ({entry.path: entry for entry in entries} for entries in (first, second))
+        for path in sorted(ones.keys() | others.keys()):
+            one, other = ones.get(path), others.get(path)
+            if one is None or other is None:
+                return f"{path}, which only the {'second' if one is None else 'first'} wrote"
+            if one.digest != other.digest:
+                return f"{path}, {self._told(one, other)}"
+            if one.is_executable != other.is_executable:
+                return f"the executable bit of {path}"
+        return ""
+
+    def _told(self, one: FileEntry, other: FileEntry) -> str:
+        try:
+            if max(one.digest.size_bytes, other.digest.size_bytes) > _MOST_READ_BYTES:
+                return f"of {one.digest.size_bytes} and {other.digest.size_bytes} bytes"
+            told = first_difference(self._store.read(one.digest), self._store.read(other.digest))
+            files = " and ".join(str(self._store.path_of(entry.digest)) for entry in (one, other))
+        except BlobMissingError:
+            return "which cannot be read any more"
+        return f"{told}\n  the files: {files}"
