@@ -1,20 +1,21 @@
 """Targets: what a library runs on, as a JSON object in TVM's own form.
 
-Every target names the processor (`mcpu`: a level such as x86-64-v3, or a CPU) and the triple (`mtriple`) of its host, so
-that a library never depends on the machine that built it. A CPU target is that host; a CUDA target has it as `host`, and
-names the architecture and the limits of the device, which TVM would otherwise ask of a GPU of this machine.
+Every target names the processor (`mcpu`: a level such as x86-64-v3, or a CPU) and the triple (`mtriple`) of its host,
+so that a library never depends on the machine that built it. A CPU target is that host; a CUDA target has it as
+`host`, and names the architecture and the limits of the device, which TVM would otherwise ask of a GPU of this
+machine.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
 
 import tvm
 from tvm.target import codegen
 
 from mlcbuild.compiler.cuda import architectures
+from mlcbuild.compiler.target_host import host_of
 from mlcbuild.errors import StageError
 
 KINDS: tuple[str, ...] = ("cuda", "llvm")
@@ -50,27 +51,6 @@ def parse(document: Mapping[str, object]) -> tvm.target.Target:
         raise StageError(f"not a target: {str(error).splitlines()[0]}") from error
     _check_processor(target if target.host is None else target.host, str(host["mcpu"]))
     return target
-
-
-def host_of(document: Mapping[str, object]) -> Mapping[str, Any]:
-    """The part of a target that describes the machine that loads the library. Raises StageError where there is none."""
-    if document.get("kind") != "cuda":
-        return document
-    host = document.get("host")
-    if not isinstance(host, Mapping) or host.get("kind") != "llvm":
-        raise StageError(
-            "the CUDA target has no host",
-            advice=('name it, for example "host": {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": …}',),
-        )
-    return host
-
-
-def host_triple(document: Mapping[str, object]) -> str:
-    """The triple of the machine that loads the library. Raises StageError for a target that names none."""
-    triple = host_of(document).get("mtriple")
-    if not isinstance(triple, str):
-        raise StageError("the target has no mtriple")
-    return triple
 
 
 def _check_device(document: Mapping[str, object]) -> None:
