@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.errors import LocalEnvironmentError, UsageError
+from mlcbuild.runtime.devices import device_of, kind_of
 from mlcbuild.runtime.threads import set_threads
 
 
@@ -31,14 +32,17 @@ def import_tvm() -> Any:
 
 
 class Machine:
-    """A library in TVM's virtual machine, on the CPU."""
+    """A library in TVM's virtual machine, on the CPU or the first GPU, as it was built for.
+
+    Raises UsageError for a library that does not load, LocalEnvironmentError where the machine lacks what it runs on.
+    """
 
     def __init__(self, library: Path, *, threads: int = 0) -> None:
         tvm = import_tvm()
         self._runtime = tvm.runtime
         self._ffi = importlib.import_module("tvm_ffi")
         set_threads(threads)
-        self.device = tvm.cpu()
+        self.device = device_of(_kind(library), tvm)
         try:
             module = tvm.runtime.load_module(str(library))
             virtual_machine = importlib.import_module("tvm.runtime.vm").VirtualMachine
@@ -46,7 +50,7 @@ class Machine:
         except Exception as error:  # whatever the foreign loader raises
             raise UsageError(
                 f"{library} cannot be loaded: {str(error).strip().splitlines()[-1]}",
-                advice=("build it for this machine's kind of CPU, with this version of TVM",),
+                advice=("build it for this machine's kind of processor, with this version of TVM",),
             ) from error
 
     def entry(self, name: str) -> Any:
@@ -70,6 +74,13 @@ class Machine:
     def array(self, items: Sequence[Any]) -> Any:
         """A sequence as the library takes it, made once: building one costs as many steps as it has items."""
         return self._ffi.convert(list(items))
+
+
+def _kind(library: Path) -> str:
+    try:
+        return kind_of(library)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{library} cannot be read: {error}", advice=("build it again",)) from error
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from mlcbuild.errors import UsageError
 from mlcbuild.runtime.package import WEIGHTS_INDEX, read_object
+from mlcbuild.runtime.expected_tensor import ExpectedTensor
 
 Array = npt.NDArray[Any]
 
@@ -61,12 +62,13 @@ class TensorCache:
             )
             self._tensors[tensor.name] = tensor
 
-    def read(self, expected: Sequence[tuple[str, tuple[int, ...], str]]) -> Iterator[Array]:
-        """Tensors by (name, shape, dtype), in order, one in memory at a time.
+    def read(self, expected: Sequence[ExpectedTensor]) -> Iterator[Array]:
+        """The tensors of these parameters, in order, one in memory at a time.
 
         Raises UsageError for one that is missing or another than expected.
         """
-        for name, shape, dtype in expected:
+        for wanted in expected:
+            name, shape, dtype = wanted.name, wanted.shape, wanted.dtype
             tensor = self._tensors.get(name)
             if tensor is None:
                 raise UsageError(f"the weights lack {name}, which the library needs")

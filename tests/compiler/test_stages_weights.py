@@ -17,6 +17,7 @@ from mlcbuild.compiler.quantization import group
 from mlcbuild.compiler.quantization.scheme import named
 from mlcbuild.compiler.stages import import_weights, index_weights, quantize
 from mlcbuild.errors import StageError
+from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.tensor_cache import TensorCache
 from tests.compiler.tiny_models import TINY, Array, checkpoint, write_config, write_gguf, write_torch
 
@@ -60,8 +61,8 @@ def quantized(directory: Path, quantization: str, *, encode: str = "raw") -> dic
 
 def stored(directory: Path, document: Mapping[str, Any]) -> dict[str, Array]:
     entries = [entry for record in document["records"] for entry in record["records"]]
-    wanted = [(entry["name"], tuple(entry["shape"]), entry["dtype"]) for entry in entries]
-    return dict(zip([name for name, _, _ in wanted], TensorCache(directory).read(wanted), strict=True))
+    wanted = [ExpectedTensor.of(entry) for entry in entries]
+    return dict(zip([item.name for item in wanted], TensorCache(directory).read(wanted), strict=True))
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from mlcbuild.compiler.quantization import group
 from mlcbuild.compiler.quantization.scheme import named
 from mlcbuild.runtime.engine import Engine
 from mlcbuild.runtime.generate import generate
+from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.tensor_cache import TensorCache
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 from tests.runtime.tiny_package import build_package
@@ -74,8 +75,8 @@ def weights_of(package: Path) -> dict[str, Any]:
     scheme = named(json.loads((package / "mlc-chat-config.json").read_text())["quantization"])
     index = json.loads((package / "tensor-cache.json").read_text())
     entries = [entry for record in index["records"] for entry in record["records"]]
-    wanted = [(entry["name"], tuple(entry["shape"]), entry["dtype"]) for entry in entries]
-    stored = dict(zip([name for name, _, _ in wanted], TensorCache(package).read(wanted), strict=True))
+    wanted = [ExpectedTensor.of(entry) for entry in entries]
+    stored = dict(zip([item.name for item in wanted], TensorCache(package).read(wanted), strict=True))
     found: dict[str, Any] = {}
     for name, numbers in stored.items():
         if name.endswith("q_weight"):

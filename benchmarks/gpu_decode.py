@@ -1,0 +1,105 @@
+"""How fast a library decodes on a GPU at batch 1, against what reading its weights once a token allows.
+
+    python -m benchmarks.gpu_decode [--tokens N] [--prompt N] [--bandwidth GB/s] LIBRARY…
+
+Method. The library's weights are filled with random bits (quantized words) and small numbers (all else), so that no
+checkpoint is needed. After a prefill and eight decoded tokens, N tokens are decoded one after another, each
+waited for by reading its logits, in three rounds; the best and the median round are told. Bytes read a token are
+those of all weights but the embedding's, of which one row is read, unless the embedding is the head as well.
+`--bandwidth` is the card's; 3350, an H100 with HBM3, where nothing else is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlcbuild.runtime.expected_tensor import ExpectedTensor
+from mlcbuild.runtime.model import Model
+
+_WARM_UP = 8
+_ROUNDS = 3
+
+
+def random_weights(wanted: Sequence[ExpectedTensor]) -> Iterable[Any]:
+    """Words of random bits; scales that keep activations in range; the rest around one."""
+    random = np.random.default_rng(0)
+    for tensor in wanted:
+        count = int(np.prod(tensor.shape, dtype=np.int64))
+        if tensor.dtype == "uint32":
+            yield np.frombuffer(random.bytes(4 * count), np.uint32).reshape(tensor.shape)
+        elif tensor.name.endswith("q_scale"):
+            yield np.full(tensor.shape, 0.2 * (tensor.shape[-1] * 32) ** -0.5, tensor.dtype)
+        elif len(tensor.shape) == 1:
+            yield np.ones(tensor.shape, tensor.dtype)
+        else:
+            numbers = random.standard_normal(tensor.shape, np.float32) * np.float32(tensor.shape[-1] ** -0.5)
+            yield numbers.astype(tensor.dtype)
+
+
+def bytes_a_token(parameters: Sequence[ExpectedTensor]) -> int:
+    tied = not any("lm_head" in tensor.name for tensor in parameters)
+    return sum(
+        int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(tensor.dtype).itemsize
+        for tensor in parameters
+        if tied or "embed_tokens" not in tensor.name
+    )
+
+
+def measure(library: Path, *, tokens: int, prompt: int) -> dict[str, Any]:
+    began = time.perf_counter()
+    model = Model(library, random_weights)
+    loaded = time.perf_counter() - began
+    vocabulary = 1000
+    given = [int(token) for token in np.random.default_rng(1).integers(0, vocabulary, prompt)]
+    seconds = []
+    for _ in range(_ROUNDS):
+        model.reset(capacity=prompt + tokens + _WARM_UP)
+        began = time.perf_counter()
+        logits = model.prefill(given)
+        prefill = time.perf_counter() - began
+        for token in range(_WARM_UP):
+            model.decode(token)
+        began = time.perf_counter()
+        for token in range(tokens):
+            logits = model.decode(token % vocabulary)
+        seconds.append((time.perf_counter() - began) / tokens)
+    read = bytes_a_token(model.parameters)
+    best = min(seconds)
+    return {
+        "library": library.name,
+        "loaded_seconds": round(loaded, 2),
+        "finite": bool(np.isfinite(logits).all()),
+        "prefill_ms": round(prefill * 1000, 2),
+        "milliseconds_a_token": round(best * 1000, 3),
+        "median_milliseconds": round(statistics.median(seconds) * 1000, 3),
+        "tokens_a_second": round(1 / best, 1),
+        "weight_gigabytes": round(read / 1e9, 3),
+        "gigabytes_a_second": round(read / best / 1e9, 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("libraries", nargs="+", type=Path)
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--prompt", type=int, default=32)
+    parser.add_argument(
+        "--bandwidth", type=float, default=3350.0, help="of the card, in GB/s; an H100 with HBM3 has 3350"
+    )
+    arguments = parser.parse_args()
+    for library in arguments.libraries:
+        told = measure(library, tokens=arguments.tokens, prompt=arguments.prompt)
+        told["share_of_bandwidth"] = round(told["gigabytes_a_second"] / arguments.bandwidth, 3)
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

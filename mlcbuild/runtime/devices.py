@@ -1,0 +1,84 @@
+"""Which device a library runs on, and the runtime that this takes.
+
+A library says so itself: the modules that are packed into it are named by kind, each name behind its length in eight
+bytes (TVM's serialization of a module's imports).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import mmap
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.errors import LocalEnvironmentError
+
+CPU = "cpu"
+CUDA = "cuda"
+_CUDA_MODULE = re.compile(rb"\x04\0\0\0\0\0\0\0cuda")
+_CUDA_RUNTIME = "libcudart.so.13"
+_DRIVER = "libcuda.so.1"
+_TVM_RUNTIME = "libtvm_runtime_cuda.so"
+
+
+def kind_of(library: Path) -> str:
+    """`CUDA` for a library with modules for a GPU, else `CPU`. Raises OSError for a file that cannot be read."""
+    with library.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return CUDA if _CUDA_MODULE.search(content) else CPU
+
+
+def device_of(kind: str, tvm: Any) -> Any:
+    """The first device of a kind. Raises LocalEnvironmentError where this machine has none that can be used."""
+    if kind == CPU:
+        return tvm.cpu()
+    _load_cuda_runtime(Path(tvm.__file__).parent)
+    device = tvm.cuda(0)
+    if not device.exist:
+        raise LocalEnvironmentError("the library is for a CUDA GPU, and the driver finds none on this machine")
+    return device
+
+
+def _load_cuda_runtime(tvm_folder: Path) -> None:
+    """Load the part of TVM's runtime that drives GPUs, and before it what it needs, from wherever that is installed."""
+    try:
+        ctypes.CDLL(_DRIVER, ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise LocalEnvironmentError(
+            "the library is for a CUDA GPU, and this machine has no driver for one",
+            advice=(f"the loader says: {error}",),
+        ) from error
+    if not any(_loads(path) for path in _cuda_runtimes()):
+        raise LocalEnvironmentError(
+            f"{_CUDA_RUNTIME} is not found, which libraries for CUDA GPUs need",
+            advice=('install it: python -m pip install "mlcbuild[cuda]"',),
+        )
+    found = next(
+        (path for path in (tvm_folder / _TVM_RUNTIME, tvm_folder / "lib" / _TVM_RUNTIME) if path.exists()), None
+    )
+    if found is None:
+        raise LocalEnvironmentError(f"the installed TVM has no {_TVM_RUNTIME}")
+    try:
+        ctypes.CDLL(str(found), ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise LocalEnvironmentError(f"TVM's CUDA runtime does not load: {error}") from error
+
+
+def _cuda_runtimes() -> Iterator[str]:
+    """CUDA's runtime library as the wheel brings it, then by the loader's own search, then in a toolkit."""
+    package = importlib.util.find_spec("nvidia")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        yield f"{folder}/cu13/lib/{_CUDA_RUNTIME}"
+    yield _CUDA_RUNTIME
+    yield f"/usr/local/cuda/lib64/{_CUDA_RUNTIME}"
+
+
+def _loads(path: str) -> bool:
+    try:
+        ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True
