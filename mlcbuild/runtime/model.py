@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcbuild.errors import UsageError
-from mlcbuild.runtime.machine import Machine
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
+from mlcbuild.runtime.machine import Machine
 
 Array = npt.NDArray[Any]
 

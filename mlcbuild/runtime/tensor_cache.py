@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mlcbuild.errors import UsageError
-from mlcbuild.runtime.package import WEIGHTS_INDEX, read_object
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
+from mlcbuild.runtime.package import WEIGHTS_INDEX, read_object
 
 Array = npt.NDArray[Any]
 
