@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Iterable, Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -71,11 +72,12 @@ def rules_in(module: ModuleType) -> tuple[Rule, ...]:
 def _load_file(path: Path, shown: str, location: Location) -> ModuleType:
     name = "mlcbuild_workspace_rules." + shown.removesuffix(".py").replace("/", ".")
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if spec is None or not isinstance(spec.loader, SourceFileLoader):
         raise WorkspaceError(f"rule file {shown} is not a Python file", location=location)
     module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        # From its source: bytecode beside it may be of another text of that size, written in the same second.
+        exec(spec.loader.source_to_code(spec.loader.get_data(str(path)), path), vars(module))
     except FileNotFoundError:
         raise WorkspaceError(f"there is no rule file {shown}", location=location) from None
     except SyntaxError as error:

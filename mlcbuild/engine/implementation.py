@@ -254,7 +254,7 @@ class Implementations:
         raise BuildError(
             f'the module {module} cannot be told from others: "{first}" is {taken} as well',
             location=Location(path=tree.shown(path)),
-            advice=(f"rename {top}: what is imported must not depend on what is installed",),
+            advice=(f"rename {top}, so that the name means one of them alone",),
         )
 
 

@@ -191,17 +191,17 @@ def test_names_of_ours_are_not_a_workspaces(world: World) -> None:
         (
             "alpha/late.py",
             'alpha/late.py: the module alpha.late cannot be told from others: "alpha" is that of the installed '
-            "distribution alpha as well\n  rename alpha/: what is imported must not depend on what is installed",
+            "distribution alpha as well\n  rename alpha/, so that the name means one of them alone",
         ),
         (
             "code.py",
             'code.py: the module code cannot be told from others: "code" is Python\'s own as well\n'
-            "  rename code.py: what is imported must not depend on what is installed",
+            "  rename code.py, so that the name means one of them alone",
         ),
         (
             "__main__.py",
             '__main__.py: the module __main__ cannot be told from others: "__main__" is Python\'s own as well\n'
-            "  rename __main__.py: what is imported must not depend on what is installed",
+            "  rename __main__.py, so that the name means one of them alone",
         ),
     ],
 )
