@@ -1,6 +1,7 @@
 """`model_library`: a model compiled for a platform.
 
 Export → Phase0 … Phase3 → Partition → (ScheduleKernel → CompileKernel, one pair a distinct kernel) → Lower → Link.
+For a GPU each kernel goes on: CompileDevice for every architecture, and FatBinary where there are several.
 """
 
 from __future__ import annotations
@@ -93,8 +94,9 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         parameters={"target": target},
         toolchains=tvm,
         manifest="manifest",
-        discoverer=KernelActions(owner=str(context.label), target=target, opt=opt),
+        discoverer=KernelActions(owner=str(context.label), platform=platform, opt=opt),
     )
+    discovered = ("objects",) if platform.kind == "cpu" else ("device_code", "launches", "objects")
     lower = context.stage(
         "Lower",
         "mlcbuild.compiler.stages.lower:run",
@@ -118,11 +120,11 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         inputs={
             "executable": lower.output("out/executable.bin"),
             "shape_functions": lower.output("out/shape_functions.o"),
-            "objects": DiscoveredArtifacts(action=partition.identifier, group="objects"),
+            **{group: DiscoveredArtifacts(action=partition.identifier, group=group) for group in discovered},
         },
         outputs={"library": "lib.so"},
         parameters={"target": target},
-        toolchains=("ld", "tvm"),
+        toolchains=("ld",),
     )
     return LibraryInfo(library=link.output("out/lib.so"))
 

@@ -62,13 +62,19 @@ class ToolInfo(Provider):
 
 @dataclass(frozen=True, kw_only=True)
 class PlatformInfo(Provider):
-    """What a library runs on; `target` is TVM's target as a JSON object."""
+    """What a library runs on; `target` is TVM's target as a JSON object.
+
+    `architectures` are a GPU's, the lowest first, for each of which there is machine code; `toolkit` is the path of the
+    CUDA toolkit that makes it, "" for the compiler that comes with `mlcbuild[cuda]`.
+    """
 
     name: ClassVar[str] = "platform"
     noun: ClassVar[str] = "platform"
 
     kind: str
     target: Mapping[str, JsonValue]
+    architectures: tuple[str, ...] = ()
+    toolkit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,13 @@ DOORS: dict[str, frozenset[str]] = {
     "runtime": frozenset(),
 }
 # Lists of names that import nothing heavy: what can be asked for is shown without a worker.
-NAMES = frozenset({"mlcbuild.compiler.quantization.scheme", "mlcbuild.compiler.models.llama.config"})
+NAMES = frozenset(
+    {
+        "mlcbuild.compiler.cuda.architectures",
+        "mlcbuild.compiler.models.llama.config",
+        "mlcbuild.compiler.quantization.scheme",
+    }
+)
 ENGINE_VALUES = frozenset({"mlcbuild.engine.action", "mlcbuild.engine.executor"})
 HEAVY = frozenset({"tvm", "tvm_ffi", "ray", "boto3", "torch", "numpy", "transformers", "triton"})
 

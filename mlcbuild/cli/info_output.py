@@ -13,7 +13,7 @@ from mlcbuild.cli.opening import OpenWorkspace, is_in_workspace, open_workspace
 from mlcbuild.cli.terminal import OutputFormat
 from mlcbuild.compiler.models.llama.config import MODEL_TYPES
 from mlcbuild.compiler.quantization.scheme import NAMES
-from mlcbuild.engine.toolchains import TVM_DISTRIBUTIONS, find_program
+from mlcbuild.engine.toolchains import CUDA_DISTRIBUTIONS, TVM_DISTRIBUTIONS, find_program
 from mlcbuild.errors import LocalEnvironmentError
 from mlcbuild.rules.registry import load_rules
 from mlcbuild.rules.rule import Rule
@@ -72,6 +72,7 @@ def _toolchains() -> dict[str, str]:
         linker = ""
     return {
         **{name: installed_version(name) for name in TVM_DISTRIBUTIONS},
+        **{name: installed_version(items[0]) for name, items in CUDA_DISTRIBUTIONS.items()},
         "python": platform.python_version(),
         "ld": linker,
     }

@@ -26,7 +26,6 @@ from mlcbuild.rules.providers import FilesInfo
 
 _SCRATCH = "scratch"
 _OTHER_SCRATCH = "of the second of two runs"
-_TVM = "tvm"
 _LOCAL = "local"
 
 
@@ -80,8 +79,7 @@ def build_parts(
     with WorkspaceLock(state, waits=say):
         store = DiskStore(disk_cache.absolute() if disk_cache else default_root(), function)
         toolchains = Toolchains(state / "toolchains.json")
-        if any(_TVM in action.toolchains for action in actions):
-            toolchains.check_tvm_ffi()
+        toolchains.check(_toolchains_of(actions))
         implementations = Implementations(
             state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
         )
@@ -121,6 +119,13 @@ def build_parts(
         finally:
             toolchains.save()
             implementations.save()
+
+
+def _toolchains_of(actions: Iterable[Action]) -> Iterator[str]:
+    """What actions need, and those that they may announce as far as they say."""
+    for action in actions:
+        yield from action.toolchains
+        yield from getattr(action.discoverer, "toolchains", ())
 
 
 def _local_executor(store: DiskStore, *, jobs: int, scratch: Path, workspace: Path) -> Executor:

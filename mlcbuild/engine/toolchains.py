@@ -1,9 +1,9 @@
 """Named toolchains and their fingerprints: by content, whatever a version string says.
 
-`tvm` is two distributions; `ld` is a program of the system and the libraries of its own project; `python` is
-the language's version, which with the stages' own code settles what they compute. A program is looked for in
-a fixed list of folders, never by the user's PATH: a shim somebody put first there would otherwise link the
-libraries of everybody who shares the cache.
+`tvm`, `nvrtc` and `fatbinary` are distributions; `ld` is a program of the system and the libraries of its own
+project; `python` is the language's version, which with the stages' own code settles what they compute. A program is
+looked for in a fixed list of folders, never by the user's PATH: a shim somebody put first there would otherwise link
+the libraries of everybody who shares the cache.
 """
 
 from __future__ import annotations
@@ -20,12 +20,19 @@ from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.memory import JsonMemory
 from mlcbuild.errors import LocalEnvironmentError
 
-NAMES = ("ld", "python", "tvm")
+NAMES = ("fatbinary", "ld", "nvrtc", "python", "tvm")
 PROGRAM_PREFIX = "program:"
+TOOLKIT_PREFIX = "cuda_toolkit:"
 TVM_DISTRIBUTIONS = ("apache-tvm", "apache-tvm-ffi")
+# NVRTC reads headers of the runtime, and those that headers of the C++ compiler. `fatbinary` is a program of its own.
+CUDA_DISTRIBUTIONS = {
+    "nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-crt"),
+    "fatbinary": ("nvidia-cuda-nvcc",),
+}
 PROGRAM_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
 TVM_FFI_PIN = "0.1.14.post1"
 
+_TOOLKIT_FOLDERS = ("bin", "include", "nvvm/bin", "nvvm/libdevice")
 _TVM_FFI_GOOD = re.compile(r"0\.1\.14(\.|$)")
 _LIBRARY_FOLDERS = (
     "/usr/local/lib",
@@ -72,12 +79,16 @@ class Toolchains:
         return frozenset(self._observed | self.distributions.observed)
 
     def fingerprint(self, name: str) -> str:
-        """64 hexadecimal digits for a name in `NAMES`, or `program:PATH`, a program by the content of its file.
+        """64 hexadecimal digits for a name in `NAMES`; for `program:PATH`, a program by the content of its file; or for
+        `cuda_toolkit:PATH`, a CUDA toolkit by its compilers, its headers and the host compiler that preprocesses.
 
         Raises LocalEnvironmentError where the toolchain is not installed, ValueError for an unknown name.
         """
         if name == "tvm":
             parts = [f"{item} {self.distributions.fingerprint(item)}" for item in TVM_DISTRIBUTIONS]
+        elif name in CUDA_DISTRIBUTIONS:
+            self._check_cuda(name)
+            parts = [f"{item} {self.distributions.fingerprint(item)}" for item in CUDA_DISTRIBUTIONS[name]]
         elif name == "ld":
             parts = self._program("ld")
         elif name == "python":
@@ -90,6 +101,8 @@ class Toolchains:
                     f"there is no program {program}", advice=("install it, or correct its path",)
                 )
             parts = [self._content(program)]
+        elif name.startswith(TOOLKIT_PREFIX):
+            parts = self._toolkit(Path(name.removeprefix(TOOLKIT_PREFIX)))
         else:
             raise ValueError(f"unknown toolchain {name!r}; known: {', '.join(NAMES)}")
         return hashlib.sha256("\n".join([name, *parts]).encode()).hexdigest()
@@ -97,6 +110,19 @@ class Toolchains:
     def fingerprints(self, names: Iterable[str]) -> dict[str, str]:
         """Name → fingerprint. Raises as `fingerprint` does."""
         return {name: self.fingerprint(name) for name in sorted(set(names))}
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raises LocalEnvironmentError where one of these toolchains, as far as metadata tells, is not here.
+
+        A build calls it first, so that what is missing is told before anything runs.
+        """
+        for name in sorted(set(names)):
+            if name == "tvm":
+                self.check_tvm_ffi()
+            elif name in CUDA_DISTRIBUTIONS:
+                self._check_cuda(name)
+            elif name.startswith(TOOLKIT_PREFIX):
+                self._check_toolkit(Path(name.removeprefix(TOOLKIT_PREFIX)))
 
     def check_tvm_ffi(self) -> None:
         """Raises LocalEnvironmentError for a tvm-ffi that tvm cannot work with; reads metadata alone.
@@ -114,6 +140,44 @@ class Toolchains:
                 "because newer ones crash while they save TVM's IR",
                 advice=advice,
             )
+
+    def _check_cuda(self, name: str) -> None:
+        for item in CUDA_DISTRIBUTIONS[name]:
+            if self.distributions.find(item) is None:
+                raise LocalEnvironmentError(
+                    f"building for CUDA needs {item}, which is not installed beside {sys.executable}",
+                    advice=('run: python -m pip install "mlcbuild[cuda]"',),
+                )
+
+    def _check_toolkit(self, toolkit: Path) -> None:
+        self._observed.add(str(toolkit / "bin" / "nvcc"))
+        if not (toolkit / "bin" / "nvcc").is_file():
+            raise LocalEnvironmentError(
+                f"there is no CUDA toolkit in {toolkit}: it has no bin/nvcc",
+                advice=("correct the platform's toolkit, or leave it out: mlcbuild[cuda] brings a compiler",),
+            )
+
+    def _toolkit(self, toolkit: Path) -> list[str]:
+        self._check_toolkit(toolkit)
+        trees = [self._tree(toolkit / folder) for folder in _TOOLKIT_FOLDERS]
+        return [*self._program("gcc"), *trees]
+
+    def _tree(self, folder: Path) -> str:
+        """The content of all files below a folder, by their relative paths."""
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        self._observed.update(map(str, {folder, *(path.parent for path in files), *files}))
+        identities = "".join(f"{path} {identity_of(path.stat())}\n" for path in files)
+        state = hashlib.sha256(identities.encode()).hexdigest()
+        remembered = self._memory.get(f"tree {folder}")
+        if isinstance(remembered, list) and len(remembered) == 2 and remembered[0] == state:
+            return str(remembered[1])
+        content = hashlib.sha256()
+        for path in files:
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            content.update(f"{path.relative_to(folder)}\0{digest}\n".encode())
+        self._memory.set(f"tree {folder}", [state, content.hexdigest()])
+        return content.hexdigest()
 
     def save(self) -> None:
         """Write what was learnt; does nothing where nothing was."""

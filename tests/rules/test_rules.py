@@ -167,7 +167,9 @@ def test_partition_announces_two_actions_a_kernel_alike_for_every_target(tmp_pat
         for name in ("one", "two")
     )
     analysis = analysed(model_workspace(tmp_path, targets), "//models:one", "//models:two")
-    manifest = json.dumps({"version": 1, "kernels": [{"name": "kernel_aa"}, {"name": "kernel_bb"}]}).encode()
+    manifest = json.dumps(
+        {"version": 1, "kernels": [{"name": name, "kind": "cpu_kernel"} for name in ("kernel_aa", "kernel_bb")]}
+    ).encode()
     partitions = [each for each in analysis.actions if each.mnemonic == "Partition"]
     assert all(each.discoverer for each in partitions)
     discoveries = [
