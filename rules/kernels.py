@@ -36,7 +36,7 @@ class KernelActions:
         """Those that only announced actions need, so that a missing one is told before anything runs."""
         if self.platform.kind != "cuda":
             return ()
-        fat = ("fatbinary",) if len(self.platform.architectures) > 1 else ()
+        fat = ("nvfatbin",) if len(self.platform.architectures) > 1 else ()
         return (*_device_toolchains(self.platform), *fat)
 
     def __call__(self, *, discovering: str, manifest: bytes) -> Discovery:
@@ -120,7 +120,7 @@ class KernelActions:
                 inputs={"cubins": [action.output(action.outputs[0]) for action in actions]},
                 outputs={"fat_binary": f"{name}.fatbin"},
                 parameters={},
-                toolchains=("fatbinary",),
+                toolchains=("nvfatbin",),
             )
             actions.append(fat)
         return actions

@@ -1,6 +1,6 @@
 """Named toolchains and their fingerprints: by content, whatever a version string says.
 
-`tvm`, `nvrtc` and `fatbinary` are distributions; `ld` is a program of the system and the libraries of its own
+`tvm`, `nvrtc` and `nvfatbin` are distributions; `ld` is a program of the system and the libraries of its own
 project; `python` is the language's version, which with the stages' own code settles what they compute. A program is
 looked for in a fixed list of folders, never by the user's PATH: a shim somebody put first there would otherwise link
 the libraries of everybody who shares the cache.
@@ -20,14 +20,14 @@ from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.memory import JsonMemory
 from mlcbuild.errors import LocalEnvironmentError
 
-NAMES = ("fatbinary", "ld", "nvrtc", "python", "tvm")
+NAMES = ("ld", "nvfatbin", "nvrtc", "python", "tvm")
 PROGRAM_PREFIX = "program:"
 TOOLKIT_PREFIX = "cuda_toolkit:"
 TVM_DISTRIBUTIONS = ("apache-tvm", "apache-tvm-ffi")
-# NVRTC reads headers of the runtime, and those that headers of the C++ compiler. `fatbinary` is a program of its own.
+# NVRTC reads headers of the runtime, and those read headers of the C++ compiler.
 CUDA_DISTRIBUTIONS = {
     "nvrtc": ("nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-cuda-crt"),
-    "fatbinary": ("nvidia-cuda-nvcc",),
+    "nvfatbin": ("nvidia-nvfatbin",),
 }
 PROGRAM_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
 TVM_FFI_PIN = "0.1.14.post1"
