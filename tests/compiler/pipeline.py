@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mlcbuild.compiler.stages import (
+    compile_device,
     compile_kernel,
     export,
+    fat_binary,
     link,
     lower,
     partition,
@@ -22,6 +24,14 @@ from mlcbuild.compiler.stages import (
 )
 
 CPU_TARGET: Mapping[str, object] = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"}
+CUDA_TARGET: Mapping[str, object] = {
+    "kind": "cuda",
+    "arch": "sm_80",
+    "max_threads_per_block": 1024,
+    "max_shared_memory_per_block": 49152,
+    "thread_warp_size": 32,
+    "host": CPU_TARGET,
+}
 Report = Callable[[str, float], None]
 
 
@@ -35,17 +45,26 @@ def compile_library(
     overrides: Mapping[str, object] | None = None,
     kernel_store: Path | None = None,
     report: Report | None = None,
+    architectures: Sequence[str] = (),
 ) -> Path:
     """Compile a model's `config.json` into `directory`/lib.so, and return its path.
 
     Every stage's files stay in `directory`; `report` is told the seconds that each stage took. A kernel that
     `kernel_store` has, by name, is taken from there, any other is put there: for several libraries of one target and
-    `opt`, compiled with the same code.
+    `opt`, compiled with the same code. `architectures` are a GPU's; left out, the target's own.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
     compile_graph(quantization, target, directory, opt=opt, report=report)
-    return finish_library(target, directory, opt=opt, overrides=overrides, kernel_store=kernel_store, report=report)
+    return finish_library(
+        target,
+        directory,
+        opt=opt,
+        overrides=overrides,
+        kernel_store=kernel_store,
+        report=report,
+        architectures=architectures,
+    )
 
 
 def compile_graph(
@@ -85,13 +104,16 @@ def finish_library(
     overrides: Mapping[str, object] | None = None,
     kernel_store: Path | None = None,
     report: Report | None = None,
+    architectures: Sequence[str] = (),
 ) -> Path:
     """From `phase3.json`, `metadata.phase0.json` and `config.json` to `lib.so`, in `directory`."""
     run = _Timer(report)
     at = directory.joinpath
-    for name in ("kernels", "scheduled", "signatures", "objects"):
+    for name in ("kernels", "scheduled", "signatures", "objects", "sources", "launches", "cubins", "device_code"):
         at(name).mkdir(exist_ok=True)
     tool = {"target": dict(target)}
+    on_gpu = target["kind"] == "cuda"
+    architectures = architectures or ((str(target["arch"]),) if on_gpu else ())
     run(
         "Partition",
         partition.run,
@@ -103,10 +125,17 @@ def finish_library(
     )
     names = [kernel["name"] for kernel in json.loads(at("manifest.json").read_text())["kernels"]]
     for name in names:
-        made = (at("scheduled", f"{name}.json"), at("signatures", f"{name}.json"), at("objects", f"{name}.o"))
+        scheduled, signature, object_file = (
+            at("scheduled", f"{name}.json"),
+            at("signatures", f"{name}.json"),
+            at("objects", f"{name}.o"),
+        )
+        source, launch = at("sources", f"{name}.cu"), at("launches", f"{name}.launch.json")
+        device = {"device_source": source, "launch": launch} if on_gpu else {}
+        code = [_device_code(at, name, architectures)] if on_gpu else []
+        made = (scheduled, signature, object_file, *device.values(), *code)
         if kernel_store is not None and _taken(kernel_store, made):
             continue
-        scheduled, signature, object_file = made
         kernel = at("kernels", f"{name}.json")
         run(
             "ScheduleKernel",
@@ -117,7 +146,14 @@ def finish_library(
             opt=opt,
             **tool,
         )
-        run("CompileKernel", compile_kernel.run, scheduled=scheduled, object=object_file, **tool)
+        run("CompileKernel", compile_kernel.run, scheduled=scheduled, object=object_file, **device, **tool)
+        cubins = [at("cubins", f"{name}.{arch}.cubin") for arch in architectures]
+        for arch, cubin in zip(architectures, cubins, strict=True):
+            run("CompileDevice", compile_device.run, source=source, cubin=cubin, arch=arch)
+        if len(cubins) > 1:
+            run("FatBinary", fat_binary.run, cubins=tuple(cubins), fat_binary=code[0])
+        elif on_gpu:
+            shutil.copyfile(cubins[0], code[0])
         if kernel_store is not None:
             _put(kernel_store, made)
     run(
@@ -139,10 +175,16 @@ def finish_library(
         executable=at("executable.bin"),
         shape_functions=at("shape_functions.o"),
         objects=tuple(at("objects", f"{name}.o") for name in names),
+        device_code=tuple(_device_code(at, name, architectures) for name in names if on_gpu),
+        launches=tuple(at("launches", f"{name}.launch.json") for name in names if on_gpu),
         library=at("lib.so"),
         **tool,
     )
     return at("lib.so")
+
+
+def _device_code(at: Callable[[str, str], Path], name: str, architectures: Sequence[str]) -> Path:
+    return at("device_code", f"{name}.fatbin" if len(architectures) > 1 else f"{name}.cubin")
 
 
 class _Timer:

@@ -6,7 +6,9 @@ import pytest
 
 from mlcbuild.compiler import target as targets
 from mlcbuild.errors import StageError
-from tests.compiler.pipeline import CPU_TARGET
+from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET
+
+LIMITS = ("max_threads_per_block", "max_shared_memory_per_block", "thread_warp_size")
 
 
 @pytest.mark.parametrize("processor", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "znver4"])
@@ -40,3 +42,31 @@ def test_a_misspelt_processor_is_told_with_the_nearest() -> None:
 def test_an_unknown_option_is_told() -> None:
     with pytest.raises(StageError, match="not a target: Unknown config option 'mcpux'"):
         targets.parse({**CPU_TARGET, "mcpux": "x"})
+
+
+def test_a_gpu_is_taken_as_described_and_nothing_is_asked_of_this_machine() -> None:
+    target = targets.parse(CUDA_TARGET)
+    assert (target.kind.name, str(target.attrs["arch"]), str(target.host.attrs["mcpu"])) == (
+        "cuda",
+        "sm_80",
+        "x86-64-v3",
+    )
+    assert {name: int(target.attrs[name]) for name in LIMITS} == {name: CUDA_TARGET[name] for name in LIMITS}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"arch": None}, "the CUDA target has no arch"),
+        ({"arch": "sm_8"}, 'unknown GPU architecture "sm_8"\n.*did you mean "sm_8'),
+        ({"thread_warp_size": None}, "the CUDA target has no thread_warp_size"),
+        ({"max_threads_per_block": 0}, "the CUDA target has 0 as max_threads_per_block"),
+        ({"host": None}, "the cuda target has no host"),
+        ({"host": {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "native"}}, "the host has 'native' as mcpu"),
+        ({"host": {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "z80"}}, 'unknown processor "z80"'),
+    ],
+)
+def test_a_gpu_that_is_not_described_in_full_is_refused(change: dict[str, object], told: str) -> None:
+    described = {name: value for name, value in {**CUDA_TARGET, **change}.items() if value is not None}
+    with pytest.raises(StageError, match=told):
+        targets.parse(described)
