@@ -285,3 +285,60 @@ def test_fingerprints_are_taken_without_importing_what_they_are_of(tmp_path: Pat
         "assert not {'tvm', 'tvm_ffi', 'numpy', 'importlib.metadata'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
+
+
+# CUDA
+
+NVRTC = ("nvidia_cuda_nvrtc", "nvidia_cuda_runtime", "nvidia_cuda_crt")
+
+
+def test_nvrtc_is_the_library_and_the_headers_that_it_reads(tmp_path: Path) -> None:
+    found = set()
+    for changed in ("", *NVRTC):
+        site = tmp_path / f"changed{changed}"
+        for name in NVRTC:
+            install(site, name, "13.0.1", {f"nvidia/{name}.h": changed.encode() if name == changed else b"same"})
+        found.add(Toolchains(search_path=[str(site)]).fingerprint("nvrtc"))
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("missing", NVRTC)
+def test_a_missing_part_of_nvrtc_is_told_before_anything_is_read(tmp_path: Path, missing: str) -> None:
+    for name in NVRTC:
+        if name != missing:
+            install(tmp_path, name, "13.0.1", {})
+    toolchains = Toolchains(search_path=[str(tmp_path)])
+    for ask in (lambda: toolchains.check(["nvrtc"]), lambda: toolchains.fingerprint("nvrtc")):
+        with pytest.raises(LocalEnvironmentError) as caught:
+            ask()
+        assert f"building for CUDA needs {missing.replace('_', '-')}, which is not installed" in str(caught.value)
+        assert 'python -m pip install "mlcbuild[cuda]"' in str(caught.value)
+
+
+@pytest.mark.parametrize("change", ["bin/nvcc", "include/cuda_fp16.h", "nvvm/bin/cicc", "nvvm/libdevice/new.bc"])
+def test_a_toolkit_counts_by_its_compilers_and_headers_and_not_by_the_rest(tmp_path: Path, change: str) -> None:
+    toolkit, memory = tmp_path / "cuda", tmp_path / "memory.json"
+    for file in ("bin/nvcc", "include/cuda_fp16.h", "nvvm/bin/cicc", "lib64/libcudart.so"):
+        (toolkit / file).parent.mkdir(parents=True, exist_ok=True)
+        (toolkit / file).write_bytes(b"1")
+
+    def fingerprint() -> str:
+        toolchains = Toolchains(memory)
+        found = toolchains.fingerprint(f"cuda_toolkit:{toolkit}")
+        toolchains.save()
+        return found
+
+    before = fingerprint()
+    (toolkit / "lib64" / "libcudart.so").write_bytes(b"22")
+    assert fingerprint() == before
+    (toolkit / change).parent.mkdir(parents=True, exist_ok=True)
+    (toolkit / change).write_bytes(b"22")
+    assert fingerprint() != before
+
+
+def test_a_folder_that_is_no_toolkit_is_told_and_watched(tmp_path: Path) -> None:
+    toolchains = Toolchains()
+    for ask in (toolchains.check, toolchains.fingerprints):
+        with pytest.raises(LocalEnvironmentError, match=f"there is no CUDA toolkit in {tmp_path}: it has no bin/nvcc"):
+            ask([f"cuda_toolkit:{tmp_path}"])
+    assert str(tmp_path / "bin" / "nvcc") in toolchains.observed
