@@ -12,7 +12,7 @@ from tvm import te, tirx
 
 from mlcbuild.compiler.kernels.cpu.gemv import schedule_gemv
 from mlcbuild.compiler.kernels.cpu.matmul import schedule_matmul
-from mlcbuild.compiler.kernels.cpu.matmul_pattern import PackedMatrix, match_matrix_product
+from mlcbuild.compiler.kernels.matmul_pattern import PackedMatrix, match_matrix_product
 from tests.compiler.kernel_running import (
     TARGET,
     Array,

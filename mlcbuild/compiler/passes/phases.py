@@ -14,6 +14,11 @@ from typing import Any
 import tvm
 from tvm.relax import backend, transform
 
+from mlcbuild.compiler.passes.attach_cuda_graph import (
+    attach_cuda_graph_alloc_init,
+    attach_cuda_graph_hints,
+    attach_memory_plan,
+)
 from mlcbuild.compiler.passes.attach_softmax_with_temperature import attach_softmax_with_temperature
 from mlcbuild.compiler.passes.clean_up_tir_attributes import clean_up_tir_attributes
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import dispatch_kv_cache_creation
@@ -31,6 +36,10 @@ class PhaseContext:
     target: tvm.target.Target
     vocab_size: int = 0
     active_vocab_size: int = 0
+
+    @property
+    def on_gpu(self) -> bool:
+        return bool(self.target.kind.name == "cuda")
 
 
 Run = Callable[[tvm.IRModule, PhaseContext], tvm.IRModule]
@@ -54,6 +63,15 @@ def _tvm(make: Callable[[], Any]) -> Run:
     return run
 
 
+def _on_gpu(run: Run) -> Run:
+    """A pass that leaves modules for other targets as they are."""
+
+    def conditional(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+        return run(module, context) if context.on_gpu else module
+
+    return conditional
+
+
 def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
     return attach_softmax_with_temperature(
         module, vocab_size=context.vocab_size, active_vocab_size=context.active_vocab_size
@@ -70,14 +88,14 @@ PHASE0: tuple[Entry, ...] = (
         run=_softmax,
     ),
     Entry(name="AttachVariableBounds", where="Lower"),
-    Entry(name="AttachCUDAGraphSymbolicCaptureHints"),
+    Entry(name="AttachCUDAGraphSymbolicCaptureHints", run=_on_gpu(lambda module, _: attach_cuda_graph_hints(module))),
     Entry(name="AttachPipelineParallelStages"),
     Entry(name="AttachLogitProcessFunc"),
     Entry(name="AttachAdditionalPrimFuncs"),
     Entry(name="AttachAllocEmbeddingTensorFunc", where="Lower"),
     Entry(name="AttachGPUSamplingFunc"),
     Entry(name="AttachSpecDecodeAuxFuncs"),
-    Entry(name="AttachMemoryPlanAttr"),
+    Entry(name="AttachMemoryPlanAttr", run=_on_gpu(lambda module, _: attach_memory_plan(module))),
     Entry(name="AttachSequenceLengthPaddingFactor"),
     Entry(name="BindTarget", where="ScheduleKernel"),
 )
@@ -129,8 +147,8 @@ PHASE5: tuple[Entry, ...] = (
 )
 
 PHASE5_VM: tuple[Entry, ...] = (
-    Entry(name="RewriteCUDAGraph"),
-    Entry(name="AttachCUDAGraphAllocInitFunc"),
+    Entry(name="RewriteCUDAGraph", run=_on_gpu(_tvm(transform.RewriteCUDAGraph))),
+    Entry(name="AttachCUDAGraphAllocInitFunc", run=_on_gpu(lambda module, _: attach_cuda_graph_alloc_init(module))),
     Entry(name="LowerGPUIPCAllocStorage"),
     Entry(name="LowerAllocTensor", run=_tvm(transform.LowerAllocTensor)),
     Entry(name="KillAfterLastUse", run=_tvm(transform.KillAfterLastUse)),
@@ -143,7 +161,8 @@ PHASE5_VM: tuple[Entry, ...] = (
 
 def apply(module: tvm.IRModule, entries: tuple[Entry, ...], context: PhaseContext) -> tvm.IRModule:
     """The module after the entries' passes, in order."""
-    with context.target, tvm.transform.PassContext(opt_level=3):
+    config = {"relax.backend.use_cuda_graph": True} if context.on_gpu else {}
+    with context.target, tvm.transform.PassContext(opt_level=3, config=config):
         for entry in entries:
             if entry.run is not None:
                 module = entry.run(module, context)

@@ -32,7 +32,7 @@ from mlcbuild.compiler.kernels.building import (
     store,
     with_body,
 )
-from mlcbuild.compiler.kernels.cpu.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
+from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 
 _WORDS_AHEAD = 512  # what a thread reads is asked for this early; processors look ahead no further than a page
 _CHAINS = 2  # sums that a row keeps at once, so that additions need not wait for each other

@@ -30,7 +30,7 @@ from mlcbuild.compiler.kernels.building import (
     with_body,
 )
 from mlcbuild.compiler.kernels.cpu.gemv import Parts, multiply_one
-from mlcbuild.compiler.kernels.cpu.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
+from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 
 _TILE = 8  # matrix rows that are restored together
 _VECTORS = 4  # vectors that are multiplied together

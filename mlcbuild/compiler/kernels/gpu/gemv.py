@@ -1,0 +1,229 @@
+"""A packed matrix of four-bit integers times one vector of halves: what a token's decoding spends its time on.
+
+The speed is that of reading the matrix, if enough of it is under way at any time and little is done for each weight. A
+warp takes 16 rows and 256 places of them at a time, in eight groups of 32 that have a scale each. A thread reads whole
+groups, 16 bytes each; the integers become halves in pairs, with their offset off, and the tensor core multiplies them
+by the vector and sums in float32. Which thread's place is which place of a row does not matter as long as the vector is
+laid out the same way. The tensor core would add up what four threads hold, which are different groups; but of the eight
+columns that it computes, one vector needs one. So a column is given to each group: the vector is zero there for all
+other groups, and what comes out are the sums of the groups, which then are multiplied by their scales in float32.
+
+The warps of a block share the places of its rows, and add up what they have at the end.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import tvm
+import tvm.tirx.script.builder as T  # noqa: N812
+from tvm import tirx
+
+from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
+from mlcbuild.compiler.kernels.gpu import instructions as gpu
+from mlcbuild.compiler.kernels.gpu.results import store_result
+from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
+
+ROWS = 16  # of a tile: what the tensor core takes
+GROUP = 32
+GROUPS = 8  # of a step along a row: the columns of the tensor core's result
+_STEP = GROUP * GROUPS
+_WARP = 32
+_WORDS_PER_GROUP = GROUP // 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemvShape:
+    """How the work is shared: `warps` of a block, `tiles` of 16 rows for which a part of the vector is used, and
+    `ahead`, the number of steps whose words are asked for before the first is used."""
+
+    warps: int = 8
+    tiles: int = 1
+    ahead: int = 2
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.warps <= 32 or self.tiles < 1 or self.ahead < 1:
+            raise ValueError(f"no way to share the work: {self}")
+
+
+def schedule_packed_gemv(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
+    """None unless `func` is a matrix of four-bit integers in groups of 32 times one vector of halves, with at most
+    element-wise blocks after it."""
+    del target
+    product = match_matrix_product(func)
+    if product is None or product.rows != 1 or not fits(product):
+        return None
+    shape = shape_for(product)
+    return replace_body(product.func, statement(lambda: multiply_one(product, shape)))
+
+
+def fits(product: MatrixProduct) -> bool:
+    """Whether the matrix is packed as this schedule wants it."""
+    matrix = product.matrix
+    return (
+        isinstance(matrix, PackedMatrix)
+        and (matrix.bits, matrix.per_word, matrix.group) == (4, 8, GROUP)
+        and matrix.offset == int(matrix.offset)
+        and str(matrix.scales.dtype) == str(product.x.dtype) == "float16"
+        # Scales are read in pairs.
+        and product.k % (2 * GROUP) == 0
+    )
+
+
+def shape_for(product: MatrixProduct) -> GemvShape:
+    """Enough blocks for all processors of a large GPU, which has about 130, and not many more."""
+    tiles = 1
+    while tiles < 4 and -(-product.n // (ROWS * tiles * 2)) >= 512:
+        tiles *= 2
+    steps = -(-product.k // _STEP)
+    return GemvShape(warps=max(1, min(8, steps)), tiles=tiles, ahead=2 if tiles == 1 else 1)
+
+
+def multiply_one(product: MatrixProduct, shape: GemvShape) -> None:
+    """The kernel's body."""
+    rows = ROWS * shape.tiles
+    with (
+        T.thread_binding(0, -(-product.n // rows), thread="blockIdx.x") as block,
+        T.thread_binding(0, shape.warps, thread="threadIdx.y") as warp,
+        T.thread_binding(0, _WARP, thread="threadIdx.x") as lane,
+    ):
+        _Block(product, shape, block=block, warp=warp, lane=lane).run()
+
+
+class _Block:
+    """What one thread does. `row` and `column` are its places in what the tensor core takes and gives: g and t."""
+
+    def __init__(
+        self, product: MatrixProduct, shape: GemvShape, *, block: Expression, warp: Expression, lane: Expression
+    ) -> None:
+        self.product = product
+        self.shape = shape
+        self.warp = warp
+        self.lane = lane
+        self.first = block * (ROWS * shape.tiles)
+        self.row = T.bind(lane // 4)
+        self.column = T.bind(lane % 4)
+        self.steps = -(-product.k // _STEP)
+        matrix = product.matrix
+        assert isinstance(matrix, PackedMatrix)
+        self.matrix = matrix
+
+    def run(self) -> None:
+        shape = self.shape
+        sums = T.alloc_buffer((shape.tiles * 2,), "float32", scope="local")
+        for place in range(shape.tiles * 2):
+            store(sums, T.float32(0), place)
+        per_warp = -(-self.steps // shape.warps)
+        ahead = min(shape.ahead, per_warp)
+        words = T.alloc_buffer((ahead * shape.tiles * 16,), "uint32", scope="local")
+        scales = T.alloc_buffer((ahead * shape.tiles * 2,), "uint32", scope="local")
+        with T.serial(0, -(-per_warp // ahead)) as turn:
+            for number in range(ahead):
+                step = (turn * ahead + number) * shape.warps + self.warp
+                self.read(step, words, scales, number)
+            for number in range(ahead):
+                step = (turn * ahead + number) * shape.warps + self.warp
+                self.multiply(step, words, scales, number, sums)
+        self.finish(sums)
+
+    def whole_steps(self) -> bool:
+        """Whether every warp takes as many steps, and every step has all its groups."""
+        per_warp = -(-self.steps // self.shape.warps)
+        ahead = min(self.shape.ahead, per_warp)
+        return self.product.k % _STEP == 0 and self.steps % (self.shape.warps * ahead) == 0
+
+    def matrix_row(self, tile: int, half: int) -> Expression:
+        row = self.first + tile * ROWS + half * 8 + self.row
+        return row if self.product.n % (ROWS * self.shape.tiles) == 0 else T.min(row, self.product.n - 1)
+
+    def read(self, step: Expression, words: Buffer, scales: Buffer, number: int) -> None:
+        """Asks for the words and scales of a step, for all tiles."""
+        tiles = self.shape.tiles
+        for tile in range(tiles):
+            for half in range(2):
+                row = self.matrix_row(tile, half)
+                for part in range(2):
+                    group = step * GROUPS + part * 4 + self.column
+                    place = ((number * tiles + tile) * 2 + half) * 2 + part
+                    with self.where_there_is(group):
+                        gpu.load_once(
+                            gpu.at(words, place * 4), gpu.at(self.matrix.words, row, group * _WORDS_PER_GROUP)
+                        )
+                group = step * GROUPS + 2 * self.column
+                place = (number * tiles + tile) * 2 + half
+                if not self.whole_steps():
+                    store(scales, T.uint32(0), place)
+                with self.where_there_is(group):
+                    gpu.load4(gpu.at(scales, place), gpu.at(self.matrix.scales, row, group))
+
+    def where_there_is(self, group: Expression) -> AbstractContextManager[None]:
+        """A condition on statements, where the row may end before the step does."""
+        return nullcontext() if self.whole_steps() else gpu.when(group < self.product.k // GROUP)
+
+    def multiply(self, step: Expression, words: Buffer, scales: Buffer, number: int, sums: Buffer) -> None:
+        tiles = self.shape.tiles
+        products = T.alloc_buffer((tiles * 4,), "float32", scope="local")
+        for place in range(tiles * 4):
+            store(products, T.float32(0), place)
+        x = T.alloc_buffer((16,), "uint32", scope="local")
+        low = T.alloc_buffer((4,), "uint32", scope="local")
+        high = T.alloc_buffer((4,), "uint32", scope="local")
+        for part in range(2):
+            self.read_vector(step, part, x)
+            for tile in range(tiles):
+                for word in range(_WORDS_PER_GROUP):
+                    place = (((number * tiles + tile) * 2) * 2 + part) * 4 + word
+                    gpu.unpack_int4(gpu.at(low, 0), words[place], int(self.matrix.offset))
+                    gpu.unpack_int4(gpu.at(high, 0), words[place + 8], int(self.matrix.offset))
+                    for pair in (0, 2):
+                        gpu.multiply_accumulate(
+                            gpu.at(products, tile * 4),
+                            (low[pair], high[pair], low[pair + 1], high[pair + 1]),
+                            (x[word * 4 + pair], x[word * 4 + pair + 1]),
+                        )
+        for tile in range(tiles):
+            for half in range(2):
+                scale = T.bind(scales[(number * tiles + tile) * 2 + half])
+                first, second = products[tile * 4 + half * 2], products[tile * 4 + half * 2 + 1]
+                place = tile * 2 + half
+                store(sums, sums[place] + first * gpu.low_half(scale) + second * gpu.high_half(scale), place)
+
+    def read_vector(self, step: Expression, part: int, x: Buffer) -> None:
+        """The part of the vector that a thread's groups are multiplied by: that of the group whose column it holds."""
+        for place in range(16):
+            store(x, T.uint32(0), place)
+        group = step * GROUPS + self.row
+        mine = self.row == part * 4 + self.column
+        if not self.whole_steps():
+            mine = tirx.all(mine, group < self.product.k // GROUP)
+        with gpu.when(mine):
+            for word in range(_WORDS_PER_GROUP):
+                gpu.load16(gpu.at(x, word * 4), T.address_of(self.product.x_at(0, group * GROUP + word * 8)))
+                gpu.pair_with_fourth(gpu.at(x, word * 4))
+
+    def finish(self, sums: Buffer) -> None:
+        """Adds up what threads and warps have, and stores the results."""
+        shape = self.shape
+        rows = ROWS * shape.tiles
+        shared = T.alloc_buffer((shape.warps * rows,), "float32", scope="shared")
+        for tile in range(shape.tiles):
+            for half in range(2):
+                place = tile * 2 + half
+                store(sums, sums[place] + gpu.from_lane_xor(sums[place], 1), place)
+                store(sums, sums[place] + gpu.from_lane_xor(sums[place], 2), place)
+                with gpu.when(self.column == 0):
+                    store(shared, sums[place], self.warp * rows + tile * ROWS + half * 8 + self.row)
+        gpu.synchronize()
+        threads = shape.warps * _WARP
+        thread = self.warp * _WARP + self.lane
+        for begin in range(0, rows, threads):
+            row = thread + begin
+            within = row < min(rows, begin + threads)
+            if self.product.n % rows:
+                within = tirx.all(within, self.first + row < self.product.n)
+            with gpu.when(within):
+                total = T.bind(shared[row])
+                for warp in range(1, shape.warps):
+                    total = T.bind(total + shared[warp * rows + row])
+                store_result(self.product, total, row=0, n=self.first + row)

@@ -1,0 +1,145 @@
+"""Instructions of NVIDIA GPUs that TIR has no words for: each a device function of a few lines, which the kernel's
+source carries along.
+
+A register of 32 bits holds two halves, the first in its low bits; buffers of registers are of uint32.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import tvm.tirx.script.builder as T  # noqa: N812
+
+Expression = Any
+Buffer = Any
+
+_HEAD = "__device__ __forceinline__ void"
+
+
+@contextlib.contextmanager
+def when(condition: Expression) -> Iterator[None]:
+    """The statements of the block are carried out where the condition holds."""
+    with T.If(condition), T.Then():
+        yield
+
+
+def at(buffer: Buffer, *indices: Expression) -> Expression:
+    """The address of a buffer's element."""
+    return T.address_of(buffer[indices if len(indices) > 1 else indices[0]])
+
+
+def load_once(to: Expression, source: Expression) -> None:
+    """Copies 16 bytes of global memory that nobody reads again into four registers, past the first cache."""
+    _call(
+        "mlcbuild_load_once",
+        "(void* to, const void* source)",
+        "unsigned* out = (unsigned*)to; "
+        'asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];" '
+        ': "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "l"(source));',
+        to,
+        source,
+    )
+
+
+def load16(to: Expression, source: Expression) -> None:
+    """Copies 16 bytes of global memory into four registers."""
+    _call(
+        "mlcbuild_load16",
+        "(void* to, const void* source)",
+        "*(uint4*)to = *(const uint4*)source;",
+        to,
+        source,
+    )
+
+
+def load4(to: Expression, source: Expression) -> None:
+    """Copies four bytes of global memory into a register."""
+    _call("mlcbuild_load4", "(void* to, const void* source)", "*(unsigned*)to = *(const unsigned*)source;", to, source)
+
+
+def pair_with_fourth(registers: Expression) -> None:
+    """Eight halves 0 … 7 in four registers become the pairs (0, 4), (1, 5), (2, 6), (3, 7)."""
+    _call(
+        "mlcbuild_pair_with_fourth",
+        "(void* registers)",
+        "unsigned* x = (unsigned*)registers; unsigned a = x[0], b = x[1], c = x[2], d = x[3]; "
+        "x[0] = __byte_perm(a, c, 0x5410); x[1] = __byte_perm(a, c, 0x7632); "
+        "x[2] = __byte_perm(b, d, 0x5410); x[3] = __byte_perm(b, d, 0x7632);",
+        registers,
+    )
+
+
+def unpack_int4(to: Expression, word: Expression, offset: int) -> None:
+    """Eight integers of four bits, less `offset`, as halves in four registers: the pairs (0, 4), (1, 5), (2, 6), (3,
+    7).
+
+    A half of 1024 + i has i in its low bits, so that an integer becomes a half by one bitwise operation; one that lies
+    four bits higher counts 16 times, and is divided by 16 as it loses the 1024. All of it is exact.
+    """
+    whole = f'asm("sub.f16x2 %0, %0, %1;" : "+r"(x[{{place}}]) : "r"({_half2(1024 + offset)}));'
+    shifted = (
+        'asm("fma.rn.f16x2 %0, %0, %1, %2;" : "+r"(x[{place}]) '
+        f': "r"({_half2(1 / 16)}), "r"({_half2(-(64 + offset))}));'
+    )
+    extracted = 'asm("lop3.b32 %0, %1, {mask}, 0x64006400, 0xea;" : "=r"(x[{place}]) : "r"({word})); '
+    steps = [
+        (extracted + (shifted if place % 2 else whole)).format(
+            place=place, word="upper" if place > 1 else "word", mask="0x00f000f0" if place % 2 else "0x000f000f"
+        )
+        for place in range(4)
+    ]
+    body = "unsigned* x = (unsigned*)to; unsigned upper = word >> 8; " + " ".join(steps)
+    _call(f"mlcbuild_unpack_int4_less_{offset}", "(void* to, unsigned word)", body, to, word)
+
+
+def multiply_accumulate(sums: Expression, a: tuple[Expression, ...], b: tuple[Expression, ...]) -> None:
+    """sums (16 × 8, float32) += a (16 × 16) b (16 × 8) by a warp's tensor core (mma.m16n8k16).
+
+    Thread 4 g + t has of `a` the pairs of halves (g, 2t), (g + 8, 2t), (g, 2t + 8), (g + 8, 2t + 8) in four registers,
+    of `b` the pairs (2t, g), (2t + 8, g) in two, and of the sums (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+    """
+    _call(
+        "mlcbuild_multiply_accumulate",
+        "(void* sums, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1)",
+        "float* d = (float*)sums; "
+        'asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, '
+        '{%0, %1, %2, %3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) '
+        ': "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));',
+        sums,
+        *a,
+        *b,
+    )
+
+
+def low_half(register: Expression) -> Expression:
+    """The first half of a register, in float32."""
+    return T.Cast("float32", T.reinterpret("float16", T.Cast("uint16", register & T.uint32(0xFFFF))))
+
+
+def high_half(register: Expression) -> Expression:
+    """The second half of a register, in float32."""
+    return T.Cast("float32", T.reinterpret("float16", T.Cast("uint16", register >> T.uint32(16))))
+
+
+def from_lane_xor(value: Expression, mask: int) -> Expression:
+    """The value of the thread of the warp whose number differs in the bits of `mask`."""
+    return T.tvm_warp_shuffle_xor(T.uint32(0xFFFFFFFF), value, mask, 32, 32)
+
+
+def synchronize() -> None:
+    """Waits for all threads of the block."""
+    T.evaluate(T.tvm_storage_sync("shared"))
+
+
+def _call(name: str, parameters: str, body: str, *arguments: Expression) -> None:
+    source = f"{_HEAD} {name}{parameters} {{ {body} }}\n"
+    T.evaluate(T.cuda.func_call(name, *arguments, source_code=source))
+
+
+def _half2(value: float) -> str:
+    """The value twice, as the immediate of a register."""
+    (bits,) = struct.unpack("<H", struct.pack("<e", value))
+    return f"0x{bits << 16 | bits:08x}u"

@@ -1,0 +1,224 @@
+// Enough of CUDA C++ for g++ to compile a kernel's text, so that kernels are tested where there is no GPU.
+//
+// The threads of a block are coroutines of one system thread, which take turns at barriers and where a warp exchanges
+// values; blocks run one after another. Device functions of ours are given here anew, in C++: the text's own are asm.
+#include <ucontext.h>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+using std::max;
+using std::min;
+typedef _Float16 half;
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __align__(n) alignas(n)
+typedef unsigned int uint;
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+
+struct dim3 { int x, y, z; };
+struct uint1 { uint x; };
+struct uint2 { uint x, y; };
+struct alignas(16) uint4 { uint x, y, z, w; };
+struct int2 { int x, y; };
+struct alignas(16) int4 { int x, y, z, w; };
+struct float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct half2 { half x, y; };
+static inline uint1 make_uint1(uint x) { return {x}; }
+static inline uint2 make_uint2(uint x, uint y) { return {x, y}; }
+static inline uint4 make_uint4(uint x, uint y, uint z, uint w) { return {x, y, z, w}; }
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline int2 make_int2(int x, int y) { return {x, y}; }
+static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+static inline half2 make_half2(half x, half y) { return {x, y}; }
+static inline half __float2half_rn(float x) { return (half)x; }
+static inline float __half2float(half x) { return (float)x; }
+static inline unsigned __pack_half2(half x, half y) {
+  unsigned short a, b;
+  memcpy(&a, &x, 2);
+  memcpy(&b, &y, 2);
+  return (unsigned)b << 16 | a;
+}
+#define __expf expf
+#define __logf logf
+static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline half hexp(half x) { return (half)expf((float)x); }
+static inline half __hmax(half x, half y) { return x > y ? x : y; }
+
+struct Fiber {
+  ucontext_t context;
+  dim3 thread;
+  int number;
+  bool done;
+};
+
+static dim3 gridDim, blockDim, blockIdx, threadIdx;
+static ucontext_t scheduler;
+static std::vector<Fiber> fibers;
+static int current;
+
+static void give_way() {
+  int me = current;
+  swapcontext(&fibers[me].context, &scheduler);
+  threadIdx = fibers[me].thread;
+}
+
+struct Barrier {
+  int expected = 0, arrived = 0;
+  unsigned generation = 0;
+  void wait() {
+    unsigned mine = generation;
+    if (++arrived == expected) {
+      arrived = 0;
+      ++generation;
+      return;
+    }
+    while (generation == mine) give_way();
+  }
+};
+
+struct Warp {
+  Barrier barrier;
+  unsigned values[32][16];
+};
+
+static Barrier block_barrier;
+static std::vector<Warp> warps;
+static std::vector<char> dynamic_shared;
+
+static inline Warp& my_warp() { return warps[current / 32]; }
+static inline void __syncthreads() { block_barrier.wait(); }
+static inline void __syncwarp(unsigned = 0xffffffffu) { my_warp().barrier.wait(); }
+
+template <typename T>
+static T exchanged(T value, int from) {
+  Warp& warp = my_warp();
+  memcpy(warp.values[current % 32], &value, sizeof(T));
+  warp.barrier.wait();
+  T result;
+  memcpy(&result, warp.values[from], sizeof(T));
+  warp.barrier.wait();
+  return result;
+}
+template <typename T>
+static T __shfl_xor_sync(unsigned, T value, int mask, int = 32) { return exchanged(value, (current % 32) ^ mask); }
+template <typename T>
+static T __shfl_sync(unsigned, T value, int lane, int width = 32) {
+  int base = current % 32 / width * width;
+  return exchanged(value, base + lane % width);
+}
+template <typename T>
+static T __shfl_down_sync(unsigned, T value, int offset, int width = 32) {
+  int lane = current % 32;
+  return exchanged(value, lane % width + offset < width ? lane + offset : lane);
+}
+template <typename T>
+static T __shfl_up_sync(unsigned, T value, int offset, int width = 32) {
+  int lane = current % 32;
+  return exchanged(value, lane % width >= offset ? lane - offset : lane);
+}
+static inline unsigned __activemask() { return 0xffffffffu; }
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  uint64_t both = (uint64_t)b << 32 | a;
+  unsigned result = 0;
+  for (int i = 0; i < 4; ++i) result |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return result;
+}
+
+// Device functions of ours.
+static inline void mlcbuild_load_once(void* to, const void* source) { memcpy(to, source, 16); }
+static inline void mlcbuild_load16(void* to, const void* source) { memcpy(to, source, 16); }
+static inline void mlcbuild_load4(void* to, const void* source) { memcpy(to, source, 4); }
+static inline void mlcbuild_pair_with_fourth(void* registers) {
+  unsigned* x = (unsigned*)registers;
+  unsigned a = x[0], b = x[1], c = x[2], d = x[3];
+  x[0] = __byte_perm(a, c, 0x5410);
+  x[1] = __byte_perm(a, c, 0x7632);
+  x[2] = __byte_perm(b, d, 0x5410);
+  x[3] = __byte_perm(b, d, 0x7632);
+}
+static inline void unpack_int4(void* to, unsigned word, int offset) {
+  half* x = (half*)to;
+  for (int i = 0; i < 4; ++i) {
+    x[2 * i] = (half)((int)(word >> 4 * i & 15) - offset);
+    x[2 * i + 1] = (half)((int)(word >> (4 * i + 16) & 15) - offset);
+  }
+}
+static inline void mlcbuild_unpack_int4_less_7(void* to, unsigned word) { unpack_int4(to, word, 7); }
+static inline void mlcbuild_unpack_int4_less_8(void* to, unsigned word) { unpack_int4(to, word, 8); }
+static void mlcbuild_multiply_accumulate(void* sums, unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
+                                         unsigned b1) {
+  Warp& warp = my_warp();
+  int lane = current % 32, g = lane / 4, t = lane % 4;
+  unsigned given[6] = {a0, a1, a2, a3, b0, b1};
+  memcpy(warp.values[lane], given, sizeof(given));
+  warp.barrier.wait();
+  auto at = [&](int row, int k, bool of_a) {  // an element of a (row, k), or of b (k, column `row`)
+    const unsigned* has = warp.values[(of_a ? row % 8 : row) * 4 + k % 8 / 2];
+    half pair[2];
+    memcpy(pair, &has[of_a ? row / 8 + k / 8 * 2 : 4 + k / 8], 4);
+    return (float)pair[k % 2];
+  };
+  float* d = (float*)sums;
+  for (int i = 0; i < 4; ++i) {
+    float total = 0;
+    for (int k = 0; k < 16; ++k) total += at(g + i / 2 * 8, k, true) * at(2 * t + i % 2, k, false);
+    d[i] += total;
+  }
+  warp.barrier.wait();
+}
+
+static void (*body)();
+static void run_fiber() {
+  threadIdx = fibers[current].thread;
+  body();
+  fibers[current].done = true;
+}
+
+static void run_blocks(dim3 grid, dim3 block, size_t shared, void (*function)()) {
+  gridDim = grid;
+  blockDim = block;
+  body = function;
+  int count = block.x * block.y * block.z;
+  const size_t stack = 1 << 16;
+  std::vector<char> stacks(stack * count);
+  dynamic_shared.assign(shared + 16, 0);
+  for (int b = 0; b < grid.x * grid.y * grid.z; ++b) {
+    blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
+    block_barrier = Barrier();
+    block_barrier.expected = count;
+    warps.assign((count + 31) / 32, Warp());
+    for (size_t w = 0; w < warps.size(); ++w) warps[w].barrier.expected = min(32, count - (int)w * 32);
+    fibers.assign(count, Fiber());
+    for (int i = 0; i < count; ++i) {
+      fibers[i].thread = {i % block.x, i / block.x % block.y, i / block.x / block.y};
+      fibers[i].done = false;
+      getcontext(&fibers[i].context);
+      fibers[i].context.uc_stack.ss_sp = &stacks[stack * i];
+      fibers[i].context.uc_stack.ss_size = stack;
+      fibers[i].context.uc_link = &scheduler;
+      makecontext(&fibers[i].context, run_fiber, 0);
+    }
+    int left = count;
+    while (left) {
+      left = 0;
+      for (int i = 0; i < count; ++i) {
+        if (fibers[i].done) continue;
+        current = i;
+        threadIdx = fibers[i].thread;
+        swapcontext(&scheduler, &fibers[i].context);
+        if (!fibers[i].done) ++left;
+      }
+    }
+  }
+}

@@ -1,0 +1,173 @@
+"""Run a CUDA kernel's text on the CPU, launched by the kernel's own host code: numbers tell whether a schedule is
+right."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from mlcbuild.compiler import library_image
+from mlcbuild.compiler.cuda import device_functions
+
+Array = npt.NDArray[Any]
+
+HEADER = Path(__file__).with_name("cuda_emulation.h")
+CUDA_TARGET: dict[str, Any] = {
+    "kind": "cuda",
+    "arch": "sm_90",
+    "max_threads_per_block": 1024,
+    "max_shared_memory_per_block": 49152,
+    "thread_warp_size": 32,
+    "host": {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"},
+}
+AVAILABLE = shutil.which("g++") is not None
+_CUDA_DEVICE = 2  # DLPack's number
+_DIMENSIONS = {"blockIdx.x": 0, "blockIdx.y": 1, "blockIdx.z": 2, "threadIdx.x": 3, "threadIdx.y": 4, "threadIdx.z": 5}
+_DYNAMIC = "tirx.use_dyn_shared_memory"
+
+
+def run_cuda(func: tirx.PrimFunc, arrays: Sequence[Array], directory: Path, *scalars: float) -> list[Array]:
+    """The arrays after a call of a scheduled kernel with copies of them."""
+    target = tvm.target.Target(CUDA_TARGET)
+    module = tvm.IRModule({"kernel": func.with_attr("global_symbol", "kernel")})
+    with target:
+        library = tvm.tirx.build(module, target=target)
+    text, functions = device_code(library)
+    emulated = _compile(text, functions, directory)
+    library.clear_imports()
+    copies = [np.ascontiguousarray(array).copy() for array in arrays]
+    names = ["__tvm_set_device", *(function.name for function in functions)]
+    tvm_ffi.register_global_func("__tvm_set_device", lambda *_: None, override=True)
+    for function in functions:
+        tvm_ffi.register_global_func(function.name, _launcher(emulated, function), override=True)
+    try:
+        library["kernel"](*(_as_of_a_gpu(array) for array in copies), *scalars)
+    finally:
+        for name in names[1:]:
+            tvm_ffi.registry.remove_global_func(name)
+    return copies
+
+
+def device_code(library: Any) -> tuple[str, tuple[device_functions.DeviceFunction, ...]]:
+    """The CUDA text of a compiled kernel, and its device functions."""
+    pack = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")
+    (part,) = [part for part in library_image.read(pack(library).numpy().tobytes()) if part.kind == library_image.CUDA]
+    _, functions, code = device_functions.from_module(part.data)
+    return code.decode(), functions
+
+
+def _compile(text: str, functions: Sequence[device_functions.DeviceFunction], directory: Path) -> ctypes.CDLL:
+    body = text[text.index('extern "C" __global__') :]
+    body = re.sub(r"extern __shared__ (?:__align__\(\d+\)|alignas\(\d+\))? ?(\w+) (\w+)\[\];", _dynamic_buffer, body)
+    body = re.sub(r"\balignas\(64\) (float|uint|half)\b", r"\1", body)
+    starters = []
+    for function in functions:
+        values = ", ".join(
+            f"*({_c_type(kind, bits)}*)arguments[{i}]" for i, (kind, bits, _) in enumerate(function.argument_types)
+        )
+        starters.append(
+            f"static void** arguments_of_{function.name};\n"
+            f"static void start_{function.name}() {{ void** arguments = arguments_of_{function.name}; "
+            f"{function.name}({_casts(function.name, body, values)}); }}\n"
+            f'extern "C" void launch_{function.name}(void** arguments, int* sizes, long shared) {{ '
+            f"arguments_of_{function.name} = arguments; "
+            f"run_blocks({{sizes[0], sizes[1], sizes[2]}}, {{sizes[3], sizes[4], sizes[5]}}, shared, "
+            f"start_{function.name}); }}\n"
+        )
+    source = f'#include "{HEADER}"\n{body}\n' + "".join(starters)
+    name = hashlib.sha256((source + HEADER.read_text()).encode()).hexdigest()[:16]
+    library = directory / f"{name}.so"
+    if not library.exists():
+        path = directory / f"{name}.cpp"
+        path.write_text(source)
+        command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-mf16c", "-o", str(library), str(path)]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
+        assert finished.returncode == 0, finished.stderr[:4000]
+    return ctypes.CDLL(str(library))
+
+
+def _dynamic_buffer(found: re.Match[str]) -> str:
+    return f"{found[1]}* {found[2]} = ({found[1]}*)dynamic_shared.data();"
+
+
+def _casts(name: str, body: str, values: str) -> str:
+    """The arguments, each cast to the type of the parameter."""
+    (parameters,) = re.findall(rf"{name}\(([^)]*)\) \{{", body)
+    types = [re.sub(r"\w+$", "", part.replace("__restrict__", "")).strip() for part in parameters.split(",")]
+    return ", ".join(f"({kind}){value}" for kind, value in zip(types, values.split(", "), strict=True))
+
+
+def _c_type(kind: str, bits: int) -> str:
+    return {"handle": "void*", "float": "float" if bits == 32 else "double"}.get(kind, f"int{bits}_t")
+
+
+def _launcher(emulated: ctypes.CDLL, function: device_functions.DeviceFunction) -> Any:
+    launch = getattr(emulated, f"launch_{function.name}")
+    count = len(function.argument_types)
+
+    def call(*given: Any) -> None:
+        holders = [
+            _holder(value, kind, bits)
+            for value, (kind, bits, _) in zip(given[:count], function.argument_types, strict=True)
+        ]
+        arguments = (ctypes.c_void_p * max(count, 1))(*(ctypes.addressof(holder) for holder in holders))
+        sizes, shared = (ctypes.c_int * 6)(1, 1, 1, 1, 1, 1), 0
+        for tag, value in zip(function.launch_parameters, given[count:], strict=True):
+            if tag == _DYNAMIC:
+                shared = int(value)
+            else:
+                sizes[_DIMENSIONS[tag]] = int(value)
+        launch(arguments, sizes, ctypes.c_long(shared))
+
+    return call
+
+
+def _holder(value: Any, kind: str, bits: int) -> Any:
+    if kind == "handle":
+        return ctypes.c_void_p(value.value if hasattr(value, "value") else int(value))
+    if kind == "float":
+        return ctypes.c_float(value) if bits == 32 else ctypes.c_double(value)
+    return {32: ctypes.c_int32, 64: ctypes.c_int64, 8: ctypes.c_int8}[bits](int(value))
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("number", ctypes.c_int32)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device", _Device)]
+
+
+class _OfAGpu:
+    """An array that says of itself that it lies on a GPU."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self.array.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        tensor = _Tensor.from_address(pointer(capsule, b"dltensor"))
+        tensor.device.kind = _CUDA_DEVICE
+        return capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (_CUDA_DEVICE, 0)
+
+
+def _as_of_a_gpu(array: Array) -> Any:
+    return tvm_ffi.from_dlpack(_OfAGpu(array))
