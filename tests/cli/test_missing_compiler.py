@@ -1,0 +1,47 @@
+"""A compiler that is not installed is told before anything runs, also one that only discovered actions need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.main import main
+from mlcbuild.engine import toolchains
+
+WORKSPACE = """
+[workspace]
+name = "gpu"
+
+[[platform]]
+name = "cuda"
+kind = "cuda"
+arch = ["sm_80", "sm_90"]
+
+[[model]]
+name = "shape"
+config = "config.json"
+
+[[model_library]]
+name = "library"
+model = ":shape"
+quantization = "q4f16_1"
+platform = ":cuda"
+"""
+
+
+@pytest.mark.parametrize("name", ["nvrtc", "nvfatbin"])
+def test_cudas_compilers_are_looked_for_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "BUILD.toml").write_text(WORKSPACE)
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(toolchains.CUDA_DISTRIBUTIONS, name, ("nvidia-never-published",))
+    code = main(["build", "//:library", "--disk-cache", str(tmp_path / "cache")])
+    told = capsys.readouterr().err
+    assert code == ExitCode.LOCAL_ENVIRONMENT
+    assert "building for CUDA needs nvidia-never-published, which is not installed beside" in told
+    assert 'run: python -m pip install "mlcbuild[cuda]"' in told
+    assert "Export" not in told
