@@ -423,6 +423,8 @@ class Scheduler:
             if all(producer.state is NodeState.DONE for producer in self.graph.known_producers_of(node)):
                 self._start(node)
             else:
+                if not node.rewinds:
+                    node.rerun_key = None  # By then another action of this key may have run.
                 self._wait(node)
 
     def _start(self, node: ActionNode) -> None:
