@@ -1,0 +1,302 @@
+"""How fast kernels of a decoding step are on a GPU, several schedules of each in turn.
+
+    python -m benchmarks.gpu_kernels build DIRECTORY [--only NAME]    where mlcbuild is; no GPU is needed
+    python gpu_kernels.py run DIRECTORY [--rounds N]                  where the GPU is; needs NumPy and the driver alone
+
+`build` compiles every candidate to a cubin, and writes down how it is started. `run` checks a candidate's numbers
+against NumPy on some rows, then records a CUDA graph of many calls on matrices that have left the cache since they were
+last used, plays it in turn with those of the other candidates, and prints the median time of a call, how many bytes a
+second of the matrix it reads, and their share of what the card's memory gives a kernel that only reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# Llama-3-8B's, and the largest of Llama-2-70B's.
+PRODUCTS = {
+    "qkv": (6144, 4096),
+    "o": (4096, 4096),
+    "gate_up": (28672, 4096),
+    "down": (4096, 14336),
+    "head": (128256, 4096),
+    "gate_up_70b": (57344, 8192),
+}
+_COLD_BYTES = 256 << 20  # more than any cache: so much is read between two uses of a matrix
+_READ_BYTES = 1 << 30
+_READER = """
+extern "C" __global__ void read_all(const uint4* __restrict__ from, unsigned* to, long count) {
+  unsigned sum = 0;
+  long step = (long)gridDim.x * blockDim.x;
+  for (long i = (long)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += 4 * step) {
+    uint4 part[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) part[j] = i + j * step < count ? from[i + j * step] : make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) sum ^= part[j].x ^ part[j].y ^ part[j].z ^ part[j].w;
+  }
+  if (sum == 0x12345678u) *to = sum;
+}
+"""
+
+
+def build(directory: Path, only: str, arch: str) -> None:
+    from mlcbuild.compiler.cuda import nvrtc, source
+    from mlcbuild.compiler.stages.compile_device import OPTIONS
+    from tests.compiler.cuda_emulation import launches
+    from tests.compiler.kernel_running import packed_product
+
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "read_all.cubin").write_bytes(nvrtc.compile_text(_READER, arch, OPTIONS))
+    entries = []
+    for product, (n, k) in PRODUCTS.items():
+        func = packed_product(n, k, 1, dtype="float16", out_dtype="float32")
+        arrays = _arrays(n, k)
+        for candidate, scheduled in _candidates(func):
+            name = f"{product}-{candidate}"
+            if only not in name:
+                continue
+            text, started = launches(scheduled, arrays)
+            (launch,) = started
+            (directory / f"{name}.cubin").write_bytes(nvrtc.compile_text(source.lean(text), arch, OPTIONS))
+            entries.append(
+                {
+                    "name": name,
+                    "product": product,
+                    "function": launch.function,
+                    "grid": launch.grid,
+                    "block": launch.block,
+                    "shared": launch.shared,
+                    "arguments": [place for _, _, place in launch.arguments],
+                }
+            )
+            print(name, launch.grid, launch.block, flush=True)
+    (directory / "candidates.json").write_text(json.dumps(entries, indent=1))
+
+
+def _candidates(func: Any) -> Iterator[tuple[str, Any]]:
+    import tvm
+
+    from mlcbuild.compiler.kernels.building import replace_body, statement
+    from mlcbuild.compiler.kernels.gpu import gemv, instructions, library
+    from mlcbuild.compiler.kernels.matmul_pattern import match_matrix_product
+    from tests.compiler.cuda_emulation import CUDA_TARGET
+
+    target = tvm.target.Target(CUDA_TARGET)
+    with target:
+        yield "tvm", library.schedule_gemv(func, target)
+    yield "chosen", gemv.schedule_packed_gemv(func, target)
+    product = match_matrix_product(func)
+    assert product is not None
+    for warps, tiles, ahead in [
+        (8, 1, 1),
+        (8, 1, 2),
+        (4, 1, 2),
+        (4, 1, 4),
+        (8, 2, 1),
+        (4, 2, 2),
+        (8, 4, 1),
+        (16, 1, 1),
+    ]:
+        shape = gemv.GemvShape(warps=warps, tiles=tiles, ahead=ahead)
+        body = statement(lambda shape=shape: gemv.multiply_one(product, shape))  # type: ignore[misc]
+        yield f"w{warps}t{tiles}a{ahead}", replace_body(product.func, body)
+    original = instructions.load_once
+    instructions.load_once = instructions.load16  # through the first cache
+    try:
+        shape = gemv.GemvShape(warps=8, tiles=1, ahead=2)
+        yield "w8t1a2-cached", replace_body(product.func, statement(lambda: gemv.multiply_one(product, shape)))
+    finally:
+        instructions.load_once = original
+
+
+def _arrays(n: int, k: int) -> list[np.ndarray[Any, Any]]:
+    """x, words, scales and the result, without contents: their addresses tell them apart."""
+    return [
+        np.empty((1, 1, k), np.float16),
+        np.empty((n, k // 8), np.uint32),
+        np.empty((n, k // 32), np.float16),
+        np.empty((1, 1, n), np.float32),
+    ]
+
+
+class Driver:
+    """NVIDIA's driver, of which a few functions are used."""
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL("libcuda.so.1")
+        self("cuInit", 0)
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self("cuDeviceGet", ctypes.byref(device), 0)
+        self("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self("cuCtxSetCurrent", context)
+        name = ctypes.create_string_buffer(100)
+        self("cuDeviceGetName", name, 100, device)
+        self.name = name.value.decode()
+        self.stream = ctypes.c_void_p()
+        self("cuStreamCreate", ctypes.byref(self.stream), 1)
+
+    def __call__(self, function: str, *arguments: Any) -> None:
+        code = getattr(self.library, function)(*arguments)
+        if code:
+            text = ctypes.c_char_p()
+            self.library.cuGetErrorString(code, ctypes.byref(text))
+            raise SystemExit(f"{function}: {(text.value or b'?').decode()} ({code})")
+
+    def allocate(self, size: int) -> ctypes.c_uint64:
+        pointer = ctypes.c_uint64()
+        self("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
+        return pointer
+
+    def upload(self, array: np.ndarray[Any, Any]) -> ctypes.c_uint64:
+        pointer = self.allocate(array.nbytes)
+        self("cuMemcpyHtoD_v2", pointer, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
+        return pointer
+
+    def download(self, pointer: ctypes.c_uint64, array: np.ndarray[Any, Any]) -> None:
+        self("cuMemcpyDtoH_v2", ctypes.c_void_p(array.ctypes.data), pointer, ctypes.c_size_t(array.nbytes))
+
+    def free(self, pointer: ctypes.c_uint64) -> None:
+        self("cuMemFree_v2", pointer)
+
+    def function(self, cubin: Path, name: str, shared: int) -> ctypes.c_void_p:
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self("cuModuleLoadData", ctypes.byref(module), cubin.read_bytes())
+        self("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
+        if shared > 48 << 10:
+            self("cuFuncSetAttribute", function, 8, shared)
+        return function
+
+    def launch(self, function: Any, grid: Any, block: Any, shared: int, arguments: list[Any]) -> None:
+        pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
+        self("cuLaunchKernel", function, *grid, *block, shared, self.stream, pointers, None)
+
+    def graph(self, record: Any) -> ctypes.c_void_p:
+        """What `record` launches, as a graph that can be played."""
+        graph, playable = ctypes.c_void_p(), ctypes.c_void_p()
+        self("cuStreamBeginCapture_v2", self.stream, 0)
+        record()
+        self("cuStreamEndCapture", self.stream, ctypes.byref(graph))
+        self("cuGraphInstantiateWithFlags", ctypes.byref(playable), graph, ctypes.c_uint64(0))
+        return playable
+
+    def seconds(self, playable: Any) -> float:
+        """How long the GPU takes for a graph."""
+        begin, end, elapsed = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_float()
+        self("cuEventCreate", ctypes.byref(begin), 0)
+        self("cuEventCreate", ctypes.byref(end), 0)
+        self("cuEventRecord", begin, self.stream)
+        self("cuGraphLaunch", playable, self.stream)
+        self("cuEventRecord", end, self.stream)
+        self("cuEventSynchronize", end)
+        self("cuEventElapsedTime", ctypes.byref(elapsed), begin, end)
+        return elapsed.value / 1e3
+
+
+def run(directory: Path, only: str, rounds: int) -> None:
+    driver = Driver()
+    bound = _read_speed(driver, directory)
+    print(f"{driver.name}: a kernel that only reads gets {bound / 1e9:.0f} GB/s")
+    entries = [entry for entry in json.loads((directory / "candidates.json").read_text()) if only in entry["name"]]
+    results = []
+    for product, (n, k) in PRODUCTS.items():
+        mine = [entry for entry in entries if entry["product"] == product]
+        if mine:
+            results += _measure(driver, directory, mine, n, k, bound, rounds)
+    (directory / "results.json").write_text(json.dumps({"device": driver.name, "read": bound, "results": results}))
+
+
+def _measure(
+    driver: Driver, directory: Path, entries: list[Any], n: int, k: int, bound: float, rounds: int
+) -> list[dict[str, Any]]:
+    random = np.random.default_rng(0)
+    x, words, scales, result = _arrays(n, k)
+    x[:] = random.standard_normal(x.shape)
+    words[:] = random.integers(0, 2**32, words.shape, dtype=np.uint32)
+    scales[:] = random.random(scales.shape) / 8
+    size = words.nbytes + scales.nbytes
+    copies = max(2, -(-_COLD_BYTES // size))
+    count = copies * max(1, 64 // copies)
+    shared_x, out = driver.upload(x), driver.allocate(result.nbytes)
+    matrices = [(driver.upload(words), driver.upload(scales)) for _ in range(copies)]
+    expected = _expected(x, words, scales)
+    graphs = {}
+    for entry in entries:
+        function = driver.function(directory / f"{entry['name']}.cubin", entry["function"], entry["shared"])
+
+        def launch(number: int, entry: Any = entry, function: Any = function) -> None:
+            known = [shared_x, *matrices[number % copies], out]
+            arguments = [known[place] for place in entry["arguments"]]
+            driver.launch(function, entry["grid"], entry["block"], entry["shared"], arguments)
+
+        launch(0)
+        driver("cuStreamSynchronize", driver.stream)
+        driver.download(out, result)
+        wrong = max(float(np.abs(result[0, 0, rows] - values).max()) for rows, values in expected)
+        graphs[entry["name"]] = (driver.graph(lambda launch=launch: [launch(i) for i in range(count)]), wrong)  # type: ignore[misc]
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for number in range(rounds + 1):
+        for name, (playable, _) in graphs.items():
+            seconds = driver.seconds(playable) / count
+            if number:
+                times[name].append(seconds)
+    told = []
+    for name, (_, wrong) in graphs.items():
+        seconds = statistics.median(times[name])
+        speed = size / seconds
+        told.append({"name": name, "seconds": seconds, "speed": speed, "error": wrong})
+        print(
+            f"{name:28} {seconds * 1e6:8.2f} us  {speed / 1e9:6.0f} GB/s  {speed / bound:4.0%} of reading  "
+            f"({min(times[name]) * 1e6:.2f} … {max(times[name]) * 1e6:.2f})  largest error {wrong:.1e}",
+            flush=True,
+        )
+    for pointer in [shared_x, out, *(part for matrix in matrices for part in matrix)]:
+        driver.free(pointer)
+    return told
+
+
+def _expected(x: Any, words: Any, scales: Any) -> list[tuple[slice, Any]]:
+    """The products of the first and the last rows."""
+    told = []
+    for rows in (slice(0, 64), slice(len(words) - 64, len(words))):
+        shifts = 4 * np.arange(8, dtype=np.uint32)
+        integers = ((words[rows, :, None] >> shifts) & 15).reshape(64, -1).astype(np.float64) - 7
+        matrix = integers * np.repeat(scales[rows].astype(np.float64), 32, axis=1)
+        told.append((rows, matrix @ x[0, 0].astype(np.float64)))
+    return told
+
+
+def _read_speed(driver: Driver, directory: Path) -> float:
+    function = driver.function(directory / "read_all.cubin", "read_all", 0)
+    memory, out, count = driver.allocate(_READ_BYTES), driver.allocate(4), ctypes.c_int64(_READ_BYTES // 16)
+    driver("cuMemsetD8_v2", memory, ctypes.c_ubyte(1), ctypes.c_size_t(_READ_BYTES))
+    playable = driver.graph(lambda: driver.launch(function, (1056, 1, 1), (512, 1, 1), 0, [memory, out, count]))
+    seconds = min(driver.seconds(playable) for _ in range(10))
+    driver.free(memory)
+    return _READ_BYTES / seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("build", "run"))
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--only", default="", help="candidates whose name has this in it")
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--rounds", type=int, default=9)
+    given = parser.parse_args()
+    if given.command == "build":
+        build(given.directory, given.only, given.arch)
+    else:
+        run(given.directory, given.only, given.rounds)
+
+
+if __name__ == "__main__":
+    main()

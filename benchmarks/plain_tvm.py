@@ -1,0 +1,144 @@
+"""One GPU library by plain TVM, in one process: what a cold build is measured against.
+
+    python -m benchmarks.plain_tvm --config CONFIG.json --quantization NAME --arch sm_90 [--compiler nvcc] OUTPUT.so
+
+It exports the model with every layer on its own, applies the passes that mlcbuild applies, schedules every kernel by
+TVM's default GPU rules, and has `relax.build` compile the whole to machine code by TVM's own callback, as TVM does
+where there is a driver. Where there is none, a library with the nine functions of a driver that TVM's runtime names
+stands in for it; none of them is called. TVM's callback wants a toolkit. Printed: seconds by step, as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_DRIVER_FUNCTIONS = (
+    "cuDeviceGetName",
+    "cuFuncSetAttribute",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuLaunchKernelEx",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuTensorMapEncodeTiled",
+)
+
+
+class Clock:
+    """Seconds by step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - began, 2)
+
+
+def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock) -> None:
+    with clock.step("import"), tempfile.TemporaryDirectory() as folder:
+        _load_runtime(Path(folder))
+        import tvm
+        from tvm import relax, tirx
+        from tvm.s_tir import dlight
+
+        from mlcbuild.compiler import ir
+        from mlcbuild.compiler import metadata as metadata_file
+        from mlcbuild.compiler import target as targets
+        from mlcbuild.compiler.kernels.gpu.workspace import lift_global_buffers
+        from mlcbuild.compiler.models.config import read_document
+        from mlcbuild.compiler.models.families import read_config
+        from mlcbuild.compiler.passes import phases
+        from mlcbuild.compiler.passes.add_workspaces import add_workspaces
+        from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
+        from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds
+        from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
+        from mlcbuild.compiler.passes.memory_usage import memory_usage
+        from mlcbuild.compiler.stages import export, lower
+    host = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"}
+    limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32}
+    target = targets.parse({"kind": "cuda", "arch": arch, **limits, "host": host})
+    with clock.step("export"), tempfile.TemporaryDirectory() as folder:
+        exported, described = Path(folder) / "module.json", Path(folder) / "metadata.json"
+        export.run(config=config, module=exported, metadata=described, quantization=quantization)
+        document = metadata_file.read(described)
+        module = inline_private_functions(ir.load_module(exported))
+    sizes = read_config(read_document(config), where=config.name)
+    context = phases.PhaseContext(
+        target=target, vocab_size=document["vocab_size"], active_vocab_size=document["active_vocab_size"]
+    )
+    for number, entries in enumerate((phases.PHASE0, phases.PHASE1, phases.PHASE2, phases.PHASE3)):
+        with clock.step(f"phase {number}"):
+            module = phases.apply(module, entries, context)
+    with clock.step("schedule"), target:
+        rules: Any = dlight.gpu
+        module = dlight.ApplyDefaultSchedule(
+            rules.Matmul(), rules.GEMV(), rules.Reduction(), rules.GeneralReduction(), rules.Fallback()
+        )(module)
+        lifted = {}
+        for variable, function in module.functions_items():
+            if isinstance(function, tirx.PrimFunc):
+                whole, buffers = lift_global_buffers(function)
+                if buffers:
+                    lifted[str(variable.name_hint)] = whole
+        module = add_workspaces(module, lifted)
+    with clock.step("lower"):
+        module = attach_alloc_embedding_tensor(module, prefill_chunk_size=sizes.prefill_chunk_size)
+        module = attach_variable_bounds(module, lower._bounds(sizes))
+        module = phases.apply(module, phases.PHASE5, context)
+        document["memory_usage"] = memory_usage(module)
+        module["_metadata"] = lower._constant_function(metadata_file.canonical(document))
+        module = phases.apply(module, phases.PHASE5_VM, context)
+    with clock.step("code"), target:
+        executable = relax.build(module, target, relax_pipeline=tvm.transform.Sequential([]))
+    with clock.step("link"):
+        executable.export_library(str(output))
+
+
+def _load_runtime(folder: Path) -> None:
+    """Load what TVM's CUDA runtime needs, before tvm is imported: a driver, or what stands in for it, and CUDA's."""
+    from mlcbuild.compiler.cuda import wheels
+
+    try:
+        ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
+    except OSError:
+        source, driver = folder / "driver.c", folder / "libcuda.so.1"
+        source.write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in _DRIVER_FUNCTIONS))
+        subprocess.run(["gcc", "-shared", f"-Wl,-soname,{driver.name}", "-o", str(driver), str(source)], check=True)
+        ctypes.CDLL(str(driver), ctypes.RTLD_GLOBAL)
+    ctypes.CDLL(str(wheels.find("lib/libcudart.so.13")), ctypes.RTLD_GLOBAL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--quantization", default="q4f16_1")
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--compiler", choices=("nvcc", "nvrtc"), default="nvrtc")
+    parser.add_argument("--toolkit", default="/usr/local/cuda")
+    arguments = parser.parse_args()
+    os.environ["CUDA_PATH"] = arguments.toolkit
+    os.environ["TVM_CUDA_COMPILE_MODE"] = arguments.compiler
+    clock = Clock()
+    began = time.perf_counter()
+    build(arguments.config, arguments.quantization, arguments.arch, arguments.output, clock)
+    clock.seconds["whole"] = round(time.perf_counter() - began, 2)
+    print(json.dumps(clock.seconds))
+
+
+if __name__ == "__main__":
+    main()
