@@ -9,7 +9,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,26 +40,76 @@ _DIMENSIONS = {"blockIdx.x": 0, "blockIdx.y": 1, "blockIdx.z": 2, "threadIdx.x":
 _DYNAMIC = "tirx.use_dyn_shared_memory"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """One start of a device function. Arguments are (argument kind, bits, value); that of a pointer is the place of its
+    array among those given."""
+
+    function: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    arguments: tuple[tuple[str, int, float], ...]
+
+
 def run_cuda(func: tirx.PrimFunc, arrays: Sequence[Array], directory: Path, *scalars: float) -> list[Array]:
     """The arrays after a call of a scheduled kernel with copies of them."""
-    target = tvm.target.Target(CUDA_TARGET)
-    module = tvm.IRModule({"kernel": func.with_attr("global_symbol", "kernel")})
-    with target:
-        library = tvm.tirx.build(module, target=target)
+    library = _build(func)
     text, functions = device_code(library)
     emulated = _compile(text, functions, directory)
-    library.clear_imports()
     copies = [np.ascontiguousarray(array).copy() for array in arrays]
-    names = ["__tvm_set_device", *(function.name for function in functions)]
-    tvm_ffi.register_global_func("__tvm_set_device", lambda *_: None, override=True)
-    for function in functions:
-        tvm_ffi.register_global_func(function.name, _launcher(emulated, function), override=True)
-    try:
-        library["kernel"](*(_as_of_a_gpu(array) for array in copies), *scalars)
-    finally:
-        for name in names[1:]:
-            tvm_ffi.registry.remove_global_func(name)
+    _call_host(library, {function.name: _launcher(emulated, function) for function in functions}, copies, scalars)
     return copies
+
+
+def launches(func: tirx.PrimFunc, arrays: Sequence[Array], *scalars: float) -> tuple[str, list[Launch]]:
+    """The CUDA text of a scheduled kernel, and what a call with the arrays would start; nothing is computed."""
+    library = _build(func)
+    text, functions = device_code(library)
+    started: list[Launch] = []
+    places = {array.ctypes.data: place for place, array in enumerate(arrays)}
+
+    def recorder(function: device_functions.DeviceFunction) -> Any:
+        def record(*given: Any) -> None:
+            arguments, sizes, shared = _split(function, given)
+            known = [
+                (kind, bits, places[_address(value)] if kind == "handle" else value)
+                for value, (kind, bits, _) in zip(arguments, function.argument_types, strict=True)
+            ]
+            started.append(
+                Launch(
+                    function=function.name,
+                    grid=(sizes[0], sizes[1], sizes[2]),
+                    block=(sizes[3], sizes[4], sizes[5]),
+                    shared=shared,
+                    arguments=tuple(known),
+                )
+            )
+
+        return record
+
+    _call_host(library, {function.name: recorder(function) for function in functions}, arrays, scalars)
+    return text, started
+
+
+def _build(func: tirx.PrimFunc) -> Any:
+    target = tvm.target.Target(CUDA_TARGET)
+    with target:
+        module = tvm.IRModule({"kernel": func.with_attr("global_symbol", "kernel")})
+        return tvm.tirx.build(module, target=target)
+
+
+def _call_host(library: Any, device: Mapping[str, Any], arrays: Sequence[Array], scalars: Sequence[float]) -> None:
+    """Runs the kernel's host code, which starts the functions of `device` by name."""
+    library.clear_imports()
+    tvm_ffi.register_global_func("__tvm_set_device", lambda *_: None, override=True)
+    for name, function in device.items():
+        tvm_ffi.register_global_func(name, function, override=True)
+    try:
+        library["kernel"](*(_as_of_a_gpu(array) for array in arrays), *scalars)
+    finally:
+        for name in device:
+            tvm_ffi.registry.remove_global_func(name)
 
 
 def device_code(library: Any) -> tuple[str, tuple[device_functions.DeviceFunction, ...]]:
@@ -116,28 +167,36 @@ def _c_type(kind: str, bits: int) -> str:
 
 def _launcher(emulated: ctypes.CDLL, function: device_functions.DeviceFunction) -> Any:
     launch = getattr(emulated, f"launch_{function.name}")
-    count = len(function.argument_types)
 
     def call(*given: Any) -> None:
-        holders = [
-            _holder(value, kind, bits)
-            for value, (kind, bits, _) in zip(given[:count], function.argument_types, strict=True)
-        ]
-        arguments = (ctypes.c_void_p * max(count, 1))(*(ctypes.addressof(holder) for holder in holders))
-        sizes, shared = (ctypes.c_int * 6)(1, 1, 1, 1, 1, 1), 0
-        for tag, value in zip(function.launch_parameters, given[count:], strict=True):
-            if tag == _DYNAMIC:
-                shared = int(value)
-            else:
-                sizes[_DIMENSIONS[tag]] = int(value)
-        launch(arguments, sizes, ctypes.c_long(shared))
+        values, sizes, shared = _split(function, given)
+        typed = zip(values, function.argument_types, strict=True)
+        holders = [_holder(value, kind, bits) for value, (kind, bits, _) in typed]
+        arguments = (ctypes.c_void_p * max(len(holders), 1))(*(ctypes.addressof(holder) for holder in holders))
+        launch(arguments, (ctypes.c_int * 6)(*sizes), ctypes.c_long(shared))
 
     return call
 
 
+def _split(function: device_functions.DeviceFunction, given: Sequence[Any]) -> tuple[Sequence[Any], list[int], int]:
+    """The arguments of a launch, the sizes of grid and block, and the bytes of shared memory."""
+    count = len(function.argument_types)
+    sizes, shared = [1] * 6, 0
+    for tag, value in zip(function.launch_parameters, given[count:], strict=True):
+        if tag == _DYNAMIC:
+            shared = int(value)
+        else:
+            sizes[_DIMENSIONS[tag]] = int(value)
+    return given[:count], sizes, shared
+
+
+def _address(value: Any) -> int:
+    return int(value.value if hasattr(value, "value") else value)
+
+
 def _holder(value: Any, kind: str, bits: int) -> Any:
     if kind == "handle":
-        return ctypes.c_void_p(value.value if hasattr(value, "value") else int(value))
+        return ctypes.c_void_p(_address(value))
     if kind == "float":
         return ctypes.c_float(value) if bits == 32 else ctypes.c_double(value)
     return {32: ctypes.c_int32, 64: ctypes.c_int64, 8: ctypes.c_int8}[bits](int(value))
