@@ -7,13 +7,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tvm
+from tvm import te, tirx
+from tvm.s_tir import dlight
 
-from mlcbuild.compiler import library_image
+from mlcbuild.compiler import ir, library_image
+from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.cuda import device_functions
-from mlcbuild.compiler.stages import compile_kernel, link
+from mlcbuild.compiler.stages import compile_device, compile_kernel, link
 from mlcbuild.errors import StageError
 from tests.compiler.gpu_runtime import run_with_cuda_runtime
 from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET, finish_library
@@ -156,6 +161,40 @@ def test_outputs_that_are_not_those_of_the_target_are_refused(built: Path, tmp_p
     device = {"device_source": tmp_path / "k.cu", "launch": tmp_path / "k.json"} if target is CPU_TARGET else {}
     with pytest.raises(StageError, match="the outputs of CompileKernel are not those"):
         compile_kernel.run(scheduled=scheduled, object=tmp_path / "k.o", target=dict(target), **device)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "compute"),
+    [
+        ("float32", tirx.exp),
+        ("float16", tirx.erf),
+        ("float16", lambda x: tirx.if_then_else(x > x, x, tirx.infinity("float16"))),
+        ("bfloat16", lambda x: te.max(x, tirx.exp(x))),
+        ("float8_e4m3fn", lambda x: x.astype("float16")),
+        ("int8", lambda x: x + x),
+        ("int64", lambda x: tirx.max(x, tirx.const(3, "int64"))),
+        ("uint32", tirx.popcount),
+    ],
+)
+def test_the_lean_text_has_all_that_numbers_of_each_kind_take(
+    tmp_path: Path, dtype: str, compute: Callable[[tirx.Expr], tirx.Expr]
+) -> None:
+    given = te.placeholder((64, 64), dtype, name="given")
+    made = te.compute((64, 64), lambda i, j: compute(given[i, j]), name="made")
+    function = te.create_prim_func([given, made]).with_attr("global_symbol", "k")
+    with targets.parse(CUDA_TARGET):
+        scheduled = dlight.ApplyDefaultSchedule(dlight.gpu.Fallback())(tvm.IRModule({"k": function}))
+    ir.save_module(scheduled, tmp_path / "k.json")
+    source = tmp_path / "k.cu"
+    compile_kernel.run(
+        scheduled=tmp_path / "k.json",
+        object=tmp_path / "k.o",
+        target=dict(CUDA_TARGET),
+        device_source=source,
+        launch=tmp_path / "k.launch.json",
+    )
+    compile_device.run(source=source, cubin=tmp_path / "k.cubin", arch="sm_90")
+    assert b"k_kernel" in (tmp_path / "k.cubin").read_bytes()
 
 
 def _link(built: Path, library: Path, **changes: object) -> None:
