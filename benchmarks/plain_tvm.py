@@ -61,12 +61,17 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
         from mlcbuild.compiler.kernels.gpu.workspace import lift_global_buffers
         from mlcbuild.compiler.models.config import read_document
         from mlcbuild.compiler.models.families import read_config
-        from mlcbuild.compiler.passes import phases
         from mlcbuild.compiler.passes.add_workspaces import add_workspaces
         from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
         from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds
         from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
         from mlcbuild.compiler.passes.memory_usage import memory_usage
+        from mlcbuild.compiler.phases.phase0 import PHASE0
+        from mlcbuild.compiler.phases.phase1 import PHASE1
+        from mlcbuild.compiler.phases.phase2 import PHASE2
+        from mlcbuild.compiler.phases.phase3 import PHASE3
+        from mlcbuild.compiler.phases.phase5 import PHASE5, PHASE5_VM
+        from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
         from mlcbuild.compiler.stages import export, lower
     host = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"}
     limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32}
@@ -77,12 +82,15 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
         document = metadata_file.read(described)
         module = inline_private_functions(ir.load_module(exported))
     sizes = read_config(read_document(config), where=config.name)
-    context = phases.PhaseContext(
-        target=target, vocab_size=document["vocab_size"], active_vocab_size=document["active_vocab_size"]
+    context = PhaseContext(
+        target=target,
+        vocab_size=document["vocab_size"],
+        active_vocab_size=document["active_vocab_size"],
+        cuda_graph=True,
     )
-    for number, entries in enumerate((phases.PHASE0, phases.PHASE1, phases.PHASE2, phases.PHASE3)):
+    for number, entries in enumerate((PHASE0, PHASE1, PHASE2, PHASE3)):
         with clock.step(f"phase {number}"):
-            module = phases.apply(module, entries, context)
+            module = apply(module, entries, context)
     with clock.step("schedule"), target:
         rules: Any = dlight.gpu
         module = dlight.ApplyDefaultSchedule(
@@ -98,10 +106,10 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
     with clock.step("lower"):
         module = attach_alloc_embedding_tensor(module, prefill_chunk_size=sizes.prefill_chunk_size)
         module = attach_variable_bounds(module, lower._bounds(sizes))
-        module = phases.apply(module, phases.PHASE5, context)
+        module = apply(module, PHASE5, context)
         document["memory_usage"] = memory_usage(module)
         module["_metadata"] = lower._constant_function(metadata_file.canonical(document))
-        module = phases.apply(module, phases.PHASE5_VM, context)
+        module = apply(module, PHASE5_VM, context)
     with clock.step("code"), target:
         executable = relax.build(module, target, relax_pipeline=tvm.transform.Sequential([]))
     with clock.step("link"):

@@ -111,7 +111,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
             "shape_functions": "shape_functions.o",
             "metadata_out": "metadata.json",
         },
-        parameters={"target": target, "overrides": overrides},
+        parameters={"target": target, "opt": opt, "overrides": overrides},
         toolchains=tvm,
     )
     link = context.stage(

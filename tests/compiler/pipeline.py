@@ -167,6 +167,7 @@ def finish_library(
         shape_functions=at("shape_functions.o"),
         metadata_out=at("metadata.json"),
         overrides=dict(overrides or {}),
+        opt=opt,
         **tool,
     )
     run(

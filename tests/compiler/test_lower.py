@@ -48,6 +48,7 @@ def _lower(directory: Path, signatures: tuple[Path, ...], **overrides: object) -
         shape_functions=directory / "shape_functions.o",
         metadata_out=directory / "metadata.json",
         target=dict(CPU_TARGET),
+        opt="O2",
         overrides=overrides,
     )
     document: dict[str, Any] = json.loads((directory / "metadata.json").read_text())

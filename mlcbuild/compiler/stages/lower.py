@@ -15,19 +15,20 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from mlcbuild.compiler import ir
+from mlcbuild.compiler import ir, optimization
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.families import read_config
 from mlcbuild.compiler.models.llama.config import LlamaConfig
-from mlcbuild.compiler.passes import phases
 from mlcbuild.compiler.passes.add_workspaces import add_workspaces
 from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
 from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds
 from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_function
 from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
 from mlcbuild.compiler.passes.memory_usage import memory_usage
+from mlcbuild.compiler.phases.phase5 import PHASE5, PHASE5_VM
+from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
 from mlcbuild.compiler.signature import Signature
 from mlcbuild.errors import StageError
 
@@ -42,13 +43,15 @@ def run(
     shape_functions: Path,
     metadata_out: Path,
     target: dict[str, Any],
+    opt: str,
     overrides: dict[str, Any],
 ) -> None:
     """`overrides` are the sizes of `models.config.Overrides`; they change memory plans, never a kernel.
 
-    Raises StageError for a bad override, and for signatures that are not those of the graph's kernels.
+    Raises StageError for a bad override or `opt`, and for signatures that are not those of the graph's kernels.
     """
-    context = phases.PhaseContext(target=targets.parse(target))
+    optimization.check(opt)
+    context = PhaseContext(target=targets.parse(target), cuda_graph=opt in optimization.WITH_CUDA_GRAPH)
     sizes = read_config(read_document(config), overrides=overrides, where=config.name)
     document = metadata_file.read(metadata) | _sizes(sizes)
     module = ir.load_module(graph)
@@ -58,10 +61,10 @@ def run(
     module = add_workspaces(module, {name: one.stub() for name, one in known.items() if one.workspace})
     module = attach_alloc_embedding_tensor(module, prefill_chunk_size=sizes.prefill_chunk_size)
     module = attach_variable_bounds(module, _bounds(sizes))
-    module = phases.apply(module, phases.PHASE5, context)
+    module = apply(module, PHASE5, context)
     document["memory_usage"] = memory_usage(module)
     module["_metadata"] = _constant_function(metadata_file.canonical(document))
-    module = phases.apply(module, phases.PHASE5_VM, context)
+    module = apply(module, PHASE5_VM, context)
     builder = relax.ExecBuilder()
     remaining = relax.vm_build._vmcodegen(builder, module, "bytecode")
     program = relax._ffi_api.VMLink(builder, context.target, None, [], {})

@@ -12,8 +12,9 @@ from typing import Any
 from mlcbuild.compiler import ir, optimization
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.passes import phases
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import find_geometry
+from mlcbuild.compiler.phases.phase0 import PHASE0
+from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
 
 
 def run(
@@ -30,12 +31,12 @@ def run(
     document = metadata_file.read(metadata)
     before = ir.load_module(module)
     geometry = find_geometry(before)
-    context = phases.PhaseContext(
+    context = PhaseContext(
         target=targets.parse(target),
         vocab_size=document["vocab_size"],
         active_vocab_size=document["active_vocab_size"],
     )
-    ir.save_module(phases.apply(before, phases.PHASE0, context), module_out)
+    ir.save_module(apply(before, PHASE0, context), module_out)
     if geometry is not None:
         document["kv_cache"] = dict(geometry.metadata)
     metadata_file.write(document, metadata_out)

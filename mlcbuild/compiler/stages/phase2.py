@@ -1,6 +1,6 @@
 """Phase2: operators become kernels, and neighbours fuse.
 
-Reads `module`, writes `module_out`; `passes.phases.PHASE2` lists its passes.
+Reads `module`, writes `module_out`; `phases.phase2` lists its passes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from typing import Any
 
 from mlcbuild.compiler import ir, optimization
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.passes import phases
+from mlcbuild.compiler.phases.phase2 import PHASE2
+from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
 
 
 def run(*, module: Path, module_out: Path, target: dict[str, Any], opt: str) -> None:
     """Raises StageError for a file that holds no module, and for an unknown target or `opt`."""
     optimization.check(opt)
-    context = phases.PhaseContext(target=targets.parse(target))
-    ir.save_module(phases.apply(ir.load_module(module), phases.PHASE2, context), module_out)
+    context = PhaseContext(target=targets.parse(target))
+    ir.save_module(apply(ir.load_module(module), PHASE2, context), module_out)

@@ -1,6 +1,6 @@
 """Phase3: dequantization fuses into whatever reads the matrix.
 
-Reads `module`, writes `module_out`; `passes.phases.PHASE3` lists its passes.
+Reads `module`, writes `module_out`; `phases.phase3` lists its passes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from typing import Any
 
 from mlcbuild.compiler import ir, optimization
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.passes import phases
+from mlcbuild.compiler.phases.phase3 import PHASE3
+from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
 
 
 def run(*, module: Path, module_out: Path, target: dict[str, Any], opt: str) -> None:
     """Raises StageError for a file that holds no module, and for an unknown target or `opt`."""
     optimization.check(opt)
-    context = phases.PhaseContext(target=targets.parse(target))
-    ir.save_module(phases.apply(ir.load_module(module), phases.PHASE3, context), module_out)
+    context = PhaseContext(target=targets.parse(target))
+    ir.save_module(apply(ir.load_module(module), PHASE3, context), module_out)

@@ -1,0 +1,39 @@
+"""Phase0: what the model does not say itself is attached: its cache, softmax and sampling."""
+
+from __future__ import annotations
+
+import tvm
+
+from mlcbuild.compiler.passes.attach_cuda_graph import attach_cuda_graph_hints, attach_memory_plan
+from mlcbuild.compiler.passes.attach_softmax_with_temperature import attach_softmax_with_temperature
+from mlcbuild.compiler.passes.dispatch_kv_cache_creation import dispatch_kv_cache_creation
+from mlcbuild.compiler.phases.pipeline import Entry, PhaseContext, on_gpu, own
+
+
+def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    return attach_softmax_with_temperature(
+        module, vocab_size=context.vocab_size, active_vocab_size=context.active_vocab_size
+    )
+
+
+PHASE0: tuple[Entry, ...] = (
+    Entry(
+        name="DispatchKVCacheCreation",
+        run=lambda module, context: dispatch_kv_cache_creation(module, context.target),
+    ),
+    Entry(
+        name="AttachSoftmaxWithTemperature",
+        run=_softmax,
+    ),
+    Entry(name="AttachVariableBounds", where="Lower"),
+    Entry(name="AttachCUDAGraphSymbolicCaptureHints", run=on_gpu(own(attach_cuda_graph_hints))),
+    Entry(name="AttachPipelineParallelStages"),
+    Entry(name="AttachLogitProcessFunc"),
+    Entry(name="AttachAdditionalPrimFuncs"),
+    Entry(name="AttachAllocEmbeddingTensorFunc", where="Lower"),
+    Entry(name="AttachGPUSamplingFunc"),
+    Entry(name="AttachSpecDecodeAuxFuncs"),
+    Entry(name="AttachMemoryPlanAttr", run=on_gpu(own(attach_memory_plan))),
+    Entry(name="AttachSequenceLengthPaddingFactor"),
+    Entry(name="BindTarget", where="ScheduleKernel"),
+)
