@@ -13,8 +13,8 @@ import pytest
 from mlcbuild.compiler.quantization import group
 from mlcbuild.compiler.quantization.scheme import named
 from mlcbuild.runtime.engine import Engine
-from mlcbuild.runtime.generate import generate
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
+from mlcbuild.runtime.generate import generate
 from mlcbuild.runtime.tensor_cache import TensorCache
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 from tests.runtime.tiny_package import build_package
