@@ -86,7 +86,7 @@ def _candidates(func: Any) -> Iterator[tuple[str, Any]]:
     import tvm
 
     from mlcbuild.compiler.kernels.building import replace_body, statement
-    from mlcbuild.compiler.kernels.gpu import gemv, instructions, library
+    from mlcbuild.compiler.kernels.gpu import few_vectors, gemv, instructions, library
     from mlcbuild.compiler.kernels.matmul_pattern import match_matrix_product
     from tests.compiler.cuda_emulation import CUDA_TARGET
 
@@ -109,6 +109,7 @@ def _candidates(func: Any) -> Iterator[tuple[str, Any]]:
         shape = gemv.GemvShape(warps=warps, tiles=tiles, ahead=ahead)
         body = statement(lambda shape=shape: gemv.multiply_one(product, shape))  # type: ignore[misc]
         yield f"w{warps}t{tiles}a{ahead}", replace_body(product.func, body)
+    yield "few", replace_body(product.func, statement(lambda: few_vectors.multiply_few(product)))
     original = instructions.load_once
     instructions.load_once = instructions.load16  # through the first cache
     try:
@@ -241,7 +242,7 @@ def _measure(
         driver("cuStreamSynchronize", driver.stream)
         driver.download(out, result)
         wrong = max(float(np.abs(result[0, 0, rows] - values).max()) for rows, values in expected)
-        graphs[entry["name"]] = (driver.graph(lambda launch=launch: [launch(i) for i in range(count)]), wrong)  # type: ignore[misc]
+        graphs[entry["name"]] = (driver.graph(lambda launch=launch: [launch(i) for i in range(count)]), wrong)
     times: dict[str, list[float]] = {name: [] for name in graphs}
     for number in range(rounds + 1):
         for name, (playable, _) in graphs.items():

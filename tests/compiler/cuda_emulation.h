@@ -139,6 +139,16 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
 static inline void mlcbuild_load_once(void* to, const void* source) { memcpy(to, source, 16); }
 static inline void mlcbuild_load16(void* to, const void* source) { memcpy(to, source, 16); }
 static inline void mlcbuild_load4(void* to, const void* source) { memcpy(to, source, 4); }
+static inline void mlcbuild_load_twice(void* to, const void* source) {
+  memcpy(to, source, 2);
+  memcpy((char*)to + 2, source, 2);
+}
+static inline void mlcbuild_scale(void* registers, unsigned factor) {
+  half* x = (half*)registers;
+  half by[2];
+  memcpy(by, &factor, 4);
+  for (int i = 0; i < 8; ++i) x[i] = (half)((float)x[i] * (float)by[i % 2]);
+}
 static inline void mlcbuild_pair_with_fourth(void* registers) {
   unsigned* x = (unsigned*)registers;
   unsigned a = x[0], b = x[1], c = x[2], d = x[3];

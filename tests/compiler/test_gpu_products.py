@@ -11,10 +11,11 @@ from tvm import tirx
 
 from mlcbuild.compiler.kernels.building import replace_body, statement
 from mlcbuild.compiler.kernels.gpu.gemv import GemvShape, multiply_one, schedule_packed_gemv
+from mlcbuild.compiler.kernels.gpu.matmul import schedule_matmul
 from mlcbuild.compiler.kernels.matmul_pattern import match_matrix_product
 from tests.compiler import cuda_emulation
 from tests.compiler.cuda_emulation import CUDA_TARGET, run_cuda
-from tests.compiler.kernel_running import packed_arrays, packed_product, restored_matrix
+from tests.compiler.kernel_running import packed_arrays, packed_product, plain_product, restored_matrix
 
 TARGET = tvm.target.Target(CUDA_TARGET)
 needs_gxx = pytest.mark.skipif(not cuda_emulation.AVAILABLE, reason="the C++ compiler g++ runs the kernels")
@@ -48,7 +49,7 @@ def test_what_follows_the_product_is_done_with_it(tmp_path: Path) -> None:
 
 
 @needs_gxx
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (4, 1, 4), (8, 2, 2), (3, 1, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (4, 1, 4), (8, 4, 1), (3, 1, 2)], ids=str)
 def test_every_way_to_share_the_work_gives_the_same(tmp_path: Path, shape: tuple[int, int, int]) -> None:
     warps, tiles, ahead = shape
     product = match_matrix_product(packed_product(80, 1536, 1, dtype="float16", out_dtype="float32"))
@@ -76,3 +77,77 @@ def test_other_products_are_left_to_other_rules(func: tirx.PrimFunc) -> None:
 def test_a_way_to_share_the_work_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="warps=0"):
         GemvShape(warps=0)
+
+
+@needs_gxx
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize(("n", "k", "rows"), [(64, 512, 1), (64, 512, 3), (40, 96, 8), (136, 256, 9), (160, 576, 70)])
+def test_a_packed_matrix_times_any_number_of_vectors_is_right(
+    tmp_path: Path, n: int, k: int, rows: int, batch_first: bool
+) -> None:
+    func = packed_product(n, k, None, dtype="float16", residual=True, batch_first=batch_first)
+    scheduled = schedule_matmul(func, TARGET)
+    assert scheduled is not None
+    x, words, scales = packed_arrays(n, k, rows, dtype="float16", bits=4, group=32)
+    expected = x.astype(np.float64) @ restored_matrix(words, scales, bits=4, group=32).T
+    other = np.random.default_rng(1).standard_normal(expected.shape).astype(np.float16)
+    expected += other
+    order = (1, 0, 2) if batch_first else (0, 1, 2)
+    arrays = [x.transpose(order), words, scales, other.transpose(order), np.zeros(expected.shape, "float16")]
+    arrays[-1] = arrays[-1].transpose(order)
+    got = run_cuda(scheduled, arrays, tmp_path)[-1]
+    # A weight is rounded to float16 as it is restored, and so is the result.
+    np.testing.assert_allclose(got.transpose(order), expected, atol=2e-2, rtol=2e-3)
+
+
+@needs_gxx
+@pytest.mark.parametrize(("n", "k", "rows"), [(64, 512, 1), (72, 96, 3), (160, 576, 70)])
+def test_a_matrix_of_halves_times_any_number_of_vectors_is_right(tmp_path: Path, n: int, k: int, rows: int) -> None:
+    scheduled = schedule_matmul(plain_product(n, k, None, dtype="float16"), TARGET)
+    assert scheduled is not None
+    random = np.random.default_rng(0)
+    x = random.standard_normal((1, rows, k)).astype(np.float16)
+    matrix = random.standard_normal((n, k)).astype(np.float16)
+    got = run_cuda(scheduled, [x, matrix, np.zeros((1, rows, n), np.float16)], tmp_path)[-1]
+    np.testing.assert_allclose(got, x.astype(np.float64) @ matrix.T.astype(np.float64), atol=4e-2, rtol=1e-3)
+
+
+@needs_gxx
+def test_a_matrix_of_halves_times_one_vector_is_right(tmp_path: Path) -> None:
+    scheduled = schedule_matmul(plain_product(48, 160, 1, dtype="float16"), TARGET)
+    assert scheduled is not None
+    random = np.random.default_rng(0)
+    x, matrix = (random.standard_normal(shape).astype(np.float16) for shape in ((1, 1, 160), (48, 160)))
+    got = run_cuda(scheduled, [x, matrix, np.zeros((1, 1, 48), np.float16)], tmp_path)[-1]
+    np.testing.assert_allclose(got, x.astype(np.float64) @ matrix.T.astype(np.float64), atol=4e-2, rtol=1e-3)
+
+
+def test_the_number_of_vectors_chooses_the_kernel(tmp_path: Path) -> None:
+    """Ways of their own for one vector, a few, and many; the host decides."""
+    scheduled = schedule_matmul(packed_product(64, 256, None, dtype="float16", out_dtype="float32"), TARGET)
+    assert scheduled is not None
+    started = []
+    for rows in (1, 2, 8, 9, 65):
+        arrays = [
+            *packed_arrays(64, 256, rows, dtype="float16", bits=4, group=32),
+            np.zeros((1, rows, 64), np.float32),
+        ]
+        (launch,) = cuda_emulation.launches(scheduled, arrays)[1]
+        started.append((launch.function, launch.grid))
+    one, two, eight, nine, more = started
+    assert two == eight
+    assert len({one[0], two[0], nine[0]}) == 3
+    assert (nine[0], nine[1], more[1]) == (more[0], (1, 1, 1), (1, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("func", "arch"),
+    [
+        (packed_product(16, 96, None, dtype="float32"), "sm_90"),
+        (packed_product(16, 96, None, dtype="float16"), "sm_75"),
+        (plain_product(16, 80, None, dtype="float16"), "sm_90"),
+    ],
+    ids=["float32", "an old architecture", "rows that are no whole groups"],
+)
+def test_tensor_cores_are_left_alone_where_they_do_not_fit(func: tirx.PrimFunc, arch: str) -> None:
+    assert schedule_matmul(func, tvm.target.Target(CUDA_TARGET | {"arch": arch})) is None

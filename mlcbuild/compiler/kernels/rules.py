@@ -13,12 +13,14 @@ from mlcbuild.compiler.kernels.cpu.matmul import schedule_matmul
 from mlcbuild.compiler.kernels.cpu.rows import schedule_rows
 from mlcbuild.compiler.kernels.gpu import library
 from mlcbuild.compiler.kernels.gpu.gemv import schedule_packed_gemv
+from mlcbuild.compiler.kernels.gpu.matmul import schedule_matmul as schedule_tensor_core_matmul
 
 Rule = Callable[[tirx.PrimFunc, tvm.target.Target], tirx.PrimFunc | None]
 
 CPU_RULES: tuple[Rule, ...] = (schedule_gemv, schedule_matmul, schedule_rows, schedule_fallback)
 GPU_RULES: tuple[Rule, ...] = (
     schedule_packed_gemv,
+    schedule_tensor_core_matmul,
     library.schedule_plain_matmul,
     library.schedule_gemv,
     library.schedule_reduction,

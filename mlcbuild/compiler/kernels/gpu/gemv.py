@@ -43,7 +43,7 @@ class GemvShape:
     ahead: int = 2
 
     def __post_init__(self) -> None:
-        if not 1 <= self.warps <= 32 or self.tiles < 1 or self.ahead < 1:
+        if not 1 <= self.warps <= 32 or not 1 <= self.tiles <= 2 * self.warps or self.ahead < 1:
             raise ValueError(f"no way to share the work: {self}")
 
 
@@ -112,19 +112,16 @@ class _Block:
     def run(self) -> None:
         shape = self.shape
         sums = T.alloc_buffer((shape.tiles * 2,), "float32", scope="local")
-        for place in range(shape.tiles * 2):
-            store(sums, T.float32(0), place)
+        gpu.fill(sums, T.float32(0), shape.tiles * 2)
         per_warp = -(-self.steps // shape.warps)
         ahead = min(shape.ahead, per_warp)
         words = T.alloc_buffer((ahead * shape.tiles * 16,), "uint32", scope="local")
         scales = T.alloc_buffer((ahead * shape.tiles * 2,), "uint32", scope="local")
         with T.serial(0, -(-per_warp // ahead)) as turn:
-            for number in range(ahead):
-                step = (turn * ahead + number) * shape.warps + self.warp
-                self.read(step, words, scales, number)
-            for number in range(ahead):
-                step = (turn * ahead + number) * shape.warps + self.warp
-                self.multiply(step, words, scales, number, sums)
+            with gpu.unrolled(ahead) as number:
+                self.read((turn * ahead + number) * shape.warps + self.warp, words, scales, number)
+            with gpu.unrolled(ahead) as number:
+                self.multiply((turn * ahead + number) * shape.warps + self.warp, words, scales, number, sums)
         self.finish(sums)
 
     def whole_steps(self) -> bool:
@@ -133,97 +130,80 @@ class _Block:
         ahead = min(self.shape.ahead, per_warp)
         return self.product.k % _STEP == 0 and self.steps % (self.shape.warps * ahead) == 0
 
-    def matrix_row(self, tile: int, half: int) -> Expression:
-        row = self.first + tile * ROWS + half * 8 + self.row
-        return row if self.product.n % (ROWS * self.shape.tiles) == 0 else T.min(row, self.product.n - 1)
-
-    def read(self, step: Expression, words: Buffer, scales: Buffer, number: int) -> None:
+    def read(self, step: Expression, words: Buffer, scales: Buffer, number: Expression) -> None:
         """Asks for the words and scales of a step, for all tiles."""
-        tiles = self.shape.tiles
-        for tile in range(tiles):
-            for half in range(2):
-                row = self.matrix_row(tile, half)
-                for part in range(2):
-                    group = step * GROUPS + part * 4 + self.column
-                    place = ((number * tiles + tile) * 2 + half) * 2 + part
-                    with self.where_there_is(group):
-                        gpu.load_once(
-                            gpu.at(words, place * 4), gpu.at(self.matrix.words, row, group * _WORDS_PER_GROUP)
-                        )
-                group = step * GROUPS + 2 * self.column
-                place = (number * tiles + tile) * 2 + half
-                if not self.whole_steps():
-                    store(scales, T.uint32(0), place)
+        slots = self.shape.tiles * 2
+        with gpu.unrolled(slots) as slot:
+            row = self.first + slot * 8 + self.row
+            if self.product.n % (ROWS * self.shape.tiles):
+                row = T.min(row, self.product.n - 1)
+            place = number * slots + slot
+            with gpu.unrolled(2) as part:
+                group = step * GROUPS + part * 4 + self.column
                 with self.where_there_is(group):
-                    gpu.load4(gpu.at(scales, place), gpu.at(self.matrix.scales, row, group))
+                    to = gpu.at(words, (place * 2 + part) * _WORDS_PER_GROUP)
+                    gpu.load_once(to, gpu.at(self.matrix.words, row, group * _WORDS_PER_GROUP))
+            group = step * GROUPS + 2 * self.column
+            if not self.whole_steps():
+                store(scales, T.uint32(0), place)
+            with self.where_there_is(group):
+                gpu.load4(gpu.at(scales, place), gpu.at(self.matrix.scales, row, group))
 
     def where_there_is(self, group: Expression) -> AbstractContextManager[None]:
         """A condition on statements, where the row may end before the step does."""
         return nullcontext() if self.whole_steps() else gpu.when(group < self.product.k // GROUP)
 
-    def multiply(self, step: Expression, words: Buffer, scales: Buffer, number: int, sums: Buffer) -> None:
+    def multiply(self, step: Expression, words: Buffer, scales: Buffer, number: Expression, sums: Buffer) -> None:
         tiles = self.shape.tiles
+        offset = int(self.matrix.offset)
         products = T.alloc_buffer((tiles * 4,), "float32", scope="local")
-        for place in range(tiles * 4):
-            store(products, T.float32(0), place)
+        gpu.fill(products, T.float32(0), tiles * 4)
         x = T.alloc_buffer((16,), "uint32", scope="local")
         low = T.alloc_buffer((4,), "uint32", scope="local")
         high = T.alloc_buffer((4,), "uint32", scope="local")
-        for part in range(2):
+        with gpu.unrolled(2) as part:
             self.read_vector(step, part, x)
-            for tile in range(tiles):
-                for word in range(_WORDS_PER_GROUP):
-                    place = (((number * tiles + tile) * 2) * 2 + part) * 4 + word
-                    gpu.unpack_int4(gpu.at(low, 0), words[place], int(self.matrix.offset))
-                    gpu.unpack_int4(gpu.at(high, 0), words[place + 8], int(self.matrix.offset))
-                    for pair in (0, 2):
-                        gpu.multiply_accumulate(
-                            gpu.at(products, tile * 4),
-                            (low[pair], high[pair], low[pair + 1], high[pair + 1]),
-                            (x[word * 4 + pair], x[word * 4 + pair + 1]),
-                        )
-        for tile in range(tiles):
-            for half in range(2):
-                scale = T.bind(scales[(number * tiles + tile) * 2 + half])
-                first, second = products[tile * 4 + half * 2], products[tile * 4 + half * 2 + 1]
-                place = tile * 2 + half
-                store(sums, sums[place] + first * gpu.low_half(scale) + second * gpu.high_half(scale), place)
+            with gpu.unrolled(tiles) as tile, gpu.unrolled(_WORDS_PER_GROUP) as word:
+                place = ((number * tiles + tile) * 4 + part) * _WORDS_PER_GROUP + word
+                gpu.unpack_int4(gpu.at(low, 0), words[place], offset)
+                gpu.unpack_int4(gpu.at(high, 0), words[place + 2 * _WORDS_PER_GROUP], offset)
+                for pair in (0, 2):
+                    gpu.multiply_accumulate(
+                        gpu.at(products, tile * 4),
+                        (low[pair], high[pair], low[pair + 1], high[pair + 1]),
+                        (x[word * 4 + pair], x[word * 4 + pair + 1]),
+                    )
+        with gpu.unrolled(tiles * 2) as slot:
+            scale = T.bind(scales[number * tiles * 2 + slot])
+            first, second = products[slot * 2], products[slot * 2 + 1]
+            store(sums, sums[slot] + first * gpu.low_half(scale) + second * gpu.high_half(scale), slot)
 
-    def read_vector(self, step: Expression, part: int, x: Buffer) -> None:
+    def read_vector(self, step: Expression, part: Expression, x: Buffer) -> None:
         """The part of the vector that a thread's groups are multiplied by: that of the group whose column it holds."""
-        for place in range(16):
-            store(x, T.uint32(0), place)
+        gpu.fill(x, T.uint32(0), 16)
         group = step * GROUPS + self.row
         mine = self.row == part * 4 + self.column
         if not self.whole_steps():
             mine = tirx.all(mine, group < self.product.k // GROUP)
-        with gpu.when(mine):
-            for word in range(_WORDS_PER_GROUP):
-                gpu.load16(gpu.at(x, word * 4), T.address_of(self.product.x_at(0, group * GROUP + word * 8)))
-                gpu.pair_with_fourth(gpu.at(x, word * 4))
+        with gpu.when(mine), gpu.unrolled(_WORDS_PER_GROUP) as word:
+            gpu.load16(gpu.at(x, word * 4), T.address_of(self.product.x_at(0, group * GROUP + word * 8)))
+            gpu.pair_with_fourth(gpu.at(x, word * 4))
 
     def finish(self, sums: Buffer) -> None:
         """Adds up what threads and warps have, and stores the results."""
         shape = self.shape
         rows = ROWS * shape.tiles
         shared = T.alloc_buffer((shape.warps * rows,), "float32", scope="shared")
-        for tile in range(shape.tiles):
-            for half in range(2):
-                place = tile * 2 + half
-                store(sums, sums[place] + gpu.from_lane_xor(sums[place], 1), place)
-                store(sums, sums[place] + gpu.from_lane_xor(sums[place], 2), place)
-                with gpu.when(self.column == 0):
-                    store(shared, sums[place], self.warp * rows + tile * ROWS + half * 8 + self.row)
+        with gpu.unrolled(shape.tiles * 2) as slot:
+            for mask in (1, 2):
+                store(sums, sums[slot] + gpu.from_lane_xor(sums[slot], mask), slot)
+            with gpu.when(self.column == 0):
+                store(shared, sums[slot], self.warp * rows + slot * 8 + self.row)
         gpu.synchronize()
-        threads = shape.warps * _WARP
-        thread = self.warp * _WARP + self.lane
-        for begin in range(0, rows, threads):
-            row = thread + begin
-            within = row < min(rows, begin + threads)
-            if self.product.n % rows:
-                within = tirx.all(within, self.first + row < self.product.n)
-            with gpu.when(within):
-                total = T.bind(shared[row])
-                for warp in range(1, shape.warps):
-                    total = T.bind(total + shared[warp * rows + row])
-                store_result(self.product, total, row=0, n=self.first + row)
+        row = self.warp * _WARP + self.lane
+        within = row < rows
+        if self.product.n % rows:
+            within = tirx.all(within, self.first + row < self.product.n)
+        with gpu.when(within):
+            total = gpu.total(shape.warps, lambda warp: shared[warp * rows + row])
+            store_result(self.product, total, row=0, n=self.first + row)

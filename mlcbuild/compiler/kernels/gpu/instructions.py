@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tvm.tirx.script.builder as T  # noqa: N812
@@ -24,6 +24,31 @@ def when(condition: Expression) -> Iterator[None]:
     """The statements of the block are carried out where the condition holds."""
     with T.If(condition), T.Then():
         yield
+
+
+@contextlib.contextmanager
+def unrolled(count: int) -> Iterator[Expression]:
+    """A loop over 0 … count - 1 that CUDA's compiler unrolls: TVM passes over a body once instead of `count` times."""
+    if count == 1:
+        yield 0
+        return
+    with T.unroll(0, count, annotations={"pragma_unroll_explicit": False}) as variable:
+        yield variable
+
+
+def fill(buffer: Buffer, value: Expression, count: int, *, first: Expression = 0) -> None:
+    """Sets `count` elements of a buffer, from `first` on."""
+    with unrolled(count) as place:
+        T.buffer_store(buffer, value, [first + place])
+
+
+def total(count: int, element: Callable[[Expression], Expression]) -> Expression:
+    """element(0) + … + element(count - 1), of float32."""
+    sums = T.alloc_buffer((1,), "float32", scope="local")
+    T.buffer_store(sums, T.float32(0), [0])
+    with unrolled(count) as number:
+        T.buffer_store(sums, sums[0] + element(number), [0])
+    return sums[0]
 
 
 def at(buffer: Buffer, *indices: Expression) -> Expression:
@@ -58,6 +83,29 @@ def load16(to: Expression, source: Expression) -> None:
 def load4(to: Expression, source: Expression) -> None:
     """Copies four bytes of global memory into a register."""
     _call("mlcbuild_load4", "(void* to, const void* source)", "*(unsigned*)to = *(const unsigned*)source;", to, source)
+
+
+def load_twice(to: Expression, source: Expression) -> None:
+    """Copies a half of global memory into both halves of a register."""
+    _call(
+        "mlcbuild_load_twice",
+        "(void* to, const void* source)",
+        "unsigned value = *(const unsigned short*)source; *(unsigned*)to = value << 16 | value;",
+        to,
+        source,
+    )
+
+
+def copy16(to: Expression, source: Expression) -> None:
+    """Copies 16 bytes between registers and shared memory."""
+    load16(to, source)
+
+
+def scale(registers: Expression, factor: Expression) -> None:
+    """Multiplies the eight halves of four registers by those of `factor`."""
+    steps = " ".join(f'asm("mul.f16x2 %0, %0, %1;" : "+r"(x[{place}]) : "r"(factor));' for place in range(4))
+    body = f"unsigned* x = (unsigned*)registers; {steps}"
+    _call("mlcbuild_scale", "(void* registers, unsigned factor)", body, registers, factor)
 
 
 def pair_with_fourth(registers: Expression) -> None:

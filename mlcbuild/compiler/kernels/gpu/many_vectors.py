@@ -1,0 +1,148 @@
+"""A matrix times many vectors, by tensor cores: prefill and large batches.
+
+A block computes 128 rows for 64 vectors; a warp 32 rows for 32 of them. A step's places of the vectors are laid out in
+shared memory as tensor cores take them, in two turns: while one is used the other is filled. Of the matrix every thread
+reads what it uses itself, a step ahead.
+"""
+
+from __future__ import annotations
+
+import tvm.tirx.script.builder as T  # noqa: N812
+from tvm import tirx
+
+from mlcbuild.compiler.kernels.building import Buffer, Expression, store
+from mlcbuild.compiler.kernels.gpu import instructions as gpu
+from mlcbuild.compiler.kernels.gpu import operands
+from mlcbuild.compiler.kernels.gpu.results import store_result
+from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct
+
+ROWS = 128
+VECTORS = 64
+_WARP = 32
+_WARPS = 8
+_THREADS = _WARP * _WARPS
+_TILES = 2  # of 16 rows, of a warp
+_COLUMNS = 4  # of 8 vectors, of a warp
+_CHUNKS = operands.STEP // 8  # of eight places, of a vector in a step
+_COPIES = VECTORS * _CHUNKS // _THREADS  # chunks that a thread lays out
+_RESULT_STRIDE = ROWS + 4  # threads that store results together then meet no bank of shared memory twice
+_BUFFER = VECTORS * operands.STEP // 2  # registers of a step's vectors
+
+
+def multiply_many(product: MatrixProduct) -> None:
+    """The kernel's body, for any number of vectors."""
+    with (
+        T.thread_binding(0, tirx.ceildiv(product.rows, VECTORS), thread="blockIdx.y") as column,
+        T.thread_binding(0, -(-product.n // ROWS), thread="blockIdx.x") as block,
+        T.thread_binding(0, _WARPS, thread="threadIdx.y") as warp,
+        T.thread_binding(0, _WARP, thread="threadIdx.x") as lane,
+    ):
+        _Thread(product, block * ROWS, column * VECTORS, warp, lane).run()
+
+
+class _Thread:
+    def __init__(
+        self, product: MatrixProduct, first: Expression, first_vector: Expression, warp: Expression, lane: Expression
+    ) -> None:
+        self.product = product
+        self.first = first
+        self.first_vector = first_vector
+        self.g, self.t = T.bind(lane // 4), T.bind(lane % 4)
+        self.warp_row = T.bind(warp // 2 * (_TILES * 16))
+        self.warp_vector = T.bind(warp % 2 * (_COLUMNS * 8))
+        self.thread = T.bind(warp * _WARP + lane)
+        self.shared = T.alloc_buffer((max(2 * _BUFFER, VECTORS * _RESULT_STRIDE),), "float32", scope="shared")
+        self.sums = T.alloc_buffer((_TILES * _COLUMNS * 4,), "float32", scope="local")
+        self.copies = T.alloc_buffer((_COPIES * 4,), "uint32", scope="local")
+        self.matrix = operands.MatrixRows(product, _TILES * 2)
+        self.ahead = operands.MatrixRows(product, _TILES * 2)
+
+    def run(self) -> None:
+        steps = operands.steps(self.product)
+        gpu.fill(self.sums, T.float32(0), _TILES * _COLUMNS * 4)
+        self.read_vectors(T.int32(0))
+        self.read_matrix(self.matrix, T.int32(0))
+        self.lay_out(T.int32(0))
+        with T.serial(0, steps) as step:
+            turn = T.bind(step % 2)
+            gpu.synchronize()
+            with gpu.when(step + 1 < steps):
+                self.read_vectors(step + 1)
+                self.read_matrix(self.ahead, step + 1)
+            self.multiply(self.matrix, turn)
+            with gpu.when(step + 1 < steps):
+                self.lay_out(1 - turn)
+                self.matrix.take(self.ahead)
+        self.finish()
+
+    def read_matrix(self, to: operands.MatrixRows, step: Expression) -> None:
+        whole = self.product.n % ROWS == 0
+        with gpu.unrolled(_TILES * 2) as slot:
+            row = self.first + self.warp_row + slot * 8 + self.g
+            to.read(slot, operands.limited(row, self.product.n, whole=whole), step * 4 + self.t)
+
+    def chunk(self, copy: Expression) -> tuple[Expression, Expression, Expression]:
+        """Of a chunk that this thread lays out: its vector, the eight places in the step, and where it lies."""
+        number = self.thread + copy * _THREADS
+        vector, place = tirx.floordiv(number, _CHUNKS), tirx.floormod(number, _CHUNKS)
+        word, t = tirx.floordiv(place, 4), tirx.floormod(place, 4)
+        return vector, t * operands.WIDTH + word * 8, self.position(vector, word, t)
+
+    def position(self, vector: Expression, word: Expression, t: Expression) -> Expression:
+        """The register where a vector's word begins. The four threads t of a word are neighbours, and those of the next
+        vector lie in the other banks."""
+        place = tirx.bitwise_xor(word * 4 + t, tirx.bitwise_and(vector, 1) * 4)
+        return vector * (operands.STEP // 2) + place * 4
+
+    def read_vectors(self, step: Expression) -> None:
+        gpu.fill(self.copies, T.uint32(0), _COPIES * 4)
+        with gpu.unrolled(_COPIES) as copy:
+            vector, place, _ = self.chunk(copy)
+            k = step * operands.STEP + place
+            within = self.first_vector + vector < self.product.rows
+            if self.product.k % operands.STEP:
+                within = tirx.all(within, k < self.product.k)
+            with gpu.when(within):
+                to = gpu.at(self.copies, copy * 4)
+                operands.read_vector_word(self.product, to, self.first_vector + vector, k)
+
+    def lay_out(self, turn: Expression) -> None:
+        with gpu.unrolled(_COPIES) as copy:
+            _, _, position = self.chunk(copy)
+            gpu.copy16(gpu.at(self.shared, turn * _BUFFER + position), gpu.at(self.copies, copy * 4))
+
+    def multiply(self, matrix: operands.MatrixRows, turn: Expression) -> None:
+        low = [T.alloc_buffer((4,), "uint32", scope="local") for _ in range(_TILES)]
+        high = [T.alloc_buffer((4,), "uint32", scope="local") for _ in range(_TILES)]
+        x: Buffer = T.alloc_buffer((4,), "uint32", scope="local")
+        with gpu.unrolled(operands.WORDS) as word:
+            for tile in range(_TILES):
+                matrix.word(tile * 2, word, low[tile])
+                matrix.word(tile * 2 + 1, word, high[tile])
+            with gpu.unrolled(_COLUMNS) as column:
+                vector = self.warp_vector + column * 8 + self.g
+                position = turn * _BUFFER + self.position(vector, word, self.t)
+                gpu.copy16(gpu.at(x, 0), gpu.at(self.shared, position))
+                for tile in range(_TILES):
+                    operands.multiply(
+                        self.sums, (tile * _COLUMNS + column) * 4, low[tile], high[tile], lambda pair: x[pair]
+                    )
+
+    def finish(self) -> None:
+        """Turns the results around in shared memory, so that neighbouring threads store neighbouring numbers."""
+        gpu.synchronize()
+        with gpu.unrolled(_TILES) as tile, gpu.unrolled(_COLUMNS) as column:
+            for place in range(4):
+                vector = self.warp_vector + column * 8 + self.t * 2 + place % 2
+                row = self.warp_row + tile * 16 + place // 2 * 8 + self.g
+                store(self.shared, self.sums[(tile * _COLUMNS + column) * 4 + place], vector * _RESULT_STRIDE + row)
+        gpu.synchronize()
+        with T.serial(0, VECTORS * ROWS // _THREADS) as number:
+            place = number * _THREADS + self.thread
+            vector, row = tirx.floordiv(place, ROWS), tirx.floormod(place, ROWS)
+            within = self.first_vector + vector < self.product.rows
+            if self.product.n % ROWS:
+                within = tirx.all(within, self.first + row < self.product.n)
+            with gpu.when(within):
+                value = T.bind(self.shared[vector * _RESULT_STRIDE + row])
+                store_result(self.product, value, row=self.first_vector + vector, n=self.first + row)
