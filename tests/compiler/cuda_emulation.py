@@ -123,7 +123,7 @@ def device_code(library: Any) -> tuple[str, tuple[device_functions.DeviceFunctio
 def _compile(text: str, functions: Sequence[device_functions.DeviceFunction], directory: Path) -> ctypes.CDLL:
     body = text[text.index('extern "C" __global__') :]
     body = re.sub(r"extern __shared__ (?:__align__\(\d+\)|alignas\(\d+\))? ?(\w+) (\w+)\[\];", _dynamic_buffer, body)
-    body = re.sub(r"\balignas\(64\) (float|uint|half)\b", r"\1", body)
+    body = re.sub(r"\balignas\((\d+)\) (\w+) ", r"\2 __attribute__((aligned(\1))) ", body)
     starters = []
     for function in functions:
         values = ", ".join(

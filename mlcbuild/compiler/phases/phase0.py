@@ -5,15 +5,18 @@ from __future__ import annotations
 import tvm
 
 from mlcbuild.compiler.passes.attach_cuda_graph import attach_cuda_graph_hints, attach_memory_plan
-from mlcbuild.compiler.passes.attach_softmax_with_temperature import attach_softmax_with_temperature
+from mlcbuild.compiler.passes.attach_gpu_sampling import attach_gpu_sampling
+from mlcbuild.compiler.passes.attach_softmax_with_temperature import (
+    attach_softmax_in_chunks,
+    attach_softmax_with_temperature,
+)
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import dispatch_kv_cache_creation
 from mlcbuild.compiler.phases.pipeline import Entry, PhaseContext, on_gpu, own
 
 
 def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
-    return attach_softmax_with_temperature(
-        module, vocab_size=context.vocab_size, active_vocab_size=context.active_vocab_size
-    )
+    attach = attach_softmax_in_chunks if context.on_gpu else attach_softmax_with_temperature
+    return attach(module, vocab_size=context.vocab_size, active_vocab_size=context.active_vocab_size)
 
 
 PHASE0: tuple[Entry, ...] = (
@@ -31,7 +34,7 @@ PHASE0: tuple[Entry, ...] = (
     Entry(name="AttachLogitProcessFunc"),
     Entry(name="AttachAdditionalPrimFuncs"),
     Entry(name="AttachAllocEmbeddingTensorFunc", where="Lower"),
-    Entry(name="AttachGPUSamplingFunc"),
+    Entry(name="AttachGPUSamplingFunc", run=on_gpu(own(attach_gpu_sampling))),
     Entry(name="AttachSpecDecodeAuxFuncs"),
     Entry(name="AttachMemoryPlanAttr", run=on_gpu(own(attach_memory_plan))),
     Entry(name="AttachSequenceLengthPaddingFactor"),

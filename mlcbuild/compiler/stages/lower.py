@@ -32,6 +32,8 @@ from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
 from mlcbuild.compiler.signature import Signature
 from mlcbuild.errors import StageError
 
+_POSITIONS_A_SEQUENCE = 6  # of the order of tokens, whose probabilities an engine asks for together
+
 
 def run(
     *,
@@ -87,7 +89,12 @@ def _sizes(config: LlamaConfig) -> dict[str, int]:
 
 def _bounds(config: LlamaConfig) -> dict[str, int]:
     """The largest value of each symbolic size, by its name in the entry functions."""
-    bounds = {"seq_len": config.prefill_chunk_size, "batch_size": config.max_batch_size}
+    bounds = {
+        "seq_len": config.prefill_chunk_size,
+        "batch_size": config.max_batch_size,
+        "num_samples": config.max_batch_size,
+        "num_positions": _POSITIONS_A_SEQUENCE * config.max_batch_size,
+    }
     if config.sliding_window_size > 0:
         bounds["rolling_cache_len"] = config.sliding_window_size
         bounds["kv_seq_len"] = config.sliding_window_size + config.prefill_chunk_size

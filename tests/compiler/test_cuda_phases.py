@@ -1,0 +1,232 @@
+"""The pipeline for GPUs: what its passes add, that every kernel is for threads, and the same bytes in every process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import tvm
+from tvm import relax, tirx
+
+import tests
+from mlcbuild.compiler import ir
+from mlcbuild.compiler.stages import compile_kernel, lower, partition, schedule_kernel
+from tests.compiler.pipeline import CUDA_TARGET, compile_graph
+from tests.compiler.tiny_llama import TINY_LLAMA
+
+# Two layers of Llama-3-8B's shape: the kernels of all of them.
+LLAMA_3_8B = TINY_LLAMA | {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": False,
+}
+SAMPLING = (
+    "multinomial_from_uniform",
+    "argsort_probs",
+    "sample_with_top_p",
+    "sampler_take_probs",
+    "sampler_verify_draft_tokens",
+    "renormalize_by_top_p",
+)
+ENTRIES = ("prefill", "decode", "batch_prefill", "batch_decode", "batch_verify")
+
+
+def _compile(directory: Path, config: Mapping[str, object], quantization: str, *, opt: str = "O2") -> None:
+    """From a configuration to kernels with signatures, in `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config))
+    compile_graph(quantization, CUDA_TARGET, directory, opt=opt)
+    at = directory.joinpath
+    partition.run(
+        module=at("phase3.json"),
+        graph=at("graph.json"),
+        kernels=at("kernels"),
+        manifest=at("manifest.json"),
+        target=dict(CUDA_TARGET),
+    )
+    for name in _names(directory):
+        schedule_kernel.run(
+            kernel=at("kernels", f"{name}.json"),
+            scheduled=at(f"{name}.json"),
+            signature=at(f"{name}.signature.json"),
+            opt=opt,
+            target=dict(CUDA_TARGET),
+        )
+
+
+def _names(directory: Path) -> list[str]:
+    manifest = json.loads((directory / "manifest.json").read_text())
+    assert {kernel["kind"] for kernel in manifest["kernels"]} == {"cuda_kernel"}
+    return [kernel["name"] for kernel in manifest["kernels"]]
+
+
+def _lower(directory: Path, *, opt: str = "O2", output: str = "lowered") -> Path:
+    made = directory / output
+    made.mkdir()
+    lower.run(
+        graph=directory / "graph.json",
+        signatures=tuple(directory / f"{name}.signature.json" for name in _names(directory)),
+        metadata=directory / "metadata.phase0.json",
+        config=directory / "config.json",
+        executable=made / "executable.bin",
+        shape_functions=made / "shape_functions.o",
+        metadata_out=made / "metadata.json",
+        overrides={"max_batch_size": 4},
+        opt=opt,
+        target=dict(CUDA_TARGET),
+    )
+    return made
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tiny")
+    _compile(directory, TINY_LLAMA, "q4f16_1")
+    return directory
+
+
+def _functions(module: tvm.IRModule, kind: type) -> dict[str, tvm.ir.BaseFunc]:
+    return {str(v.name_hint): f for v, f in module.functions_items() if isinstance(f, kind)}
+
+
+def test_phase0_adds_sampling_and_a_softmax_of_two_kernels(tiny: Path) -> None:
+    module = ir.load_module(tiny / "phase0.json")
+    functions, kernels = _functions(module, relax.Function), _functions(module, tirx.PrimFunc)
+    assert set(SAMPLING) <= set(functions)
+    assert {"softmax_chunks", "softmax_normalize"} <= set(kernels)
+    assert all("tirx.is_scheduled" in kernels[name].attrs for name in ("softmax_chunks", "softmax_normalize"))
+
+
+def test_phase0_attaches_the_caches_kernels_for_gpus(tiny: Path) -> None:
+    kernels = _functions(ir.load_module(tiny / "phase0.json"), tirx.PrimFunc)
+    assert {"batch_decode_paged_kv", "batch_prefill_paged_kv", "batch_prefill_ragged_kv"} <= set(kernels)
+    assert not any("cpu" in name for name in kernels)
+
+
+def test_phase0_marks_what_is_recorded_for_each_of_its_sizes(tiny: Path) -> None:
+    functions = _functions(ir.load_module(tiny / "phase3.json"), relax.Function)
+    marked = {
+        name: list(function.attrs["relax.rewrite_cuda_graph.capture_symbolic_vars"])
+        for name, function in functions.items()
+        if function.attrs and "relax.rewrite_cuda_graph.capture_symbolic_vars" in function.attrs
+    }
+    assert marked == {"batch_decode": ["batch_size"], "batch_verify": ["batch_size", "seq_len"]}
+
+
+def test_no_operator_is_left_for_the_host(tiny: Path) -> None:
+    module = ir.load_module(tiny / "phase3.json")
+    left = set()
+    for function in _functions(module, relax.Function).values():
+
+        def note(expression: object) -> None:
+            if isinstance(expression, relax.Call) and isinstance(expression.op, tvm.ir.Op):
+                left.add(str(expression.op.name))
+
+        relax.analysis.post_order_visit(function, note)
+    called = {"relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed", "relax.call_pure_packed"}
+    assert left - called <= {"relax.reshape"}
+
+
+def test_dequantization_is_fused_into_every_reader(tiny: Path) -> None:
+    names = set(_functions(ir.load_module(tiny / "phase3.json"), tirx.PrimFunc))
+    assert not any(name.rstrip("0123456789") == "dequantize" for name in names)
+    assert sum("dequantize" in name and "matmul" in name for name in names) >= 13
+    assert any("dequantize" in name and "take" in name for name in names)
+
+
+def test_the_sorts_memory_is_its_callers(tiny: Path) -> None:
+    signatures = [json.loads((tiny / f"{name}.signature.json").read_text()) for name in _names(tiny)]
+    (sort,) = [signature for signature in signatures if signature["workspace"]]
+    assert all(part.startswith(("float32", "int32")) for part in sort["workspace"])
+
+
+def _virtual_machine_functions(executable: Path) -> str:
+    return executable.read_bytes().decode("latin-1")
+
+
+def test_decoding_is_recorded_from_o2_on(tiny: Path, tmp_path: Path) -> None:
+    with_graphs = _virtual_machine_functions(_lower(tiny) / "executable.bin")
+    for entry in ("decode", "batch_decode", "batch_verify"):
+        assert f"{entry}_cuda_graph_capture" in with_graphs
+    assert "cuda_graph_alloc_init" in with_graphs
+    assert "prefill_cuda_graph_capture" not in with_graphs
+    without = _virtual_machine_functions(_lower(tiny, opt="O1", output="plain") / "executable.bin")
+    assert "cuda_graph" not in without
+
+
+def test_results_and_what_kernels_hand_on_are_planned_for_the_largest_batch(tiny: Path) -> None:
+    usage = json.loads((_lower(tiny, output="usage") / "metadata.json").read_text())["memory_usage"]
+    assert set(ENTRIES) <= set(usage)
+    # The logits of four sequences are planned with the rest.
+    assert usage["batch_decode"] >= 4 * 320 * 4
+    assert usage["prefill"] > usage["decode"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opt", ["O0", "O2"])
+@pytest.mark.parametrize("quantization", ["q4f16_1", "q0f16", "q0f32"])
+def test_every_kernel_becomes_cuda_text(tmp_path: Path, quantization: str, opt: str) -> None:
+    _compile(tmp_path, TINY_LLAMA, quantization, opt=opt)
+    _check_texts(tmp_path)
+
+
+@pytest.mark.slow
+def test_every_kernel_of_llama_3_8b_becomes_cuda_text(tmp_path: Path) -> None:
+    _compile(tmp_path, LLAMA_3_8B, "q4f16_1")
+    _check_texts(tmp_path)
+
+
+def _check_texts(directory: Path) -> None:
+    for name in _names(directory):
+        compile_kernel.run(
+            scheduled=directory / f"{name}.json",
+            object=directory / "kernel.o",
+            device_source=directory / "kernel.cu",
+            launch=directory / "launch.json",
+            target=dict(CUDA_TARGET),
+        )
+        assert "__global__" in (directory / "kernel.cu").read_text()
+        functions = json.loads((directory / "launch.json").read_text())["functions"]
+        assert all(function["name"].startswith(name) for function in functions)
+        tags = {tag for function in functions for tag in function["launch_parameters"]}
+        assert any(tag.startswith("threadIdx") for tag in tags), f"{name} has no threads"
+
+
+_PROGRAM = """
+import json, sys
+from pathlib import Path
+from tests.compiler.test_cuda_phases import _compile, _lower
+_compile(Path(sys.argv[2]), json.loads(sys.argv[1]), "q4f16_1")
+_lower(Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_same_files(tmp_path: Path) -> None:
+    root = Path(str(tests.__path__[0])).parent
+    made = []
+    for seed, place in ((1, "a"), (4711, "b/c")):
+        directory = tmp_path / place
+        directory.mkdir(parents=True)
+        subprocess.run(
+            [sys.executable, "-c", _PROGRAM, json.dumps(TINY_LLAMA), str(directory / "out")],
+            check=True,
+            cwd=directory,
+            env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": str(root)},
+        )
+        files = [path for path in sorted((directory / "out").rglob("*")) if path.is_file()]
+        made.append({str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).digest() for path in files})
+    first, second = made
+    assert len(first) > 100
+    assert {name for name, digest in first.items() if second.get(name) != digest} == set()
