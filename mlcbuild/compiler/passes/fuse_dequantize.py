@@ -13,25 +13,17 @@ from tvm import relax
 from mlcbuild.compiler.passes.rewriting import callee, finish, rewrite_dataflow
 
 DEQUANTIZE = "dequantize"
+_READERS = ("matmul", "take")  # parts of the names of kernels: those that fusion gives hold those of all their parts
 
 
-def fuse_dequantize_matmul_ewise(module: tvm.IRModule) -> tvm.IRModule:
-    """Fuse into matrix products, with whatever elementwise work these already hold."""
-    return _fuse(module, "matmul")
-
-
-def fuse_dequantize_take(module: tvm.IRModule) -> tvm.IRModule:
-    """Fuse into the selection of rows: of a table, the rows asked for are restored and no others."""
-    return _fuse(module, "take")
-
-
-def _fuse(module: tvm.IRModule, reader: str) -> tvm.IRModule:
-    """Fuse into kernels whose name holds `reader`: the names that fusion gives hold those of all their parts."""
+def fuse_dequantize(module: tvm.IRModule) -> tvm.IRModule:
+    """Fuse into matrix products, with whatever elementwise work these already hold, and into the selection of rows: of
+    a table, the rows asked for are restored and no others."""
     builder = relax.BlockBuilder(module)
     fused = False
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
-            fuser = _Fuser(builder, reader)
+            fuser = _Fuser(builder)
             rewritten = rewrite_dataflow(function, fuser.rewrite)
             if fuser.groups:
                 builder.update_func(variable, rewritten)
@@ -42,9 +34,8 @@ def _fuse(module: tvm.IRModule, reader: str) -> tvm.IRModule:
 class _Fuser:
     """The state of one function: its restored matrices, and the groups made so far."""
 
-    def __init__(self, builder: relax.BlockBuilder, reader: str) -> None:
+    def __init__(self, builder: relax.BlockBuilder) -> None:
         self.builder = builder
-        self.reader = reader
         self.restored: dict[relax.Var, relax.Call] = {}
         self.groups: dict[tuple[str, str, int], tvm.ir.GlobalVar] = {}
 
@@ -53,7 +44,7 @@ class _Fuser:
         kernel = callee(call)
         if kernel is not None and str(kernel.name_hint).startswith(DEQUANTIZE):
             self.restored[binding.var] = call
-        elif kernel is not None and self.reader in str(kernel.name_hint):
+        elif kernel is not None and any(reader in str(kernel.name_hint) for reader in _READERS):
             arguments = list(call.args[1].fields)
             places = [place for place, argument in enumerate(arguments) if argument in self.restored]
             if len(places) == 1:
