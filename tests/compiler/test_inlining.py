@@ -29,7 +29,8 @@ class _Model(nn.Module):  # type: ignore[misc]
         return x
 
     def _call(self, layer: _Layer, x: nn.Tensor) -> nn.Tensor:
-        return self.outliner.call(layer, lambda inner: layer(nn.Tensor(_expr=inner)), [x._expr])
+        (result,) = self.outliner.call([layer], lambda inner: (layer(nn.Tensor(_expr=inner)),), [x._expr])
+        return result
 
 
 def _exported(layers: int) -> tvm.IRModule:
@@ -61,6 +62,12 @@ def test_inlining_gives_every_layer_its_own_parameters() -> None:
     assert _multiplications(module) == 3
     text = str(module["forward"])
     assert all(f"layers_{number}_weight" in text for number in range(3))
+
+
+def test_inlining_leaves_no_tuple_of_a_layers_results() -> None:
+    function = inline_private_functions(_exported(3))["forward"]
+    values = [binding.value for block in function.body.blocks for binding in block.bindings]
+    assert not any(isinstance(value, relax.Tuple) for value in values)
 
 
 def test_inlined_sizes_are_the_callers() -> None:

@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend import nn
 
-Trace = Callable[..., nn.Tensor]
+Trace = Callable[..., tuple[nn.Tensor, ...]]
 
 
 class Outliner:
@@ -22,19 +22,22 @@ class Outliner:
         self.name = name
         self._functions: dict[tuple[str, ...], tvm.ir.GlobalVar] = {}
 
-    def call(self, layer: nn.Module, trace: Trace, arguments: Sequence[relax.Expr]) -> nn.Tensor:
-        """Call `trace(*variables)`, which computes `layer` on one variable for each of `arguments`, in a function
-        of its own: the one that a layer with arguments and parameters of the same types has made, if any.
+    def call(self, parts: Sequence[nn.Module], trace: Trace, arguments: Sequence[relax.Expr]) -> tuple[nn.Tensor, ...]:
+        """Call `trace(*variables)`, which computes a layer of these parts on one variable for each of `arguments`, in a
+        function of its own: the one that a layer with arguments and parameters of the same types has made, if any.
 
         Layers that come here have to compute the same from the same: only their parameters and arguments differ.
         """
         builder = relax.BlockBuilder.current()
-        parameters = list(layer.parameters())
+        parameters = [parameter for part in parts for parameter in part.parameters()]
         passed = [*(builder.normalize(argument) for argument in arguments), *(item._expr for item in parameters)]
         key = tuple(str(value.ty) for value in passed)
         if key not in self._functions:
             self._functions[key] = self._function(builder, parameters, trace, passed)
-        return nn.Tensor(_expr=builder.emit(relax.Call(self._functions[key], passed)))
+        results = builder.emit(relax.Call(self._functions[key], passed))
+        return tuple(
+            nn.Tensor(_expr=builder.emit(relax.TupleGetItem(results, place))) for place in range(len(results.ty.fields))
+        )
 
     def _function(
         self,
@@ -51,7 +54,8 @@ class Outliner:
         try:
             with builder.function(self.name, variables, private=True):
                 with builder.dataflow():
-                    result = builder.emit_output(trace(*variables[:count])._expr)
+                    computed = relax.Tuple([tensor._expr for tensor in trace(*variables[:count])])
+                    result = builder.emit_output(computed)
                 made = builder.emit_func_output(result)
         finally:
             for parameter, expression in zip(parameters, own, strict=True):

@@ -26,8 +26,16 @@ def inline_private_functions(module: tvm.IRModule) -> tvm.IRModule:
         if variable in private:
             continue
         functions[variable] = _inlined(function, private) if isinstance(function, relax.Function) else function
-    return relax.transform.CanonicalizeBindings()(
+    inlined = relax.transform.CanonicalizeBindings()(
         relax.transform.Normalize()(tvm.IRModule(functions, attrs=module.attrs))
+    )
+    # The results of a layer are a tuple that only the call was in need of.
+    return tvm.IRModule(
+        {
+            variable: relax.analysis.remove_all_unused(function) if isinstance(function, relax.Function) else function
+            for variable, function in inlined.functions_items()
+        },
+        attrs=module.attrs,
     )
 
 

@@ -67,7 +67,10 @@ class LlamaMLP(nn.Module):  # type: ignore[misc]
 
 
 class LlamaDecoderLayer(nn.Module):  # type: ignore[misc]
-    """Attention and feed-forward, each behind a norm and added to its input."""
+    """Attention and feed-forward, each behind a norm and added to its input.
+
+    A layer is computed from its own first norm to the next layer's: whoever adds to the hidden state can norm the sum.
+    """
 
     def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, name: str) -> None:
         dtype = scheme.model_dtype
@@ -76,9 +79,17 @@ class LlamaDecoderLayer(nn.Module):  # type: ignore[misc]
         self.input_layernorm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=dtype)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=dtype)
 
-    def forward(self, hidden: nn.Tensor, cache: PagedKVCache, layer: relax.Expr) -> nn.Tensor:
-        hidden = self.self_attn(self.input_layernorm(hidden), cache, layer) + hidden
-        return self.mlp(self.post_attention_layernorm(hidden)) + hidden
+    def forward(
+        self, hidden: nn.Tensor, normed: nn.Tensor, cache: PagedKVCache, layer: relax.Expr, next_norm: nn.RMSNorm
+    ) -> tuple[nn.Tensor, nn.Tensor]:
+        """The hidden state behind this layer, and its norm; `normed` is the hidden state's before."""
+        hidden = self.self_attn(normed, cache, layer) + hidden
+        hidden = self.mlp(self.post_attention_layernorm(hidden)) + hidden
+        return hidden, next_norm(hidden)
+
+    def parts(self, next_norm: nn.RMSNorm) -> list[nn.Module]:
+        """What has the parameters that `forward` reads."""
+        return [self.self_attn, self.post_attention_layernorm, self.mlp, next_norm]
 
 
 class LlamaModel(nn.Module):  # type: ignore[misc]
@@ -97,15 +108,29 @@ class LlamaModel(nn.Module):  # type: ignore[misc]
         self.outliner = Outliner("llama_decoder_layer")
 
     def forward(self, hidden: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
+        norms = [layer.input_layernorm for layer in self.layers] + [self.norm]
+        normed = norms[0](hidden)
         for number, layer in enumerate(self.layers):
-            hidden = self._layer(layer, hidden, cache, number)
-        return self.norm(hidden)
+            hidden, normed = self._layer(layer, hidden, normed, cache, number, norms[number + 1])
+        return normed
 
-    def _layer(self, layer: LlamaDecoderLayer, hidden: nn.Tensor, cache: PagedKVCache, number: int) -> nn.Tensor:
-        def trace(hidden: relax.Var, cache: relax.Var, number: relax.Var) -> nn.Tensor:
-            return layer(nn.Tensor(_expr=hidden), PagedKVCache(_expr=cache, _name="paged_kv_cache"), number)
+    def _layer(
+        self,
+        layer: LlamaDecoderLayer,
+        hidden: nn.Tensor,
+        normed: nn.Tensor,
+        cache: PagedKVCache,
+        number: int,
+        next_norm: nn.RMSNorm,
+    ) -> tuple[nn.Tensor, ...]:
+        def trace(
+            hidden: relax.Var, normed: relax.Var, cache: relax.Var, number: relax.Var
+        ) -> tuple[nn.Tensor, nn.Tensor]:
+            tensors = (nn.Tensor(_expr=hidden), nn.Tensor(_expr=normed))
+            return layer.forward(*tensors, PagedKVCache(_expr=cache, _name="paged_kv_cache"), number, next_norm)
 
-        return self.outliner.call(layer, trace, [hidden._expr, cache._expr, relax.prim_value(number)])
+        arguments = [hidden._expr, normed._expr, cache._expr, relax.prim_value(number)]
+        return self.outliner.call(layer.parts(next_norm), trace, arguments)
 
 
 class LlamaForCausalLM(nn.Module):  # type: ignore[misc]
