@@ -1,0 +1,360 @@
+"""One change, and the actions that it must run: a table of single changes against the mnemonics, and no others.
+
+A small model for a CPU and one for GPUs are built once. Each row changes one thing (a file, an attribute, a flag, a
+field of a platform, a tool, an environment variable, a line of mlcbuild's own code), builds, and puts it back. mlcbuild
+runs from a copy of its own, whose code the rows may edit; a tool of another content is a distribution's metadata with
+one line more, put in front of the installed one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from tests.compiler.tiny_models import checkpoint, write_config, write_gguf
+
+pytestmark = pytest.mark.slow
+
+PROJECT = Path(__file__).parents[2]
+BUILD_FILE = """\
+[workspace]
+name = "example"
+
+[configuration.same]
+
+[[tool]]
+name = "sh"
+path = "/bin/sh"
+
+[[platform]]
+name = "cpu"
+kind = "cpu"
+cpu = "x86-64-v2"
+
+[[platform]]
+name = "gpu"
+kind = "cuda"
+arch = ["sm_80"]
+
+[[model]]
+name = "weights"
+source = "tiny.gguf"
+
+[[model]]
+name = "shape"
+config = "config.json"
+
+[[model_package]]
+name = "package"
+model = ":weights"
+quantization = "q4f32_1"
+platform = ":cpu"
+opt = "O2"
+overrides = { context_window_size = 64, prefill_chunk_size = 16, max_batch_size = 4 }
+
+[[model_library]]
+name = "library"
+model = ":shape"
+quantization = "q4f16_1"
+platform = ":gpu"
+
+[[command]]
+name = "noted"
+tool = ":sh"
+inputs = ["text"]
+outputs = ["out"]
+arguments = ["-c", "cat $1 > $2", "noted", "{inputs}", "{outputs}"]
+"""
+IMPORT = {"ImportConfig", "ImportWeights"}
+WEIGHTS = {"ImportWeights", "Quantize", "IndexWeights"}
+PHASES = {"Phase0", "Phase1", "Phase2", "Phase3"}
+KERNELS = {"ScheduleKernel", "CompileKernel"}
+CODE = {*PHASES, "Partition", *KERNELS, "Lower", "Link"}
+DEVICE = {"CompileDevice"}
+
+
+class Place:
+    """What a row may change; `undo` puts all of it back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "workspace"
+        self.code = folder / "code"
+        self.site = folder / "site"
+        self.arguments: list[str] = []
+        self.environment: dict[str, str] = {}
+        self._before: list[tuple[Path, bytes | None, int]] = []
+
+    def write(self, path: Path, content: bytes) -> None:
+        self._before.append(
+            (path, path.read_bytes() if path.exists() else None, path.stat().st_mode if path.exists() else 0)
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+
+    def exchange(self, path: Path, old: str, new: str) -> None:
+        text = path.read_text()
+        assert text.count(old) == 1, f"{old!r} is {text.count(old)} times in {path}"
+        self.write(path, text.replace(old, new).encode())
+
+    def undo(self) -> None:
+        for path, content, mode in reversed(self._before):
+            path.unlink()
+            if content is not None:
+                path.write_bytes(content)
+                path.chmod(mode & 0o777)
+        shutil.rmtree(self.site, ignore_errors=True)
+        self.site.mkdir()
+        self._before, self.arguments, self.environment = [], [], {}
+
+    def build(self) -> dict[str, int]:
+        """Build everything: how many actions of each mnemonic ran."""
+        events = self.folder / "events"
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            **self.environment,
+            "PYTHONPATH": f"{self.code}{os.pathsep}{self.site}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "mlcbuild.cli.main",
+            "build",
+            "//...",
+            "--events",
+            str(events),
+            *self.arguments,
+        ]
+        done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        ran: dict[str, int] = {}
+        for line in events.read_text().splitlines():
+            event = json.loads(line)
+            if event["event"] == "action_finished" and event["status"] == "executed_local":
+                ran[event["mnemonic"]] = ran.get(event["mnemonic"], 0) + 1
+        return ran
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    place = Place(tmp_path_factory.mktemp("what_runs"))
+    for folder in (place.root, place.site):
+        folder.mkdir()
+    shutil.copytree(
+        PROJECT / "mlcbuild", place.code / "mlcbuild", ignore=shutil.ignore_patterns("__pycache__"), symlinks=False
+    )
+    (place.root / "BUILD.toml").write_text(BUILD_FILE)
+    (place.root / "text").write_text("one\n")
+    write_gguf(place.root / "tiny.gguf", checkpoint())
+    write_config(place.root / "config.json")
+    assert set(place.build()) == {
+        "ImportConfig", *WEIGHTS, "GenConfig", "Export", *CODE, "CompileDevice", "Command",
+    }  # fmt: skip
+    assert place.build() == {}
+    return place
+
+
+@pytest.fixture
+def place(built: Place) -> Place:
+    return built
+
+
+Edit = Callable[[Place], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A change, and what runs after it."""
+
+    name: str
+    edit: Edit
+    runs: frozenset[str] = field(default_factory=frozenset)
+
+
+def row(name: str, edit: Edit, *runs: str) -> Row:
+    return Row(name=name, edit=edit, runs=frozenset(runs))
+
+
+def build_file(old: str, new: str) -> Edit:
+    return lambda place: place.exchange(place.root / "BUILD.toml", old, new)
+
+
+def appended(path: str, text: str) -> Edit:
+    """A line more in a file of the workspace."""
+
+    def edit(place: Place) -> None:
+        file = place.root / path
+        place.write(file, file.read_bytes() + text.encode())
+
+    return edit
+
+
+def code(module: str, text: str = "\n_ONE_CONSTANT_MORE = 1\n") -> Edit:
+    """Text behind a module of mlcbuild's own."""
+
+    def edit(place: Place) -> None:
+        file = place.code / "mlcbuild" / f"{module}.py"
+        place.write(file, file.read_bytes() + text.encode())
+
+    return edit
+
+
+def distribution(name: str) -> Edit:
+    """An installed distribution of another content, as far as its RECORD says."""
+
+    def edit(place: Place) -> None:
+        found = Path(str(metadata.distribution(name)._path))  # type: ignore[attr-defined]
+        copy = place.site / found.name
+        shutil.copytree(found, copy)
+        with (copy / "RECORD").open("a") as record:
+            record.write("one_file_more.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\n")
+
+    return edit
+
+
+def argument(*words: str) -> Edit:
+    return lambda place: place.arguments.extend(words)
+
+
+def variable(name: str, value: str) -> Edit:
+    return lambda place: place.environment.update({name: value})
+
+
+def touched(place: Place) -> None:
+    os.utime(place.root / "tiny.gguf")
+
+
+def made_executable(place: Place) -> None:
+    file = place.root / "tiny.gguf"
+    place.write(file, file.read_bytes())
+    file.chmod(0o755)
+
+
+def other_weights(place: Place) -> None:
+    numbers = checkpoint()
+    numbers["model.norm.weight"] = numbers["model.norm.weight"] + 1
+    file = place.root / "tiny.gguf"
+    place.write(file, file.read_bytes())
+    file.unlink()
+    write_gguf(file, numbers)
+
+
+def config(**changes: object) -> Edit:
+    def edit(place: Place) -> None:
+        file = place.root / "config.json"
+        place.write(file, json.dumps({**json.loads(file.read_text()), **changes}).encode())
+
+    return edit
+
+
+def reformatted(place: Place) -> None:
+    file = place.root / "config.json"
+    place.write(file, json.dumps(json.loads(file.read_text()), indent=4).encode())
+
+
+def renamed_model(place: Place) -> None:
+    place.write(place.root / "BUILD.toml", BUILD_FILE.replace("weights", "other").encode())
+
+
+def other_docstring(place: Place) -> None:
+    place.exchange(place.code / "mlcbuild/compiler/stages/phase1.py", '"""Phase1: ', '"""The second phase: ')
+
+
+TABLE = (
+    # What says nothing of what is built.
+    row("a comment in BUILD.toml", appended("BUILD.toml", "# A comment.\n")),
+    row("another order", build_file('"q4f16_1"\nplatform = ":gpu"', '"q4f16_1"\ntags = []\nplatform = ":gpu"')),
+    row("one target more", appended("BUILD.toml", '\n[[filegroup]]\nname = "more"\nsrcs = ["text"]\n')),
+    row("another name", build_file('name = "package"', 'name = "renamed"')),
+    row("another name of a model", renamed_model),
+    row("a tag", build_file('name = "library"', 'name = "library"\ntags = ["nightly"]')),
+    row("an old file touched", touched),
+    row("one job", argument("--jobs", "1")),
+    row("keep going", argument("--keep-going")),
+    row("another configuration of the same values", argument("--config", "same")),
+    row("another home", variable("HOME", "/nonexistent")),
+    row("another locale", variable("LC_ALL", "C")),
+    row("another time zone", variable("TZ", "<+14>-14")),
+    row("another hash seed", variable("PYTHONHASHSEED", "7")),
+    row("threads", variable("OMP_NUM_THREADS", "7")),
+    row("another toolkit of the user's", variable("CUDA_PATH", "/opt/cuda")),
+    row("another path", variable("PATH", "/usr/bin:/bin:/opt/bin")),
+    row("a comment in a pass", code("compiler/passes/fuse_transpose_matmul", "\n# A comment.\n")),
+    row("a docstring in a stage", other_docstring),
+    row("code of the command line", code("cli/main")),
+    row("code of the engine", code("engine/scheduler")),
+    row("code of a rule", code("rules/model_library")),
+    row("code of the workspace", code("workspace/loader")),
+    row("code of the executor", code("execution/local")),
+    row("code of the store", code("cache/disk")),
+    row("code that runs packages", code("runtime/model")),
+    # Files.
+    row("an executable source", made_executable, *IMPORT),
+    row("other weights", other_weights, "ImportConfig", *WEIGHTS),
+    row("a config reformatted", reformatted, "Export", "Lower"),
+    row("one layer more", config(num_hidden_layers=3), "Export", *PHASES, "Partition", "Lower", "Link"),
+    row("a wider model", config(intermediate_size=128), "Export", *CODE, *DEVICE),
+    row("the input of a command", appended("text", "two\n"), "Command"),
+    # Attributes.
+    row("the arguments of a command", build_file("cat $1 > $2", "cat $1 >> $2"), "Command"),
+    row("a context", build_file("context_window_size = 64", "context_window_size = 96"), "GenConfig", "Lower", "Link"),
+    row("a batch", build_file("max_batch_size = 4", "max_batch_size = 8"), "GenConfig", "Lower", "Link"),
+    row("a chunk", build_file("prefill_chunk_size = 16", "prefill_chunk_size = 32"), "GenConfig", "Lower", "Link"),
+    row("an encoding", build_file('opt = "O2"', 'opt = "O2"\nencode = "f32-to-bf16"'), "Quantize", "IndexWeights"),
+    row(
+        "a quantization", build_file('"q4f32_1"', '"q0f32"'),
+        "Quantize", "IndexWeights", "GenConfig", "Export", *CODE,
+    ),
+    row("a level", build_file('opt = "O2"', 'opt = "O0"'), *PHASES, *KERNELS, "Lower", "Link"),
+    # Platforms.
+    row("a processor", build_file('cpu = "x86-64-v2"', 'cpu = "x86-64-v3"'), *CODE),
+    row("an architecture", build_file('["sm_80"]', '["sm_86"]'), *CODE, *DEVICE),
+    row("one architecture more", build_file('["sm_80"]', '["sm_80", "sm_90"]'), *DEVICE, "FatBinary", "Link"),
+    # Tools.
+    row("another tvm", distribution("apache-tvm"), "Export", *CODE - {"Link"}),
+    row("another tvm-ffi", distribution("apache-tvm-ffi"), "Export", *CODE - {"Link"}),
+    row("another NVRTC", distribution("nvidia-cuda-nvrtc"), *DEVICE),
+    row("another numpy", distribution("numpy"), *WEIGHTS, "ImportConfig"),
+    row("another gguf", distribution("gguf"), *IMPORT),
+    row("another pytest", distribution("pytest")),
+    # mlcbuild's own code, changed without a change of what it makes: what follows is cut off.
+    row("code of Export", code("compiler/stages/export"), "Export"),
+    row("code of the model", code("compiler/models/llama/model"), "Export"),
+    row("a pass of Phase0", code("compiler/passes/attach_softmax_with_temperature"), "Phase0"),
+    row("a pass of Phase1", code("compiler/passes/fuse_transpose_matmul"), "Phase1"),
+    row("the list of Phase2", code("compiler/phases/phase2"), "Phase2"),
+    row("a pass of Phase3", code("compiler/passes/fuse_dequantize"), "Phase3"),
+    row("code of Partition", code("compiler/passes/partition_kernels"), "Partition"),
+    row("a schedule rule", code("compiler/kernels/cpu/gemv"), "ScheduleKernel"),
+    row("code of CompileKernel", code("compiler/stages/compile_kernel"), "CompileKernel"),
+    row("code of CompileDevice", code("compiler/cuda/nvrtc"), "CompileDevice"),
+    row("code of Lower", code("compiler/passes/memory_usage"), "Lower"),
+    row("code of Link", code("compiler/stages/link"), "Link"),
+    row("code of GenConfig", code("compiler/stages/gen_config"), "GenConfig"),
+    row("code of a tokenizer", code("compiler/tokenizer/from_gguf"), "ImportConfig"),
+    row("a reader of weights", code("compiler/weights/gguf_weights"), *IMPORT),
+    row("code of Quantize", code("compiler/stages/quantize"), "Quantize"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", TABLE, ids=lambda change: change.name.replace(" ", "-"))
+def test_what_runs_after(place: Place, change: Row) -> None:
+    try:
+        change.edit(place)
+        assert set(place.build()) == change.runs
+    finally:
+        place.undo()
+    assert place.build() == {}, "put back, and all is known"
