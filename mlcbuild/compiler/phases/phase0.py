@@ -5,7 +5,9 @@ from __future__ import annotations
 import tvm
 
 from mlcbuild.compiler.passes.attach_cuda_graph import attach_cuda_graph_hints, attach_memory_plan
+from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
 from mlcbuild.compiler.passes.attach_gpu_sampling import attach_gpu_sampling
+from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
 from mlcbuild.compiler.passes.attach_softmax_with_temperature import (
     attach_softmax_in_chunks,
     attach_softmax_with_temperature,
@@ -31,11 +33,11 @@ PHASE0: tuple[Entry, ...] = (
     Entry(name="AttachVariableBounds", where="Lower"),
     Entry(name="AttachCUDAGraphSymbolicCaptureHints", run=on_gpu(own(attach_cuda_graph_hints))),
     Entry(name="AttachPipelineParallelStages"),
-    Entry(name="AttachLogitProcessFunc"),
+    Entry(name="AttachLogitProcessFunc", run=on_gpu(own(attach_logit_processing))),
     Entry(name="AttachAdditionalPrimFuncs"),
     Entry(name="AttachAllocEmbeddingTensorFunc", where="Lower"),
     Entry(name="AttachGPUSamplingFunc", run=on_gpu(own(attach_gpu_sampling))),
-    Entry(name="AttachSpecDecodeAuxFuncs"),
+    Entry(name="AttachSpecDecodeAuxFuncs", run=on_gpu(own(attach_draft_functions))),
     Entry(name="AttachMemoryPlanAttr", run=on_gpu(own(attach_memory_plan))),
     Entry(name="AttachSequenceLengthPaddingFactor"),
     Entry(name="BindTarget", where="ScheduleKernel"),

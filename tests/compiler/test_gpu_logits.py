@@ -1,0 +1,146 @@
+"""Changing logits on a GPU: the numbers of the kernels' own CUDA text, run on the CPU, against NumPy, and the functions
+that hand them on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tvm
+from tvm import relax, tirx
+
+from mlcbuild.compiler.kernels.gpu import logits as kernels
+from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
+from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
+from mlcbuild.compiler.phases.phase0 import PHASE0
+from mlcbuild.compiler.phases.pipeline import PhaseContext
+from tests.compiler import cuda_emulation
+from tests.compiler.cuda_emulation import run_cuda
+from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET
+
+Array = npt.NDArray[Any]
+
+needs_gxx = pytest.mark.skipif(not cuda_emulation.AVAILABLE, reason="the C++ compiler g++ runs the kernels")
+WIDTH = 1003
+LOWEST = np.finfo(np.float32).min
+
+
+def _logits(rows: int) -> Array:
+    return np.random.default_rng(0).standard_normal((rows, WIDTH)).astype(np.float32)
+
+
+def _tokens(count: int) -> Array:
+    """Distinct ones, the first and the last among them."""
+    between = np.random.default_rng(1).permutation(np.arange(1, WIDTH - 1))[: count - 2]
+    return np.concatenate([[0], between, [WIDTH - 1]]).astype(np.int32)
+
+
+@needs_gxx
+@pytest.mark.parametrize("count", [3, 700])
+def test_biases_are_added_to_tokens_of_rows(tmp_path: Path, count: int) -> None:
+    logits, tokens = _logits(3), _tokens(count)
+    rows = np.random.default_rng(2).integers(0, 3, count).astype(np.int32)
+    biases = np.random.default_rng(3).standard_normal(count).astype(np.float32)
+    got = run_cuda(kernels.add_bias(), [logits, rows, tokens, biases], tmp_path)[0]
+    expected = logits.copy()
+    expected[rows, tokens] += biases
+    assert (got == expected).all()
+
+
+@needs_gxx
+def test_what_a_sequence_has_said_becomes_less_likely(tmp_path: Path) -> None:
+    logits, count = _logits(4), 600
+    row_of, penalties = np.array([3, 1], np.int32), np.array([[0.5, 0.1, 1.3], [0, 0, 2]], np.float32)
+    sequences = np.sort(np.random.default_rng(2).integers(0, 2, count)).astype(np.int32)
+    tokens, counts = _tokens(count), np.random.default_rng(4).integers(1, 9, count).astype(np.int32)
+    got = run_cuda(kernels.penalize(), [logits, row_of, sequences, tokens, counts, penalties], tmp_path)[0]
+    expected = logits.astype(np.float64)
+    presence, frequency, repetition = penalties.astype(np.float64)[sequences].T
+    left = expected[row_of[sequences], tokens] - presence - counts * frequency
+    expected[row_of[sequences], tokens] = np.where(left < 0, left * repetition, left / repetition)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    assert (got[[0, 2]] == logits[[0, 2]]).all()
+
+
+@needs_gxx
+def test_tokens_whose_bit_is_0_become_impossible(tmp_path: Path) -> None:
+    logits, rows = _logits(3), np.array([2, 0], np.int32)
+    allowed = np.random.default_rng(5).random((3, WIDTH)) < 0.5
+    bits = np.packbits(np.pad(allowed, ((0, 0), (0, -WIDTH % 32))), axis=1, bitorder="little").view(np.int32)
+    got = run_cuda(kernels.mask(), [logits, rows, bits], tmp_path)[0]
+    expected = logits.copy()
+    expected[rows] = np.where(allowed[rows], logits[rows], LOWEST)
+    assert (got == expected).all()
+
+
+@needs_gxx
+@pytest.mark.parametrize("width", [1, WIDTH, 5000])
+def test_rows_are_put_into_a_table_and_taken_from_it(tmp_path: Path, width: int) -> None:
+    random = np.random.default_rng(0)
+    table, rows = (random.random((count, width)).astype(np.float32) for count in (6, 2))
+    places = np.array([4, 1], np.int32)
+    scattered = run_cuda(kernels.scatter_rows("float32"), [rows, places, table], tmp_path)[2]
+    assert (scattered[places] == rows).all()
+    assert (scattered[[0, 2, 3, 5]] == table[[0, 2, 3, 5]]).all()
+    gathered = run_cuda(kernels.gather_rows("float32"), [table, places, rows], tmp_path)[2]
+    assert (gathered == table[places]).all()
+
+
+# MLC-LLM's names and arguments: dimensions and dtype of each, and which is changed.
+FUNCTIONS = {
+    "apply_logit_bias_inplace": (("2 float32", "1 int32", "1 int32", "1 float32"), 0),
+    "apply_penalty_inplace": (("2 float32", "1 int32", "1 int32", "1 int32", "1 int32", "2 float32"), 0),
+    "apply_bitmask_inplace": (("2 float32", "1 int32", "2 int32"), 0),
+    "scatter_probs": (("2 float32", "1 int32", "2 float32"), 2),
+    "gather_probs": (("2 float32", "1 int32", "2 float32"), 2),
+}
+
+
+def test_functions_have_the_arguments_that_an_engine_gives() -> None:
+    module = attach_draft_functions(attach_logit_processing(tvm.IRModule()))
+    functions = {str(v.name_hint): f for v, f in module.functions_items() if isinstance(f, relax.Function)}
+    assert set(functions) == set(FUNCTIONS)
+    for name, (arguments, changed) in FUNCTIONS.items():
+        types = [parameter.ty for parameter in functions[name].params]
+        assert tuple(f"{kind.ndim} {kind.dtype}" for kind in types) == arguments
+        assert functions[name].ret_ty.ndim == types[changed].ndim
+        (call,) = [binding.value for block in functions[name].body.blocks for binding in block.bindings]
+        assert call.op.name == "relax.call_tir_inplace"
+        assert list(call.attrs.inplace_indices) == [changed]
+    relax.analysis.well_formed(module)
+
+
+def test_functions_share_no_sizes_with_their_kernels() -> None:
+    module = attach_logit_processing(tvm.IRModule())
+    sizes = {
+        kind: {
+            size
+            for _, function in module.functions_items()
+            if isinstance(function, kind)
+            for parameter in function.params
+            for size in (parameter.shape if kind is tirx.PrimFunc else parameter.ty.shape)
+            if isinstance(size, tirx.Var)
+        }
+        for kind in (tirx.PrimFunc, relax.Function)
+    }
+    assert not sizes[tirx.PrimFunc] & sizes[relax.Function]
+
+
+@pytest.mark.parametrize("entry", ["AttachLogitProcessFunc", "AttachSpecDecodeAuxFuncs"])
+def test_libraries_for_gpus_alone_have_them(entry: str) -> None:
+    (run,) = [one.run for one in PHASE0 if one.name == entry]
+    assert run is not None
+    added = {
+        kind: {str(v.name_hint) for v in run(tvm.IRModule(), _context(target)).get_global_vars()}
+        for kind, target in (("llvm", CPU_TARGET), ("cuda", CUDA_TARGET))
+    }
+    assert added["llvm"] == set()
+    assert added["cuda"] & set(FUNCTIONS)
+
+
+def _context(target: Mapping[str, object]) -> PhaseContext:
+    return PhaseContext(target=tvm.target.Target(dict(target)))
