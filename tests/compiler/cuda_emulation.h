@@ -138,6 +138,7 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
 // Device functions of ours.
 static inline void mlcbuild_load_once(void* to, const void* source) { memcpy(to, source, 16); }
 static inline void mlcbuild_load16(void* to, const void* source) { memcpy(to, source, 16); }
+static inline void mlcbuild_load8(void* to, const void* source) { memcpy(to, source, 8); }
 static inline void mlcbuild_load4(void* to, const void* source) { memcpy(to, source, 4); }
 static inline void mlcbuild_load_twice(void* to, const void* source) {
   memcpy(to, source, 2);

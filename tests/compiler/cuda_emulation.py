@@ -43,7 +43,7 @@ _DYNAMIC = "tirx.use_dyn_shared_memory"
 @dataclass(frozen=True, kw_only=True)
 class Launch:
     """One start of a device function. Arguments are (argument kind, bits, value); that of a pointer is the place of its
-    array among those given."""
+    array among those given; behind these come the ones that the kernel's host code allocates."""
 
     function: str
     grid: tuple[int, int, int]
@@ -73,7 +73,7 @@ def launches(func: tirx.PrimFunc, arrays: Sequence[Array], *scalars: float) -> t
         def record(*given: Any) -> None:
             arguments, sizes, shared = _split(function, given)
             known = [
-                (kind, bits, places[_address(value)] if kind == "handle" else value)
+                (kind, bits, places.setdefault(_address(value), len(places)) if kind == "handle" else value)
                 for value, (kind, bits, _) in zip(arguments, function.argument_types, strict=True)
             ]
             started.append(
@@ -103,11 +103,14 @@ def _call_host(library: Any, device: Mapping[str, Any], arrays: Sequence[Array],
     """Runs the kernel's host code, which starts the functions of `device` by name."""
     library.clear_imports()
     tvm_ffi.register_global_func("__tvm_set_device", lambda *_: None, override=True)
+    # What a kernel keeps between its launches comes from the pool of the device, which here is that of the CPU.
+    tvm_ffi.register_global_func("device_api.cuda", tvm_ffi.get_global_func("device_api.cpu"), override=True)
     for name, function in device.items():
         tvm_ffi.register_global_func(name, function, override=True)
     try:
         library["kernel"](*(_as_of_a_gpu(array) for array in arrays), *scalars)
     finally:
+        tvm_ffi.registry.remove_global_func("device_api.cuda")
         for name in device:
             tvm_ffi.registry.remove_global_func(name)
 

@@ -10,6 +10,7 @@ from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler.kernels.cpu.kv_cache import with_vector_kernels
+from mlcbuild.compiler.kernels.gpu.kv_cache import with_tensor_core_kernels
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 
@@ -108,6 +109,8 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IR
             value = builder.emit_output(cache._expr)
         builder.emit_func_output(value)
     module = ir.without_spans(builder.finalize())
+    if target.kind.name == "cuda":
+        return with_tensor_core_kernels(module, rope_scaling=dict(geometry.rope_scaling), target=target)
     if target.kind.name != "llvm":
         return module
     return with_vector_kernels(

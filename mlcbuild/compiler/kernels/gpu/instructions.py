@@ -85,6 +85,11 @@ def load4(to: Expression, source: Expression) -> None:
     _call("mlcbuild_load4", "(void* to, const void* source)", "*(unsigned*)to = *(const unsigned*)source;", to, source)
 
 
+def load8(to: Expression, source: Expression) -> None:
+    """Copies eight bytes of global memory into two registers."""
+    _call("mlcbuild_load8", "(void* to, const void* source)", "*(uint2*)to = *(const uint2*)source;", to, source)
+
+
 def load_twice(to: Expression, source: Expression) -> None:
     """Copies a half of global memory into both halves of a register."""
     _call(
