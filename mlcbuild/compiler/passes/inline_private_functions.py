@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator
 import tvm
 from tvm import relax, tirx
 
+from mlcbuild.errors import InternalError
+
 
 def inline_private_functions(module: tvm.IRModule) -> tvm.IRModule:
-    """Inline every call of a private Relax function, and drop these functions. They may not call each other."""
+    """Inline every call of a private Relax function, and drop these functions. They may not call each other, and of
+    several results each is read for itself."""
     private = {
         variable: function
         for variable, function in module.functions_items()
@@ -26,24 +29,18 @@ def inline_private_functions(module: tvm.IRModule) -> tvm.IRModule:
         if variable in private:
             continue
         functions[variable] = _inlined(function, private) if isinstance(function, relax.Function) else function
-    inlined = relax.transform.CanonicalizeBindings()(
+    return relax.transform.CanonicalizeBindings()(
         relax.transform.Normalize()(tvm.IRModule(functions, attrs=module.attrs))
-    )
-    # The results of a layer are a tuple that only the call was in need of.
-    return tvm.IRModule(
-        {
-            variable: relax.analysis.remove_all_unused(function) if isinstance(function, relax.Function) else function
-            for variable, function in inlined.functions_items()
-        },
-        attrs=module.attrs,
     )
 
 
 def _inlined(function: relax.Function, private: dict[tvm.ir.GlobalVar, relax.Function]) -> relax.Function:
+    inliner = _Inliner(private)
     blocks = [
-        type(block)([new for old in block.bindings for new in _bindings(old, private)])
-        for block in function.body.blocks
+        type(block)([new for old in block.bindings for new in inliner.bindings(old)]) for block in function.body.blocks
     ]
+    if function.body.body in inliner.results:
+        raise InternalError("a function returns all results of a private function as they are")
     return relax.Function(
         function.params,
         relax.SeqExpr(blocks, function.body.body),
@@ -53,18 +50,33 @@ def _inlined(function: relax.Function, private: dict[tvm.ir.GlobalVar, relax.Fun
     )
 
 
-def _bindings(binding: relax.VarBinding, private: dict[tvm.ir.GlobalVar, relax.Function]) -> Iterator[relax.VarBinding]:
-    call = binding.value
-    callee = private.get(call.op) if isinstance(call, relax.Call) and isinstance(call.op, tvm.ir.GlobalVar) else None
-    if callee is None:
-        yield binding
-        return
-    fresh = relax.utils.copy_with_new_vars(callee)
-    sized = fresh.bind_symbolic_vars(_sizes(fresh.params, call.args))
-    body = sized.bind_params(dict(zip(sized.params, call.args, strict=True))).body
-    for block in body.blocks:
-        yield from block.bindings
-    yield relax.VarBinding(binding.var, body.body)
+class _Inliner:
+    """The state of one function: what the tuples of results consist of that calls have returned so far."""
+
+    def __init__(self, private: dict[tvm.ir.GlobalVar, relax.Function]) -> None:
+        self.private = private
+        self.results: dict[relax.Var, relax.Tuple] = {}
+
+    def bindings(self, binding: relax.VarBinding) -> Iterator[relax.VarBinding]:
+        value = binding.value
+        if isinstance(value, relax.TupleGetItem) and value.tuple_value in self.results:
+            # Nobody else reads the tuple, which is not made then.
+            yield relax.VarBinding(binding.var, self.results[value.tuple_value].fields[value.index])
+            return
+        if not isinstance(value, relax.Call) or value.op not in self.private:
+            yield binding
+            return
+        fresh = relax.utils.copy_with_new_vars(self.private[value.op])
+        sized = fresh.bind_symbolic_vars(_sizes(fresh.params, value.args))
+        body = sized.bind_params(dict(zip(sized.params, value.args, strict=True))).body
+        for block in body.blocks:
+            for inner in block.bindings:
+                if inner.var.same_as(body.body) and isinstance(inner.value, relax.Tuple):
+                    self.results[binding.var] = inner.value
+                else:
+                    yield inner
+        if binding.var not in self.results:
+            yield relax.VarBinding(binding.var, body.body)
 
 
 def _sizes(parameters: Iterable[relax.Var], arguments: Iterable[relax.Expr]) -> dict[tirx.Var, tirx.Expr]:
