@@ -53,7 +53,7 @@ class DecodeShape:
     warps: int = 4
     blocks: int = 264
     tokens: int = 64
-    alone: int = 128
+    alone: int = 256
 
     def __post_init__(self) -> None:
         if not 1 <= self.warps <= 16 or self.blocks < 1 or self.tokens < TOKENS:
@@ -131,8 +131,8 @@ class _Call:
         batch = T.max(self.batch, 1)
         tokens = tirx.floordiv(self.page_numbers.shape[0] * self.page_size, batch)
         wanted = tirx.floordiv(self.shape.blocks, batch * (self.key_heads * self.tiles))
-        # One launch is as fast as two up to a few steps.
-        worthwhile = tirx.floordiv(tokens - self.shape.alone, self.shape.tokens)
+        enough = T.min(tirx.floordiv(tokens, self.shape.alone), 1)
+        worthwhile = tirx.floordiv(tokens, self.shape.tokens) * enough
         return T.max(T.min(T.min(wanted, worthwhile), _MOST_PARTS), 1)
 
     def attend(self, sums: Buffer, states: Buffer, *, rotates: bool) -> None:
@@ -157,17 +157,17 @@ class _Call:
         ):
             slot, place = T.bind(tirx.floordiv(thread, lanes)), T.bind(tirx.floormod(thread, lanes) * 4)
             mine = T.bind(tirx.floormod(thread, _WARP))
-            largest = T.bind(T.if_then_else(mine < parts, states[sequence, head, mine, 0], T.float32(_HIDDEN)))
-            denominator = T.bind(T.if_then_else(mine < parts, states[sequence, head, mine, 1], T.float32(0)))
+            largest = _kept(T.if_then_else(mine < parts, states[sequence, head, mine, 0], T.float32(_HIDDEN)))
+            denominator = _kept(T.if_then_else(mine < parts, states[sequence, head, mine, 1], T.float32(0)))
             most = _over_lanes(largest, T.max, (16, 8, 4, 2, 1))
-            weight = T.bind(tirx.exp2(largest - most))
+            weight = _kept(tirx.exp2(largest - most))
             total = _over_lanes(denominator * weight, tirx.Add, (16, 8, 4, 2, 1))
-            weight = T.bind(weight * _inverse(total))
+            weight = _kept(weight * _inverse(total))
             result = T.alloc_buffer((4,), "float32", scope="local")
             gpu.fill(result, T.float32(0), 4)
             with gpu.unrolled(_MOST_PARTS // _SLOTS) as turn:
                 number = turn * _SLOTS + slot
-                factor = T.bind(_from_lane(weight, number))
+                factor = _kept(_from_lane(weight, number))
                 with gpu.when(number < parts), gpu.unrolled(4) as d:
                     store(result, result[d] + sums[sequence, head, number, place + d] * factor, d)
             shared = T.alloc_buffer((_SLOTS, self.head_dim), "float32", scope="shared")
@@ -201,8 +201,9 @@ class _Block:
         tile = tirx.floormod(head, call.tiles) * HEADS
         self.first_head = T.bind(self.key_head * call.group + tile)
         self.count = T.min(call.group - tile, HEADS) if call.group % HEADS else HEADS
-        self.first_page = T.bind(call.page_starts[sequence])
-        self.length = T.bind(self._length(call.page_starts[sequence + 1]))
+        # In registers, of which TVM supposes nothing: it would carry what it knows of a bound variable everywhere.
+        self.first_page = register("int32", call.page_starts[sequence])[0]
+        self.length = register("int32", self._length(call.page_starts[sequence + 1]))[0]
         # Registers, of two halves each, that a thread has of a query or key.
         self.registers = call.head_dim // 8
 
@@ -231,9 +232,10 @@ class _Block:
         store(state, T.float32(0), 1)
         # Every block has a whole number of steps of all its warps.
         step = TOKENS * warps
-        steps = T.bind(tirx.floordiv(tirx.floordiv(self.length + (step - 1), step) + call.parts - 1, call.parts))
-        first = T.bind((self.part * steps * warps + self.warp) * TOKENS)
-        left = T.min(tirx.floordiv(self.length - first + (step - 1), step), steps)
+        all_steps = tirx.floordiv(self.length + (step - 1), step)
+        steps = register("int32", tirx.floordiv(all_steps + call.parts - 1, call.parts))[0]
+        first = register("int32", (self.part * steps * warps + self.warp) * TOKENS)[0]
+        left = register("int32", T.min(tirx.floordiv(self.length - first + (step - 1), step), steps))[0]
         with T.serial(0, T.max(left, 0)) as turn:
             token = T.bind(first + turn * step)
             self.read(token, keys, values)
@@ -307,23 +309,23 @@ class _Block:
             with gpu.unrolled(self.registers // 2) as k:
                 a = (query[2 * k], none, query[2 * k + 1], none)
                 gpu.multiply_accumulate(gpu.at(scores, half, 0), a, (keys[half, 2 * k], keys[half, 2 * k + 1]))
-        before = T.bind(state[0])
+        before = _kept(state[0])
         with gpu.unrolled(2) as half, gpu.unrolled(2) as i:
             seen = token + half * 8 + self.column * 2 + i < self.length
             score = scores[half, i] * (call.scale * T.float32(math.log2(math.e)))
             store(scores, T.if_then_else(seen, score, T.float32(_HIDDEN)), half, i)
         largest = T.max(T.max(scores[0, 0], scores[0, 1]), T.max(scores[1, 0], scores[1, 1]))
-        largest = T.bind(T.max(before, _over_lanes(largest, T.max, (1, 2))))
-        fading = T.bind(tirx.exp2(before - largest))
+        largest = _kept(T.max(before, _over_lanes(largest, T.max, (1, 2))))
+        fading = _kept(tirx.exp2(before - largest))
         store(state, largest, 0)
         store(state, state[1] * fading, 1)
         weights = T.alloc_buffer((2,), "uint32", scope="local")
         with gpu.unrolled(2) as half:
-            first, second = (T.bind(tirx.exp2(scores[half, i] - largest)) for i in range(2))
+            first, second = (_kept(tirx.exp2(scores[half, i] - largest)) for i in range(2))
             store(state, state[1] + (first + second), 1)
             store(weights, _packed(first, second), half)
         # The results of this thread are those of heads 2t and 2t + 1.
-        factors = [T.bind(_from_lane(fading, (self.column * 2 + i) * 4)) for i in range(2)]
+        factors = [_kept(_from_lane(fading, (self.column * 2 + i) * 4)) for i in range(2)]
         with gpu.unrolled(call.head_dim // 16) as tile, gpu.unrolled(2) as row:
             for i in range(2):
                 store(result, result[tile, row * 2 + i] * factors[i], tile, row * 2 + i)
@@ -366,10 +368,10 @@ class _Block:
         self, shared: Buffer, shared_states: Buffer, head: Expression, d: Expression, sums: Buffer, states: Buffer
     ) -> None:
         call, warps = self.call, self.call.shape.warps
-        most = T.bind(_fold(T.max, [shared_states[warp, head, 0] for warp in range(warps)]))
-        weights = [T.bind(tirx.exp2(shared_states[warp, head, 0] - most)) for warp in range(warps)]
-        total = T.bind(_fold(tirx.Add, [weights[warp] * shared_states[warp, head, 1] for warp in range(warps)]))
-        value = T.bind(_fold(tirx.Add, [weights[warp] * shared[warp, head, d] for warp in range(warps)]))
+        most = _kept(_fold(T.max, [shared_states[warp, head, 0] for warp in range(warps)]))
+        weights = [_kept(tirx.exp2(shared_states[warp, head, 0] - most)) for warp in range(warps)]
+        total = _kept(_fold(tirx.Add, [weights[warp] * shared_states[warp, head, 1] for warp in range(warps)]))
+        value = _kept(_fold(tirx.Add, [weights[warp] * shared[warp, head, d] for warp in range(warps)]))
         index = T.bind(self.first_head + head)
         with T.If(call.parts > 1):
             with T.Then():
@@ -418,10 +420,10 @@ class _Rotation:
             low, high = T.bind(buffer[(*row, number)]), T.bind(buffer[(*row, number + count)])
             turned = []
             for i, part in enumerate((gpu.low_half, gpu.high_half)):
-                turn = T.bind(scaled[0] * self.frequencies[number * 2 + i])
-                cosine, sine = T.bind(tirx.cos(turn)), T.bind(tirx.sin(turn))
-                x, y = T.bind(part(low)), T.bind(part(high))
-                turned.append((T.bind(x * cosine - y * sine), T.bind(y * cosine + x * sine)))
+                turn = scaled[0] * self.frequencies[number * 2 + i]
+                cosine, sine = _kept(tirx.cos(turn)), _kept(tirx.sin(turn))
+                x, y = _kept(part(low)), _kept(part(high))
+                turned.append((x * cosine - y * sine, y * cosine + x * sine))
             store(buffer, _packed(turned[0][0], turned[1][0]), *row, number)
             store(buffer, _packed(turned[0][1], turned[1][1]), *row, number + count)
 
@@ -441,6 +443,11 @@ def _load(to: Expression, source: Expression, halves: int) -> None:
     {8: gpu.load_once, 4: gpu.load8, 2: gpu.load4}[halves](to, source)
 
 
+def _kept(value: Expression) -> Expression:
+    """A float in a register. TVM writes out what is bound to a variable wherever that is used."""
+    return register("float32", value)[0]
+
+
 def _fill_row(buffer: Buffer, row: Expression) -> None:
     with gpu.unrolled(4) as place:
         store(buffer, T.float32(0), row, place)
@@ -457,9 +464,9 @@ def _over_lanes(
 ) -> Expression:
     """The values of all threads of a warp whose numbers differ in bits of the masks, combined."""
     for mask in masks:
-        value = T.bind(value)
+        value = _kept(value)
         value = combine(value, gpu.from_lane_xor(value, mask))
-    return T.bind(value)
+    return _kept(value)
 
 
 def _from_lane(value: Expression, lane: Expression) -> Expression:

@@ -1,0 +1,232 @@
+"""How fast a new token attends to the key-value cache on a GPU: TVM's kernel and ways of ours, in turn.
+
+    python -m benchmarks.gpu_attention build DIRECTORY [--only NAME]    where mlcbuild is; no GPU is needed
+    python benchmarks/gpu_attention.py run DIRECTORY [--rounds N]       where the GPU is; needs NumPy and the driver
+
+`build` compiles every candidate to a cubin, and writes down what a call starts, for each context and batch. `run`
+checks a candidate's numbers against NumPy, then records a CUDA graph of many calls, each over pages of its own, so many
+that they have left the cache since they were last used, and plays it in turn with those of the other candidates. It
+prints the median time of a call and how many bytes of keys and values it reads a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+KEY_HEADS, QUERY_HEADS, HEAD_DIM, PAGE = 8, 32, 128, 16  # Llama-3-8B's
+CASES = [(32, 1), (64, 1), (200, 1), (512, 1), (4096, 1), (32, 8), (512, 8), (4096, 8)]  # context, batch
+_PAGES = 8192  # 512 MB: more than any cache
+_BASE = 256  # pages with numbers of their own, the others repeat them
+_WORKSPACE = 32 * (HEAD_DIM + 2) * 4 * QUERY_HEADS  # bytes that a sequence takes at most of what the host allocates
+_PAGE_BYTES = 2 * KEY_HEADS * PAGE * HEAD_DIM * 2
+
+
+def build(directory: Path, only: str, arch: str) -> None:
+    from mlcbuild.compiler.cuda import nvrtc, source
+    from mlcbuild.compiler.stages.compile_device import OPTIONS
+    from tests.compiler.cuda_emulation import launches
+
+    directory.mkdir(parents=True, exist_ok=True)
+    entries = []
+    for name, func in _candidates():
+        if only not in name:
+            continue
+        cases = []
+        for context, batch in CASES:
+            arrays = _arrays(context, batch)
+            text, started = launches(func, arrays, 0, 1.0, 500000.0, HEAD_DIM**-0.5)
+            told = [
+                {
+                    "function": launch.function,
+                    "grid": launch.grid,
+                    "block": launch.block,
+                    "shared": launch.shared,
+                    "arguments": launch.arguments,
+                }
+                for launch in started
+            ]
+            cases.append({"context": context, "batch": batch, "launches": told})
+            print(name, context, batch, [launch.grid for launch in started], flush=True)
+        (directory / f"{name}.cubin").write_bytes(nvrtc.compile_text(source.lean(text), arch, OPTIONS))
+        entries.append({"name": name, "cases": cases})
+    (directory / "attention.json").write_text(json.dumps(entries))
+
+
+def _candidates() -> Iterator[tuple[str, Any]]:
+    import tvm
+    from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode
+
+    from mlcbuild.compiler.kernels.gpu import attention
+    from mlcbuild.compiler.script_parsing import quick_script_parsing
+    from tests.compiler.cuda_emulation import CUDA_TARGET
+
+    with quick_script_parsing():
+        target = tvm.target.Target(CUDA_TARGET)
+        original = _attention_decode(KEY_HEADS, QUERY_HEADS, HEAD_DIM, "float16", False, {}, target)
+    yield "tvm", original
+    yield "chosen", attention.paged_decode(original, rope_scaling={})
+    for warps, blocks, tokens, alone in [
+        (2, 264, 64, 128),
+        (4, 132, 64, 256),
+        (4, 264, 64, 512),
+        (4, 264, 64, 128),
+        (4, 264, 128, 256),
+        (4, 396, 64, 256),
+        (8, 132, 128, 256),
+        (8, 264, 128, 256),
+        (4, 264, 64, 1 << 20),
+    ]:
+        shape = attention.DecodeShape(warps=warps, blocks=blocks, tokens=tokens, alone=alone)
+        name = f"w{warps}b{blocks}t{tokens}a{alone}"
+        yield name, attention.paged_decode(original, rope_scaling={}, shape=shape)
+
+
+def _arrays(context: int, batch: int) -> list[np.ndarray[Any, Any]]:
+    """Queries, pages, their table, lengths, positions and results; pages and numbers of pages are left empty."""
+    count = -(-context // PAGE)
+    return [
+        np.random.default_rng(0).standard_normal((batch, QUERY_HEADS, HEAD_DIM)).astype(np.float16),
+        np.empty((_PAGES, 2, KEY_HEADS, PAGE, HEAD_DIM), np.float16),
+        np.arange(batch + 1, dtype=np.int32) * count,
+        np.empty(batch * count, np.int32),
+        np.full(batch, (context - 1) % PAGE + 1, np.int32),
+        np.zeros(batch, np.int32),
+        np.full(batch, context - 1, np.int32),
+        np.empty((batch, QUERY_HEADS, HEAD_DIM), np.float16),
+        np.empty((batch, QUERY_HEADS), np.float32),
+    ]
+
+
+def run(directory: Path, only: str, rounds: int) -> None:
+    if __package__:
+        from benchmarks.gpu_kernels import Driver
+    else:
+        from gpu_kernels import Driver  # type: ignore[import-not-found,no-redef]
+
+    driver = Driver()
+    print(driver.name)
+    entries = [entry for entry in json.loads((directory / "attention.json").read_text()) if only in entry["name"]]
+    random = np.random.default_rng(1)
+    base = random.standard_normal((_BASE, 2, KEY_HEADS, PAGE, HEAD_DIM)).astype(np.float16)
+    pages = driver.allocate(_PAGES * _PAGE_BYTES)
+    for first in range(0, _PAGES, _BASE):
+        place = ctypes.c_uint64(pages.value + first * _PAGE_BYTES)
+        driver("cuMemcpyHtoD_v2", place, ctypes.c_void_p(base.ctypes.data), ctypes.c_size_t(base.nbytes))
+    numbers = random.permutation(_PAGES).astype(np.int32)
+    results = []
+    for number in range(len(CASES)):
+        results += _measure(driver, directory, entries, number, base, pages, numbers, rounds)
+    (directory / "attention-results.json").write_text(json.dumps({"device": driver.name, "results": results}))
+
+
+def _measure(
+    driver: Any,
+    directory: Path,
+    entries: list[Any],
+    number: int,
+    base: np.ndarray[Any, Any],
+    pages: ctypes.c_uint64,
+    numbers: np.ndarray[Any, Any],
+    rounds: int,
+) -> list[dict[str, Any]]:
+    context, batch = CASES[number]
+    arrays = _arrays(context, batch)
+    per_call = arrays[3].size
+    calls = min(_PAGES // per_call, 2048)
+    table = driver.upload(numbers)
+    known = [None if place in (1, 3) else driver.upload(array) for place, array in enumerate(arrays)]
+    known[1] = pages
+    workspaces = [driver.allocate(_WORKSPACE * batch) for _ in range(2)]
+    expected = _expected(arrays, base, numbers[:per_call], context)
+    graphs = {}
+    for entry in entries:
+        started = entry["cases"][number]["launches"]
+        functions = [
+            driver.function(directory / f"{entry['name']}.cubin", launch["function"], launch["shared"])
+            for launch in started
+        ]
+
+        def call(place: int, started: Any = started, functions: Any = functions) -> None:
+            mine = [*known, *workspaces]
+            mine[3] = ctypes.c_uint64(table.value + place * per_call * 4)
+            for launch, function in zip(started, functions, strict=True):
+                arguments = [_argument(mine, *given) for given in launch["arguments"]]
+                driver.launch(function, launch["grid"], launch["block"], launch["shared"], arguments)
+
+        call(0)
+        driver("cuStreamSynchronize", driver.stream)
+        driver.download(known[7], arrays[7])
+        wrong = float(np.abs(arrays[7] - expected).max())
+        graphs[entry["name"]] = (driver.graph(lambda call=call: [call(place) for place in range(calls)]), wrong)
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for turn in range(rounds + 1):
+        for name, (playable, _) in graphs.items():
+            seconds = driver.seconds(playable) / calls
+            if turn:
+                times[name].append(seconds)
+    told = []
+    for name, (_, wrong) in graphs.items():
+        seconds = statistics.median(times[name])
+        speed = 2 * batch * context * KEY_HEADS * HEAD_DIM * 2 / seconds
+        told.append({"name": name, "context": context, "batch": batch, "seconds": seconds, "error": wrong})
+        print(
+            f"context {context:5} batch {batch}  {name:18} {seconds * 1e6:8.2f} us  {speed / 1e9:6.0f} GB/s  "
+            f"({min(times[name]) * 1e6:.2f} … {max(times[name]) * 1e6:.2f})  largest error {wrong:.1e}",
+            flush=True,
+        )
+    for place, pointer in enumerate([*known, *workspaces, table]):
+        if pointer is not None and place != 1:
+            driver.free(pointer)
+    return told
+
+
+def _argument(known: list[Any], kind: str, bits: int, value: float) -> Any:
+    if kind == "handle":
+        return known[int(value)]
+    if kind == "float":
+        return ctypes.c_float(value)
+    return ctypes.c_int64(int(value)) if bits == 64 else ctypes.c_int32(int(value))
+
+
+def _expected(arrays: Any, base: Any, numbers: Any, context: int) -> Any:
+    """The results of a call over the pages of these numbers."""
+    queries = arrays[0].astype(np.float64)
+    group = QUERY_HEADS // KEY_HEADS
+    result = np.empty_like(queries)
+    for sequence in range(len(queries)):
+        used = base[numbers[arrays[2][sequence] : arrays[2][sequence + 1]] % _BASE]
+        keys, values = (
+            used[:, which].transpose(0, 2, 1, 3).reshape(-1, KEY_HEADS, HEAD_DIM)[:context].astype(np.float64)
+            for which in (0, 1)
+        )
+        for head in range(QUERY_HEADS):
+            scores = keys[:, head // group] @ queries[sequence, head] * HEAD_DIM**-0.5
+            weights = np.exp(scores - scores.max())
+            result[sequence, head] = weights / weights.sum() @ values[:, head // group]
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("build", "run"))
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--only", default="", help="candidates whose name has this in it")
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--rounds", type=int, default=9)
+    given = parser.parse_args()
+    if given.command == "build":
+        build(given.directory, given.only, given.arch)
+    else:
+        run(given.directory, given.only, given.rounds)
+
+
+if __name__ == "__main__":
+    main()
