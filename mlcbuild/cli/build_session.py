@@ -22,7 +22,7 @@ from mlcbuild.cli.exit_codes import ExitCode, retry_reason
 from mlcbuild.cli.failures import code_of
 from mlcbuild.cli.interruption import interrupting
 from mlcbuild.cli.listeners import Listeners
-from mlcbuild.cli.opening import OpenWorkspace, between, open_workspace
+from mlcbuild.cli.opening import OpenWorkspace, files_searched, open_workspace
 from mlcbuild.cli.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.profile import Phase, Profile
 from mlcbuild.cli.settled_builds import request_text
@@ -172,7 +172,9 @@ class _Session:
                 self._settling.remember(
                     request.text(self._options),
                     parts=parts,
-                    observed=loaded.observed | analysis.observed | between(workspace.root, self._options.directory),
+                    observed=loaded.observed
+                    | analysis.observed
+                    | files_searched(workspace.root, self._options.directory),
                     targets=targets,
                     result=result,
                 )

@@ -62,7 +62,7 @@ def open_workspace(directory: Path, *, to_load: bool = False) -> OpenWorkspace:
     return OpenWorkspace(settings=settings, rules=rules, current_package=package_of(root, directory))
 
 
-def between(root: Path, directory: Path) -> set[str]:
+def files_searched(root: Path, directory: Path) -> set[str]:
     """The files that finding the workspace `root` from `directory` looked at, or looked for."""
     folders = (directory.absolute(), *directory.absolute().parents)
     return {str(folder / BUILD_FILE) for folder in folders if folder == root or root in folder.parents}

@@ -44,7 +44,7 @@ class SettledBuild:
 
     def is_current(self, root: Path) -> bool:
         """Whether nothing was touched since: a stat a path, no byte read."""
-        identities = [_identity(f"{root}/{path}" if path[:1] != "/" else path) for path in self.paths]
+        identities = [_identity(_status(root, path)) for path in self.paths]
         return _checksum(identities) == self.checksum and all(map(os.path.exists, self.results))
 
 
@@ -67,14 +67,10 @@ def settle(
     """
     identities: dict[str, Identity] = {}
     for path in sorted(observed):
-        try:
-            status = os.stat(f"{root}/{path}" if path[:1] != "/" else path)  # noqa: PTH116
-        except OSError:
-            identities[path] = _ABSENT
-            continue
-        if not is_settled(status, began_nanoseconds):
+        status = _status(root, path)
+        if status is not None and not is_settled(status, began_nanoseconds):
             return None
-        identities[path] = identity_of(status)
+        identities[path] = _identity(status)
     if any(identity[_MODIFIED] >= now_nanoseconds() - SETTLING_NANOSECONDS for identity in placed.values()):
         return None
     identities.update(placed)
@@ -131,11 +127,16 @@ def _place(state_directory: Path, request: str) -> Path:
     return state_directory / _DIRECTORY / checksum_of_bytes(request.encode()).hex()
 
 
-def _identity(path: str) -> Identity:
+def _status(root: Path, path: str) -> os.stat_result | None:
+    """None for what is absent."""
     try:
-        return identity_of(os.stat(path))  # noqa: PTH116
+        return os.stat(path if path[:1] == "/" else f"{root}/{path}")  # noqa: PTH116
     except OSError:
-        return _ABSENT
+        return None
+
+
+def _identity(status: os.stat_result | None) -> Identity:
+    return _ABSENT if status is None else identity_of(status)
 
 
 def _checksum(identities: list[Identity]) -> str:

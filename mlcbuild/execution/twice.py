@@ -1,7 +1,7 @@
 """Runs every action twice, in different surroundings, and fails those whose outputs differ.
 
 Whatever differs between the two is not in an action's key: where its directory lies, how long that path is, the seed
-of Python's hashes, the time zone, the file mode mask, the moment, and where the system puts things in memory.
+of Python's hashes, the time zone, the locale, the moment, and where the system puts things in memory.
 """
 
 from __future__ import annotations
