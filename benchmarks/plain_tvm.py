@@ -14,25 +14,12 @@ import argparse
 import ctypes
 import json
 import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-_DRIVER_FUNCTIONS = (
-    "cuDeviceGetName",
-    "cuFuncSetAttribute",
-    "cuGetErrorName",
-    "cuGetErrorString",
-    "cuLaunchKernelEx",
-    "cuModuleGetFunction",
-    "cuModuleLoadData",
-    "cuModuleUnload",
-    "cuTensorMapEncodeTiled",
-)
 
 
 class Clock:
@@ -119,14 +106,12 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
 def _load_runtime(folder: Path) -> None:
     """Load what TVM's CUDA runtime needs, before tvm is imported: a driver, or what stands in for it, and CUDA's."""
     from mlcbuild.compiler.cuda import wheels
+    from tests.compiler.gpu_runtime import make_driver
 
     try:
         ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
     except OSError:
-        source, driver = folder / "driver.c", folder / "libcuda.so.1"
-        source.write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in _DRIVER_FUNCTIONS))
-        subprocess.run(["gcc", "-shared", f"-Wl,-soname,{driver.name}", "-o", str(driver), str(source)], check=True)
-        ctypes.CDLL(str(driver), ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(make_driver(folder)), ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(wheels.find("lib/libcudart.so.13")), ctypes.RTLD_GLOBAL)
 
 

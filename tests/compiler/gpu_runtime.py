@@ -29,15 +29,20 @@ arguments = sys.argv[3:]
 """
 
 
-def run_with_cuda_runtime(directory: Path, script: str, *arguments: str) -> str:
-    """What a Python script prints that finds TVM's CUDA runtime loaded, and its `arguments` under that name.
-
-    In `directory` a driver is made whose functions all report an error.
-    """
+def make_driver(directory: Path) -> Path:
+    """A library in `directory` with the functions of a driver that TVM's runtime names; each reports an error."""
     source, driver = directory / "driver.c", directory / "libcuda.so.1"
     source.write_text("".join(f"int {name}(void) {{ return 100; }}\n" for name in _DRIVER_FUNCTIONS))
     subprocess.run(["gcc", "-shared", f"-Wl,-soname,{driver.name}", "-o", str(driver), str(source)], check=True)
-    libraries = (str(driver), str(wheels.find("lib/libcudart.so.13")))
+    return driver
+
+
+def run_with_cuda_runtime(directory: Path, script: str, *arguments: str) -> str:
+    """What a Python script prints that finds TVM's CUDA runtime loaded, and its `arguments` under that name.
+
+    In `directory` a driver is made (`make_driver`).
+    """
+    libraries = (str(make_driver(directory)), str(wheels.find("lib/libcudart.so.13")))
     finished = subprocess.run(
         [sys.executable, "-c", _PRELUDE + script, *libraries, *arguments],
         capture_output=True,
