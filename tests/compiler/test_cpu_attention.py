@@ -13,38 +13,10 @@ from tvm.relax.frontend.nn.llm.position_embedding import llama_rope_with_positio
 
 from mlcbuild.compiler.kernels.cpu import attention, rope
 from mlcbuild.compiler.script_parsing import quick_script_parsing
+from tests.compiler.attention_reference import LLAMA3, THETA, rotated
 from tests.compiler.kernel_running import Array, compiled, run
 
-_THETA = 10000.0
-_LLAMA3: dict[str, Any] = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
 _TOLERANCE = {"float32": 2e-6, "float16": 2e-3}
-
-
-def _frequencies(head_dim: int, rule: dict[str, Any]) -> Array:
-    """Angles a unit of position: the definitions of RoPE, and of Llama 3's scaling of it."""
-    plain: Array = 1.0 / _THETA ** (np.arange(head_dim // 2) * 2 / head_dim)
-    if not rule:
-        return plain
-    low, high = rule["low_freq_factor"], rule["high_freq_factor"]
-    turns = rule["original_max_position_embeddings"] * plain / (2 * np.pi)
-    smooth = np.clip((turns - low) / (high - low), 0, 1)
-    mixed: Array = (1 - smooth) * plain / rule["factor"] + smooth * plain
-    return mixed
-
-
-def _rotated(heads: Array, positions: Array, rule: dict[str, Any]) -> Array:
-    """(tokens, heads, head_dim), each token at its position."""
-    half = heads.shape[-1] // 2
-    angles = positions[:, None, None] * _frequencies(2 * half, rule)
-    low, high = heads[..., :half].astype(np.float64), heads[..., half:].astype(np.float64)
-    cosine, sine = np.cos(angles), np.sin(angles)
-    return np.concatenate([low * cosine - high * sine, high * cosine + low * sine], axis=-1)
 
 
 def _attended(queries: Array, keys: Array, values: Array, mask: Array) -> tuple[Array, Array]:
@@ -110,7 +82,7 @@ def _positions(lengths: list[int]) -> Array:
 
 @pytest.mark.parametrize("shape", _CASES, ids=str)
 @pytest.mark.parametrize("inline", [0, 1])
-@pytest.mark.parametrize("rule", [{}, _LLAMA3], ids=["plain", "llama3"])
+@pytest.mark.parametrize("rule", [{}, LLAMA3], ids=["plain", "llama3"])
 def test_a_token_attends_to_what_the_cache_holds(shape: _Shape, inline: int, rule: dict[str, Any]) -> None:
     with quick_script_parsing():
         original = _attention_decode_cpu(shape.key_heads, shape.query_heads, shape.head_dim, shape.dtype, False, rule)
@@ -124,13 +96,13 @@ def test_a_token_attends_to_what_the_cache_holds(shape: _Shape, inline: int, rul
         last = (np.array(lengths) - 1 + first).astype(np.int32)
         arrays = [queries, cache.pages, cache.starts, cache.numbers, cache.last, first, last]
         results = [np.zeros_like(queries), np.zeros(queries.shape[:2], np.float32)]
-        found = run(kernel, [*arrays, *results], inline, 1.0, _THETA, shape.head_dim**-0.5)
+        found = run(kernel, [*arrays, *results], inline, 1.0, THETA, shape.head_dim**-0.5)
         for sequence, length in enumerate(lengths):
             keys, values = cache.of(sequence)
             query = queries[sequence : sequence + 1]
             if inline:
-                query = _rotated(query, last[sequence : sequence + 1], rule)
-                keys = _rotated(keys, np.arange(length) + first[sequence], rule)
+                query = rotated(query, last[sequence : sequence + 1], rule)
+                keys = rotated(keys, np.arange(length) + first[sequence], rule)
             expected, logarithm = _attended(query, keys, values, np.ones((1, length), bool))
             np.testing.assert_allclose(found[7][sequence], expected[0], atol=_TOLERANCE[shape.dtype])
             np.testing.assert_allclose(found[8][sequence], logarithm[0], atol=1e-4)
@@ -144,7 +116,7 @@ def test_a_sequence_without_keys_has_no_weight() -> None:
     arrays = [queries, cache.pages, cache.starts, cache.numbers, cache.last, np.zeros(2, np.int32)]
     results = [np.zeros(2, np.int32), np.ones_like(queries), np.zeros((2, 2), np.float32)]
     kernel = attention.paged_decode(original, rope_scaling={})
-    found = run(kernel, [*arrays, *results], 0, 1.0, _THETA, 0.25)
+    found = run(kernel, [*arrays, *results], 0, 1.0, THETA, 0.25)
     assert not found[7][0].any()
     np.testing.assert_array_equal(found[8][0], np.float32(-5e4))
 
@@ -163,12 +135,12 @@ def test_a_sliding_window_leaves_out_what_is_between_sink_and_window(inline: int
     arrays = [queries, cache.pages, cache.starts, cache.numbers, lengths, first, position]
     results = [np.zeros_like(queries), np.zeros(queries.shape[:2], np.float32)]
     kernel = attention.paged_decode(original, rope_scaling={}, sliding_window=True)
-    found = run(kernel, [*arrays, *results], inline, 1.0, _THETA, shape.head_dim**-0.5)
+    found = run(kernel, [*arrays, *results], inline, 1.0, THETA, shape.head_dim**-0.5)
     keys, values = (array[seen] for array in cache.of(0))
     query = queries
     if inline:
         # A key's position is its place in the window.
-        query, keys = _rotated(query, position, {}), _rotated(keys, np.arange(len(seen)), {})
+        query, keys = rotated(query, position, {}), rotated(keys, np.arange(len(seen)), {})
     expected, _ = _attended(query, keys, values, np.ones((1, len(seen)), bool))
     np.testing.assert_allclose(found[7][0], expected[0], atol=3e-6)
 
@@ -193,13 +165,13 @@ def test_tokens_attend_to_those_before_them(shape: _Shape, inline: int) -> None:
         for causal in (0, 1):
             arrays = [queries, starts, keys, values, starts, places, np.zeros(batch, np.int32)]
             results = [np.zeros_like(queries), np.zeros(queries.shape[:2], np.float32)]
-            found = run(kernel, [*arrays, *results], causal, inline, 1.0, _THETA, shape.head_dim**-0.5)
+            found = run(kernel, [*arrays, *results], causal, inline, 1.0, THETA, shape.head_dim**-0.5)
             for sequence, length in enumerate(lengths):
                 part = slice(starts[sequence], starts[sequence + 1])
                 mask = np.tril(np.ones((length, length), bool)) if causal else np.ones((length, length), bool)
                 query, key = queries[part], keys[part]
                 if inline:
-                    query, key = _rotated(query, places[part], {}), _rotated(key, places[part], {})
+                    query, key = rotated(query, places[part], {}), rotated(key, places[part], {})
                 expected, logarithm = _attended(query, key, values[part], mask)
                 np.testing.assert_allclose(found[7][part], expected, atol=_TOLERANCE[shape.dtype])
                 np.testing.assert_allclose(found[8][part], logarithm, atol=1e-4)
@@ -229,7 +201,7 @@ def test_later_pieces_of_a_prompt_attend_to_the_cache(inline: int, causal: int, 
     arrays = [queries, starts, cache.pages, cache.starts, cache.numbers, lengths, np.zeros(2, np.int32), positions]
     results = [np.zeros_like(queries), np.zeros(queries.shape[:2], np.float32)]
     kernel = attention.paged_prefill(original, rope_scaling={}, window=window)
-    found = run(kernel, [*arrays, *results], causal, inline, 1.0, _THETA, shape.head_dim**-0.5)
+    found = run(kernel, [*arrays, *results], causal, inline, 1.0, THETA, shape.head_dim**-0.5)
     for sequence, (length, count) in enumerate(zip([40, 9], counts, strict=True)):
         part = slice(starts[sequence], starts[sequence + 1])
         row, column = np.arange(count)[:, None], np.arange(length)[None]
@@ -241,13 +213,13 @@ def test_later_pieces_of_a_prompt_attend_to_the_cache(inline: int, causal: int, 
         keys, values = cache.of(sequence)
         query = queries[part]
         if inline:
-            query, keys = _rotated(query, positions[part], {}), _rotated(keys, np.arange(length), {})
+            query, keys = rotated(query, positions[part], {}), rotated(keys, np.arange(length), {})
         expected, _ = _attended(query, keys, values, mask)
         np.testing.assert_allclose(found[8][part], expected, atol=3e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("rule", [{}, _LLAMA3], ids=["plain", "llama3"])
+@pytest.mark.parametrize("rule", [{}, LLAMA3], ids=["plain", "llama3"])
 @pytest.mark.parametrize("tokens", [1, 7, 70])
 @pytest.mark.parametrize("applies", [0, 1])
 @pytest.mark.parametrize("head_dim", [64, 100])
@@ -255,14 +227,14 @@ def test_queries_and_keys_are_rotated_by_their_positions(
     dtype: str, rule: dict[str, Any], tokens: int, applies: int, head_dim: int
 ) -> None:
     with quick_script_parsing():
-        original = llama_rope_with_position_map(_THETA, 0.5, head_dim, 9, 3, dtype, rule, head_dim)
+        original = llama_rope_with_position_map(THETA, 0.5, head_dim, 9, 3, dtype, rule, head_dim)
     random = np.random.default_rng(0)
     packed = random.standard_normal((tokens, 15, head_dim)).astype(dtype)
     positions = random.integers(0, 500, tokens).astype(np.int32)
     empty = [np.zeros((tokens, heads, head_dim), dtype) for heads in (9, 3, 3)]
-    kernel = rope.rotate(original, theta=_THETA, scale=0.5, rope_scaling=rule)
+    kernel = rope.rotate(original, theta=THETA, scale=0.5, rope_scaling=rule)
     found = run(kernel, [packed, positions, *empty], applies)
-    expected = _rotated(packed[:, :12], positions * 0.5 * applies, rule)
+    expected = rotated(packed[:, :12], positions * 0.5 * applies, rule)
     tolerance = {"float32": 1e-4, "float16": 4e-3}[dtype]  # angles of 250 have 3e-5 between float32 neighbours
     np.testing.assert_allclose(np.concatenate(found[2:4], axis=1), expected, atol=tolerance)
     np.testing.assert_array_equal(found[4], packed[:, 12:])
@@ -272,6 +244,6 @@ def test_queries_and_keys_are_rotated_by_their_positions(
 def test_kernels_of_other_rules_and_heads_stay_as_they_are(rule: dict[str, Any], head_dim: int) -> None:
     with quick_script_parsing():
         decode = _attention_decode_cpu(1, 1, head_dim, "float32", False, {})
-        rotation = llama_rope_with_position_map(_THETA, 1.0, head_dim, 1, 1, "float32", {}, head_dim)
+        rotation = llama_rope_with_position_map(THETA, 1.0, head_dim, 1, 1, "float32", {}, head_dim)
     assert not attention.fits(decode, rule)
     assert not rope.fits(rotation, rule)

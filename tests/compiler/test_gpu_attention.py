@@ -15,17 +15,10 @@ from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode
 from mlcbuild.compiler.kernels.gpu import attention
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from tests.compiler import cuda_emulation
+from tests.compiler.attention_reference import LLAMA3, THETA, rotated
 from tests.compiler.cuda_emulation import CUDA_TARGET, Array, launches, run_cuda
 
 _TARGET = tvm.target.Target(CUDA_TARGET)
-_THETA = 10000.0
-_LLAMA3: dict[str, Any] = {
-    "rope_type": "llama3",
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
 _EAGER = attention.DecodeShape(warps=2, blocks=64, tokens=32, alone=32)  # has sequences shared that are not long
 needs_gxx = pytest.mark.skipif(not cuda_emulation.AVAILABLE, reason="the C++ compiler g++ runs the kernels")
 
@@ -79,27 +72,6 @@ class _Sequences:
         return keys, values
 
 
-def _frequencies(dim: int, rule: dict[str, Any]) -> Array:
-    """Angles a unit of position: the definitions of RoPE, and of Llama 3's scaling of it."""
-    plain: Array = 1.0 / _THETA ** (np.arange(dim // 2) * 2 / dim)
-    if not rule:
-        return plain
-    low, high = rule["low_freq_factor"], rule["high_freq_factor"]
-    turns = rule["original_max_position_embeddings"] * plain / (2 * np.pi)
-    smooth = np.clip((turns - low) / (high - low), 0, 1)
-    mixed: Array = (1 - smooth) * plain / rule["factor"] + smooth * plain
-    return mixed
-
-
-def _rotated(heads: Array, positions: Array, rule: dict[str, Any]) -> Array:
-    """(tokens, heads, dim), each token at its position."""
-    half = heads.shape[-1] // 2
-    angles = positions[:, None, None] * _frequencies(2 * half, rule)
-    low, high = heads[..., :half].astype(np.float64), heads[..., half:].astype(np.float64)
-    cosine, sine = np.cos(angles), np.sin(angles)
-    return np.concatenate([low * cosine - high * sine, high * cosine + low * sine], axis=-1)
-
-
 def _attended(query: Array, keys: Array, values: Array) -> tuple[Array, Array]:
     """Results (heads, dim) of a query (heads, dim), and the base-2 logarithms of the softmax's denominators."""
     group = query.shape[0] // keys.shape[1]
@@ -122,7 +94,7 @@ def _check(
 ) -> None:
     arrays = sequences.arrays(sliding=sliding)
     scale = sequences.heads.dim**-0.5
-    found = run_cuda(kernel, arrays, directory, int(rotates), 1.0, _THETA, scale)
+    found = run_cuda(kernel, arrays, directory, int(rotates), 1.0, THETA, scale)
     for sequence, length in enumerate(sequences.lengths):
         if length == 0:
             assert not found[7][sequence].any()
@@ -131,8 +103,8 @@ def _check(
         query = sequences.queries[sequence]
         keys, values = sequences.of(sequence)
         if rotates:
-            query = _rotated(query[None], arrays[6][sequence : sequence + 1], rule or {})[0]
-            keys = _rotated(keys, arrays[5][sequence] + np.arange(len(keys)), rule or {})
+            query = rotated(query[None], arrays[6][sequence : sequence + 1], rule or {})[0]
+            keys = rotated(keys, arrays[5][sequence] + np.arange(len(keys)), rule or {})
         expected, logarithms = _attended(query, keys, values)
         # Weights, results and what is rotated are rounded to halves.
         np.testing.assert_allclose(found[7][sequence], expected, atol=6e-3 if rotates else 2e-3)
@@ -170,7 +142,7 @@ def test_blocks_that_share_a_sequence_give_the_same(tmp_path: Path, heads: _Head
     kernel = attention.paged_decode(heads.original(), rope_scaling={}, shape=_EAGER)
     for lengths in ([100], [17, 300, 1], [2000]):
         sequences = _Sequences(heads, lengths)
-        assert len(launches(kernel, sequences.arrays(sliding=False), 0, 1.0, _THETA, 1.0)[1]) == 2
+        assert len(launches(kernel, sequences.arrays(sliding=False), 0, 1.0, THETA, 1.0)[1]) == 2
         _check(kernel, sequences, tmp_path, rotates=rotates)
 
 
@@ -193,8 +165,8 @@ def test_a_sliding_window_leaves_out_what_is_between_sink_and_window(
 @needs_gxx
 def test_frequencies_follow_the_rule_of_the_model(tmp_path: Path) -> None:
     heads = _Heads()
-    kernel = attention.paged_decode(heads.original(rule=_LLAMA3), rope_scaling=_LLAMA3)
-    _check(kernel, _Sequences(heads, [70]), tmp_path, rotates=True, rule=_LLAMA3)
+    kernel = attention.paged_decode(heads.original(rule=LLAMA3), rope_scaling=LLAMA3)
+    _check(kernel, _Sequences(heads, [70]), tmp_path, rotates=True, rule=LLAMA3)
 
 
 @needs_gxx
@@ -212,7 +184,7 @@ def test_long_sequences_are_shared_where_blocks_are_few() -> None:
     grids = []
     for lengths in ([64], [4096], [4096] * 8, [512] * 40):
         arrays = _Sequences(heads, lengths).arrays(sliding=False)
-        grids.append([launch.grid for launch in launches(kernel, arrays, 0, 1.0, _THETA, 1.0)[1]])
+        grids.append([launch.grid for launch in launches(kernel, arrays, 0, 1.0, THETA, 1.0)[1]])
     assert grids == [[(8, 1, 1)], [(8, 32, 1), (32, 1, 1)], [(8, 4, 8), (32, 8, 1)], [(8, 1, 40)]]
 
 
