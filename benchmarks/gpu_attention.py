@@ -11,7 +11,6 @@ prints the median time of a call and how many bytes of keys and values it reads 
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import statistics
@@ -20,6 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+try:
+    from benchmarks.gpu_driver import Driver, command_line
+except ImportError:  # run as a file, where nothing of mlcbuild is
+    from gpu_driver import Driver, command_line  # type: ignore[import-not-found,no-redef]
 
 KEY_HEADS, QUERY_HEADS, HEAD_DIM, PAGE = 8, 32, 128, 16  # Llama-3-8B's
 CASES = [(32, 1), (64, 1), (200, 1), (512, 1), (4096, 1), (32, 8), (512, 8), (4096, 8)]  # context, batch
@@ -106,11 +110,6 @@ def _arrays(context: int, batch: int) -> list[np.ndarray[Any, Any]]:
 
 
 def run(directory: Path, only: str, rounds: int) -> None:
-    if __package__:
-        from benchmarks.gpu_kernels import Driver
-    else:
-        from gpu_kernels import Driver  # type: ignore[import-not-found,no-redef]
-
     driver = Driver()
     print(driver.name)
     entries = [entry for entry in json.loads((directory / "attention.json").read_text()) if only in entry["name"]]
@@ -128,7 +127,7 @@ def run(directory: Path, only: str, rounds: int) -> None:
 
 
 def _measure(
-    driver: Any,
+    driver: Driver,
     directory: Path,
     entries: list[Any],
     number: int,
@@ -166,12 +165,8 @@ def _measure(
         driver.download(known[7], arrays[7])
         wrong = float(np.abs(arrays[7] - expected).max())
         graphs[entry["name"]] = (driver.graph(lambda call=call: [call(place) for place in range(calls)]), wrong)
-    times: dict[str, list[float]] = {name: [] for name in graphs}
-    for turn in range(rounds + 1):
-        for name, (playable, _) in graphs.items():
-            seconds = driver.seconds(playable) / calls
-            if turn:
-                times[name].append(seconds)
+    playable = {name: graph for name, (graph, _) in graphs.items()}
+    times = driver.seconds_in_turn(playable, calls=calls, rounds=rounds)
     told = []
     for name, (_, wrong) in graphs.items():
         seconds = statistics.median(times[name])
@@ -214,19 +209,5 @@ def _expected(arrays: Any, base: Any, numbers: Any, context: int) -> Any:
     return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("build", "run"))
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--only", default="", help="candidates whose name has this in it")
-    parser.add_argument("--arch", default="sm_90")
-    parser.add_argument("--rounds", type=int, default=9)
-    given = parser.parse_args()
-    if given.command == "build":
-        build(given.directory, given.only, given.arch)
-    else:
-        run(given.directory, given.only, given.rounds)
-
-
 if __name__ == "__main__":
-    main()
+    command_line(str(__doc__), build, run)

@@ -1,7 +1,7 @@
 """How fast kernels of a decoding step are on a GPU, several schedules of each in turn.
 
     python -m benchmarks.gpu_kernels build DIRECTORY [--only NAME]    where mlcbuild is; no GPU is needed
-    python gpu_kernels.py run DIRECTORY [--rounds N]                  where the GPU is; needs NumPy and the driver alone
+    python benchmarks/gpu_kernels.py run DIRECTORY [--rounds N]       where the GPU is; needs NumPy and the driver alone
 
 `build` compiles every candidate to a cubin, and writes down how it is started. `run` checks a candidate's numbers
 against NumPy on some rows, then records a CUDA graph of many calls on matrices that have left the cache since they were
@@ -11,7 +11,6 @@ second of the matrix it reads, and their share of what the card's memory gives a
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import json
 import statistics
@@ -20,6 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+try:
+    from benchmarks.gpu_driver import Driver, command_line
+except ImportError:  # run as a file, where nothing of mlcbuild is
+    from gpu_driver import Driver, command_line  # type: ignore[import-not-found,no-redef]
 
 # Llama-3-8B's, and the largest of Llama-2-70B's.
 PRODUCTS = {
@@ -129,79 +133,6 @@ def _arrays(n: int, k: int) -> list[np.ndarray[Any, Any]]:
     ]
 
 
-class Driver:
-    """NVIDIA's driver, of which a few functions are used."""
-
-    def __init__(self) -> None:
-        self.library = ctypes.CDLL("libcuda.so.1")
-        self("cuInit", 0)
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        self("cuDeviceGet", ctypes.byref(device), 0)
-        self("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self("cuCtxSetCurrent", context)
-        name = ctypes.create_string_buffer(100)
-        self("cuDeviceGetName", name, 100, device)
-        self.name = name.value.decode()
-        self.stream = ctypes.c_void_p()
-        self("cuStreamCreate", ctypes.byref(self.stream), 1)
-
-    def __call__(self, function: str, *arguments: Any) -> None:
-        code = getattr(self.library, function)(*arguments)
-        if code:
-            text = ctypes.c_char_p()
-            self.library.cuGetErrorString(code, ctypes.byref(text))
-            raise SystemExit(f"{function}: {(text.value or b'?').decode()} ({code})")
-
-    def allocate(self, size: int) -> ctypes.c_uint64:
-        pointer = ctypes.c_uint64()
-        self("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
-        return pointer
-
-    def upload(self, array: np.ndarray[Any, Any]) -> ctypes.c_uint64:
-        pointer = self.allocate(array.nbytes)
-        self("cuMemcpyHtoD_v2", pointer, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
-        return pointer
-
-    def download(self, pointer: ctypes.c_uint64, array: np.ndarray[Any, Any]) -> None:
-        self("cuMemcpyDtoH_v2", ctypes.c_void_p(array.ctypes.data), pointer, ctypes.c_size_t(array.nbytes))
-
-    def free(self, pointer: ctypes.c_uint64) -> None:
-        self("cuMemFree_v2", pointer)
-
-    def function(self, cubin: Path, name: str, shared: int) -> ctypes.c_void_p:
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self("cuModuleLoadData", ctypes.byref(module), cubin.read_bytes())
-        self("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
-        if shared > 48 << 10:
-            self("cuFuncSetAttribute", function, 8, shared)
-        return function
-
-    def launch(self, function: Any, grid: Any, block: Any, shared: int, arguments: list[Any]) -> None:
-        pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(argument) for argument in arguments))
-        self("cuLaunchKernel", function, *grid, *block, shared, self.stream, pointers, None)
-
-    def graph(self, record: Any) -> ctypes.c_void_p:
-        """What `record` launches, as a graph that can be played."""
-        graph, playable = ctypes.c_void_p(), ctypes.c_void_p()
-        self("cuStreamBeginCapture_v2", self.stream, 0)
-        record()
-        self("cuStreamEndCapture", self.stream, ctypes.byref(graph))
-        self("cuGraphInstantiateWithFlags", ctypes.byref(playable), graph, ctypes.c_uint64(0))
-        return playable
-
-    def seconds(self, playable: Any) -> float:
-        """How long the GPU takes for a graph."""
-        begin, end, elapsed = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_float()
-        self("cuEventCreate", ctypes.byref(begin), 0)
-        self("cuEventCreate", ctypes.byref(end), 0)
-        self("cuEventRecord", begin, self.stream)
-        self("cuGraphLaunch", playable, self.stream)
-        self("cuEventRecord", end, self.stream)
-        self("cuEventSynchronize", end)
-        self("cuEventElapsedTime", ctypes.byref(elapsed), begin, end)
-        return elapsed.value / 1e3
-
-
 def run(directory: Path, only: str, rounds: int) -> None:
     driver = Driver()
     bound = _read_speed(driver, directory)
@@ -243,12 +174,8 @@ def _measure(
         driver.download(out, result)
         wrong = max(float(np.abs(result[0, 0, rows] - values).max()) for rows, values in expected)
         graphs[entry["name"]] = (driver.graph(lambda launch=launch: [launch(i) for i in range(count)]), wrong)
-    times: dict[str, list[float]] = {name: [] for name in graphs}
-    for number in range(rounds + 1):
-        for name, (playable, _) in graphs.items():
-            seconds = driver.seconds(playable) / count
-            if number:
-                times[name].append(seconds)
+    playable = {name: graph for name, (graph, _) in graphs.items()}
+    times = driver.seconds_in_turn(playable, calls=count, rounds=rounds)
     told = []
     for name, (_, wrong) in graphs.items():
         seconds = statistics.median(times[name])
@@ -285,19 +212,5 @@ def _read_speed(driver: Driver, directory: Path) -> float:
     return _READ_BYTES / seconds
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("build", "run"))
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--only", default="", help="candidates whose name has this in it")
-    parser.add_argument("--arch", default="sm_90")
-    parser.add_argument("--rounds", type=int, default=9)
-    given = parser.parse_args()
-    if given.command == "build":
-        build(given.directory, given.only, given.arch)
-    else:
-        run(given.directory, given.only, given.rounds)
-
-
 if __name__ == "__main__":
-    main()
+    command_line(str(__doc__), build, run)
