@@ -48,6 +48,7 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
         from mlcbuild.compiler.kernels.gpu.workspace import lift_global_buffers
         from mlcbuild.compiler.models.config import read_document
         from mlcbuild.compiler.models.families import read_config
+        from mlcbuild.compiler.models.registry import build_model
         from mlcbuild.compiler.passes.add_workspaces import add_workspaces
         from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
         from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds
@@ -59,16 +60,20 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
         from mlcbuild.compiler.phases.phase3 import PHASE3
         from mlcbuild.compiler.phases.phase5 import PHASE5, PHASE5_VM
         from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
+        from mlcbuild.compiler.quantization import scheme as schemes
         from mlcbuild.compiler.stages import export, lower
     host = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"}
     limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32}
     target = targets.parse({"kind": "cuda", "arch": arch, **limits, "host": host})
-    with clock.step("export"), tempfile.TemporaryDirectory() as folder:
-        exported, described = Path(folder) / "module.json", Path(folder) / "metadata.json"
-        export.run(config=config, module=exported, metadata=described, quantization=quantization)
-        document = metadata_file.read(described)
-        module = inline_private_functions(ir.load_module(exported))
     sizes = read_config(read_document(config), where=config.name)
+    with tempfile.TemporaryDirectory() as folder:  # for the metadata alone, which do not depend on how layers are shown
+        described = Path(folder) / "metadata.json"
+        export.run(config=config, module=Path(folder) / "module.json", metadata=described, quantization=quantization)
+        document = metadata_file.read(described)
+    with clock.step("export"):
+        model = build_model(sizes, schemes.named(quantization))
+        module, _ = model.export_tvm(spec=model.specification())
+        module = inline_private_functions(ir.without_spans(module))
     context = PhaseContext(
         target=target,
         vocab_size=document["vocab_size"],

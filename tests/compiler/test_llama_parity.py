@@ -27,7 +27,7 @@ _ROUNDINGS_A_LAYER = 9
 _BASE: dict[str, object] = {
     "model_type": "llama",
     "intermediate_size": 192,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 3,
     "vocab_size": 320,
     "rms_norm_eps": 1e-5,
     "max_position_embeddings": 512,

@@ -21,11 +21,12 @@ class CompilableModel(Protocol):
     def export_tvm(self, spec: Mapping[str, object]) -> tuple[object, list[tuple[str, nn.Parameter]]]: ...
 
 
-_BUILDERS: Mapping[str, Callable[[LlamaConfig, QuantizationScheme], CompilableModel]] = dict.fromkeys(
-    llama_config.MODEL_TYPES, LlamaForCausalLM
-)
+_BUILDERS: Mapping[str, Callable[..., CompilableModel]] = dict.fromkeys(llama_config.MODEL_TYPES, LlamaForCausalLM)
 
 
-def build_model(config: LlamaConfig, scheme: QuantizationScheme) -> CompilableModel:
-    """The nn module of a model, without weights. Raises StageError for a group size that does not divide a matrix."""
-    return _BUILDERS[config.model_type](config, scheme)
+def build_model(config: LlamaConfig, scheme: QuantizationScheme, *, layers: int | None = None) -> CompilableModel:
+    """The nn module of a model, without weights, with its first `layers` layers; left out, with all.
+
+    Raises StageError for a group size that does not divide a matrix.
+    """
+    return _BUILDERS[config.model_type](config, scheme, layers=config.num_hidden_layers if layers is None else layers)

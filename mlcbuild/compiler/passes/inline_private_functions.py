@@ -55,6 +55,7 @@ class _Inliner:
 
     def __init__(self, private: dict[tvm.ir.GlobalVar, relax.Function]) -> None:
         self.private = private
+        self.places = {variable: _places_of_sizes(function.params) for variable, function in private.items()}
         self.results: dict[relax.Var, relax.Tuple] = {}
 
     def bindings(self, binding: relax.VarBinding) -> Iterator[relax.VarBinding]:
@@ -67,7 +68,11 @@ class _Inliner:
             yield binding
             return
         fresh = relax.utils.copy_with_new_vars(self.private[value.op])
-        sized = fresh.bind_symbolic_vars(_sizes(fresh.params, value.args))
+        sizes = {
+            fresh.params[parameter].ty.shape[axis]: value.args[parameter].ty.shape[axis]
+            for parameter, axis in self.places[value.op]
+        }
+        sized = fresh.bind_symbolic_vars(sizes) if sizes else fresh
         body = sized.bind_params(dict(zip(sized.params, value.args, strict=True))).body
         for block in body.blocks:
             for inner in block.bindings:
@@ -79,12 +84,12 @@ class _Inliner:
             yield relax.VarBinding(binding.var, body.body)
 
 
-def _sizes(parameters: Iterable[relax.Var], arguments: Iterable[relax.Expr]) -> dict[tirx.Var, tirx.Expr]:
-    """The caller's size for each symbolic size in the types of parameters."""
-    sizes: dict[tirx.Var, tirx.Expr] = {}
-    for parameter, argument in zip(parameters, arguments, strict=True):
+def _places_of_sizes(parameters: Iterable[relax.Var]) -> list[tuple[int, int]]:
+    """Where the types of parameters have symbolic sizes: (parameter, axis), each size once."""
+    places: dict[tirx.Var, tuple[int, int]] = {}
+    for number, parameter in enumerate(parameters):
         if isinstance(parameter.ty, relax.TensorType):
-            for formal, actual in zip(parameter.ty.shape, argument.ty.shape, strict=True):
-                if isinstance(formal, tirx.Var):
-                    sizes[formal] = actual
-    return sizes
+            for axis, size in enumerate(parameter.ty.shape):
+                if isinstance(size, tirx.Var):
+                    places.setdefault(size, (number, axis))
+    return list(places.values())

@@ -1,8 +1,8 @@
 """Export: a model's configuration becomes a Relax module.
 
-Reads `config` (config.json). Writes `module` (IR, high-level operators) and `metadata` (JSON). It knows no
-target and needs no weights, so that every library of a model and quantization shares it. Sizes that a library may
-override are left to Lower.
+Reads `config` (config.json). Writes `module` (IR, high-level operators), which shows two of many equal layers (see
+`models.repetition`), and `metadata` (JSON), which names the parameters of all. It knows no target and needs no weights,
+so that every library of a model and quantization shares it. Sizes that a library may override are left to Lower.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.families import read_config
 from mlcbuild.compiler.models.registry import build_model
+from mlcbuild.compiler.models.repetition import SHOWN, Repetition, repeated_names
 from mlcbuild.compiler.quantization import scheme as schemes
 
 
@@ -22,9 +23,13 @@ def run(*, config: Path, module: Path, metadata: Path, quantization: str) -> Non
     that does not divide a matrix."""
     scheme = schemes.named(quantization)
     model_config = read_config(read_document(config), where=config.name)
-    model = build_model(model_config, scheme)
+    layers = model_config.num_hidden_layers
+    model = build_model(model_config, scheme, layers=min(layers, SHOWN))
     exported, parameters = model.export_tvm(spec=model.specification())
     ir.save_module(exported, module)
+    names = repeated_names([name for name, _ in parameters], layers)
+    repetition = Repetition.of(names)
+    stand_ins = [parameters[repetition.stand_in(place)][1] for place in range(len(names))]
     document: dict[str, object] = {
         "model_type": model_config.model_type,
         "quantization": scheme.name,
@@ -42,7 +47,7 @@ def run(*, config: Path, module: Path, metadata: Path, quantization: str) -> Non
                 "preprocs": [],
                 "pipeline_stages": [0],
             }
-            for name, parameter in parameters
+            for name, parameter in zip(names, stand_ins, strict=True)
         ],
     }
     metadata_file.write(document, metadata)

@@ -27,6 +27,7 @@ from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_boun
 from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_function
 from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
 from mlcbuild.compiler.passes.memory_usage import memory_usage
+from mlcbuild.compiler.passes.repeat_layers import repeat_layers
 from mlcbuild.compiler.phases.phase5 import PHASE5, PHASE5_VM
 from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
 from mlcbuild.compiler.signature import Signature
@@ -59,6 +60,7 @@ def run(
     module = ir.load_module(graph)
     kernels = _kernel_names(module)
     known = _read_signatures(kernels, signatures)
+    module = repeat_layers(module, [parameter["name"] for parameter in document.get("params", [])])
     module = inline_private_functions(module)
     module = add_workspaces(module, {name: one.stub() for name, one in known.items() if one.workspace})
     module = attach_alloc_embedding_tensor(module, prefill_chunk_size=sizes.prefill_chunk_size)

@@ -95,13 +95,10 @@ class LlamaDecoderLayer(nn.Module):  # type: ignore[misc]
 class LlamaModel(nn.Module):  # type: ignore[misc]
     """Embedding table, layers and the last norm."""
 
-    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme) -> None:
+    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, layers: int) -> None:
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, scheme=scheme, name="model.embed_tokens")
         self.layers = nn.ModuleList(
-            [
-                LlamaDecoderLayer(config, scheme, name=f"model.layers.{index}")
-                for index in range(config.num_hidden_layers)
-            ]
+            [LlamaDecoderLayer(config, scheme, name=f"model.layers.{index}") for index in range(layers)]
         )
         self.norm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=scheme.model_dtype)
 
@@ -134,10 +131,11 @@ class LlamaModel(nn.Module):  # type: ignore[misc]
 
 
 class LlamaForCausalLM(nn.Module):  # type: ignore[misc]
-    """A llama with its head: logits (batch, n, vocabulary) in float32."""
+    """A llama with its head: logits (batch, n, vocabulary) in float32. It has the first `layers` of its layers, whose
+    cache has room for all."""
 
-    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme) -> None:
-        self.model = LlamaModel(config, scheme)
+    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, layers: int) -> None:
+        self.model = LlamaModel(config, scheme, layers=layers)
         self.hidden_size = config.hidden_size
         self.model_dtype = scheme.model_dtype
         self.geometry = cache_geometry(config, scheme)
