@@ -78,15 +78,16 @@ def _candidates() -> Iterator[tuple[str, Any]]:
     yield "tvm", original
     yield "chosen", attention.paged_decode(original, rope_scaling={})
     for warps, blocks, tokens, alone in [
-        (2, 264, 64, 128),
-        (4, 132, 64, 256),
-        (4, 264, 64, 512),
+        (4, 264, 64, 256),
+        (1, 264, 64, 128),
+        (2, 132, 64, 128),
+        (2, 396, 64, 128),
+        (2, 264, 32, 64),
+        (2, 264, 32, 128),
+        (2, 264, 64, 256),
         (4, 264, 64, 128),
-        (4, 264, 128, 256),
-        (4, 396, 64, 256),
-        (8, 132, 128, 256),
         (8, 264, 128, 256),
-        (4, 264, 64, 1 << 20),
+        (2, 264, 64, 1 << 20),
     ]:
         shape = attention.DecodeShape(warps=warps, blocks=blocks, tokens=tokens, alone=alone)
         name = f"w{warps}b{blocks}t{tokens}a{alone}"

@@ -48,12 +48,13 @@ _AMPERE = 80
 @dataclass(frozen=True, kw_only=True)
 class DecodeShape:
     """How the work is shared: `warps` of a block; the number of `blocks` that are enough for a GPU, below which several
-    share a sequence; `tokens` that a block of several has at least."""
+    share a sequence, if it has as many tokens as one block can have `alone`; `tokens` that a block of several has at
+    least."""
 
-    warps: int = 4
+    warps: int = 2
     blocks: int = 264
     tokens: int = 64
-    alone: int = 256
+    alone: int = 128
 
     def __post_init__(self) -> None:
         if not 1 <= self.warps <= 16 or self.blocks < 1 or self.tokens < TOKENS:
