@@ -18,6 +18,7 @@ from mlcbuild.rules.rule import stage_action
 
 _MANIFEST_VERSION = 1
 _KINDS = {"cpu": "cpu_kernel", "cuda": "cuda_kernel"}
+_PROCESSORS = {"cpu": "cpu", "cuda": "gpu"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +72,7 @@ class KernelActions:
         return stage_action(
             f"{self.owner} ScheduleKernel {name}",
             "ScheduleKernel",
-            "mlcbuild.compiler.stages.schedule_kernel:run",
+            f"mlcbuild.compiler.stages.schedule_{_PROCESSORS[self.platform.kind]}_kernel:run",
             owner=self.owner,
             inputs={"kernel": kernel},
             outputs={"scheduled": f"{name}.json", "signature": f"{name}.signature.json"},

@@ -53,6 +53,14 @@ def parse(document: Mapping[str, object]) -> tvm.target.Target:
     return target
 
 
+def parse_kind(document: Mapping[str, object], kind: str) -> tvm.target.Target:
+    """`parse`, for who can do with one kind of target alone. Raises StageError for others too."""
+    target = parse(document)
+    if target.kind.name != kind:
+        raise StageError(f'a target of kind "{target.kind.name}", where "{kind}" is needed')
+    return target
+
+
 def _check_device(document: Mapping[str, object]) -> None:
     name = document.get("arch")
     if not isinstance(name, str):

@@ -20,7 +20,8 @@ from mlcbuild.compiler.stages import (
     phase1,
     phase2,
     phase3,
-    schedule_kernel,
+    schedule_cpu_kernel,
+    schedule_gpu_kernel,
 )
 
 CPU_TARGET: Mapping[str, object] = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"}
@@ -139,7 +140,7 @@ def finish_library(
         kernel = at("kernels", f"{name}.json")
         run(
             "ScheduleKernel",
-            schedule_kernel.run,
+            (schedule_gpu_kernel if on_gpu else schedule_cpu_kernel).run,
             kernel=kernel,
             scheduled=scheduled,
             signature=signature,

@@ -16,7 +16,7 @@ from tvm import relax, tirx
 
 import tests
 from mlcbuild.compiler import ir
-from mlcbuild.compiler.stages import compile_kernel, lower, partition, schedule_kernel
+from mlcbuild.compiler.stages import compile_kernel, lower, partition, schedule_gpu_kernel
 from tests.compiler.pipeline import CUDA_TARGET, compile_graph
 from tests.compiler.tiny_llama import TINY_LLAMA
 
@@ -56,7 +56,7 @@ def _compile(directory: Path, config: Mapping[str, object], quantization: str, *
         target=dict(CUDA_TARGET),
     )
     for name in _names(directory):
-        schedule_kernel.run(
+        schedule_gpu_kernel.run(
             kernel=at("kernels", f"{name}.json"),
             scheduled=at(f"{name}.json"),
             signature=at(f"{name}.signature.json"),

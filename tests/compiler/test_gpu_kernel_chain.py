@@ -11,7 +11,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.kernels.gpu import logits, norm, sampling
 from mlcbuild.compiler.passes.canonical_kernel import canonicalize
-from mlcbuild.compiler.stages import compile_device, compile_kernel, schedule_kernel
+from mlcbuild.compiler.stages import compile_device, compile_kernel, schedule_gpu_kernel
 from tests.compiler.pipeline import CUDA_TARGET
 
 KERNELS: dict[str, Callable[[], tirx.PrimFunc]] = {
@@ -35,7 +35,7 @@ def test_it_is_one_launch_with_machine_code_for_each_architecture(tmp_path: Path
     kernel = canonicalize(KERNELS[name]())
     at = tmp_path.joinpath
     at("kernel.json").write_bytes(kernel.data)
-    schedule_kernel.run(
+    schedule_gpu_kernel.run(
         kernel=at("kernel.json"), scheduled=at("scheduled.json"), signature=at("signature"), opt="O2", **target
     )
     compile_kernel.run(

@@ -17,7 +17,7 @@ from tvm import te, tirx
 from mlcbuild.compiler import ir
 from mlcbuild.compiler.kernels import rules
 from mlcbuild.compiler.passes.canonical_kernel import canonicalize
-from mlcbuild.compiler.stages import compile_kernel, schedule_kernel
+from mlcbuild.compiler.stages import compile_kernel, schedule_cpu_kernel
 from mlcbuild.errors import StageError
 from tests.compiler.kernel_running import packed_arrays, packed_product, restored_matrix
 from tests.compiler.pipeline import CPU_TARGET
@@ -27,7 +27,7 @@ def _schedule(directory: Path, func: tirx.PrimFunc, *, opt: str = "O2", **target
     """Runs ScheduleKernel in a directory; the kernel's name."""
     kernel = canonicalize(func)
     (directory / "kernel.json").write_bytes(kernel.data)
-    schedule_kernel.run(
+    schedule_cpu_kernel.run(
         kernel=directory / "kernel.json",
         scheduled=directory / "scheduled.json",
         signature=directory / "signature.json",
@@ -63,7 +63,7 @@ def test_the_name_of_the_file_does_not_matter(tmp_path: Path) -> None:
     moved = tmp_path / "0"
     moved.write_bytes((tmp_path / "kernel.json").read_bytes())
     outputs = {"scheduled": tmp_path / "1", "signature": tmp_path / "2"}
-    schedule_kernel.run(kernel=moved, **outputs, target=dict(CPU_TARGET), opt="O2")
+    schedule_cpu_kernel.run(kernel=moved, **outputs, target=dict(CPU_TARGET), opt="O2")
     assert outputs["scheduled"].read_bytes() == (tmp_path / "scheduled.json").read_bytes()
     assert name in outputs["signature"].read_text()
 
@@ -89,10 +89,10 @@ def test_objects_and_schedules_are_the_same_in_every_process_and_directory(tmp_p
         "import json, sys\n"
         "from pathlib import Path\n"
         "sys.modules['torch'] = None  # tvm-ffi would import it, which takes seconds\n"
-        "from mlcbuild.compiler.stages import compile_kernel, schedule_kernel\n"
+        "from mlcbuild.compiler.stages import compile_kernel, schedule_cpu_kernel\n"
         "target = json.loads(sys.argv[2])\n"
         "outputs = {'scheduled': Path('s'), 'signature': Path('i')}\n"
-        "schedule_kernel.run(kernel=Path(sys.argv[1]), **outputs, target=target, opt='O2')\n"
+        "schedule_cpu_kernel.run(kernel=Path(sys.argv[1]), **outputs, target=target, opt='O2')\n"
         "compile_kernel.run(scheduled=Path('s'), object=Path('o'), target=target)\n"
     )
     for seed in (1, 2):
@@ -170,7 +170,7 @@ def test_what_is_no_kernel_is_told_so(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "kernel").write_bytes(data)
     outputs = {"scheduled": tmp_path / "s", "signature": tmp_path / "i"}
     with pytest.raises(StageError, match="kernel is not"):
-        schedule_kernel.run(kernel=tmp_path / "kernel", **outputs, target=dict(CPU_TARGET), opt="O2")
+        schedule_cpu_kernel.run(kernel=tmp_path / "kernel", **outputs, target=dict(CPU_TARGET), opt="O2")
     with pytest.raises(StageError, match="kernel"):
         compile_kernel.run(scheduled=tmp_path / "kernel", object=tmp_path / "o", target=dict(CPU_TARGET))
 

@@ -1,0 +1,12 @@
+"""The schedule rules for CPUs, in order."""
+
+from __future__ import annotations
+
+from mlcbuild.compiler.kernels.cpu.fallback import schedule_fallback
+from mlcbuild.compiler.kernels.cpu.gemv import schedule_gemv
+from mlcbuild.compiler.kernels.cpu.matmul import schedule_matmul
+from mlcbuild.compiler.kernels.cpu.rows import schedule_rows
+from mlcbuild.compiler.kernels.rules import Rule
+
+CPU_RULES: tuple[Rule, ...] = (schedule_gemv, schedule_matmul, schedule_rows, schedule_fallback)
+UNOPTIMIZED_CPU_RULES: tuple[Rule, ...] = ()  # At O0 kernels stay as they are.
