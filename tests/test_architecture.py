@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +31,10 @@ NAMES = frozenset(
     }
 )
 ENGINE_VALUES = frozenset({"mlcbuild.engine.action", "mlcbuild.engine.executor"})
-HEAVY = frozenset({"tvm", "tvm_ffi", "ray", "boto3", "torch", "numpy", "transformers", "triton"})
+HEAVY = frozenset({"tvm", "tvm_ffi", "ray", "boto3", "botocore", "torch", "numpy", "transformers", "triton"})
+# Who talks to S3 may import its client, inside functions.
+S3_ROOM = Path("remote", "s3")
+S3_CLIENT = frozenset({"boto3", "botocore"})
 
 
 def imports_of(path: Path) -> Iterator[str]:
@@ -40,8 +45,22 @@ def imports_of(path: Path) -> Iterator[str]:
             yield node.module
 
 
+def imports_outside_functions(node: ast.AST) -> Iterator[str]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (alias.name for alias in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            yield child.module
+        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from imports_outside_functions(child)
+
+
 def modules_of(room: str) -> list[Path]:
     return sorted((PACKAGE / room).resolve().rglob("*.py"))
+
+
+def is_of_s3(path: Path) -> bool:
+    return path.parent.parts[-2:] == S3_ROOM.parts
 
 
 def test_each_room_imports_only_through_its_doors() -> None:
@@ -74,9 +93,29 @@ def test_the_engine_and_the_cache_know_no_tvm_no_ray_and_no_s3() -> None:
         for room in ("workspace", "query", "rules", "engine", "cache")
         for path in modules_of(room)
         for name in imports_of(path)
-        if name.partition(".")[0] in HEAVY
+        if name.partition(".")[0] in HEAVY - (S3_CLIENT if is_of_s3(path) else frozenset())
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_client_of_s3_is_imported_inside_functions_alone() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE.parent)} imports {name}"
+        for room in DOORS
+        for path in modules_of(room)
+        for name in imports_outside_functions(ast.parse(path.read_text()))
+        if name.partition(".")[0] in S3_CLIENT
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_importing_what_talks_to_s3_loads_no_client_of_it() -> None:
+    modules = [f"mlcbuild.cache.remote.s3.{path.stem}" for path in modules_of("cache") if is_of_s3(path)]
+    assert "mlcbuild.cache.remote.s3.transport" in modules
+    heavy = sorted(HEAVY | {"urllib3", "asyncio"})
+    program = f"import sys, {', '.join(modules)}; print([name for name in {heavy!r} if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
 
 
 def test_every_room_is_named_in_the_architecture_page() -> None:

@@ -1,0 +1,33 @@
+"""A part of a transfer once more: so that one reset does not throw away gigabytes.
+
+Whole transfers are not repeated here but by whoever asked for them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+from mlcbuild.cache.remote.s3.deadline import Operation
+from mlcbuild.cache.remote.s3.troubles import WRONG_SIZE, S3Error
+from mlcbuild.cache.remote.transport import Trouble
+
+T = TypeVar("T")
+ATTEMPTS = 4
+_LONGEST_WAIT = 5.0
+
+
+def again(operation: Operation, attempt: Callable[[], T]) -> T:
+    """The first attempt's answer that is no transient trouble. Waits grow and are jittered (0 to 0.2, 0.4, 0.8 s),
+    or are what the server asks for, up to 5 s; the last error is passed on.
+    """
+    for number in range(1, ATTEMPTS):
+        try:
+            return attempt()
+        except S3Error as error:
+            wait = max(error.retry_after, random.uniform(0.0, 0.1 * 2**number))
+            is_passing = error.trouble is Trouble.TRANSIENT and error.code != WRONG_SIZE and wait <= _LONGEST_WAIT
+            if not is_passing or not operation.sleep(wait):
+                raise
+    return attempt()

@@ -1,0 +1,192 @@
+"""One boto client for all threads: made at the first request, and again when its credentials have expired."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.remote.s3.deadline import Operation, watch
+from mlcbuild.cache.remote.s3.section import Section
+from mlcbuild.cache.remote.s3.settings import Addressing, S3Settings
+from mlcbuild.cache.remote.s3.troubles import EXPIRED, S3Error, classified, cut_short
+from mlcbuild.cache.remote.transport import Trouble
+
+PIECE_BYTES = 1 << 20
+# Callers' own threads beside those of the transport: connections beyond are closed after use.
+_CALLERS = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    """An object, or a range of one, on its way. `total` is the whole object's size; -1 where the server says none."""
+
+    doing: str
+    length: int
+    total: int
+    is_range: bool
+    stream: Any
+    exchange: Any
+
+    def pieces(self, expected: int) -> Iterator[bytes]:
+        """The bytes, a piece at a time. Raises S3Error, also where they are not `expected` in number."""
+        got = 0
+        while True:
+            try:
+                piece: bytes = self.stream.read(PIECE_BYTES)
+            except Exception as error:
+                raise classified(error, self.doing, cut=self.exchange.is_cut) from error
+            got += len(piece)
+            if got > expected or (not piece and got < expected):
+                if self.exchange.is_cut:
+                    raise classified(TimeoutError(), self.doing, cut=True)
+                raise cut_short(self.doing, got, expected)
+            if not piece:
+                return
+            yield piece
+
+
+class S3Client:
+    """Requests by name, each within its deadline, each failure an S3Error. boto's own retries are off."""
+
+    def __init__(self, settings: S3Settings) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._client: Any = None
+
+    def operation(self, byte_count: int = 0) -> Operation:
+        return Operation(self.settings.seconds_for(byte_count))
+
+    def send(
+        self, operation: Operation, name: str, what: str, parameters: dict[str, Any], *, moved: int = 0
+    ) -> dict[str, Any]:
+        """A request that is answered without a body to stream; `name` is the client's method, `what` a key's
+        short name for messages, `moved` the number of bytes that the request carries.
+        """
+        with operation.exchange(self.settings.seconds_for(moved)) as exchange:
+            return self._send(name, _doing(name, what, self.settings.address), exchange, parameters)
+
+    @contextlib.contextmanager
+    def get(self, operation: Operation, key: str, what: str, *, moved: int, **parameters: Any) -> Iterator[Body | None]:
+        """An object; None where there is none. Its connection is let go at the end of the block."""
+        doing = _doing("get_object", what, self.settings.address)
+        with operation.exchange(self.settings.seconds_for(moved)) as exchange:
+            answer = self._found("get_object", doing, exchange, {"Key": key, **parameters})
+            if answer is None:
+                yield None
+                return
+            length = int(answer.get("ContentLength", -1))
+            _, _, total = str(answer.get("ContentRange", "")).rpartition("/")
+            with contextlib.closing(answer["Body"]) as stream:
+                yield Body(
+                    doing=doing,
+                    length=length,
+                    total=int(total) if total.isdigit() else length,
+                    is_range="ContentRange" in answer,
+                    stream=stream,
+                    exchange=exchange,
+                )
+
+    def size_of(self, operation: Operation, key: str, what: str) -> int | None:
+        """The size of an object in bytes; None where there is none."""
+        doing = _doing("head_object", what, self.settings.address)
+        with operation.exchange(self.settings.seconds_for(0)) as exchange:
+            answer = self._found("head_object", doing, exchange, {"Key": key})
+        return None if answer is None else int(answer["ContentLength"])
+
+    def close(self) -> None:
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _found(self, name: str, doing: str, exchange: Any, parameters: dict[str, Any]) -> dict[str, Any] | None:
+        """None for what is absent. A HEAD cannot tell an absent bucket from an absent object."""
+        try:
+            return self._send(name, doing, exchange, parameters)
+        except S3Error as error:
+            if error.status == 404 and error.code in ("NoSuchKey", "NotFound", "404", "NoSuchVersion"):
+                return None
+            raise
+
+    def _send(self, name: str, doing: str, exchange: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+        client = self._current(doing)
+        try:
+            return self._once(client, name, doing, exchange, parameters)
+        except S3Error as error:
+            # The answer to a HEAD has no body that could say more than its status.
+            if error.code not in EXPIRED and not (name == "head_object" and error.status == 400):
+                raise
+        return self._once(self._renewed(client, doing), name, doing, exchange, parameters)
+
+    def _once(self, client: Any, name: str, doing: str, exchange: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+        if isinstance(body := parameters.get("Body"), Section):
+            body.seek(0)
+        try:
+            answer: dict[str, Any] = getattr(client, name)(Bucket=self.settings.bucket, **parameters)
+        except Exception as error:
+            raise classified(error, doing, cut=exchange.is_cut) from error
+        return answer
+
+    def _current(self, doing: str) -> Any:
+        with self._lock:
+            if self._client is None:
+                try:
+                    self._client = _made(self.settings)
+                except Exception as error:
+                    raise classified(error, doing) from error
+            return self._client
+
+    def _renewed(self, old: Any, doing: str) -> Any:
+        """A client with credentials looked for anew: who logged in meanwhile wrote them where they are looked for.
+
+        The old one is not closed, since other threads use it still.
+        """
+        with self._lock:
+            if self._client is old:
+                self._client = None
+        return self._current(doing)
+
+
+def blob_name(digest: Digest) -> str:
+    """For messages."""
+    return f"blob {digest.hash[:16]}…"
+
+
+def _doing(name: str, what: str, address: str) -> str:
+    verbs = {"head_object": "asking for", "get_object": "reading", "put_object": "writing"}
+    return f"{verbs.get(name, 'uploading')} {what} at {address}"
+
+
+def _made(settings: S3Settings) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ModuleNotFoundError as error:
+        raise S3Error(
+            f"{settings.address} needs boto3, which is not installed",
+            code="ModuleNotFoundError",
+            trouble=Trouble.REFUSED,
+            advice=("pip install 'mlcbuild[s3]'",),
+        ) from error
+    session = boto3.session.Session(profile_name=settings.profile or None, region_name=settings.region or None)
+    styles: dict[str, Any] = {}
+    if settings.addressing is not Addressing.AUTO:
+        styles["addressing_style"] = settings.addressing.value
+    config = Config(
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        connect_timeout=settings.connect_seconds,
+        read_timeout=settings.silence_seconds,
+        max_pool_connections=settings.parallel + _CALLERS,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        tcp_keepalive=True,
+        s3=styles,
+        user_agent_extra="mlcbuild",
+    )
+    client = session.client("s3", endpoint_url=settings.endpoint or None, config=config)
+    watch(client)
+    return client

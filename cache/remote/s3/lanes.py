@@ -1,0 +1,97 @@
+"""Many requests at once, their answers in order, and few of them waiting: memory stays bounded whatever the size."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Generic, TypeVar
+
+from mlcbuild.cache.remote.s3.deadline import Operation
+from mlcbuild.cache.remote.s3.troubles import S3Error
+from mlcbuild.cache.remote.transport import Trouble
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+_HELD_A_THREAD = 2
+
+
+class Lanes:
+    """The threads of one transport, and a limit on answers that are made or wait to be taken, over all callers."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.slots = threading.BoundedSemaphore(threads * _HELD_A_THREAD)
+        self._pool: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    def submit(self, function: Callable[[Item], Answer], item: Item) -> Future[Answer]:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="mlcbuild s3")
+            return self._pool.submit(function, item)
+
+    def close(self) -> None:
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class InOrder(Generic[Item, Answer]):
+    """Iterates over `function` of each item. At the end of its block nothing runs any more: an error cancels the
+    operation, which cuts off what is under way.
+    """
+
+    def __init__(
+        self, lanes: Lanes, operation: Operation, function: Callable[[Item], Answer], items: Iterable[Item]
+    ) -> None:
+        self._lanes = lanes
+        self._operation = operation
+        self._function = function
+        self._items = iter(items)
+        self._pending: collections.deque[Future[Answer]] = collections.deque()
+        self._is_dry = False
+
+    def __enter__(self) -> InOrder[Item, Answer]:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._operation.cancel()
+        for each in self._pending:
+            each.cancel()
+        wait(self._pending)
+        for _each in self._pending:
+            self._lanes.slots.release()
+        self._pending.clear()
+
+    def __iter__(self) -> Iterator[Answer]:
+        while True:
+            self._fill()
+            if not self._pending:
+                return
+            answer = self._pending[0].result()
+            yield answer
+            del answer
+            self._pending.popleft()
+            self._lanes.slots.release()
+
+    def _fill(self) -> None:
+        """Start what may be started. Who has nothing under way waits for a slot; whoever waits so holds none, so
+        those who hold some get on.
+        """
+        while not self._is_dry and len(self._pending) < self._lanes.threads:
+            if not self._lanes.slots.acquire(blocking=False):
+                if self._pending:
+                    return
+                if not self._lanes.slots.acquire(timeout=self._operation.remaining):
+                    raise S3Error("other transfers took all the time", code="Deadline", trouble=Trouble.TRANSIENT)
+            try:
+                item = next(self._items)
+            except StopIteration:
+                self._is_dry = True
+                self._lanes.slots.release()
+                return
+            self._pending.append(self._lanes.submit(self._function, item))

@@ -1,0 +1,57 @@
+"""Where things lie in a bucket.
+
+::
+
+    <prefix>/v1/<function>/cas/<2>/<hash>    a blob, exactly its bytes
+                           ac/<2>/<hash>     a result, by the hash of its key
+
+or, in a bucket that bazel-remote uses too (`--s3.bucket`, its `cache/s3proxy`, with `--storage_mode uncompressed`)::
+
+    <prefix>/cas/<2>/<hash>
+             ac/<2>/<hash>
+
+By default bazel-remote compresses and writes `cas.v2/<2>/<hash>`, zstd frames behind a table of its own: such blobs
+are not seen here, and ours are not seen there, but results are, so the two must have the same mode. It names by SHA-256
+alone. The two digits spread the keys, since stores limit requests by leading characters.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from mlcbuild.cache.digest import Digest, DigestFunction
+
+VERSION = "v1"
+
+
+class Layout(enum.Enum):
+    """Which of the two; the value is its name in settings."""
+
+    NATIVE = "mlcbuild"
+    BAZEL_REMOTE = "bazel-remote"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """The keys of objects below `prefix`, which has no slash at either end. Raises ValueError for bazel-remote's
+    layout with another function than SHA-256.
+    """
+
+    prefix: str
+    function: DigestFunction
+    layout: Layout = Layout.NATIVE
+
+    def __post_init__(self) -> None:
+        if self.layout is Layout.BAZEL_REMOTE and self.function is not DigestFunction.SHA256:
+            raise ValueError(f"bazel-remote names blobs by sha256, not by {self.function.value!r}")
+
+    def blob(self, digest: Digest) -> str:
+        return f"{self._base()}cas/{digest.hash[:2]}/{digest.hash}"
+
+    def result(self, key: Digest) -> str:
+        return f"{self._base()}ac/{key.hash[:2]}/{key.hash}"
+
+    def _base(self) -> str:
+        prefix = f"{self.prefix}/" if self.prefix else ""
+        return prefix if self.layout is Layout.BAZEL_REMOTE else f"{prefix}{VERSION}/{self.function.value}/"

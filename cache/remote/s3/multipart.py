@@ -1,0 +1,89 @@
+"""Large blobs in parts, side by side: what fails leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+from mlcbuild.cache.remote.s3.abilities import Manner
+from mlcbuild.cache.remote.s3.again import again
+from mlcbuild.cache.remote.s3.client import S3Client
+from mlcbuild.cache.remote.s3.deadline import Operation
+from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
+from mlcbuild.cache.remote.s3.section import Section
+from mlcbuild.cache.remote.s3.troubles import S3Error
+
+_MOST_PARTS = 9000  # S3 takes 10,000.
+_ABORT_SECONDS = 30.0
+
+
+def part_size(size: int, least: int) -> int:
+    return max(least, math.ceil(size / _MOST_PARTS))
+
+
+class Multipart:
+    """Uploads of one transport."""
+
+    def __init__(self, client: S3Client, lanes: Lanes) -> None:
+        self._client = client
+        self._lanes = lanes
+
+    def upload(self, operation: Operation, key: str, what: str, descriptor: int, size: int, manner: Manner) -> None:
+        """Raises S3Error: 412 where `manner` is conditional and there is an object by the end."""
+        algorithm = {"ChecksumAlgorithm": "CRC32"} if manner.has_checksum else {}
+        begun = self._client.send(operation, "create_multipart_upload", what, {"Key": key, **algorithm})
+        upload: dict[str, Any] = {"Key": key, "UploadId": begun["UploadId"]}
+        try:
+            parts = self._parts(operation, what, descriptor, size, manner, upload)
+            condition = {"IfNoneMatch": "*"} if manner.is_conditional else {}
+            self._complete(operation, what, size, {**upload, **condition, "MultipartUpload": {"Parts": parts}})
+        except BaseException:
+            operation.cancel()
+            self._abort(what, upload)
+            raise
+
+    def _parts(
+        self, operation: Operation, what: str, descriptor: int, size: int, manner: Manner, upload: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        step = part_size(size, self._client.settings.part_bytes)
+
+        def send(start: int) -> dict[str, Any]:
+            section = Section(descriptor, start, min(step, size - start))
+            checksum = {"ChecksumCRC32": section.crc32()} if manner.has_checksum else {}
+            number = start // step + 1
+            parameters = {**upload, **checksum, "PartNumber": number, "Body": section}
+            answer = again(
+                operation,
+                lambda: self._client.send(operation, "upload_part", what, parameters, moved=len(section)),
+            )
+            return {"PartNumber": number, "ETag": answer["ETag"], **checksum}
+
+        with InOrder(self._lanes, operation, send, range(0, size, step)) as parts:
+            return list(parts)
+
+    def _complete(self, operation: Operation, what: str, size: int, parameters: dict[str, Any]) -> None:
+        """Once more after transient trouble: where the first answer was lost, the upload is known no longer, and the
+        object is there.
+        """
+        attempts = 0
+
+        def attempt() -> None:
+            nonlocal attempts
+            attempts += 1
+            try:
+                self._client.send(operation, "complete_multipart_upload", what, parameters, moved=size)
+            except S3Error as error:
+                is_lost_answer = attempts > 1 and error.status in (404, 412)
+                if not is_lost_answer or self._client.size_of(operation, parameters["Key"], what) != size:
+                    raise
+
+        again(operation, attempt)
+
+    def _abort(self, what: str, upload: dict[str, Any]) -> None:
+        """Parts that nobody completes cost money. What cannot be aborted now is for the bucket's own rule
+        (AbortIncompleteMultipartUpload).
+        """
+        operation = Operation(_ABORT_SECONDS)
+        with contextlib.suppress(S3Error):
+            again(operation, lambda: self._client.send(operation, "abort_multipart_upload", what, upload))

@@ -1,0 +1,90 @@
+"""`Transport` over S3 (cache/remote/transport.py): small methods; how each is done is its own module's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.remote.s3.client import S3Client, blob_name
+from mlcbuild.cache.remote.s3.deadline import Operation
+from mlcbuild.cache.remote.s3.download import Downloads
+from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
+from mlcbuild.cache.remote.s3.layout import Keys
+from mlcbuild.cache.remote.s3.settings import S3Settings
+from mlcbuild.cache.remote.s3.troubles import S3Error
+from mlcbuild.cache.remote.s3.upload import Uploads
+from mlcbuild.cache.remote.transport import Sink, Trouble
+
+_LARGEST_RESULT = 64 << 20
+_LOOK_UPS_A_SECOND = 20  # At least, all threads together; a deadline is made of it.
+
+
+class S3Transport:
+    """A bucket and prefix. Making one asks nothing of the server. Raises ValueError as `Keys` does."""
+
+    def __init__(self, settings: S3Settings, function: DigestFunction) -> None:
+        self._function = function
+        self._keys = Keys(prefix=settings.prefix, function=function, layout=settings.layout)
+        self._client = S3Client(settings)
+        self._lanes = Lanes(settings.parallel)
+        self._downloads = Downloads(self._client, self._lanes)
+        self._uploads = Uploads(self._client, self._lanes)
+
+    @property
+    def address(self) -> str:
+        return self._client.settings.address
+
+    @property
+    def function(self) -> DigestFunction:
+        return self._function
+
+    def missing(self, digests: Sequence[Digest]) -> tuple[Digest, ...]:
+        """A HEAD for each, side by side.
+
+        S3 has no request for many keys at once. A listing would need another permission, answers 1,000 keys a request
+        of everything below a prefix, wanted or not, and the next page only after the last: with blobs of all builds
+        under 256 prefixes, that is more requests than one for each blob in question.
+        """
+        asked = tuple(dict.fromkeys(digests))
+        seconds = self._client.settings.request_seconds + len(asked) / _LOOK_UPS_A_SECOND
+        with Operation(seconds) as operation:
+
+            def is_missing(digest: Digest) -> bool:
+                size = self._client.size_of(operation, self._keys.blob(digest), blob_name(digest))
+                return size != digest.size_bytes
+
+            if len(asked) == 1:
+                return asked if is_missing(asked[0]) else ()
+            with InOrder(self._lanes, operation, is_missing, asked) as answers:
+                return tuple(digest for digest, absent in zip(asked, answers, strict=True) if absent)
+
+    def download(self, digest: Digest, sink: Sink) -> bool:
+        return self._downloads.download(self._keys.blob(digest), digest, sink)
+
+    def upload(self, digest: Digest, path: Path) -> bool:
+        return self._uploads.upload(self._keys.blob(digest), digest, path)
+
+    def read_result(self, key: Digest) -> bytes | None:
+        what = _result_name(key)
+        with (
+            self._client.operation() as operation,
+            self._client.get(operation, self._keys.result(key), what, moved=0) as body,
+        ):
+            if body is None:
+                return None
+            if not 0 <= body.length <= _LARGEST_RESULT:
+                told = f"{body.doing}: {body.length} bytes are no result"
+                raise S3Error(told, code="TooLarge", trouble=Trouble.UNUSABLE)
+            return b"".join(body.pieces(body.length))
+
+    def write_result(self, key: Digest, data: bytes, *, replace: bool = False) -> bool:
+        return self._uploads.write(self._keys.result(key), _result_name(key), data, replace=replace)
+
+    def close(self) -> None:
+        self._lanes.close()
+        self._client.close()
+
+
+def _result_name(key: Digest) -> str:
+    return f"result {key.hash[:16]}…"

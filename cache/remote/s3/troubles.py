@@ -1,0 +1,181 @@
+"""What boto raises, as TransportError: which kind of trouble it is, and what to do.
+
+Messages are made of our own address, the operation and the error's code alone. Texts of servers and of botocore are
+left out: they quote addresses, headers and what was signed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mlcbuild.cache.remote.transport import TransportError, Trouble
+
+_CODE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_LONGEST_WAIT = 3600.0
+
+EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
+# Codes say more than statuses: S3 has 400 for much that passes by itself.
+_TRANSIENT = frozenset(
+    {
+        *("SlowDown", "SlowDownRead", "SlowDownWrite", "Throttling", "ThrottlingException", "RequestThrottled"),
+        *("RequestLimitExceeded", "TooManyRequests", "BandwidthLimitExceeded", "ServiceUnavailable", "Busy"),
+        *("RequestTimeout", "RequestTimeoutException", "InternalError", "IncompleteBody", "BadDigest", "InvalidDigest"),
+        *("XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "OperationAborted"),
+        *("ConditionalRequestConflict", "NoSuchUpload", "InvalidPart", "PreconditionFailed"),
+    }
+)
+_ADVICE: dict[str, tuple[str, ...]] = {
+    "NoSuchBucket": ("create the bucket, or correct its name, endpoint or region",),
+    "AccessDenied": (
+        "let these credentials read and write below that prefix;",
+        "without s3:ListBucket, a server calls what is absent forbidden",
+    ),
+    "SignatureDoesNotMatch": ("the secret key is not the one of this access key",),
+    "InvalidAccessKeyId": ("the server does not know this access key; is the endpoint the right one?",),
+    "RequestTimeTooSkewed": ("set this machine's clock",),
+    "AuthorizationHeaderMalformed": ("set the region of the bucket",),
+    "PermanentRedirect": ("set the region or endpoint of the bucket",),
+    "InvalidTokenId": ("log in again, or renew the session token",),
+    "InvalidToken": ("log in again, or renew the session token",),
+    **dict.fromkeys(EXPIRED, ("the credentials have expired: log in again",)),
+}
+_CREDENTIALS = "give credentials as the AWS tools take them: environment variables, ~/.aws, SSO or a role"
+# Names of botocore's exceptions: classes that the installed version may lack.
+_REFUSED_EXCEPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "NoCredentialsError": ("no credentials were found", (_CREDENTIALS,)),
+    "PartialCredentialsError": ("the credentials are not complete", (_CREDENTIALS,)),
+    "CredentialRetrievalError": ("credentials could not be had", (_CREDENTIALS,)),
+    "NoAuthTokenError": ("no credentials were found", (_CREDENTIALS,)),
+    "TokenRetrievalError": ("the login has expired", ("log in again",)),
+    "UnauthorizedSSOTokenError": ("the login has expired", ("log in again",)),
+    "SSOTokenLoadError": ("there is no login", ("log in with the AWS tools",)),
+    "LoginRefreshRequired": ("the login has expired", ("log in again",)),
+    "ProfileNotFound": ("the profile does not exist", ("correct the profile's name, or AWS_PROFILE",)),
+    "ConfigParseError": ("the AWS configuration file cannot be read", ("correct ~/.aws/config",)),
+    "NoRegionError": ("no region is set", ("set a region",)),
+    "ProxyConnectionError": ("the proxy cannot be reached", ("correct HTTP_PROXY, HTTPS_PROXY or NO_PROXY",)),
+}
+_CUT_OFF = frozenset({"ConnectionClosedError", "ResponseStreamingError", "IncompleteReadError", "ProtocolError"})
+_SILENT = frozenset({"ReadTimeoutError", "ConnectTimeoutError", "TimeoutError"})
+
+
+WRONG_SIZE = "WrongSize"
+
+
+class S3Error(TransportError):
+    """A TransportError with the status and code that S3 answered; 0 and a name of ours where it did not."""
+
+    def __init__(self, message: str, *, status: int = 0, code: str, **others: Any) -> None:
+        super().__init__(message, **others)
+        self.status = status
+        self.code = code
+
+
+def classified(error: Exception, doing: str, *, cut: bool = False) -> S3Error:
+    """What to raise for an exception of boto's; `cut` where our own deadline ended the exchange."""
+    if isinstance(error, S3Error):
+        return error
+    if cut:
+        return S3Error(f"{doing} did not end in time", code="Deadline", trouble=Trouble.TRANSIENT)
+    response = getattr(error, "response", None)
+    if isinstance(response, dict) and "Error" in response:
+        return _of_answer(response, doing)
+    return _of_exception(error, doing)
+
+
+def cut_short(doing: str, got: int, expected: int) -> S3Error:
+    return S3Error(f"{doing} brought {got} bytes, not {expected}", code="IncompleteBody", trouble=Trouble.TRANSIENT)
+
+
+def wrong_size(doing: str, got: int, expected: int) -> S3Error:
+    """For an object that is there in another size: asking again at once does not help."""
+    return S3Error(f"{doing} found {got} bytes, not {expected}", code=WRONG_SIZE, trouble=Trouble.TRANSIENT)
+
+
+def _of_answer(response: Mapping[str, Any], doing: str) -> S3Error:
+    metadata = response.get("ResponseMetadata", {})
+    status = int(metadata.get("HTTPStatusCode", 0))
+    code = str(response["Error"].get("Code", ""))
+    if not _CODE.fullmatch(code):
+        code = "unreadable"
+    # The answer to a HEAD has no body, and so no code.
+    code = {"403": "AccessDenied", "301": "PermanentRedirect"}.get(code, code)
+    told = f"status {status}" if code == str(status) else f"{code} (status {status})"
+    return S3Error(
+        f"{doing} was answered {told}",
+        status=status,
+        code=code,
+        trouble=_kind(status, code),
+        retry_after=_retry_after(metadata.get("HTTPHeaders", {})),
+        advice=_ADVICE.get(code, ()),
+    )
+
+
+def _kind(status: int, code: str) -> Trouble:
+    if code in _TRANSIENT or status in (408, 409, 412, 425, 429):
+        return Trouble.TRANSIENT
+    if code in _ADVICE or status in (301, 307, 401, 402, 403, 404, 407, 507):
+        return Trouble.REFUSED
+    return Trouble.TRANSIENT if status >= 500 and status != 501 else Trouble.UNUSABLE
+
+
+def _of_exception(error: Exception, doing: str) -> S3Error:
+    names = {each.__name__ for each in type(error).__mro__}
+    name = type(error).__name__
+
+    def made(what: str, trouble: Trouble, *advice: str) -> S3Error:
+        return S3Error(f"{doing} failed: {what}", code=name, trouble=trouble, advice=advice)
+
+    for known in names & _REFUSED_EXCEPTIONS.keys():
+        what, advice = _REFUSED_EXCEPTIONS[known]
+        return made(what, Trouble.REFUSED, *advice)
+    if isinstance(error, ModuleNotFoundError):
+        return made("boto3 is not installed", Trouble.REFUSED, "pip install 'mlcbuild[s3]'")
+    # botocore says CERTIFICATE_VERIFY_FAILED in the text alone.
+    if "SSLError" in names and "CERTIFICATE_VERIFY_FAILED" in str(error):
+        remedy = "name the certificate of your company's authority in AWS_CA_BUNDLE"
+        return made("the server's certificate is not trusted", Trouble.REFUSED, remedy)
+    if "EndpointConnectionError" in names:
+        if _is_unknown_host(error):
+            return made("no server has that name", Trouble.REFUSED, "correct the endpoint or region")
+        return made("the server cannot be reached", Trouble.TRANSIENT)
+    if names & _SILENT:
+        return made("no answer in time", Trouble.TRANSIENT)
+    if names & _CUT_OFF:
+        return made("the connection was cut off", Trouble.TRANSIENT)
+    if names & {"HTTPClientError", "HTTPError", "HTTPException", "OSError"}:
+        return made("the connection failed", Trouble.TRANSIENT)
+    if "ResponseParserError" in names:
+        return made("the answer cannot be understood", Trouble.UNUSABLE, "is this the address of an S3 server?")
+    return made(f"boto raised {name}", Trouble.UNUSABLE)
+
+
+def _is_unknown_host(error: BaseException) -> bool:
+    """Whether the name of the server is known to no name server, or to none now: then it is a laptop on a train."""
+    import socket
+
+    seen: list[BaseException] = []
+    cause: Any = error
+    while isinstance(cause, BaseException) and cause not in seen:
+        seen.append(cause)
+        if isinstance(cause, socket.gaierror):
+            return cause.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+        cause = getattr(cause, "kwargs", {}).get("error") or cause.__cause__ or cause.__context__
+    return False
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds, from either form of the header (RFC 9110, section 10.2.3); 0 where there is none."""
+    text = headers.get("retry-after", "").strip()
+    seconds = 0.0
+    if text.isascii() and text.isdigit():
+        seconds = float(text)
+    elif text:
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+    return min(max(0.0, seconds), _LONGEST_WAIT)

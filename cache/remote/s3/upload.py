@@ -1,0 +1,115 @@
+"""From a file or bytes to a bucket, without writing over what is there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.remote.s3.abilities import Abilities, Manner
+from mlcbuild.cache.remote.s3.again import ATTEMPTS
+from mlcbuild.cache.remote.s3.client import S3Client, blob_name
+from mlcbuild.cache.remote.s3.deadline import Operation
+from mlcbuild.cache.remote.s3.lanes import Lanes
+from mlcbuild.cache.remote.s3.multipart import Multipart
+from mlcbuild.cache.remote.s3.section import Section, crc32
+from mlcbuild.cache.remote.s3.troubles import S3Error
+from mlcbuild.cache.remote.transport import Trouble
+
+_SMALL_BYTES = 1 << 20  # Read once, and sent without waiting for the server's leave.
+_CONFLICT_SECONDS = 0.05
+
+
+class Uploads:
+    """Of one transport. Bodies are read as they are sent."""
+
+    def __init__(self, client: S3Client, lanes: Lanes) -> None:
+        self._client = client
+        self._abilities = Abilities(client.settings.checksums)
+        self._multipart = Multipart(client, lanes)
+
+    def upload(self, key: str, digest: Digest, path: Path) -> bool:
+        """False where the blob was there. An object of another size is written over: it is nobody's blob."""
+        what = blob_name(digest)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _unreadable(path, error.strerror or "cannot be opened") from error
+        try:
+            size = os.fstat(descriptor).st_size
+            if size != digest.size_bytes:
+                raise _unreadable(path, f"has {size} bytes, its digest says {digest.size_bytes}")
+            if size > self._client.settings.multipart_bytes:
+                return self._large(key, what, descriptor, size)
+            body = os.pread(descriptor, size, 0) if size <= _SMALL_BYTES else Section(descriptor, 0, size)
+            return self._small(key, what, body)
+        finally:
+            os.close(descriptor)
+
+    def write(self, key: str, what: str, data: bytes, *, replace: bool) -> bool:
+        """False where something is there and is not to be replaced."""
+        with self._client.operation(len(data)) as operation:
+            return self._put(operation, key, what, data, replace=replace)
+
+    def _small(self, key: str, what: str, body: bytes | Section) -> bool:
+        with self._client.operation(len(body)) as operation:
+            if self._put(operation, key, what, body, replace=False):
+                return True
+            if self._client.size_of(operation, key, what) == len(body):
+                return False
+            return self._put(operation, key, what, body, replace=True)
+
+    def _large(self, key: str, what: str, descriptor: int, size: int) -> bool:
+        """Asks first: what is there need not be sent. A conflict (409) means that the parts have to be sent again."""
+        for attempt in range(1, ATTEMPTS + 1):
+            with self._client.operation(size) as operation:
+                there = self._client.size_of(operation, key, what)
+            if there == size:
+                return False
+            conditional = there is None
+            try:
+                self._abilities.upload(
+                    lambda manner: self._in_parts(key, what, descriptor, size, manner), conditional=conditional
+                )
+            except S3Error as error:
+                if error.status not in (409, 412) or attempt == ATTEMPTS:
+                    raise
+            else:
+                return True
+        raise AssertionError("the last attempt returns or raises")
+
+    def _in_parts(self, key: str, what: str, descriptor: int, size: int, manner: Manner) -> None:
+        with self._client.operation(size) as operation:
+            self._multipart.upload(operation, key, what, descriptor, size, manner)
+
+    def _put(self, operation: Operation, key: str, what: str, body: bytes | Section, *, replace: bool) -> bool:
+        def attempt(manner: Manner) -> bool:
+            if not replace and not manner.is_conditional and self._client.size_of(operation, key, what) is not None:
+                return False
+            return self._once(operation, key, what, body, manner)
+
+        return self._abilities.upload(attempt, conditional=not replace)
+
+    def _once(self, operation: Operation, key: str, what: str, body: bytes | Section, manner: Manner) -> bool:
+        """One PUT, again where another writer was at it (409), for as long as the operation lasts."""
+        parameters: dict[str, Any] = {"Key": key, "Body": body}
+        if manner.is_conditional:
+            parameters["IfNoneMatch"] = "*"
+        if manner.has_checksum:
+            parameters["ChecksumCRC32"] = body.crc32() if isinstance(body, Section) else crc32(body)
+        for number in range(1, ATTEMPTS + 1):
+            try:
+                self._client.send(operation, "put_object", what, parameters, moved=len(body))
+            except S3Error as error:
+                if error.status == 412 and manner.is_conditional:
+                    return False
+                if error.status != 409 or number == ATTEMPTS or not operation.sleep(_CONFLICT_SECONDS * number):
+                    raise
+            else:
+                return True
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _unreadable(path: Path, reason: str) -> S3Error:
+    return S3Error(f"{path.name} cannot be uploaded: it {reason}", code="Unreadable", trouble=Trouble.TRANSIENT)

