@@ -1,0 +1,94 @@
+"""Where an HTTP cache is, and as whom it is asked."""
+
+from __future__ import annotations
+
+import base64
+import os
+import urllib.parse
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Whom a connection leads to. `host` is without brackets where it is an IPv6 address."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __post_init__(self) -> None:
+        if self.scheme not in _PORTS:
+            raise ValueError(f"not http or https: {self.scheme!r}")
+        if not self.host:
+            raise ValueError("an address without a host")
+
+    @classmethod
+    def of(cls, parts: urllib.parse.SplitResult) -> Self:
+        """Raises ValueError for another scheme, no host, or a port that is none."""
+        return cls(
+            scheme=parts.scheme,
+            host=parts.hostname or "",
+            port=_PORTS.get(parts.scheme, 0) if parts.port is None else parts.port,
+        )
+
+    @property
+    def netloc(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.netloc}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpAddress:
+    """`http(s)://[user:password@]host[:port][/path]`; `path` is as written, without a slash at its end."""
+
+    origin: Origin
+    path: str
+    authorization: str = field(default="", repr=False)  # the value of that header, from the address itself
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError, whose message holds nothing of `text` that may be secret."""
+        parts = urllib.parse.urlsplit(text)
+        if parts.query or parts.fragment:
+            raise ValueError("the address of an HTTP cache has neither '?' nor '#'")
+        path = parts.path.rstrip("/")
+        if not path.isascii() or any(character <= " " or character == "\x7f" for character in path):
+            raise ValueError("the path of an HTTP cache is percent-encoded ASCII")
+        authorization = ""
+        if parts.username is not None:
+            user, password = (urllib.parse.unquote(part or "") for part in (parts.username, parts.password))
+            authorization = basic(user, password)
+        return cls(origin=Origin.of(parts), path=path, authorization=authorization)
+
+    def __str__(self) -> str:
+        return f"{self.origin}{self.path}"
+
+
+def basic(user: str, password: str) -> str:
+    """RFC 7617, UTF-8."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def authorization_from_netrc(host: str) -> str:
+    """The header for a machine that `$NETRC`, else `~/.netrc`, names; "" where neither does.
+
+    An entry named `default` counts for nothing: it would tell any host a password. Raises ValueError for a file that is
+    not in netrc's form.
+    """
+    import netrc
+
+    path = Path(os.environ.get("NETRC") or Path.home() / ".netrc")
+    try:
+        entry = netrc.netrc(str(path)).hosts.get(host)
+    except OSError:
+        return ""
+    except netrc.NetrcParseError as error:
+        raise ValueError(f"{path}:{error.lineno}: not in the form of a netrc file") from None
+    return "" if entry is None or host == "default" else basic(entry[0], entry[2] or "")

@@ -1,0 +1,70 @@
+"""What a status or an exception of a request means: for people, and for who decides whether to try again."""
+
+from __future__ import annotations
+
+import email.utils
+import http
+import http.client
+import socket
+import ssl
+import time
+
+from mlcbuild.cache.remote.transport import TransportError, Trouble
+
+_LONGEST_PAUSE_SECONDS = 3600.0
+_TRANSIENT = frozenset({408, 425, 429})
+_REFUSED = frozenset({401, 403, 407, 451})
+_WILL_NEVER_DO = frozenset({501, 505})
+_NOBODY = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
+
+
+def of_status(status: int, retry_after: str | None, doing: str, *, advice: tuple[str, ...] = ()) -> TransportError:
+    """For a status that is neither success nor absence. `doing`: what was asked and of whom, for people."""
+    try:
+        phrase = f" {http.HTTPStatus(status).phrase}"
+    except ValueError:
+        phrase = ""
+    message = f"{doing}: the server answered {status}{phrase}"
+    if status in _REFUSED:
+        advice = advice or ("check the user, password or token for this cache, and what they may do",)
+        return TransportError(message, trouble=Trouble.REFUSED, advice=advice)
+    if status in _TRANSIENT or (status >= 500 and status not in _WILL_NEVER_DO):
+        return TransportError(message, trouble=Trouble.TRANSIENT, retry_after=seconds_to_wait(retry_after))
+    return TransportError(message, trouble=Trouble.UNUSABLE, advice=advice)
+
+
+def seconds_to_wait(value: str | None) -> float:
+    """Of a `Retry-After`: seconds or a date (RFC 9110, 10.2.3); 0 for none, the past or nonsense; an hour at most."""
+    text = (value or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text), _LONGEST_PAUSE_SECONDS)
+    try:
+        until = email.utils.parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+    return min(max(until - time.time(), 0.0), _LONGEST_PAUSE_SECONDS)
+
+
+def of_exception(error: Exception, doing: str) -> TransportError:
+    """For what sockets, TLS and `http.client` raise."""
+    if isinstance(error, TimeoutError):
+        return TransportError(f"{doing}: no answer in time", trouble=Trouble.TRANSIENT)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TransportError(
+            f"{doing}: the server's certificate is not trusted: {error.verify_message}",
+            trouble=Trouble.REFUSED,
+            advice=("name the certificates to trust in the cache's settings or in SSL_CERT_FILE",),
+        )
+    if isinstance(error, socket.gaierror):
+        trouble = Trouble.REFUSED if error.errno in _NOBODY else Trouble.TRANSIENT
+        return TransportError(f"{doing}: the host was not found: {error.strerror}", trouble=trouble)
+    if isinstance(error, http.client.IncompleteRead):
+        return TransportError(f"{doing}: the answer was cut short", trouble=Trouble.TRANSIENT)
+    if isinstance(error, OSError):
+        reason = error.strerror or str(error) or type(error).__name__
+        return TransportError(f"{doing}: the connection failed: {reason}", trouble=Trouble.TRANSIENT)
+    return TransportError(
+        f"{doing}: what answered speaks no HTTP ({type(error).__name__})",
+        trouble=Trouble.UNUSABLE,
+        advice=("check the port and whether it is http or https",),
+    )

@@ -1,0 +1,295 @@
+"""A server of Bazel's simple protocol: GET, HEAD and PUT of `<base>/cas/<hash>` and `<base>/ac/<hash>`.
+
+The hash alone is in the address, whatever function made it; a result is the bytes of an ActionResult. Nothing in the
+protocol tells which function a server expects. (Bazel, "HTTP caching protocol" in its page on remote caching.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http
+import http.client
+import io
+import threading
+import time
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.remote.http import bodies, failures
+from mlcbuild.cache.remote.http.address import HttpAddress, Origin, authorization_from_netrc
+from mlcbuild.cache.remote.http.bodies import Body
+from mlcbuild.cache.remote.http.connections import Pool, tls_context
+from mlcbuild.cache.remote.settings import ServerSettings
+from mlcbuild.cache.remote.transport import Sink, TransportError, Trouble
+
+# A blob from here on is asked for before it is sent. The question costs a round trip, about as much as sending a small
+# one does; for a large one it may save all the bytes, as servers take a second PUT of the same in full and say 200.
+ASK_FIRST_BYTES = 1 << 20
+MOST_RESULT_BYTES = 64 << 20
+_MOST_REDIRECTS = 5
+_ANSWER_BYTES = 500  # of a HEAD, about: what time a question about many is given
+
+_ABSENT = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.GONE)
+_STORED = (http.HTTPStatus.OK, http.HTTPStatus.CREATED, http.HTTPStatus.ACCEPTED, http.HTTPStatus.NO_CONTENT)
+_REDIRECTS = (301, 302, 303, 307, 308)
+_IN_TARGETS = "/%:@!$&'()*+,;=?~-._"
+
+
+class HttpTransport:
+    """A Transport. Raises TransportError for certificates, a proxy or a netrc that cannot be used."""
+
+    def __init__(self, address: HttpAddress, function: DigestFunction, settings: ServerSettings) -> None:
+        self._address = address
+        self._function = function
+        self._settings = settings
+        self._headers = _headers(address, settings)
+        self._pools: dict[Origin, Pool] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._pool(address.origin)
+
+    @property
+    def address(self) -> str:
+        return str(self._address)
+
+    @property
+    def function(self) -> DigestFunction:
+        return self._function
+
+    def missing(self, digests: Sequence[Digest]) -> tuple[Digest, ...]:
+        """One HEAD a blob, several at a time: the protocol knows no question about many."""
+        asked = [digest for digest in dict.fromkeys(digests) if digest.size_bytes]
+        deadline = self._deadline(len(asked) * _ANSWER_BYTES)
+        if len(asked) <= 1:
+            return tuple(digest for digest in asked if not self._is_there(digest, deadline))
+        with ThreadPoolExecutor(min(self._settings.connections, len(asked)), "remote-cache") as threads:
+            try:
+                there = list(threads.map(lambda digest: self._is_there(digest, deadline), asked))
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
+        return tuple(digest for digest, is_there in zip(asked, there, strict=True) if not is_there)
+
+    def download(self, digest: Digest, sink: Sink) -> bool:
+        if not digest.size_bytes:
+            return True
+        path = f"/cas/{digest.hash}"
+        doing = self._doing("GET", path)
+        deadline = self._deadline(digest.size_bytes)
+        with self._get(path, doing, deadline) as response:
+            if response is None:
+                return False
+            announced = bodies.announced(response)
+            if announced is not None and announced != digest.size_bytes:
+                raise _wrong_length(doing, announced, digest.size_bytes)
+            received = 0
+            for chunk in bodies.chunks(response, doing):
+                received += len(chunk)
+                if received > digest.size_bytes:
+                    raise _wrong_length(doing, received, digest.size_bytes)
+                sink(chunk)
+            if received < digest.size_bytes:
+                raise _cut_short(doing, received, digest.size_bytes)
+        return True
+
+    def upload(self, digest: Digest, path: Path) -> bool:
+        """True where a small blob was there already too: the protocol does not tell."""
+        if not digest.size_bytes:
+            return False
+        if digest.size_bytes > ASK_FIRST_BYTES and self._is_there(digest, self._deadline(0)):
+            return False
+        try:
+            stream = path.open("rb", buffering=0)
+        except OSError as error:
+            raise bodies.unreadable(path, error) from None
+        with stream:
+            self._put(f"/cas/{digest.hash}", Body(stream=stream, size_bytes=digest.size_bytes, name=str(path)))
+        return True
+
+    def read_result(self, key: Digest) -> bytes | None:
+        doing = self._doing("GET", f"/ac/{key.hash}")
+        with self._get(f"/ac/{key.hash}", doing, self._deadline(0)) as response:
+            if response is None:
+                return None
+            data = bytearray()
+            for chunk in bodies.chunks(response, doing):
+                data += chunk
+                if len(data) > MOST_RESULT_BYTES:
+                    raise TransportError(
+                        f"{doing}: a result of more than {MOST_RESULT_BYTES} bytes", trouble=Trouble.UNUSABLE
+                    )
+            announced = bodies.announced(response)
+            if announced is not None and len(data) < announced:
+                raise _cut_short(doing, len(data), announced)
+        return bytes(data)
+
+    def write_result(self, key: Digest, data: bytes, *, replace: bool = False) -> bool:
+        """Without `replace` the server is asked first, and told to keep what is there.
+
+        Servers that know no `If-None-Match` let the later of two take the place of one that came in between.
+        """
+        path = f"/ac/{key.hash}"
+        if not replace and self._head(path, self._deadline(0)) is not None:
+            return False
+        body = Body(stream=io.BytesIO(data), size_bytes=len(data), name=f"the result of {key}")
+        return self._put(path, body, headers={} if replace else {"If-None-Match": "*"})
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            pools = list(self._pools.values())
+        for pool in pools:
+            pool.close()
+
+    # Requests
+
+    def _is_there(self, digest: Digest, deadline: float) -> bool:
+        headers = self._head(f"/cas/{digest.hash}", deadline)
+        if headers is None:
+            return False
+        length = headers.get("Content-Length", "")
+        return not length.isdigit() or int(length) == digest.size_bytes
+
+    def _head(self, path: str, deadline: float) -> http.client.HTTPMessage | None:
+        doing = self._doing("HEAD", path)
+        target = self._address.path + path
+        with self._exchange("HEAD", self._address.origin, target, doing, deadline) as response:
+            if response.status in _ABSENT:
+                return None
+            self._check_success(response, doing)
+            return response.headers
+
+    def _put(self, path: str, body: Body, *, headers: Mapping[str, str] | None = None) -> bool:
+        """False where a condition in `headers` does not hold."""
+        doing = self._doing("PUT", path)
+        deadline = self._deadline(body.size_bytes)
+        target = self._address.path + path
+        with self._exchange("PUT", self._address.origin, target, doing, deadline, body, headers or {}) as response:
+            if response.status == http.HTTPStatus.PRECONDITION_FAILED and headers:
+                return False
+            if response.status not in _STORED:
+                raise self._unexpected(response, doing)
+        return True
+
+    @contextlib.contextmanager
+    def _get(self, path: str, doing: str, deadline: float) -> Iterator[http.client.HTTPResponse | None]:
+        """The response with a body, from wherever the server redirects to; None where there is nothing."""
+        origin, target = self._address.origin, self._address.path + path
+        for _ in range(_MOST_REDIRECTS):
+            with self._exchange("GET", origin, target, doing, deadline) as response:
+                if response.status in _ABSENT:
+                    yield None
+                    return
+                if response.status not in _REDIRECTS:
+                    self._check_success(response, doing)
+                    _check_encoding(response, doing)
+                    yield response
+                    return
+                origin, target = _redirected(origin, target, response, doing)
+        raise TransportError(f"{doing}: more than {_MOST_REDIRECTS} redirects", trouble=Trouble.UNUSABLE)
+
+    @contextlib.contextmanager
+    def _exchange(
+        self,
+        method: str,
+        origin: Origin,
+        target: str,
+        doing: str,
+        deadline: float,
+        body: Body | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Iterator[http.client.HTTPResponse]:
+        own = self._headers if origin == self._address.origin else {}
+        with self._pool(origin).connection(deadline) as connection:
+            try:
+                is_whole = bodies.send(connection, method, target, {**own, **(headers or {})}, body)
+                response = connection.client.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                raise failures.of_exception(error, doing) from None
+            try:
+                yield response
+            finally:
+                if is_whole:
+                    connection.is_reusable = bodies.read_to_the_end(response)
+                response.close()
+
+    def _pool(self, origin: Origin) -> Pool:
+        settings = self._settings
+        with self._lock:
+            if self._closed:
+                raise TransportError(f"the connection to {self.address} is closed", trouble=Trouble.UNUSABLE)
+            pool = self._pools.get(origin)
+            if pool is None:
+                context = None
+                if origin.scheme == "https":
+                    is_own = origin == self._address.origin
+                    context = tls_context(
+                        settings.authorities,
+                        settings.client_certificate if is_own else None,
+                        settings.client_key if is_own else None,
+                    )
+                pool = Pool(origin, settings.deadlines, context, settings.connections)
+                self._pools[origin] = pool
+        return pool
+
+    def _deadline(self, size_bytes: int) -> float:
+        return time.monotonic() + self._settings.deadlines.whole_for(size_bytes)
+
+    def _doing(self, method: str, path: str) -> str:
+        return f"{method} {self.address}{path}"
+
+    def _check_success(self, response: http.client.HTTPResponse, doing: str) -> None:
+        if response.status != http.HTTPStatus.OK:
+            raise self._unexpected(response, doing)
+
+    def _unexpected(self, response: http.client.HTTPResponse, doing: str) -> TransportError:
+        advice: tuple[str, ...] = ()
+        if response.status in _REDIRECTS:
+            advice = ("only downloads follow redirects: give the address that the server redirects to",)
+        elif response.status == http.HTTPStatus.BAD_REQUEST and self._function is not DigestFunction.SHA256:
+            advice = ('many servers name blobs by SHA-256 alone: set digest = "sha256" in the [workspace] table',)
+        return failures.of_status(response.status, response.getheader("Retry-After"), doing, advice=advice)
+
+
+def _headers(address: HttpAddress, settings: ServerSettings) -> dict[str, str]:
+    """What goes with each request. A header that is set counts more than the address, and that more than netrc."""
+    headers = dict(settings.headers)
+    if not any(name.lower() == "authorization" for name in headers):
+        try:
+            authorization = address.authorization or authorization_from_netrc(address.origin.host)
+        except ValueError as error:
+            raise TransportError(str(error), trouble=Trouble.REFUSED) from None
+        if authorization:
+            headers["Authorization"] = authorization
+    return headers
+
+
+def _redirected(origin: Origin, target: str, response: http.client.HTTPResponse, doing: str) -> tuple[Origin, str]:
+    """Where `Location` leads. It is not shown: it may hold a signature that opens what is there."""
+    try:
+        parts = urllib.parse.urlsplit(urllib.parse.urljoin(f"{origin}{target}", response.getheader("Location", "")))
+        there = Origin.of(parts)
+    except ValueError:
+        raise TransportError(f"{doing}: redirected to what is no http address", trouble=Trouble.UNUSABLE) from None
+    if there.scheme != origin.scheme and there.scheme == "http":
+        raise TransportError(f"{doing}: redirected from https to http", trouble=Trouble.UNUSABLE)
+    path = urllib.parse.quote(parts.path, safe=_IN_TARGETS)
+    return there, f"{path}?{urllib.parse.quote(parts.query, safe=_IN_TARGETS)}" if parts.query else path
+
+
+def _check_encoding(response: http.client.HTTPResponse, doing: str) -> None:
+    encoding = response.getheader("Content-Encoding", "identity")
+    if encoding != "identity":
+        raise TransportError(f"{doing}: sent as {encoding!r}, which was not asked for", trouble=Trouble.UNUSABLE)
+
+
+def _wrong_length(doing: str, received: int, expected: int) -> TransportError:
+    """One blob that is not what its name says tells nothing of the rest of the server."""
+    return TransportError(f"{doing}: {received} bytes came, and not {expected}", trouble=Trouble.TRANSIENT)
+
+
+def _cut_short(doing: str, received: int, expected: int) -> TransportError:
+    return TransportError(f"{doing}: cut short after {received} of {expected} bytes", trouble=Trouble.TRANSIENT)
