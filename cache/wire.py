@@ -135,6 +135,23 @@ def one_integer(fields: Fields, number: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
+def all_integers(fields: Fields, number: int) -> list[int]:
+    """Every value of a repeated enum or unsigned number, packed (as proto3 writes them) or one by one.
+
+    Raises ValueError for bytes that are no packed numbers.
+    """
+    numbers = []
+    for value in fields.get(number, []):
+        if isinstance(value, int):
+            numbers.append(value)
+            continue
+        position = 0
+        while position < len(value):
+            unpacked, position = _read_varint(value, position)
+            numbers.append(unpacked)
+    return numbers
+
+
 def one_flag(fields: Fields, number: int) -> bool:
     """A singular bool, False where absent."""
     return one_integer(fields, number) != 0

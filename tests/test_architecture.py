@@ -31,10 +31,12 @@ NAMES = frozenset(
     }
 )
 ENGINE_VALUES = frozenset({"mlcbuild.engine.action", "mlcbuild.engine.executor"})
-HEAVY = frozenset({"tvm", "tvm_ffi", "ray", "boto3", "botocore", "torch", "numpy", "transformers", "triton"})
-# Who talks to S3 may import its client, inside functions.
-S3_ROOM = Path("remote", "s3")
-S3_CLIENT = frozenset({"boto3", "botocore"})
+HEAVY = frozenset({"tvm", "tvm_ffi", "ray", "boto3", "botocore", "grpc", "torch", "numpy", "transformers", "triton"})
+# Who talks to a kind of server may import its client, inside functions.
+CLIENTS: dict[tuple[str, ...], frozenset[str]] = {
+    ("cache", "remote", "s3"): frozenset({"boto3", "botocore"}),
+    ("cache", "remote", "grpc"): frozenset({"grpc"}),
+}
 
 
 def imports_of(path: Path) -> Iterator[str]:
@@ -59,8 +61,8 @@ def modules_of(room: str) -> list[Path]:
     return sorted((PACKAGE / room).resolve().rglob("*.py"))
 
 
-def is_of_s3(path: Path) -> bool:
-    return path.parent.parts[-2:] == S3_ROOM.parts
+def client_of(path: Path) -> frozenset[str]:
+    return CLIENTS.get(path.parent.parts[-3:], frozenset())
 
 
 def test_each_room_imports_only_through_its_doors() -> None:
@@ -87,31 +89,33 @@ def test_rules_and_executors_see_the_engine_as_values_alone() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_engine_and_the_cache_know_no_tvm_no_ray_and_no_s3() -> None:
+def test_the_engine_and_the_cache_know_no_tvm_no_ray_and_no_client_of_a_server() -> None:
     wrong = [
         f"{room}/{path.name} imports {name}"
         for room in ("workspace", "query", "rules", "engine", "cache")
         for path in modules_of(room)
         for name in imports_of(path)
-        if name.partition(".")[0] in HEAVY - (S3_CLIENT if is_of_s3(path) else frozenset())
+        if name.partition(".")[0] in HEAVY - client_of(path)
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_client_of_s3_is_imported_inside_functions_alone() -> None:
+def test_clients_of_servers_are_imported_inside_functions_alone() -> None:
     wrong = [
         f"{path.relative_to(PACKAGE.parent)} imports {name}"
         for room in DOORS
         for path in modules_of(room)
         for name in imports_outside_functions(ast.parse(path.read_text()))
-        if name.partition(".")[0] in S3_CLIENT
+        if name.partition(".")[0] in frozenset().union(*CLIENTS.values())
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def test_importing_what_talks_to_s3_loads_no_client_of_it() -> None:
-    modules = [f"mlcbuild.cache.remote.s3.{path.stem}" for path in modules_of("cache") if is_of_s3(path)]
-    assert "mlcbuild.cache.remote.s3.transport" in modules
+def test_importing_what_talks_to_servers_loads_no_client_of_theirs() -> None:
+    modules = [
+        f"mlcbuild.cache.remote.{path.parent.name}.{path.stem}" for path in modules_of("cache") if client_of(path)
+    ]
+    assert {f"mlcbuild.cache.remote.{kind}.transport" for kind in ("s3", "grpc")} <= set(modules)
     heavy = sorted(HEAVY | {"urllib3", "asyncio"})
     program = f"import sys, {', '.join(modules)}; print([name for name in {heavy!r} if name in sys.modules])"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

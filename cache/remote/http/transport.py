@@ -65,12 +65,17 @@ class HttpTransport:
         deadline = self._deadline(len(asked) * _ANSWER_BYTES)
         if len(asked) <= 1:
             return tuple(digest for digest in asked if not self._is_there(digest, deadline))
-        with ThreadPoolExecutor(min(self._settings.connections, len(asked)), "remote-cache") as threads:
+        failed = threading.Event()
+
+        def ask(digest: Digest) -> bool:
             try:
-                there = list(threads.map(lambda digest: self._is_there(digest, deadline), asked))
+                return not failed.is_set() and self._is_there(digest, deadline)
             except BaseException:
-                threads.shutdown(wait=False, cancel_futures=True)
+                failed.set()
                 raise
+
+        with ThreadPoolExecutor(min(self._settings.connections, len(asked)), "remote-cache") as threads:
+            there = list(threads.map(ask, asked))
         return tuple(digest for digest, is_there in zip(asked, there, strict=True) if not is_there)
 
     def download(self, digest: Digest, sink: Sink) -> bool:

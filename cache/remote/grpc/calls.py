@@ -1,0 +1,172 @@
+"""Calls of one gRPC server with messages as bytes: their deadlines, metadata and failures.
+
+`grpcio` is imported by `Calls()` and nowhere else. It retries nothing here: who calls knows better when.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mlcbuild.cache.remote.grpc import failures
+from mlcbuild.cache.remote.grpc.address import GrpcAddress
+from mlcbuild.cache.remote.grpc.silence import Silence
+from mlcbuild.cache.remote.settings import ServerSettings
+from mlcbuild.cache.remote.transport import TransportError, Trouble
+
+MOST_RECEIVED_BYTES = 64 << 20  # in one message
+_SHORTEST_SECRET = 4
+
+
+class Calls:
+    """Thread-safe. Raises TransportError for certificates that cannot be read and where grpcio is not installed."""
+
+    def __init__(self, address: GrpcAddress, settings: ServerSettings) -> None:
+        # Its C++ part tells of failed connections on stderr, beside what is raised.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        try:
+            import grpc
+        except ImportError:
+            raise TransportError(
+                f"{address} cannot be asked: grpcio is not installed",
+                trouble=Trouble.UNUSABLE,
+                advice=('install it: pip install "mlcbuild[grpc]"',),
+            ) from None
+        self._address = address
+        self._deadlines = settings.deadlines
+        self._metadata = tuple((name.lower(), value) for name, value in settings.headers)
+        self._secrets = _secrets(settings)
+        self._closed = False
+        self._rpc_error = grpc.RpcError
+        self._cancelled = grpc.FutureCancelledError
+        options = (
+            ("grpc.primary_user_agent", "mlcbuild"),
+            ("grpc.enable_retries", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.max_receive_message_length", MOST_RECEIVED_BYTES + (1 << 16)),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.initial_reconnect_backoff_ms", 200),
+            ("grpc.max_reconnect_backoff_ms", 5_000),
+            # In spite of its name this is how long one try to connect may take.
+            ("grpc.min_reconnect_backoff_ms", int(settings.deadlines.connect * 1000)),
+        )
+        if address.is_encrypted:
+            credentials = grpc.ssl_channel_credentials(*_certificates(settings))
+            self._channel = grpc.secure_channel(address.target, credentials, options)
+        else:
+            self._channel = grpc.insecure_channel(address.target, options)
+
+    def unary(self, method: str, request: bytes, doing: str, *, moved: int = 0, seconds: float | None = None) -> bytes:
+        """One message for another. `moved`: bytes that go or come, on which the deadline depends."""
+        timeout = self._deadlines.whole_for(moved) if seconds is None else seconds
+        try:
+            answer: bytes = self._call("unary_unary", method, request, timeout)
+        except self._rpc_error as error:
+            self._fail(error, doing)
+        return answer
+
+    def read(self, method: str, request: bytes, doing: str, *, moved: int) -> Generator[bytes, None, None]:
+        """The messages of a stream; closing the iterator cancels the call."""
+        timeout = self._deadlines.whole_for(moved)
+        call = self._call("unary_stream", method, request, timeout)
+        try:
+            with Silence(self._deadlines.idle, call.cancel) as silence:
+                while True:
+                    silence.heard()
+                    try:
+                        message: bytes = next(call)
+                    except StopIteration:
+                        return
+                    except self._rpc_error as error:
+                        self._fail(error, doing, silence)
+                    silence.heard(next_within=timeout)  # It is the caller's time that passes now.
+                    yield message
+        finally:
+            call.cancel()
+
+    def write(self, method: str, messages: Iterator[bytes], doing: str, *, moved: int) -> tuple[bytes, bool]:
+        """The answer to a stream, and whether all of it was taken: a server may answer before its end.
+
+        `messages` is consumed by another thread; a TransportError that it raises is passed on.
+        """
+        deadlines = self._deadlines
+        problems: list[TransportError] = []
+        taken: list[bool] = []
+
+        def watched() -> Iterator[bytes]:
+            try:
+                for message in messages:
+                    silence.heard()
+                    yield message
+            except TransportError as error:
+                problems.append(error)
+            else:
+                taken.append(True)
+                silence.heard(next_within=deadlines.whole)  # The server makes it durable.
+
+        calls: list[Any] = []
+        with Silence(deadlines.idle, lambda: [call.cancel() for call in calls]) as silence:
+            call = self._call("stream_unary", method, watched(), deadlines.whole_for(moved))
+            calls.append(call)
+            try:
+                answer: bytes = call.result()
+            except (self._rpc_error, self._cancelled) as error:
+                if problems:
+                    raise problems[0] from None
+                self._fail(error, doing, silence)
+            finally:
+                call.cancel()
+        if problems:
+            raise problems[0] from None
+        return answer, bool(taken)
+
+    def close(self) -> None:
+        self._closed = True
+        self._channel.close()
+
+    def _call(self, kind: str, method: str, argument: Any, timeout: float) -> Any:
+        start = getattr(self._channel, kind)(method)
+        try:
+            return (start.future if kind == "stream_unary" else start)(
+                argument, timeout=timeout, metadata=self._metadata
+            )
+        except ValueError:  # What a closed channel raises.
+            if not self._closed:
+                raise
+            raise self._gone() from None
+
+    def _gone(self) -> TransportError:
+        return TransportError(f"the connection to {self._address} is closed", trouble=Trouble.UNUSABLE)
+
+    def _fail(self, error: Any, doing: str, silence: Silence | None = None) -> NoReturn:
+        if silence is not None and silence.is_too_long:
+            raise failures.of_status("DEADLINE_EXCEEDED", "", 0.0, doing) from None
+        if self._closed:
+            raise self._gone() from None
+        if not hasattr(error, "code"):
+            raise failures.of_status("CANCELLED", "", 0.0, doing) from None
+        raise failures.of_call(error, doing, self._secrets) from None
+
+
+def _secrets(settings: ServerSettings) -> tuple[str, ...]:
+    """What a server could repeat of the headers: their values, and of `Bearer x` also `x`."""
+    words = {word for _, value in settings.headers for word in (value, value.rpartition(" ")[2])}
+    return tuple(sorted((word for word in words if len(word) >= _SHORTEST_SECRET), key=len, reverse=True))
+
+
+def _certificates(settings: ServerSettings) -> tuple[bytes | None, bytes | None, bytes | None]:
+    """Trusted roots, key and chain. grpcio brings roots of its own; those of the system are what people set up."""
+    authorities = settings.authorities or ssl.get_default_verify_paths().cafile
+    try:
+        return (
+            None if authorities is None else Path(authorities).read_bytes(),
+            None if settings.client_key is None else settings.client_key.read_bytes(),
+            None if settings.client_certificate is None else settings.client_certificate.read_bytes(),
+        )
+    except OSError as error:
+        raise TransportError(
+            f"the certificates in {error.filename} cannot be read: {error.strerror}", trouble=Trouble.REFUSED
+        ) from None

@@ -1,0 +1,80 @@
+"""What a gRPC status means: for people, and for who decides whether to try again."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from mlcbuild.cache.remote.grpc.messages import Status
+from mlcbuild.cache.remote.transport import TransportError, Trouble
+
+# By number, for statuses within answers (google.rpc.Code).
+CODES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+_REFUSED = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
+_UNUSABLE = frozenset({"INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"})
+_LONGEST_PAUSE_SECONDS = 3600.0
+_MOST_SHOWN = 300  # characters of what a server says
+
+
+class CallError(TransportError):
+    """A call that ended with a status. `code` is the status' name, such as `NOT_FOUND`."""
+
+    def __init__(
+        self, message: str, *, code: str, trouble: Trouble, retry_after: float = 0.0, advice: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, trouble=trouble, retry_after=retry_after, advice=advice)
+        self.code = code
+
+
+def of_call(error: Any, doing: str, secrets: tuple[str, ...]) -> CallError:
+    """For a `grpc.RpcError` that is a call as well."""
+    retry_after = 0.0
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin" and isinstance(value, bytes):
+            with contextlib.suppress(ValueError):
+                retry_after = Status.decode(value).retry_after
+    return of_status(error.code().name, error.details() or "", retry_after, doing, secrets)
+
+
+def of_status(code: str, details: str, retry_after: float, doing: str, secrets: tuple[str, ...] = ()) -> CallError:
+    """`doing`: what was asked and of whom, for people. `secrets` are blotted out of what the server says."""
+    for secret in secrets:
+        details = details.replace(secret, "…")
+    details = " ".join(details.split())[:_MOST_SHOWN]
+    message = f"{doing}: {code}" + (f": {details}" if details else "")
+    trouble = Trouble.TRANSIENT
+    advice: tuple[str, ...] = ()
+    if code in _REFUSED:
+        trouble, advice = Trouble.REFUSED, ("check the token for this cache, and what its owner may do",)
+    elif "CERTIFICATE_VERIFY_FAILED" in details:
+        trouble = Trouble.REFUSED
+        advice = ("name the certificates to trust in the cache's settings or in SSL_CERT_FILE",)
+    elif code in _UNUSABLE or "larger than max" in details:  # gRPC says RESOURCE_EXHAUSTED of its own limits too
+        trouble = Trouble.UNUSABLE
+    elif code == "DEADLINE_EXCEEDED":
+        message = f"{doing}: no answer in time"
+    return CallError(
+        message,
+        code=code,
+        trouble=trouble,
+        retry_after=min(retry_after, _LONGEST_PAUSE_SECONDS) if trouble is Trouble.TRANSIENT else 0.0,
+        advice=advice,
+    )
