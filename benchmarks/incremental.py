@@ -8,7 +8,8 @@ build left, a build finds nothing to do, one change is made, and the build after
 all the cold build is done again: shares are of the mean of both, measured in the same run on the same machine. The row
 `matrix` builds every model for GPUs and CPUs, each library from an empty cache, and then all of them from an empty one.
 
-A row that runs what it must not is marked, and the command ends with 1. Progress goes to stderr.
+A row that runs what it must not is marked, one whose build fails is left out, and the command ends with 1. Progress goes
+to stderr.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.incremental_place import PROJECT, Build, Place
+from benchmarks.incremental_place import PROJECT, Build, NotMeasuredError, Place
 from benchmarks.incremental_rows import CUDA, ROWS, Row
 from benchmarks.incremental_table import FORMS, Matrix, Measured, Table
 
@@ -37,9 +38,16 @@ class Measuring:
         self.place = place
         self.rounds = rounds
         self.cold: dict[str, list[Build]] = {}
+        self.left_out: list[str] = []
 
     def table(self, rows: Sequence[Row], *, matrix: bool) -> Table:
-        found = [self.measure(row) for row in rows]
+        found = []
+        for row in rows:
+            try:
+                found.append(self.measure(row))
+            except NotMeasuredError as error:
+                say(f"{row.name} is left out: {error}")
+                self.left_out.append(row.name)
         cells = self.measure_matrix() if matrix else None
         again = [target for target in self.cold if target == self.named(CUDA)]
         for target in again:
@@ -128,11 +136,10 @@ def main() -> None:
             if row.edit is not None:
                 row.edit(place)
                 place.undo()
-        table = Measuring(place, arguments.rounds).table(
-            [row for name, row in names.items() if name in wanted], matrix=MATRIX in wanted
-        )
+        measuring = Measuring(place, arguments.rounds)
+        table = measuring.table([row for name, row in names.items() if name in wanted], matrix=MATRIX in wanted)
     print(FORMS[arguments.output](table))
-    raise SystemExit(any(measured.unexpected for measured in table.rows))
+    raise SystemExit(bool(measuring.left_out) or any(measured.unexpected for measured in table.rows))
 
 
 if __name__ == "__main__":

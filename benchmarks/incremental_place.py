@@ -46,6 +46,10 @@ config = "{name}.json"
 """
 
 
+class NotMeasuredError(Exception):
+    """A build failed, or ran what it had no reason to: there is no figure."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Build:
     """A build that succeeded: seconds of the whole command, seconds of processors that it and its workers used, the
@@ -117,19 +121,19 @@ class Place:
         """The cache that was kept under a target's name, and a workspace in which that target was just built.
 
         Built twice: what is too young for the first build to rely on its stat has settled for the second. Raises
-        SystemExit where either has something to run.
+        NotMeasuredError where either has something to run.
         """
         self.forget()
         shutil.copytree(self._folder / "kept" / target, self.cache)
         if (build := self.build(target)).executed:
-            raise SystemExit(f"//:{target} is not the same twice: {build.ran} ran again")
+            raise NotMeasuredError(f"//:{target} is not the same twice: {build.ran} ran again")
         time.sleep(SETTLING_SECONDS)
         self.build_again(target)
 
     # Builds
 
     def build(self, *targets: str) -> Build:
-        """Build targets of the root package, in a process of its own. Raises SystemExit for a build that fails."""
+        """Build targets of the root package, in a process of its own. Raises NotMeasuredError where it fails."""
         events = self._folder / "events"
         seconds, processor_seconds, _ = self._command("--events", str(events), *targets)
         finished = [json.loads(line) for line in events.read_text().splitlines() if '"action_finished"' in line]
@@ -142,12 +146,12 @@ class Place:
     def build_again(self, target: str) -> Build:
         """Build what is up to date, without an event log: mlcbuild's short way, which has no events to tell.
 
-        Raises SystemExit where anything ran.
+        Raises NotMeasuredError where anything ran.
         """
         seconds, processor_seconds, told = self._command(target)
         counts = re.search(r"^(\d+) actions: (\d+) up to date", told, re.MULTILINE)
         if counts is None or counts[1] != counts[2]:
-            raise SystemExit(f"//:{target} was not up to date:\n{told}")
+            raise NotMeasuredError(f"//:{target} was not up to date:\n{told}")
         return Build(seconds=seconds, processor_seconds=processor_seconds, actions=int(counts[1]), ran={})
 
     def _command(self, *arguments: str) -> tuple[float, float, str]:
@@ -164,7 +168,7 @@ class Place:
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
         seconds, processor_seconds = time.perf_counter() - began, _processor_seconds() - used
         if done.returncode:
-            raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
+            raise NotMeasuredError(f"{' '.join(command)} failed:\n{done.stderr}")
         return seconds, processor_seconds, done.stderr
 
 

@@ -220,9 +220,9 @@ ROWS: tuple[Row, ...] = (
         note="Kernels without a matrix stay.",
     ),
     Row(
-        name="quantization-q3f16",
-        change="`q4f16_1` → `q3f16_1`",
-        edit=build_file('":cuda" = "q4f16_1"', '":cuda" = "q3f16_1"'),
+        name="quantization-q4f32",
+        change="`q4f16_1` → `q4f32_1`",
+        edit=build_file('":cuda" = "q4f16_1"', '":cuda" = "q4f32_1"'),
         note="Kernels without a matrix stay.",
     ),
     Row(
