@@ -5,11 +5,11 @@
 Method. A copy of mlcbuild's code, a workspace and a cache are made in a scratch folder; nothing of the user's is
 touched. The first model's library for GPUs is built from an empty cache (cold). For every row the cache is what that
 build left, a build finds nothing to do, one change is made, and the build after it is timed as a whole command. Last of
-all the cold build is done again: shares are of the mean of both, measured in the same run on the same machine. The row
-`matrix` builds every model for GPUs and CPUs, each library from an empty cache, and then all of them from an empty one.
+all the cold build is done again: shares are of the mean of a target's cold builds, in the same run on the same machine.
+The row `matrix` builds every model for GPUs and CPUs, each library from an empty cache, and then all of them from one.
 
-A row that runs what it must not is marked, one whose build fails is left out, and the command ends with 1. Progress goes
-to stderr.
+A row that runs what it must not is marked, one whose build fails is left out, and the command ends with 1. Progress
+goes to stderr.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.incremental_place import PROJECT, Build, NotMeasuredError, Place
@@ -41,17 +42,15 @@ class Measuring:
         self.left_out: list[str] = []
 
     def table(self, rows: Sequence[Row], *, matrix: bool) -> Table:
-        found = []
+        found, cells = [], None
         for row in rows:
-            try:
+            with self.leaving_out(row.name):
                 found.append(self.measure(row))
-            except NotMeasuredError as error:
-                say(f"{row.name} is left out: {error}")
-                self.left_out.append(row.name)
-        cells = self.measure_matrix() if matrix else None
-        again = [target for target in self.cold if target == self.named(CUDA)]
-        for target in again:
-            self.build_cold(target)
+        if matrix:
+            with self.leaving_out(MATRIX):
+                cells = self.measure_matrix()
+        if found:
+            self.build_cold(self.named(CUDA))
         cold = {target: tuple(builds) for target, builds in self.cold.items()}
         return Table(
             models=self.place.models,
@@ -60,6 +59,14 @@ class Measuring:
             rows=tuple(self.finished(row, builds, cold) for row, builds in found),
             matrix=cells,
         )
+
+    @contextmanager
+    def leaving_out(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except NotMeasuredError as error:
+            say(f"{name} is left out: {error}")
+            self.left_out.append(name)
 
     def named(self, target: str) -> str:
         return target.format(*self.place.models)
