@@ -1,7 +1,8 @@
-"""One S3 server for all tests of remotes."""
+"""One S3 server for all tests of remotes, and what tests over S3 share."""
 
 from __future__ import annotations
 
+from tests.remote.s3_world import credentials, proxy, world
 from tests.remote.seaweed import seaweed
 
-__all__ = ["seaweed"]
+__all__ = ["credentials", "proxy", "seaweed", "world"]

@@ -47,8 +47,8 @@ class Fault:
 
     Exactly one of the actions is set. `status` answers without asking the server. `reset` closes with RST before
     the server is asked, `lost_response` after it has answered. `cut` passes on so many bytes of the body and closes.
-    `stall` passes on nothing, or so many bytes of the body, and keeps silent. `flip` changes one byte of the body.
-    `trickle` sends the response a byte at a time, with so many seconds between.
+    `stall` passes on nothing, or so many bytes of the body, and keeps silent. `flip` changes one byte of the body,
+    `flip_upload` one of the request's. `trickle` sends the response a byte at a time, with so many seconds between.
     """
 
     wanted: Wanted = anything
@@ -62,6 +62,7 @@ class Fault:
     cut: int = -1
     stall: int = -1
     flip: bool = False
+    flip_upload: bool = False
     trickle: float = 0.0
     hits: int = 0
 
@@ -171,7 +172,14 @@ def _answer(proxy: FaultProxy, request: Request, client: socket.socket) -> bool:
     if fault.reset:
         _reset(client)
         return False
+    if fault.flip_upload:
+        spoiled = dataclasses.replace(request, body=_flipped(request.body))
+        return _forward(proxy, spoiled, client, None)
     return _forward(proxy, request, client, fault)
+
+
+def _flipped(body: bytes) -> bytes:
+    return body[:-1] + bytes([body[-1] ^ 0x40])
 
 
 def _made_up(request: Request, fault: Fault) -> bytes:
@@ -227,7 +235,7 @@ def _forward(proxy: FaultProxy, request: Request, client: socket.socket, fault: 
 
 def _spoil(proxy: FaultProxy, client: socket.socket, fault: Fault, reply: bytes, body: bytes) -> bool:
     if fault.flip:
-        client.sendall(reply + body[:-1] + bytes([body[-1] ^ 0x40]))
+        client.sendall(reply + _flipped(body))
         return True
     if fault.cut >= 0:
         client.sendall(reply + body[: fault.cut])

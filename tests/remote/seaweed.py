@@ -16,7 +16,6 @@ import sys
 import time
 import urllib.error
 import urllib.request
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ import pytest
 
 ACCESS_KEY = "AKIAMLCBUILDTESTS001"
 SECRET_KEY = "a-secret-of-the-tests/alone+1"
+_BUCKET = "of-the-tests"
 _START_SECONDS = 60.0
 _PORTS = (
     *("master.port", "master.port.grpc", "volume.port", "volume.port.grpc"),
@@ -52,13 +52,10 @@ class Seaweed:
             aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name="us-east-1"
         ).client("s3", endpoint_url=self.endpoint, config=Config(s3={"addressing_style": "path"}, **settings))
 
+    @property
     def bucket(self) -> str:
-        """The name of a new, empty bucket."""
-        name = f"test-{uuid.uuid4().hex[:20]}"
-        client = self.client()
-        client.create_bucket(Bucket=name)
-        client.close()
-        return name
+        """The one that is there, for prefixes of tests: this server takes seconds and many volumes for a new one."""
+        return _BUCKET
 
 
 @pytest.fixture(scope="session")
@@ -140,11 +137,12 @@ def _keeps_an_object(server: Seaweed, end: float) -> bool:
     try:
         while time.monotonic() < end:
             try:
-                client.create_bucket(Bucket="is-it-there")
-                client.put_object(Bucket="is-it-there", Key="object", Body=b"more bytes than are kept inline" * 100)
+                with contextlib.suppress(
+                    client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists
+                ):
+                    client.create_bucket(Bucket=_BUCKET)
+                client.put_object(Bucket=_BUCKET, Key="object", Body=b"more bytes than are kept inline" * 100)
                 return True
-            except client.exceptions.BucketAlreadyOwnedByYou:
-                client.delete_bucket(Bucket="is-it-there")
             except (BotoCoreError, ClientError):
                 time.sleep(0.2)
     finally:

@@ -16,6 +16,7 @@ from mlcbuild.cache.remote.transport import Trouble
 T = TypeVar("T")
 ATTEMPTS = 4
 _LONGEST_WAIT = 5.0
+_CALLERS_OWN = (404, 409, 412)  # Not the request has to be made again, but more.
 
 
 def again(operation: Operation, attempt: Callable[[], T]) -> T:
@@ -27,7 +28,8 @@ def again(operation: Operation, attempt: Callable[[], T]) -> T:
             return attempt()
         except S3Error as error:
             wait = max(error.retry_after, random.uniform(0.0, 0.1 * 2**number))
-            is_passing = error.trouble is Trouble.TRANSIENT and error.code != WRONG_SIZE and wait <= _LONGEST_WAIT
+            is_passing = error.trouble is Trouble.TRANSIENT and wait <= _LONGEST_WAIT
+            is_passing = is_passing and error.code != WRONG_SIZE and error.status not in _CALLERS_OWN
             if not is_passing or not operation.sleep(wait):
                 raise
     return attempt()

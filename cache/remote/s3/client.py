@@ -58,7 +58,7 @@ class S3Client:
         self._client: Any = None
 
     def operation(self, byte_count: int = 0) -> Operation:
-        return Operation(self.settings.seconds_for(byte_count))
+        return Operation(self.settings.deadlines.whole_for(byte_count))
 
     def send(
         self, operation: Operation, name: str, what: str, parameters: dict[str, Any], *, moved: int = 0
@@ -66,14 +66,14 @@ class S3Client:
         """A request that is answered without a body to stream; `name` is the client's method, `what` a key's
         short name for messages, `moved` the number of bytes that the request carries.
         """
-        with operation.exchange(self.settings.seconds_for(moved)) as exchange:
+        with operation.exchange(self.settings.deadlines.whole_for(moved)) as exchange:
             return self._send(name, _doing(name, what, self.settings.address), exchange, parameters)
 
     @contextlib.contextmanager
     def get(self, operation: Operation, key: str, what: str, *, moved: int, **parameters: Any) -> Iterator[Body | None]:
         """An object; None where there is none. Its connection is let go at the end of the block."""
         doing = _doing("get_object", what, self.settings.address)
-        with operation.exchange(self.settings.seconds_for(moved)) as exchange:
+        with operation.exchange(self.settings.deadlines.whole_for(moved)) as exchange:
             answer = self._found("get_object", doing, exchange, {"Key": key, **parameters})
             if answer is None:
                 yield None
@@ -93,7 +93,7 @@ class S3Client:
     def size_of(self, operation: Operation, key: str, what: str) -> int | None:
         """The size of an object in bytes; None where there is none."""
         doing = _doing("head_object", what, self.settings.address)
-        with operation.exchange(self.settings.seconds_for(0)) as exchange:
+        with operation.exchange(self.settings.deadlines.whole_for(0)) as exchange:
             answer = self._found("head_object", doing, exchange, {"Key": key})
         return None if answer is None else int(answer["ContentLength"])
 
@@ -178,9 +178,9 @@ def _made(settings: S3Settings) -> Any:
         styles["addressing_style"] = settings.addressing.value
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
-        connect_timeout=settings.connect_seconds,
-        read_timeout=settings.silence_seconds,
-        max_pool_connections=settings.parallel + _CALLERS,
+        connect_timeout=settings.deadlines.connect,
+        read_timeout=settings.deadlines.idle,
+        max_pool_connections=settings.connections + _CALLERS,
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         tcp_keepalive=True,

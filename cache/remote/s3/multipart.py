@@ -30,14 +30,20 @@ class Multipart:
         self._lanes = lanes
 
     def upload(self, operation: Operation, key: str, what: str, descriptor: int, size: int, manner: Manner) -> None:
-        """Raises S3Error: 412 where `manner` is conditional and there is an object by the end."""
+        """Raises S3Error: 412 where `manner` is conditional and there is an object by the end, 404 where the upload is
+        known no longer. The object may be this one in both cases, its answer lost.
+        """
         algorithm = {"ChecksumAlgorithm": "CRC32"} if manner.has_checksum else {}
         begun = self._client.send(operation, "create_multipart_upload", what, {"Key": key, **algorithm})
         upload: dict[str, Any] = {"Key": key, "UploadId": begun["UploadId"]}
         try:
             parts = self._parts(operation, what, descriptor, size, manner, upload)
             condition = {"IfNoneMatch": "*"} if manner.is_conditional else {}
-            self._complete(operation, what, size, {**upload, **condition, "MultipartUpload": {"Parts": parts}})
+            complete = {**upload, **condition, "MultipartUpload": {"Parts": parts}}
+            again(
+                operation,
+                lambda: self._client.send(operation, "complete_multipart_upload", what, complete, moved=size),
+            )
         except BaseException:
             operation.cancel()
             self._abort(what, upload)
@@ -61,24 +67,6 @@ class Multipart:
 
         with InOrder(self._lanes, operation, send, range(0, size, step)) as parts:
             return list(parts)
-
-    def _complete(self, operation: Operation, what: str, size: int, parameters: dict[str, Any]) -> None:
-        """Once more after transient trouble: where the first answer was lost, the upload is known no longer, and the
-        object is there.
-        """
-        attempts = 0
-
-        def attempt() -> None:
-            nonlocal attempts
-            attempts += 1
-            try:
-                self._client.send(operation, "complete_multipart_upload", what, parameters, moved=size)
-            except S3Error as error:
-                is_lost_answer = attempts > 1 and error.status in (404, 412)
-                if not is_lost_answer or self._client.size_of(operation, parameters["Key"], what) != size:
-                    raise
-
-        again(operation, attempt)
 
     def _abort(self, what: str, upload: dict[str, Any]) -> None:
         """Parts that nobody completes cost money. What cannot be aborted now is for the bucket's own rule

@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 import re
 import urllib.parse
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from mlcbuild.cache.remote.s3.layout import Layout
+from mlcbuild.cache.remote.settings import Deadlines
 
 MIB = 1 << 20
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
@@ -35,9 +36,10 @@ class Checksums(enum.Enum):
 class S3Settings:
     """Everything but credentials, which are boto's own to find: environment, files, SSO, roles.
 
-    Empty texts mean what boto finds. `request_seconds` bounds one request that moves no bytes; `least_rate` (bytes a
-    second) adds time for those that it moves. `silence_seconds` is the longest wait for the next byte. `parallel` is
-    the number of requests at once, for the parts of large blobs and for look-ups.
+    Empty texts mean what boto finds. Every request has a deadline of its own, and so has every method, by the bytes
+    that it moves. `connections` is the number of requests that the parts of large blobs and look-ups make at once,
+    over all callers. Blobs above `multipart_bytes` are sent in parts of `part_bytes`, or as many times more as keeps
+    them below 9,000; blobs above `ranged_bytes` are read in ranges of `range_bytes`.
     """
 
     bucket: str
@@ -48,11 +50,8 @@ class S3Settings:
     addressing: Addressing = Addressing.AUTO
     layout: Layout = Layout.NATIVE
     checksums: Checksums = Checksums.AUTO
-    connect_seconds: float = 10.0
-    silence_seconds: float = 30.0
-    request_seconds: float = 60.0
-    least_rate: int = 256 << 10
-    parallel: int = 8
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    connections: int = 8
     multipart_bytes: int = 64 * MIB
     part_bytes: int = 16 * MIB
     ranged_bytes: int = 16 * MIB
@@ -69,8 +68,7 @@ class S3Settings:
                 raise ValueError("an endpoint holds no credentials: give them in boto's own settings")
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
                 raise ValueError(f"not an address of a server, http(s)://host[:port]: {self.endpoint!r}")
-        numbers = ("connect_seconds", "silence_seconds", "request_seconds", "least_rate", "parallel", "range_bytes")
-        for name in numbers:
+        for name in ("connections", "range_bytes", "ranged_bytes", "multipart_bytes"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is not positive: {getattr(self, name)!r}")
         if self.part_bytes < 5 * MIB:
@@ -88,7 +86,3 @@ class S3Settings:
     @property
     def address(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}" if self.prefix else f"s3://{self.bucket}"
-
-    def seconds_for(self, byte_count: int) -> float:
-        """How long moving so many bytes may take at most."""
-        return self.request_seconds + byte_count / self.least_rate

@@ -27,7 +27,7 @@ class S3Transport:
         self._function = function
         self._keys = Keys(prefix=settings.prefix, function=function, layout=settings.layout)
         self._client = S3Client(settings)
-        self._lanes = Lanes(settings.parallel)
+        self._lanes = Lanes(settings.connections)
         self._downloads = Downloads(self._client, self._lanes)
         self._uploads = Uploads(self._client, self._lanes)
 
@@ -47,7 +47,7 @@ class S3Transport:
         under 256 prefixes, that is more requests than one for each blob in question.
         """
         asked = tuple(dict.fromkeys(digests))
-        seconds = self._client.settings.request_seconds + len(asked) / _LOOK_UPS_A_SECOND
+        seconds = self._client.settings.deadlines.whole + len(asked) / _LOOK_UPS_A_SECOND
         with Operation(seconds) as operation:
 
             def is_missing(digest: Digest) -> bool:

@@ -26,7 +26,9 @@ class Uploads:
 
     def __init__(self, client: S3Client, lanes: Lanes) -> None:
         self._client = client
+        # A server may take a checksum with an object and refuse one with its parts.
         self._abilities = Abilities(client.settings.checksums)
+        self._abilities_in_parts = Abilities(client.settings.checksums)
         self._multipart = Multipart(client, lanes)
 
     def upload(self, key: str, digest: Digest, path: Path) -> bool:
@@ -61,7 +63,9 @@ class Uploads:
             return self._put(operation, key, what, body, replace=True)
 
     def _large(self, key: str, what: str, descriptor: int, size: int) -> bool:
-        """Asks first: what is there need not be sent. A conflict (409) means that the parts have to be sent again."""
+        """Asks first, and after 404 and 412 again: what is there need not be sent. After a conflict (409) all parts
+        have to be sent again.
+        """
         for attempt in range(1, ATTEMPTS + 1):
             with self._client.operation(size) as operation:
                 there = self._client.size_of(operation, key, what)
@@ -69,11 +73,11 @@ class Uploads:
                 return False
             conditional = there is None
             try:
-                self._abilities.upload(
+                self._abilities_in_parts.upload(
                     lambda manner: self._in_parts(key, what, descriptor, size, manner), conditional=conditional
                 )
             except S3Error as error:
-                if error.status not in (409, 412) or attempt == ATTEMPTS:
+                if error.status not in (404, 409, 412) or error.trouble is Trouble.REFUSED or attempt == ATTEMPTS:
                     raise
             else:
                 return True
