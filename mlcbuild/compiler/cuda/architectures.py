@@ -33,6 +33,11 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(names), key=_rank))
 
 
+def number(name: str) -> int:
+    """90 for sm_90 and sm_90a. Raises ValueError for a name that is none."""
+    return _rank(name)[0]
+
+
 def _rank(name: str) -> tuple[int, str]:
     parts = _PARTS.fullmatch(name)
     if parts is None:

@@ -18,7 +18,7 @@ import tvm_ffi
 
 from mlcbuild.compiler import ir, library_image
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.cuda import device_functions, source
+from mlcbuild.compiler.cuda import dependent_launch, device_functions, source
 from mlcbuild.errors import InternalError, StageError
 
 _KEEP_TEXT = "TVM_COMPILE_FORCE_FALLBACK"
@@ -46,7 +46,10 @@ def run(
     library.write_to_file(str(object), "o")
     if device_source is not None and launch is not None:
         functions, text = _device_code(library, where=scheduled.name)
-        device_source.write_text(source.lean(text), encoding="utf-8")
+        text = source.lean(text)
+        if dependent_launch.begins_early(str(parsed.attrs["arch"])):
+            text, functions = dependent_launch.launched_early(text, functions)
+        device_source.write_text(text, encoding="utf-8")
         launch.write_text(device_functions.to_json(functions), encoding="utf-8")
 
 

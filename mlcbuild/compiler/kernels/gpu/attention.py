@@ -30,6 +30,7 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.cuda import architectures
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
 from mlcbuild.compiler.kernels.cpu.rotation import angle, supports
 from mlcbuild.compiler.kernels.gpu import instructions as gpu
@@ -52,9 +53,9 @@ class DecodeShape:
     least."""
 
     warps: int = 2
-    blocks: int = 264
-    tokens: int = 64
-    alone: int = 128
+    blocks: int = 396
+    tokens: int = 32
+    alone: int = 64
 
     def __post_init__(self) -> None:
         if not 1 <= self.warps <= 16 or self.blocks < 1 or self.tokens < TOKENS:
@@ -70,13 +71,8 @@ def fits(original: tirx.PrimFunc, rope_scaling: Mapping[str, Any], target: tvm.t
         and head_dim % 16 == 0
         and head_dim <= 128
         and supports(rope_scaling, head_dim)
-        and _architecture(target) >= _AMPERE
+        and architectures.number(str(target.attrs["arch"])) >= _AMPERE
     )
-
-
-def _architecture(target: tvm.target.Target) -> int:
-    """90 for sm_90 and sm_90a."""
-    return int("".join(letter for letter in str(target.attrs["arch"]) if letter.isdigit()))
 
 
 def paged_decode(

@@ -20,6 +20,7 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.cuda import dependent_launch
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
 from mlcbuild.compiler.kernels.gpu import instructions as gpu
 from mlcbuild.compiler.kernels.gpu.results import store_result
@@ -51,12 +52,12 @@ class GemvShape:
 def schedule_packed_gemv(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
     """None unless `func` is a matrix of four-bit integers in groups of 32 times one vector of halves, with at most
     element-wise blocks after it."""
-    del target
     product = match_matrix_product(func)
     if product is None or product.rows != 1 or not fits(product):
         return None
     shape = shape_for(product)
-    return replace_body(product.func, statement(lambda: multiply_one(product, shape)))
+    early = dependent_launch.begins_early(str(target.attrs["arch"]))
+    return replace_body(product.func, statement(lambda: multiply_one(product, shape, early=early)))
 
 
 def fits(product: MatrixProduct) -> bool:
@@ -78,24 +79,33 @@ def shape_for(product: MatrixProduct) -> GemvShape:
     return GemvShape(warps=max(1, min(_WARPS, -(-product.k // _STEP))), tiles=1, ahead=1)
 
 
-def multiply_one(product: MatrixProduct, shape: GemvShape) -> None:
-    """The kernel's body."""
+def multiply_one(product: MatrixProduct, shape: GemvShape, *, early: bool = False) -> None:
+    """The kernel's body. With `early` the first words of the matrix, which no kernel before this one has made, are
+    asked for before the kernels that make the vector have ended."""
     rows = ROWS * shape.tiles
     with (
         T.thread_binding(0, -(-product.n // rows), thread="blockIdx.x") as block,
         T.thread_binding(0, shape.warps, thread="threadIdx.y") as warp,
         T.thread_binding(0, _WARP, thread="threadIdx.x") as lane,
     ):
-        _Block(product, shape, block=block, warp=warp, lane=lane).run()
+        _Block(product, shape, early=early, block=block, warp=warp, lane=lane).run()
 
 
 class _Block:
     """What one thread does. `row` and `column` are its places in what the tensor core takes and gives: g and t."""
 
     def __init__(
-        self, product: MatrixProduct, shape: GemvShape, *, block: Expression, warp: Expression, lane: Expression
+        self,
+        product: MatrixProduct,
+        shape: GemvShape,
+        *,
+        early: bool,
+        block: Expression,
+        warp: Expression,
+        lane: Expression,
     ) -> None:
         self.product = product
+        self.early = early
         self.shape = shape
         self.warp = warp
         self.lane = lane
@@ -115,11 +125,21 @@ class _Block:
         ahead = min(shape.ahead, per_warp)
         words = T.alloc_buffer((ahead * shape.tiles * 16,), "uint32", scope="local")
         scales = T.alloc_buffer((ahead * shape.tiles * 2,), "uint32", scope="local")
-        with T.serial(0, -(-per_warp // ahead)) as turn:
+
+        def step(turn: Expression, number: Expression) -> Expression:
+            return (turn * ahead + number) * shape.warps + self.warp
+
+        with gpu.unrolled(ahead) as number:
+            self.read(step(0, number), words, scales, number)
+        if self.early:
+            gpu.wait_for_inputs()
+        turns = -(-per_warp // ahead)
+        with T.serial(0, turns) as turn:
             with gpu.unrolled(ahead) as number:
-                self.read((turn * ahead + number) * shape.warps + self.warp, words, scales, number)
-            with gpu.unrolled(ahead) as number:
-                self.multiply((turn * ahead + number) * shape.warps + self.warp, words, scales, number, sums)
+                self.multiply(step(turn, number), words, scales, number, sums)
+            if turns > 1:
+                with gpu.when(turn + 1 < turns), gpu.unrolled(ahead) as number:
+                    self.read(step(turn + 1, number), words, scales, number)
         self.finish(sums)
 
     def whole_steps(self) -> bool:

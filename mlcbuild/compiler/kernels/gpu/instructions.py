@@ -13,6 +13,8 @@ from typing import Any
 
 import tvm.tirx.script.builder as T  # noqa: N812
 
+from mlcbuild.compiler.cuda.dependent_launch import DEFINITIONS
+
 Expression = Any
 Buffer = Any
 
@@ -180,6 +182,12 @@ def high_half(register: Expression) -> Expression:
 def from_lane_xor(value: Expression, mask: int) -> Expression:
     """The value of the thread of the warp whose number differs in the bits of `mask`."""
     return T.tvm_warp_shuffle_xor(T.uint32(0xFFFFFFFF), value, mask, 32, 32)
+
+
+def wait_for_inputs() -> None:
+    """Lets the kernel behind this one begin, and waits for those before it: `cuda.dependent_launch`."""
+    for name, body in DEFINITIONS.items():
+        _call(name, "()", body)
 
 
 def synchronize() -> None:

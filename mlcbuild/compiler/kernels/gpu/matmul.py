@@ -6,30 +6,28 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.cuda import architectures, dependent_launch
 from mlcbuild.compiler.kernels.building import replace_body, statement
 from mlcbuild.compiler.kernels.gpu import few_vectors, gemv, many_vectors, operands
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, match_matrix_product
+
+_AMPERE = 80
 
 
 def schedule_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
     """None unless `func` is a matrix, of halves or packed integers, times vectors of halves, with at most element-wise
     blocks after it, for an architecture whose tensor cores multiply 16 × 8 × 16 halves."""
     product = match_matrix_product(func)
-    if product is None or not operands.fits(product) or _architecture(target) < _AMPERE:
+    if product is None or not operands.fits(product):
         return None
-    return replace_body(product.func, statement(lambda: _choose(product)))
+    architecture = str(target.attrs["arch"])
+    if architectures.number(architecture) < _AMPERE:
+        return None
+    early = dependent_launch.begins_early(architecture)
+    return replace_body(product.func, statement(lambda: _choose(product, early=early)))
 
 
-_AMPERE = 80
-
-
-def _architecture(target: tvm.target.Target) -> int:
-    """90 for sm_90 and sm_90a."""
-    digits = "".join(letter for letter in str(target.attrs["arch"]) if letter.isdigit())
-    return int(digits)
-
-
-def _choose(product: MatrixProduct) -> None:
+def _choose(product: MatrixProduct, *, early: bool) -> None:
     rows = product.rows
     if isinstance(rows, int):
         (few_vectors.multiply_few if rows <= few_vectors.MOST else many_vectors.multiply_many)(product)
@@ -39,7 +37,7 @@ def _choose(product: MatrixProduct) -> None:
         return
     with T.If(rows == 1):
         with T.Then():
-            gemv.multiply_one(product, gemv.shape_for(product))
+            gemv.multiply_one(product, gemv.shape_for(product), early=early)
         with T.Else():
             _either(rows <= few_vectors.MOST, product, few_vectors.multiply_few, many_vectors.multiply_many)
 

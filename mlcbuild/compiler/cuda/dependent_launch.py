@@ -1,0 +1,61 @@
+"""Kernels that are launched before the one in front of them has ended, and wait for it themselves.
+
+That is CUDA's programmatic dependent launch, which GPUs have from sm_90 on: a kernel's blocks take the places that
+become free as its predecessor runs out, and what is done before the wait overlaps with that. Between two kernels of a
+decoding step there is otherwise a microsecond or more in which nothing runs. A kernel may only be launched so if all of
+its device functions wait; each of them then waits for everything before it, as those before it have waited as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from mlcbuild.compiler.cuda import architectures
+from mlcbuild.compiler.cuda.device_functions import DeviceFunction
+from mlcbuild.errors import InternalError
+
+_FIRST_ARCHITECTURE = 90
+TAG = "tirx.use_programtic_dependent_launch"  # TVM's spelling
+LET_BEGIN, WAIT = "mlcbuild_let_dependents_begin", "mlcbuild_wait_for_inputs"
+DEFINITIONS = {
+    LET_BEGIN: 'asm volatile("griddepcontrol.launch_dependents;");',
+    WAIT: 'asm volatile("griddepcontrol.wait;" ::: "memory");',
+}
+_DYNAMIC_MEMORY = "tirx.use_dyn_shared_memory"  # the last, where there is one: its argument is
+_DEFINITION = re.compile(r'^(extern "C" __global__ [^;{}]*\) \{\n)', re.MULTILINE)
+
+
+def begins_early(architecture: str) -> bool:
+    """Whether kernels for an architecture, and all later ones, are launched so."""
+    return architectures.number(architecture) >= _FIRST_ARCHITECTURE
+
+
+def launched_early(text: str, functions: Sequence[DeviceFunction]) -> tuple[str, tuple[DeviceFunction, ...]]:
+    """The CUDA text of a kernel, each of whose functions waits, at its begin if not where it says so itself; and the
+    functions, to be launched so.
+
+    Raises InternalError for a text that does not define as many functions.
+    """
+    first, *definitions = _DEFINITION.split(text)
+    if len(definitions) != 2 * len(functions):
+        raise InternalError(
+            f"the CUDA text of a kernel defines {len(definitions) // 2} functions, not {len(functions)}"
+        )
+    pieces = [first]
+    for heading, body in zip(definitions[::2], definitions[1::2], strict=True):
+        pieces += [heading, "" if f"{WAIT}(" in body else f"  {LET_BEGIN}();\n  {WAIT}();\n", body]
+    known = [name for name in DEFINITIONS if f"void {name}(" in first]
+    head = [
+        f"__device__ __forceinline__ void {name}() {{ {DEFINITIONS[name]} }}\n"
+        for name in DEFINITIONS
+        if name not in known
+    ]
+    return "".join([*head, *pieces]), tuple(map(_early, functions))
+
+
+def _early(function: DeviceFunction) -> DeviceFunction:
+    given = function.launch_parameters
+    place = given.index(_DYNAMIC_MEMORY) if _DYNAMIC_MEMORY in given else len(given)
+    return dataclasses.replace(function, launch_parameters=(*given[:place], TAG, *given[place:]))
