@@ -63,13 +63,16 @@ def probabilities(random: np.random.Generator, batch: int, width: int) -> Array:
     return result
 
 
-def check_chosen(weights: Array, places: Array, wanted: Array) -> None:
-    """Place i is where the sum of row i of `weights` passes `wanted`[i], or passes it but for rounding."""
+def check_chosen(weights: Array, places: Array, wanted: Array, most: Array | None = None) -> None:
+    """Place i is where the sum of row i of `weights` passes `wanted`[i], or passes it but for rounding; with `most`, a
+    number from `wanted`[i] to `most`[i]."""
     sums = np.cumsum(weights.astype(np.float64), axis=1)
-    for row, (place, number) in enumerate(zip(places, wanted, strict=True)):
+    upper = wanted if most is None else most
+    for row, (place, least, greatest) in enumerate(zip(places, wanted, upper, strict=True)):
         below = sums[row, place - 1] if place else 0.0
         assert weights[row, place] > 0, f"an impossible token at {place}"
-        assert below - ROUNDING <= number <= sums[row, place] + ROUNDING, (row, int(place), float(number))
+        far = max(below - greatest, least - sums[row, place])
+        assert far <= ROUNDING, f"row {row}: {least} to {greatest} is {far} from token {place}'s part of the sum"
 
 
 def check_softmax(sampler: Sampler, random: np.random.Generator, batch: int) -> None:
@@ -99,9 +102,12 @@ def check_sampling(sampler: Sampler, random: np.random.Generator, batch: int) ->
     sampled = sampler.call("sample_with_top_p", values, order, numbers, rows, top_p)[0]
     places = np.argmax(order[rows] == sampled[:, None], axis=1)
     sums = np.cumsum(values.astype(np.float64), axis=1)
-    last = np.minimum((sums < top_p[:, None] - ROUNDING).sum(axis=1), sampler.vocabulary - 1)
-    kept = sums[np.arange(batch), last]
-    check_chosen(values[rows], places, numbers * kept[rows])
+    # Where top_p lies between two tokens but for rounding, one more or less is kept, and all that is sampled scales.
+    kept, most = (
+        sums[np.arange(batch), np.minimum((sums < top_p[:, None] + far).sum(axis=1), sampler.vocabulary - 1)][rows]
+        for far in (-ROUNDING, ROUNDING)
+    )
+    check_chosen(values[rows], places, numbers * kept, numbers * most)
     assert (places <= (sums < top_p[:, None] + ROUNDING).sum(axis=1)[rows]).all(), "a token that top_p leaves out"
 
     offsets = (rows.astype(np.int64) * sampler.vocabulary + random.integers(0, 5, batch)).astype(np.int32)
