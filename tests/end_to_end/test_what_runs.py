@@ -92,6 +92,7 @@ class Place:
         self.site = folder / "site"
         self.arguments: list[str] = []
         self.environment: dict[str, str] = {}
+        self.labels: set[str] = set()
         self._before: list[tuple[Path, bytes | None, int]] = []
 
     def write(self, path: Path, content: bytes) -> None:
@@ -118,7 +119,7 @@ class Place:
         self._before, self.arguments, self.environment = [], [], {}
 
     def build(self) -> dict[str, int]:
-        """Build everything: how many actions of each mnemonic ran."""
+        """Build everything: how many actions of each mnemonic ran; `labels` has their targets."""
         events = self.folder / "events"
         environment = {
             "PATH": os.environ["PATH"],
@@ -141,10 +142,12 @@ class Place:
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         ran: dict[str, int] = {}
+        self.labels = set()
         for line in events.read_text().splitlines():
             event = json.loads(line)
             if event["event"] == "action_finished" and event["status"] == "executed_local":
                 ran[event["mnemonic"]] = ran.get(event["mnemonic"], 0) + 1
+                self.labels.add(event["owner"])
         return ran
 
 
@@ -356,6 +359,16 @@ def test_what_runs_after(place: Place, change: Row) -> None:
     try:
         change.edit(place)
         assert set(place.build()) == change.runs
+    finally:
+        place.undo()
+
+
+@pytest.mark.parametrize(("rule", "label"), [("cpu/gemv", "//:package"), ("gpu/gemv", "//:library")])
+def test_a_rule_for_one_kind_of_processor_is_no_others_business(place: Place, rule: str, label: str) -> None:
+    try:
+        code(f"compiler/kernels/{rule}", f"\n_OF = {label!r}\n")(place)
+        assert set(place.build()) == {"ScheduleKernel"}
+        assert place.labels == {label}
     finally:
         place.undo()
 
