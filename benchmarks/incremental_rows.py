@@ -223,7 +223,7 @@ ROWS: tuple[Row, ...] = (
         name="quantization-q4f32",
         change="`q4f16_1` → `q4f32_1`",
         edit=build_file('":cuda" = "q4f16_1"', '":cuda" = "q4f32_1"'),
-        note="Kernels without a matrix stay.",
+        note="Activations are float32 then: most kernels are others.",
     ),
     Row(
         name="arch",
