@@ -8,7 +8,7 @@ a deadline of its own, and raises `TransportError` alone.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -75,4 +75,24 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Let connections go. Nothing may be called afterwards."""
+        ...
+
+
+class BatchingTransport(Transport, Protocol):
+    """What a transport may offer beside: many small blobs in one request. `remote.batches` serves those without."""
+
+    @property
+    def batched_bytes(self) -> int:
+        """The size of the largest blob that these methods take; others are a ValueError."""
+        ...
+
+    def download_many(self, digests: Sequence[Digest]) -> Iterator[tuple[Digest, bytes | None]]:
+        """Each digest once, in any order, with its bytes, as many as its size says; None where it is absent.
+
+        After an error the pairs that came are good; who tries again asks for the others.
+        """
+        ...
+
+    def upload_many(self, blobs: Sequence[tuple[Digest, Path]]) -> None:
+        """Store files that are the blobs and do not change. After an error some are there: `missing` tells which."""
         ...

@@ -1,0 +1,49 @@
+"""Many small blobs in as few requests as a transport allows: in batches where it has them, else one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeGuard
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.remote.transport import BatchingTransport, Transport
+
+MOST_SINGLE_BYTES = 1 << 20  # what is held in memory of a blob that comes alone
+
+
+def batched_bytes(transport: Transport) -> int:
+    """The size of the largest blob that the two functions here take."""
+    return transport.batched_bytes if _batches(transport) else MOST_SINGLE_BYTES
+
+
+def download_many(transport: Transport, digests: Sequence[Digest]) -> Iterator[tuple[Digest, bytes | None]]:
+    """As `BatchingTransport.download_many`."""
+    if _batches(transport):
+        yield from transport.download_many(digests)
+        return
+    _check_small(digests)
+    for digest in dict.fromkeys(digests):
+        received: list[bytes] = []
+        is_there = transport.download(digest, received.append)
+        yield digest, b"".join(received) if is_there else None
+
+
+def upload_many(transport: Transport, blobs: Sequence[tuple[Digest, Path]]) -> None:
+    """As `BatchingTransport.upload_many`."""
+    if _batches(transport):
+        transport.upload_many(blobs)
+        return
+    _check_small([digest for digest, _ in blobs])
+    for digest, path in dict(blobs).items():
+        transport.upload(digest, path)
+
+
+def _batches(transport: Transport) -> TypeGuard[BatchingTransport]:
+    return hasattr(transport, "download_many")
+
+
+def _check_small(digests: Sequence[Digest]) -> None:
+    for digest in digests:
+        if digest.size_bytes > MOST_SINGLE_BYTES:
+            raise ValueError(f"{digest} is larger than the {MOST_SINGLE_BYTES} bytes that are taken at once")
