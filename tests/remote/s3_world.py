@@ -52,19 +52,16 @@ class World:
         """The sizes of all objects below the prefix, by what follows it."""
         client = self.server.client()
         pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=f"{self.prefix}/")
-        found = {
+        return {
             each["Key"].removeprefix(f"{self.prefix}/"): each["Size"]
             for page in pages
             for each in page.get("Contents", ())
         }
-        client.close()
-        return found
 
     def unfinished(self) -> int:
         """The number of multipart uploads below the prefix that somebody began."""
         client = self.server.client()
         uploads = client.list_multipart_uploads(Bucket=self.bucket, Prefix=f"{self.prefix}/").get("Uploads", [])
-        client.close()
         return len(uploads)
 
 

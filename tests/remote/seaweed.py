@@ -6,6 +6,7 @@ Any test below this folder takes the fixture `seaweed`; the server starts once a
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -44,13 +45,9 @@ class Seaweed:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def client(self, **settings: Any) -> Any:
-        import boto3
-        from botocore.config import Config
-
-        return boto3.session.Session(
-            aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name="us-east-1"
-        ).client("s3", endpoint_url=self.endpoint, config=Config(s3={"addressing_style": "path"}, **settings))
+    def client(self) -> Any:
+        """A client of boto3's, the same for all tests."""
+        return _client(self.endpoint)
 
     @property
     def bucket(self) -> str:
@@ -78,6 +75,17 @@ def running(folder: Path) -> Iterator[Seaweed]:
             _end(process)
         told = (folder / "weed.log").read_text(errors="replace")[-2000:]
     pytest.fail(f"SeaweedFS did not answer; the end of its log:\n{told}")
+
+
+@functools.cache
+def _client(endpoint: str) -> Any:
+    import boto3
+    from botocore.config import Config
+
+    session = boto3.session.Session(
+        aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY, region_name="us-east-1"
+    )
+    return session.client("s3", endpoint_url=endpoint, config=Config(connect_timeout=5, read_timeout=30))
 
 
 def _binary() -> str:
@@ -133,20 +141,15 @@ def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
 def _keeps_an_object(server: Seaweed, end: float) -> bool:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    client = server.client(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=10)
-    try:
-        while time.monotonic() < end:
-            try:
-                with contextlib.suppress(
-                    client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists
-                ):
-                    client.create_bucket(Bucket=_BUCKET)
-                client.put_object(Bucket=_BUCKET, Key="object", Body=b"more bytes than are kept inline" * 100)
-                return True
-            except (BotoCoreError, ClientError):
-                time.sleep(0.2)
-    finally:
-        client.close()
+    client = server.client()
+    while time.monotonic() < end:
+        try:
+            with contextlib.suppress(client.exceptions.BucketAlreadyOwnedByYou, client.exceptions.BucketAlreadyExists):
+                client.create_bucket(Bucket=_BUCKET)
+            client.put_object(Bucket=_BUCKET, Key="object", Body=b"more bytes than are kept inline" * 100)
+            return True
+        except (BotoCoreError, ClientError):
+            time.sleep(0.2)
     return False
 
 

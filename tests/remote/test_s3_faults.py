@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def range_from(first: int) -> Callable[[Request], bool]:
     return lambda request: request.headers.get("range", "").startswith(f"bytes={first}-")
 
 
-def through(world: World, proxy: FaultProxy, **settings: object) -> S3Transport:
+def through(world: World, proxy: FaultProxy, **settings: Any) -> S3Transport:
     settings.setdefault("deadlines", deadlines())
     return world.transport(endpoint=proxy.endpoint, **settings)
 

@@ -1,0 +1,118 @@
+"""What boto raises, told as trouble: every class of it, and never with a secret in the message."""
+
+from __future__ import annotations
+
+import email.utils
+import inspect
+import socket
+import time
+from typing import Any
+
+import botocore.exceptions
+import botocore.parsers
+import pytest
+
+from mlcbuild.cache.remote.s3.troubles import S3Error, classified
+from mlcbuild.cache.remote.transport import TransportError, Trouble
+
+SECRET = "wJalrXUtnFEMI/K7MDENG"
+DOING = "reading blob ab… at s3://bucket"
+CLASSES = [
+    each
+    for _, each in inspect.getmembers(botocore.exceptions, inspect.isclass)
+    if issubclass(each, Exception) and each.__module__ == "botocore.exceptions"
+]
+
+
+def answer(
+    status: int, code: str, headers: dict[str, str] | None = None, message: str = SECRET
+) -> botocore.exceptions.ClientError:
+    metadata = {"HTTPStatusCode": status, "HTTPHeaders": headers or {}}
+    error = {"Code": code, "Message": message, "StringToSign": SECRET, "AWSAccessKeyId": SECRET}
+    return botocore.exceptions.ClientError({"Error": error, "ResponseMetadata": metadata}, "GetObject")
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_exception_of_botocore_becomes_trouble_without_its_text(kind: type[Exception]) -> None:
+    error = kind.__new__(kind)
+    Exception.__init__(error, f"https://host/?X-Amz-Signature={SECRET}")
+    told = classified(error, DOING)
+    assert isinstance(told, TransportError)
+    assert told.message.startswith(DOING)
+    assert SECRET not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "trouble"),
+    [
+        ("NoCredentialsError", {}, Trouble.REFUSED),
+        ("PartialCredentialsError", {"provider": "env", "cred_var": SECRET}, Trouble.REFUSED),
+        ("CredentialRetrievalError", {"provider": "process", "error_msg": SECRET}, Trouble.REFUSED),
+        ("SSOTokenLoadError", {"error_msg": SECRET}, Trouble.REFUSED),
+        ("UnauthorizedSSOTokenError", {}, Trouble.REFUSED),
+        ("ProfileNotFound", {"profile": "p"}, Trouble.REFUSED),
+        ("ReadTimeoutError", {"endpoint_url": SECRET}, Trouble.TRANSIENT),
+        ("ConnectTimeoutError", {"endpoint_url": SECRET}, Trouble.TRANSIENT),
+        ("ConnectionClosedError", {"endpoint_url": SECRET}, Trouble.TRANSIENT),
+        ("ResponseStreamingError", {"error": SECRET}, Trouble.TRANSIENT),
+        ("IncompleteReadError", {"actual_bytes": 1, "expected_bytes": 2}, Trouble.TRANSIENT),
+        ("HTTPClientError", {"error": SECRET}, Trouble.TRANSIENT),
+        ("EndpointConnectionError", {"endpoint_url": SECRET, "error": OSError("refused")}, Trouble.TRANSIENT),
+        (
+            "EndpointConnectionError",
+            {"endpoint_url": SECRET, "error": socket.gaierror(socket.EAI_NONAME, "unknown")},
+            Trouble.REFUSED,
+        ),
+        (
+            "EndpointConnectionError",
+            {"endpoint_url": SECRET, "error": socket.gaierror(socket.EAI_AGAIN, "for now")},
+            Trouble.TRANSIENT,
+        ),
+        ("SSLError", {"endpoint_url": SECRET, "error": "CERTIFICATE_VERIFY_FAILED"}, Trouble.REFUSED),
+        ("SSLError", {"endpoint_url": SECRET, "error": "EOF"}, Trouble.TRANSIENT),
+        ("ProxyConnectionError", {"proxy_url": SECRET}, Trouble.REFUSED),
+        ("ParamValidationError", {"report": SECRET}, Trouble.UNUSABLE),
+    ],
+)
+def test_failures_without_an_answer_are_told_by_what_helps(
+    name: str, settings: dict[str, Any], trouble: Trouble
+) -> None:
+    told = classified(getattr(botocore.exceptions, name)(**settings), DOING)
+    assert told.trouble is trouble
+    assert SECRET not in str(told)
+
+
+def test_an_answer_that_cannot_be_parsed_is_unusable() -> None:
+    told = classified(botocore.parsers.ResponseParserError(SECRET), DOING)
+    assert told.trouble is Trouble.UNUSABLE
+    assert SECRET not in str(told)
+
+
+@pytest.mark.parametrize("code", [SECRET + " ", "x" * 100, "", "a b", "\x1b[31m"])
+def test_a_code_that_is_no_word_is_left_out(code: str) -> None:
+    told = classified(answer(500, code), DOING)
+    assert told.message == f"{DOING} was answered unreadable (status 500)"
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "SlowDown", "SignatureDoesNotMatch", "InvalidAccessKeyId", "Odd"])
+def test_the_code_and_status_are_told_and_the_servers_text_is_not(code: str) -> None:
+    told = classified(answer(403, code), DOING)
+    assert told.message == f"{DOING} was answered {code} (status 403)"
+    assert SECRET not in str(told)
+
+
+def test_both_forms_of_retry_after_are_understood() -> None:
+    def wait(text: str) -> float:
+        return classified(answer(503, "SlowDown", {"retry-after": text}), DOING).retry_after
+
+    assert wait("12") == 12
+    assert 50 < wait(email.utils.formatdate(time.time() + 60, usegmt=True)) <= 60
+    assert wait(email.utils.formatdate(time.time() - 60, usegmt=True)) == 0
+    assert [wait(text) for text in ("", "soon", "-5", "١٢")] == [0, 0, 0, 0]
+    assert wait("999999999") == 3600
+
+
+def test_what_is_classified_stays_as_it_is_and_our_own_deadline_says_so() -> None:
+    error = S3Error("told already", code="Deadline", trouble=Trouble.TRANSIENT)
+    assert classified(error, DOING) is error
+    assert classified(OSError("bad file descriptor"), DOING, cut=True).message == f"{DOING} did not end in time"
