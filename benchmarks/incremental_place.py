@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -53,12 +53,14 @@ class NotMeasuredError(Exception):
 @dataclass(frozen=True, kw_only=True)
 class Build:
     """A build that succeeded: seconds of the whole command, seconds of processors that it and its workers used, the
-    number of its actions, and those that ran, by mnemonic in the order in which the first of each ended."""
+    number of its actions, and those that ran, by mnemonic in the order in which the first of each ended, with the
+    seconds that they took, added up."""
 
     seconds: float
     processor_seconds: float
     actions: int
     ran: dict[str, int]
+    took: dict[str, float] = field(default_factory=dict)
 
     @property
     def executed(self) -> int:
@@ -138,10 +140,13 @@ class Place:
         seconds, processor_seconds, _ = self._command("--events", str(events), *targets)
         finished = [json.loads(line) for line in events.read_text().splitlines() if '"action_finished"' in line]
         ran: dict[str, int] = {}
+        took: dict[str, float] = {}
         for event in finished:
             if event["status"] == "executed_local":
-                ran[event["mnemonic"]] = ran.get(event["mnemonic"], 0) + 1
-        return Build(seconds=seconds, processor_seconds=processor_seconds, actions=len(finished), ran=ran)
+                mnemonic = event["mnemonic"]
+                ran[mnemonic] = ran.get(mnemonic, 0) + 1
+                took[mnemonic] = took.get(mnemonic, 0.0) + event["time"] - event["start"]
+        return Build(seconds=seconds, processor_seconds=processor_seconds, actions=len(finished), ran=ran, took=took)
 
     def build_again(self, target: str) -> Build:
         """Build what is up to date, without an event log: mlcbuild's short way, which has no events to tell.
