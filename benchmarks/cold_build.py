@@ -5,7 +5,7 @@
 Method. In each round, in turn on the same machine: the library of `models/MODEL` is built by mlcbuild from an empty
 cache, a whole command with as many workers as there are processors; the same work is done by plain TVM in one process
 (`benchmarks.plain_tvm`: the same export, passes and kernels, with TVM's own schedules, and NVRTC as TVM calls it); and
-mlcbuild builds the same model with `--layers` layers from an empty cache. The operating system's cache of files is warm.
+mlcbuild builds the same model with `--layers` layers from an empty cache. The system's cache of files is warm.
 Printed as JSON: the seconds of all rounds, ratios of their medians, and the seconds of each stage by its mnemonic,
 added up over its actions, of the round that was the median.
 """
