@@ -7,11 +7,13 @@ several processes on one store.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.reapi import ActionResult
+from mlcbuild.cache.receiving import Reception
 from mlcbuild.errors import CacheError
 
 
@@ -73,6 +75,14 @@ class LocalBlobStore(BlobStore, Protocol):
         """The blob's own file, verified: read-only (0444), never to be written, renamed or made executable.
 
         Raises like `read`.
+        """
+        ...
+
+    def receive(self, digest: Digest) -> AbstractContextManager[Reception]:
+        """Take a blob in pieces. At the end of the block it is stored, durably, if what was written is the blob;
+        anything else is thrown away, and nothing is raised for it.
+
+        Raises like `put_bytes`.
         """
         ...
 

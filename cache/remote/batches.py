@@ -14,12 +14,12 @@ MOST_SINGLE_BYTES = 1 << 20  # what is held in memory of a blob that comes alone
 
 def batched_bytes(transport: Transport) -> int:
     """The size of the largest blob that the two functions here take."""
-    return transport.batched_bytes if _batches(transport) else MOST_SINGLE_BYTES
+    return transport.batched_bytes if has_batches(transport) else MOST_SINGLE_BYTES
 
 
 def download_many(transport: Transport, digests: Sequence[Digest]) -> Iterator[tuple[Digest, bytes | None]]:
     """As `BatchingTransport.download_many`."""
-    if _batches(transport):
+    if has_batches(transport):
         yield from transport.download_many(digests)
         return
     _check_small(digests)
@@ -31,7 +31,7 @@ def download_many(transport: Transport, digests: Sequence[Digest]) -> Iterator[t
 
 def upload_many(transport: Transport, blobs: Sequence[tuple[Digest, Path]]) -> None:
     """As `BatchingTransport.upload_many`."""
-    if _batches(transport):
+    if has_batches(transport):
         transport.upload_many(blobs)
         return
     _check_small([digest for digest, _ in blobs])
@@ -39,7 +39,8 @@ def upload_many(transport: Transport, blobs: Sequence[tuple[Digest, Path]]) -> N
         transport.upload(digest, path)
 
 
-def _batches(transport: Transport) -> TypeGuard[BatchingTransport]:
+def has_batches(transport: Transport) -> TypeGuard[BatchingTransport]:
+    """Whether many blobs are one request there."""
     return hasattr(transport, "download_many")
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cache import disk, integrity, reapi
+from mlcbuild.cache import integrity, reapi
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.store import BlobMissingError
+from mlcbuild.cache.temporaries import temporary_prefix
 from mlcbuild.errors import CacheError, LocalEnvironmentError
 
 BLAKE3 = DigestFunction.BLAKE3
@@ -299,6 +300,7 @@ from pathlib import Path
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.store import BlobMissingError
+from mlcbuild.cache.temporaries import temporary_prefix
 from mlcbuild.cache import reapi
 from mlcbuild.errors import LocalEnvironmentError
 import os
@@ -489,7 +491,7 @@ def test_what_a_killed_writer_left_is_invisible_and_swept_up(tmp_path: Path) -> 
 
 def test_files_of_living_writers_and_strangers_are_left_alone(store: DiskStore) -> None:
     folder = store.root / "v1/blake3/tmp"
-    kept = [folder / f"{disk._temporary_prefix()}1234", folder / "otherhost.1.99999.abcd", folder / "stray"]
+    kept = [folder / f"{temporary_prefix()}1234", folder / "otherhost.1.99999.abcd", folder / "stray"]
     for path in kept:
         path.write_bytes(b"")
     DiskStore(store.root, BLAKE3)

@@ -1,0 +1,92 @@
+"""A result from a server: found, judged, and its small outputs taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.reapi import ActionResult
+from mlcbuild.cache.remote.counters import Miss, Tally
+from mlcbuild.cache.remote.downloads import Downloads
+from mlcbuild.cache.remote.peer import Peer, Use
+from mlcbuild.cache.remote.results import blobs_in, blobs_in_trees, fault_in, take_contents, unique
+from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
+
+Check = Callable[[Digest, ActionResult], str]
+
+
+class LookUps:
+    """In one server. With `asks_for_blobs` a result counts only while every blob that it names is there or here."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        *,
+        downloads: Downloads,
+        tally: Tally,
+        check: Check,
+        asks_for_blobs: bool,
+        warn: Callable[[str], object],
+    ) -> None:
+        self._peer = peer
+        self._downloads = downloads
+        self._tally = tally
+        self._check = check
+        self._asks_for_blobs = asks_for_blobs
+        self._warn = warn
+        self._has_warned = False
+
+    def find(self, key: Digest, store: LocalBlobStore) -> ActionResult | Miss:
+        """The result, its Trees in the store, or why there is none. Raises what the store and `check` raise."""
+        if self._peer.is_off(Use.READ):
+            return Miss.OFF
+        try:
+            data = self._peer.ask(Use.READ, lambda: self._peer.transport.read_result(key))
+        except TransportError as error:
+            return Miss.TIMED_OUT if error.trouble is Trouble.TRANSIENT else Miss.REFUSED
+        if data is None:
+            return Miss.ABSENT
+        self._tally.add(bytes_downloaded=len(data))
+        try:
+            result = ActionResult.decode(data)
+        except ValueError:
+            return Miss.INVALID
+        untrusted = self._check(key, result)
+        if untrusted:
+            self._tell_untrusted(key, untrusted)
+            return Miss.UNSIGNED
+        if fault_in(result, store.function):
+            return Miss.INVALID
+        return self._with_its_blobs(take_contents(result, store), store)
+
+    def _with_its_blobs(self, result: ActionResult, store: LocalBlobStore) -> ActionResult | Miss:
+        trees = [directory.tree_digest for directory in result.output_directories]
+        if self._downloads.fetch(trees, store):
+            return Miss.INCOMPLETE
+        try:
+            within = blobs_in_trees(result, store)
+        except BlobMissingError:
+            return Miss.INCOMPLETE
+        except ValueError:
+            return Miss.INVALID
+        if self._asks_for_blobs:
+            try:
+                wanted = store.missing(unique(*blobs_in(result), *within))
+                if wanted and self._peer.ask(Use.READ, lambda: self._peer.transport.missing(wanted)):
+                    return Miss.INCOMPLETE
+            except TransportError:
+                return Miss.TIMED_OUT
+        return result
+
+    def _tell_untrusted(self, key: Digest, reason: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            self._warn(
+                f"results of the remote cache {self._peer.address} are not believed, the first of them {key}: {reason}"
+            )
+
+
+def first_reason(reasons: Sequence[Miss]) -> Miss:
+    """What to tell of a look-up in several servers: anything but ABSENT says more."""
+    return next((reason for reason in reasons if reason is not Miss.ABSENT), Miss.ABSENT)

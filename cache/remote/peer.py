@@ -1,0 +1,101 @@
+"""One server as the layer above sees it: requests are made again, and a server that keeps failing is left alone."""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from mlcbuild.cache.remote.breaker import Breaker, BreakerLimits
+from mlcbuild.cache.remote.counters import Tally
+from mlcbuild.cache.remote.retrying import Retrying, RetryPolicy
+from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
+
+T = TypeVar("T")
+
+
+class Use(enum.Enum):
+    """What a request is made for: who may not write may still read."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Peer:
+    """Thread-safe. `stopped` is set when nobody waits any more: no request is made again after that."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        policy: RetryPolicy,
+        limits: BreakerLimits,
+        tally: Tally,
+        warn: Callable[[str], object],
+        stopped: threading.Event,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], bool] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.transport = transport
+        self._tally = tally
+        self._warn = warn
+        self._stopped = stopped
+        self._clock = clock
+        self._pause = sleep or (lambda seconds: not stopped.wait(seconds))
+        self._retrying = Retrying(policy, clock=clock, sleep=self._sleep, seed=seed)
+        self._lock = threading.Lock()
+        self._breaker = Breaker(limits)
+        self._off: set[Use] = set()
+        self._has_failed = False
+
+    @property
+    def address(self) -> str:
+        return self.transport.address
+
+    def is_off(self, use: Use) -> bool:
+        return use in self._off
+
+    def ask(self, use: Use, request: Callable[[], T], *, size_bytes: int = 0) -> T:
+        """What `request` answers, again after transient trouble. Raises TransportError; at once where it is off."""
+        if use in self._off:
+            raise TransportError(f"{self.address} is not used any more in this build", trouble=Trouble.UNUSABLE)
+        try:
+            answer = self._retrying.run(request, size_bytes=size_bytes, again=lambda: self._tally.add(retries=1))
+        except TransportError as error:
+            self._failed(use, error)
+            raise
+        with self._lock:
+            self._breaker.succeeded(self._clock())
+        return answer
+
+    def _sleep(self, seconds: float) -> bool:
+        """Not for a server that others have found to be off."""
+        return Use.READ not in self._off and self._pause(seconds) and Use.READ not in self._off
+
+    def _failed(self, use: Use, error: TransportError) -> None:
+        self._tally.add(failures=1)
+        if self._stopped.is_set():
+            return  # Cut off by ourselves, which tells nothing of the server.
+        if error.trouble is Trouble.TRANSIENT:
+            with self._lock:
+                opened = self._breaker.failed(self._clock())
+                is_first, self._has_failed = not self._has_failed, True
+            if opened:
+                self._turn_off(Use.READ, "keeps failing and is left alone for the rest of the build", error)
+            elif is_first:
+                self._warn(f"the remote cache {self.address} failed, the build goes on without its answer: {error}")
+        elif error.trouble is Trouble.REFUSED and use is Use.WRITE:
+            self._turn_off(Use.WRITE, "refuses uploads, nothing more is sent to it in this build", error)
+        else:
+            why = "refuses us" if error.trouble is Trouble.REFUSED else "cannot be used"
+            self._turn_off(Use.READ, f"{why} and is left alone for the rest of the build", error)
+
+    def _turn_off(self, use: Use, told: str, error: TransportError) -> None:
+        with self._lock:
+            if use in self._off:
+                return
+            self._off.update([Use.WRITE] if use is Use.WRITE else Use)
+        self._warn(f"the remote cache {self.address} {told}: {error}")

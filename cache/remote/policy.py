@@ -1,0 +1,52 @@
+"""What a build may do with a remote cache, and how much trouble it takes: values, without addresses."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from mlcbuild.cache.remote.breaker import BreakerLimits
+from mlcbuild.cache.remote.retrying import RetryPolicy
+
+
+class Role(enum.Enum):
+    """What a build may do with the remote; the value is its name in settings."""
+
+    NONE = "none"
+    READ = "read"
+    READ_WRITE = "read-write"
+
+
+class Upload(enum.Enum):
+    """What a build that may write sends; the value is its name in settings and on the command line."""
+
+    NEVER = "never"
+    RESULTS = "results"  # of what ran in this build
+    ALWAYS = "always"  # also what was found on the disk
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemotePolicy:
+    """`replaces`: results take the place of what is there. `asks_for_blobs`: a hit costs one more question, and in turn
+    no blob has gone right after it. `drain_seconds`: how long the end of a build waits for uploads.
+    """
+
+    role: Role = Role.READ
+    upload: Upload = Upload.RESULTS
+    replaces: bool = False
+    asks_for_blobs: bool = False
+    drain_seconds: float = 60.0
+    downloads: int = 16  # transfers at a time
+    uploads: int = 8
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
+    breaker: BreakerLimits = field(default_factory=BreakerLimits)
+
+    def __post_init__(self) -> None:
+        if self.drain_seconds < 0:
+            raise ValueError(f"uploads cannot be waited for {self.drain_seconds} seconds")
+        if self.downloads < 1 or self.uploads < 1:
+            raise ValueError(f"at least one transfer at a time is needed: {self.downloads}, {self.uploads}")
+
+    @property
+    def sends(self) -> bool:
+        return self.role is Role.READ_WRITE and self.upload is not Upload.NEVER

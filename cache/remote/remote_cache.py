@@ -1,0 +1,214 @@
+"""The cache that others share, over any transports: whatever they do, a build gets right bytes or none."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.reapi import ActionResult
+from mlcbuild.cache.remote.counters import Counters, Miss, Tally
+from mlcbuild.cache.remote.downloads import Downloads
+from mlcbuild.cache.remote.lookups import Check, LookUps, first_reason
+from mlcbuild.cache.remote.outbox import Outbox
+from mlcbuild.cache.remote.peer import Peer, Use
+from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
+from mlcbuild.cache.remote.results import blobs_in, blobs_in_trees, unique
+from mlcbuild.cache.remote.transport import Transport, TransportError
+from mlcbuild.cache.remote.uploads import Parcel, Sign, Uploads
+from mlcbuild.cache.remote.workers import Workers
+from mlcbuild.cache.store import LocalBlobStore
+from mlcbuild.errors import MlcbuildError
+
+
+def _believe(_key: Digest, _result: ActionResult) -> str:
+    return ""
+
+
+def _as_it_is(_key: Digest, result: ActionResult) -> ActionResult:
+    return result
+
+
+class RemoteCache:
+    """The engine's RemoteCache (engine/remote.py) over one transport or several: all are read, in order, and the first
+    is written, so that a place of one's own can lie over one that others trust.
+
+    `check` says why a result is not to be believed, "" where it is; `sign` answers the result with its signature. Both
+    are called from several threads. No trouble of a server is raised: it is told to whoever called `start`, once of a
+    kind and server, and counted. The transports belong to the cache, and `close` closes them.
+    """
+
+    def __init__(
+        self,
+        transports: Sequence[Transport],
+        policy: RemotePolicy,
+        *,
+        check: Check = _believe,
+        sign: Sign = _as_it_is,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], bool] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        if not transports:
+            raise ValueError("a remote cache needs a server")
+        if len({transport.function for transport in transports}) != 1:
+            raise ValueError("servers of one remote cache name blobs by one function")
+        self._policy = policy
+        self._tally = Tally()
+        self._tell: Callable[[str], object] = lambda _: None
+        self._stopped = threading.Event()
+        self._downloading = Workers(policy.downloads, "remote-download")
+        self._uploading = Workers(policy.uploads, "remote-upload")
+        self._sending = Workers(max(1, policy.uploads // 2), "remote-send")
+        self._peers = tuple(
+            Peer(
+                transport,
+                policy=policy.retries,
+                limits=policy.breaker,
+                tally=self._tally,
+                warn=self._warn,
+                stopped=self._stopped,
+                clock=clock,
+                sleep=sleep,
+                seed=seed,
+            )
+            for transport in transports
+        )
+        self._downloads = Downloads(self._peers, workers=self._downloading, tally=self._tally, warn=self._warn)
+        self._look_ups = tuple(
+            LookUps(
+                peer,
+                downloads=self._downloads,
+                tally=self._tally,
+                check=check,
+                asks_for_blobs=policy.asks_for_blobs,
+                warn=self._warn,
+            )
+            for peer in self._peers
+        )
+        self._uploads = Uploads(self._peers[0], workers=self._uploading, tally=self._tally, sign=sign)
+        self._outbox = Outbox(self._send, workers=self._sending, tally=self._tally, failed=self._not_sent)
+        self._has_told_not_sent = False
+        self._lock = threading.Lock()
+        self._keys_by_blob: dict[Digest, Digest] = {}  # of results found in this build
+        self._stale: set[Digest] = set()  # keys under which the first server has what cannot be used
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(peer.address for peer in self._peers)
+
+    @property
+    def counters(self) -> Counters:
+        return self._tally.counters()
+
+    @property
+    def bytes_downloaded(self) -> int:
+        return self.counters.bytes_downloaded
+
+    @property
+    def bytes_uploaded(self) -> int:
+        return self.counters.bytes_uploaded
+
+    @property
+    def sends_what_was_found(self) -> bool:
+        return self._policy.sends and self._policy.upload is Upload.ALWAYS
+
+    def start(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+
+    def find(self, key: Digest, store: LocalBlobStore) -> ActionResult | None:
+        if self._policy.role is Role.NONE:
+            return None
+        reasons = []
+        for number, look_ups in enumerate(self._look_ups):
+            found = look_ups.find(key, store)
+            if isinstance(found, ActionResult):
+                self._remember(key, found, store)
+                self._tally.add(hits=1)
+                return found
+            reasons.append(found)
+            if number == 0 and found in (Miss.INVALID, Miss.UNSIGNED, Miss.INCOMPLETE):
+                self._stale.add(key)
+        self._tally.missed(first_reason(reasons))
+        return None
+
+    def fetch(self, digests: Sequence[Digest], store: LocalBlobStore) -> tuple[Digest, ...]:
+        if self._policy.role is Role.NONE:
+            return store.missing(digests)
+        lost = self._downloads.fetch(digests, store)
+        if lost:
+            self._tally.add(blobs_lost=len(lost))
+            with self._lock:
+                self._stale.update(self._keys_by_blob[digest] for digest in lost if digest in self._keys_by_blob)
+        return lost
+
+    def send(self, key: Digest, result: ActionResult, outputs: Sequence[Digest], store: LocalBlobStore) -> None:
+        """Returns at once: blobs and then the result are sent in the background, from the store's own files."""
+        if not self._policy.sends:
+            return
+        if self._peers[0].is_off(Use.WRITE):
+            self._tally.add(uploads_dropped=1)
+            return
+        self._outbox.put(
+            Parcel(
+                key=key,
+                result=result,
+                outputs=unique(*outputs),
+                store=store,
+                replace=self._policy.replaces or key in self._stale,
+            )
+        )
+
+    def finish(self) -> None:
+        """Wait for uploads, at most for the drain's seconds, and tell of those that were dropped. May be called from
+        another thread than `abandon`.
+        """
+        address, seconds = self._peers[0].address, self._policy.drain_seconds
+        dropped = self._outbox.drain(
+            seconds, lambda left: self._warn(f"sending {_results(left)} to {address}, for {seconds:g} s at most")
+        )
+        self._stopped.set()
+        if dropped:
+            self._warn(
+                f"{_results(dropped)} not sent to {address}: the build does not wait longer than {seconds:g} s for it"
+            )
+
+    def abandon(self) -> None:
+        """Drop what is not sent yet, now."""
+        self._stopped.set()
+        self._outbox.drain(0.0, lambda _: None)
+
+    def close(self) -> None:
+        """Nothing may be called afterwards."""
+        self.abandon()
+        for workers in (self._downloading, self._uploading, self._sending):
+            workers.close()
+        for peer in self._peers:
+            peer.transport.close()
+
+    # Inside
+
+    def _warn(self, message: str) -> None:
+        self._tell(message)
+
+    def _remember(self, key: Digest, result: ActionResult, store: LocalBlobStore) -> None:
+        digests = (*blobs_in(result), *blobs_in_trees(result, store))
+        with self._lock:
+            self._keys_by_blob.update(dict.fromkeys(store.missing(digests), key))
+
+    def _send(self, parcel: Parcel) -> None:
+        if self._stopped.is_set():
+            raise MlcbuildError("the build has ended")
+        self._uploads.send(parcel)
+
+    def _not_sent(self, error: MlcbuildError) -> None:
+        """Trouble of a server has been told by its Peer."""
+        if isinstance(error, TransportError) or self._stopped.is_set() or self._has_told_not_sent:
+            return
+        self._has_told_not_sent = True
+        self._warn(f"a result was not sent to {self._peers[0].address}: {error}")
+
+
+def _results(count: int) -> str:
+    return "1 result" if count == 1 else f"{count} results"
