@@ -6,14 +6,15 @@
                          ac/<2>/<hash>         an encoded ActionResult, then its XXH3-128 (16 bytes)
                          checksums/<2>/<hash>  a blob's XXH3-128, where files have no extended attributes
                          tmp/                  files on their way in
-                         corrupt/              blobs that failed their check, kept for people to look at
+                         corrupt/              what failed its check, kept for people to look at
+                         held/, locks/         what running builds need (see `mlcbuild.cache.holding`)
 
 A blob is written to `tmp/`, made durable and renamed, so that whatever is under `cas/` was whole once; its
 checksum finds what happened to it since. Blobs are never executable: whoever lays one out sets the bit on the
 copy.
 """
 
-# ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH120, PTH123, PTH208
+# ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH120, PTH123
 # Paths are strings here: making a Path costs more than the system call that it is for.
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ from typing import BinaryIO
 from mlcbuild.cache import integrity
 from mlcbuild.cache.copying import clone_or_copy
 from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.holding import Holder, remove_ended
+from mlcbuild.cache.last_use import is_there
 from mlcbuild.cache.reapi import ActionResult
+from mlcbuild.cache.receiving import Reception
 from mlcbuild.cache.store import BlobMissingError
+from mlcbuild.cache.temporaries import remove_abandoned, temporary_prefix
 from mlcbuild.errors import CacheError, InfrastructureError, LocalEnvironmentError
 
 LAYOUT_VERSION = "v1"
@@ -79,26 +84,34 @@ class DiskStore:
         self._checksums = self._base / "checksums"
         self._temporary = self._base / "tmp"
         self._empty = function.of_bytes(b"")
+        self._holder = Holder(self._base, unheld=[self._empty.hash])
         # Hash → stat of a blob that this process has verified: as long as nothing touches the file, once is
         # enough.
         self._verified: dict[str, tuple[int, ...]] = {}
         try:
             for folder in (self._blobs, self._results, self._temporary):
                 Path(folder).mkdir(parents=True, exist_ok=True)
-            self._remove_abandoned()
+            remove_abandoned(self._temporary)
+            remove_ended(self._base)
         except OSError as error:
             raise disk_error(error, self._base, "creating the store") from error
-        self._prefix = _temporary_prefix()
+        self._prefix = temporary_prefix()
         self.put_bytes(b"", durable=False)
 
     @property
     def function(self) -> DigestFunction:
         return self._function
 
+    def release(self) -> None:
+        """Nothing that was stored or asked for so far is needed any more: it may be evicted."""
+        self._holder.release()
+
     # Blobs
 
     def missing(self, digests: Iterable[Digest]) -> tuple[Digest, ...]:
-        return tuple(digest for digest in dict.fromkeys(digests) if not self._has(digest))
+        wanted = dict.fromkeys(digests)
+        self._holder.hold(digest.hash for digest in wanted)
+        return tuple(digest for digest in wanted if not self._has(digest))
 
     def read(self, digest: Digest) -> bytes:
         if digest == self._empty:
@@ -118,11 +131,13 @@ class DiskStore:
     def path_of(self, digest: Digest) -> Path:
         if digest == self._empty and not self._has(digest):
             self.put_bytes(b"", durable=False)
+        self._holder.hold([digest.hash])
         self._open_verified(digest).close()
         return Path(self._blob(digest.hash))
 
     def put_bytes(self, data: bytes, *, durable: bool = True) -> Digest:
         digest = self._function.of_bytes(data)
+        self._holder.hold([digest.hash])
         if self._is_stored(digest):
             return digest
         with self._temporary_file() as temporary:
@@ -145,6 +160,7 @@ class DiskStore:
             descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 digest, checksum = self._hash(descriptor)
+                self._holder.hold([digest.hash])
                 if not self._is_stored(digest):
                     os.fchmod(descriptor, 0o600)
                     self._seal(descriptor, digest, checksum, durable=True)
@@ -155,10 +171,24 @@ class DiskStore:
             path.unlink(missing_ok=True)
         return digest
 
+    @contextlib.contextmanager
+    def receive(self, digest: Digest) -> Iterator[Reception]:
+        self._holder.hold([digest.hash])
+        with self._temporary_file() as temporary:
+            reception = Reception(temporary, digest, self._function)
+            try:
+                yield reception
+                if reception.is_right and not self._is_stored(digest):
+                    self._seal(reception.descriptor, digest, reception.checksum, durable=True)
+                    self._rename(temporary, self._blob(digest.hash))
+            finally:
+                reception.close()
+
     # Results
 
     def get(self, key: Digest) -> ActionResult | None:
         path = self._result(key.hash)
+        self._holder.hold([key.hash])
         try:
             with Path(path).open("rb", buffering=0) as stream:
                 data = stream.readall()
@@ -169,7 +199,9 @@ class DiskStore:
         body, checksum = data[: -integrity.CHECKSUM_BYTES], data[-integrity.CHECKSUM_BYTES :]
         try:
             if len(checksum) == integrity.CHECKSUM_BYTES and integrity.checksum_of_bytes(body) == checksum:
-                return ActionResult.decode(body)
+                result = ActionResult.decode(body)
+                is_there(path)
+                return result
         except ValueError:
             pass
         with contextlib.suppress(OSError):
@@ -177,7 +209,8 @@ class DiskStore:
         return None
 
     def contains(self, key: Digest) -> bool:
-        return os.path.exists(self._result(key.hash))  # noqa: PTH110
+        self._holder.hold([key.hash])
+        return is_there(self._result(key.hash))
 
     def result_path(self, key_hash: str) -> str:
         """The file that exists where there is a result under the key."""
@@ -187,6 +220,7 @@ class DiskStore:
         if result.exit_code != 0:
             raise ValueError(f"the result of {key} has exit code {result.exit_code}: only successes are kept")
         body = result.encode()
+        self._holder.hold([key.hash])
         with self._temporary_file() as temporary:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
@@ -255,23 +289,24 @@ class DiskStore:
                 raise disk_error(error, Path(self._blob(digest.hash)), "reading") from error
             intact = False
         if not intact:
-            self._set_aside(digest)
+            self.set_aside(digest.hash)
             return False
         self._verified[digest.hash] = identity
         return status.st_size == digest.size_bytes
 
-    def _set_aside(self, digest: Digest) -> None:
-        self._verified.pop(digest.hash, None)
+    def set_aside(self, digest_hash: str) -> None:
+        """Move a damaged blob to `corrupt/`, so that its action makes it again."""
+        self._verified.pop(digest_hash, None)
         corrupt = self._base / "corrupt"
         with contextlib.suppress(OSError):
             corrupt.mkdir(exist_ok=True)
         try:
-            os.rename(self._blob(digest.hash), corrupt / digest.hash)
+            os.rename(self._blob(digest_hash), corrupt / digest_hash)
         except OSError:
             with contextlib.suppress(OSError):
-                os.unlink(self._blob(digest.hash))
+                os.unlink(self._blob(digest_hash))
         with contextlib.suppress(OSError):
-            self._checksum(digest.hash).unlink()
+            self._checksum(digest_hash).unlink()
 
     def _hash(self, descriptor: int) -> tuple[Digest, bytes]:
         """Digest and checksum in one pass over an open file."""
@@ -315,43 +350,6 @@ class DiskStore:
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.rename(temporary, path)
-
-    def _remove_abandoned(self) -> None:
-        """Remove what processes of this machine left in `tmp/` when they were killed.
-
-        A name tells host, process namespace and process, because a clock cannot tell a slow writer from a
-        dead one.
-        """
-        namespace = _temporary_namespace()
-        for name in os.listdir(self._temporary):
-            if not name.startswith(namespace):
-                continue
-            process = name.removeprefix(namespace).partition(".")[0]
-            if process.isdigit() and not _is_alive(int(process)):
-                with contextlib.suppress(OSError):
-                    (self._temporary / name).unlink()
-
-
-def _temporary_namespace() -> str:
-    try:
-        namespace = os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        namespace = 0
-    return f"{os.uname().nodename.replace('/', '_')}.{namespace}."
-
-
-def _temporary_prefix() -> str:
-    return f"{_temporary_namespace()}{os.getpid()}."
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _moved(path: Path, temporary: str) -> bool:

@@ -1,0 +1,236 @@
+"""Which results and blobs go when a store is too large or too old, and their removal beside running builds.
+
+What was used longest ago goes first: a result with the blobs that no other result names, a blob that no result names
+by itself, a file that was set aside. Results are removed before blobs, so whoever is killed in between leaves blobs
+without results and never a result without its blobs. What a running build holds stays (see `mlcbuild.cache.holding`).
+"""
+
+# ruff: noqa: PTH108, PTH116
+# Paths are strings here: making a Path costs more than the system call that it is for.
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from mlcbuild.cache.holding import Holds, collecting
+from mlcbuild.cache.inventory import (
+    Blob,
+    Inventory,
+    Leftover,
+    Progress,
+    Result,
+    bases,
+    no_progress,
+    take_inventory,
+)
+from mlcbuild.cache.temporaries import remove_abandoned
+
+_REMOVED_AT_ONCE = 256
+_PAUSE_SECONDS = 0.0005  # between removals, for builds that wait to write down what they hold
+
+Item = Blob | Result | Leftover
+_Removable = TypeVar("_Removable", Blob, Result)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What may stay: at most `max_bytes` on the disk, used within `max_age_seconds`; None does not limit."""
+
+    max_bytes: int | None = None
+    max_age_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        for value in (self.max_bytes, self.max_age_seconds):
+            if value is not None and value < 0:
+                raise ValueError(f"a limit cannot be negative: {value}")
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What is to go from one store. `named_blobs` are those that only results in this plan name."""
+
+    inventory: Inventory
+    results: list[Result] = field(default_factory=list)
+    named_blobs: list[Blob] = field(default_factory=list)
+    unnamed_blobs: list[Blob] = field(default_factory=list)
+    leftovers: list[Leftover] = field(default_factory=list)
+
+    @property
+    def freed_bytes(self) -> int:
+        groups: tuple[Sequence[Item], ...] = (self.results, self.named_blobs, self.unnamed_blobs, self.leftovers)
+        return sum(item.stored_bytes for group in groups for item in group)
+
+
+@dataclass(slots=True, kw_only=True)
+class Collected:
+    """What came of a collection; bytes as on the disk. `held_bytes` went over a limit and was held by builds."""
+
+    results: int = 0
+    blobs: int = 0
+    leftovers: int = 0
+    freed_bytes: int = 0
+    kept_bytes: int = 0
+    held_bytes: int = 0
+
+
+def plan(inventories: Sequence[Inventory], limits: Limits, *, now: int, held: Collection[str] = ()) -> list[Plan]:
+    """What has to go so that all stores together keep the limits at `now` (nanoseconds of the wall clock).
+
+    Damaged results go whatever the limits are. What is `held`, and what a held result names, stays.
+    """
+    plans = [Plan(inventory=inventory) for inventory in inventories]
+    total = sum(inventory.stored_bytes for inventory in inventories)
+    oldest = None if limits.max_age_seconds is None else now - int(limits.max_age_seconds * 1e9)
+    references = [{blob.hash: blob.references for blob in inventory.blobs.values()} for inventory in inventories]
+    candidates: list[tuple[int, int, int, Item]] = []
+    for index, inventory in enumerate(inventories):
+        items: Iterable[Item] = (*inventory.results.values(), *inventory.unnamed(), *inventory.set_aside)
+        for item in items:
+            candidates.append((_used(item), index, len(candidates), item))
+    for used, index, _, item in sorted(candidates):
+        is_over = (limits.max_bytes is not None and total > limits.max_bytes) or (oldest is not None and used < oldest)
+        is_damaged = isinstance(item, Result) and item.references is None
+        if not (is_over or is_damaged):
+            continue
+        if isinstance(item, Leftover):
+            plans[index].leftovers.append(item)
+        elif item.hash in held:
+            continue
+        elif isinstance(item, Blob):
+            plans[index].unnamed_blobs.append(item)
+        else:
+            plans[index].results.append(item)
+            freed = _freed_with(item, inventories[index], references[index], held)
+            plans[index].named_blobs += freed
+            total -= sum(blob.stored_bytes for blob in freed)
+        total -= item.stored_bytes
+    return plans
+
+
+def collect(
+    root: Path,
+    limits: Limits,
+    *,
+    progress: Progress = no_progress,
+    waits: Callable[[], object] = lambda: None,
+    now: Callable[[], int] = time.time_ns,
+) -> Collected:
+    """Bring all stores below `root` within the limits. One at a time; `waits` is called where another one runs.
+
+    Raises OSError where a store cannot be read or changed.
+    """
+    collected = Collected()
+    with contextlib.ExitStack() as stack:
+        stores = [
+            (base, function, stack.enter_context(collecting(base, waits=waits))) for base, function in bases(root)
+        ]
+        for base, _, _ in stores:
+            with contextlib.suppress(FileNotFoundError):
+                remove_abandoned(base / "tmp")
+        inventories = [take_inventory(base, function, progress) for base, function, _ in stores]
+        held: set[str] = set()
+        for _, _, holds in stores:
+            with holds.removing():
+                held |= holds.hashes()
+        plans = plan(inventories, limits, now=now(), held=held)
+        for each, (_, _, holds) in zip(plans, stores, strict=True):
+            _carry_out(each, holds, collected, progress)
+    collected.kept_bytes = sum(inventory.stored_bytes for inventory in inventories) - collected.freed_bytes
+    if limits.max_bytes is not None:
+        collected.held_bytes = max(0, collected.kept_bytes - limits.max_bytes)
+    return collected
+
+
+def _used(item: Item) -> int:
+    return item.changed if isinstance(item, Leftover) else item.used
+
+
+def _freed_with(result: Result, inventory: Inventory, references: dict[str, int], held: Collection[str]) -> list[Blob]:
+    """Take a result's references away; the blobs that then have none."""
+    freed = []
+    for digest_hash in result.references.all() if result.references else ():
+        if digest_hash in references:
+            references[digest_hash] -= 1
+            if not references[digest_hash] and digest_hash not in held:
+                freed.append(inventory.blobs[digest_hash])
+    return freed
+
+
+def _carry_out(planned: Plan, holds: Holds, collected: Collected, progress: Progress) -> None:
+    inventory = planned.inventory
+    base = inventory.base
+    removed = [
+        result
+        for result in _batches(planned.results, holds, progress, "removing results")
+        if _remove_result(base, result)
+    ]
+    _make_durable({f"{base}/ac/{result.hash[:2]}" for result in removed})
+    collected.results += len(removed)
+    collected.freed_bytes += sum(result.stored_bytes for result in removed)
+    still = _still_named(inventory, removed)
+    going = [blob for blob in (*planned.named_blobs, *planned.unnamed_blobs) if blob.hash not in still]
+    for blob in _batches(going, holds, progress, "removing blobs"):
+        if _remove(f"{base}/cas/{blob.hash[:2]}/{blob.hash}"):
+            _remove(f"{base}/checksums/{blob.hash[:2]}/{blob.hash}")
+            collected.blobs += 1
+            collected.freed_bytes += blob.stored_bytes
+    for leftover in planned.leftovers:
+        if _remove(leftover.path):
+            collected.leftovers += 1
+            collected.freed_bytes += leftover.stored_bytes
+
+
+def _batches(items: Sequence[_Removable], holds: Holds, progress: Progress, what: str) -> Iterator[_Removable]:
+    """Those that nobody holds, each while nobody can begin to."""
+    for start in range(0, len(items), _REMOVED_AT_ONCE):
+        progress(what, start, len(items))
+        with holds.removing():
+            yield from (item for item in items[start : start + _REMOVED_AT_ONCE] if item.hash not in holds)
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _still_named(inventory: Inventory, removed: Sequence[Result]) -> set[str]:
+    """The blobs that a result names which was seen and is still there."""
+    gone = {result.hash for result in removed}
+    return {
+        digest_hash
+        for result in inventory.results.values()
+        if result.hash not in gone and result.references
+        for digest_hash in result.references.all()
+    }
+
+
+def _remove_result(base: Path, result: Result) -> bool:
+    """False for one that has been used or replaced since it was seen."""
+    path = f"{base}/ac/{result.hash[:2]}/{result.hash}"
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return (status.st_ino, status.st_mtime_ns) == (result.inode, result.used) and _remove(path)
+
+
+def _remove(path: str) -> bool:
+    """False where there is no such file, or it cannot be removed: a read-only store stays as it is."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
+def _make_durable(folders: Iterable[str]) -> None:
+    """Wait until removals are on the disk: after a power failure no result may be back whose blobs are not."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
