@@ -47,7 +47,7 @@ class PublicKey:
         found = _PUBLIC_PEM.search(text)
         line = found[1] if found else text.strip()
         if not _PUBLIC_LINE.fullmatch(line):
-            if "PRIVATE KEY" in text:
+            if is_private(text):
                 raise ValueError("this is a private key, and the public one is wanted")
             raise ValueError("not a public Ed25519 key in PEM or as one line of base64")
         try:
@@ -86,6 +86,11 @@ class PublicKey:
 def is_public_line(text: str) -> bool:
     """Whether this is a public key itself, rather than the path of one."""
     return _PUBLIC_LINE.fullmatch(text.strip()) is not None
+
+
+def is_private(text: str) -> bool:
+    """Whether this looks like a private key, in PEM or as the base64 in it."""
+    return "PRIVATE KEY" in text or text.strip().startswith("MC4CAQAwBQYDK2Vw")
 
 
 @dataclass(frozen=True, kw_only=True)

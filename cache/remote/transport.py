@@ -38,6 +38,13 @@ class TransportError(CacheError):
         self.retry_after = retry_after  # seconds that the server asks to wait; 0 where it does not
 
 
+class DigestFunctionError(TransportError):
+    """The server names blobs by other functions than the workspace: a mistake in a setting, cured by nothing else."""
+
+    def __init__(self, message: str, *, advice: tuple[str, ...] = ()) -> None:
+        super().__init__(message, trouble=Trouble.UNUSABLE, advice=advice)
+
+
 class Transport(Protocol):
     """One server, one digest function, one place in it (a bucket and prefix, a base address, an instance)."""
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.packages import BUILD_FILE
-from mlcbuild.workspace.problems import Problems, known_values
-from mlcbuild.workspace.schema import PLATFORM, Attribute, AttributeKind, AttributeValue
+from mlcbuild.workspace.problems import Problems
+from mlcbuild.workspace.remote import REMOTE_TABLE, RemoteTable, read_remote
+from mlcbuild.workspace.schema import PLATFORM, Attribute, AttributeKind
 from mlcbuild.workspace.toml import Origin, TomlFile, read
-from mlcbuild.workspace.values import Reader, Reference, describe
+from mlcbuild.workspace.values import Reader, Reference, read_table
 
 WORKSPACE_TABLE = "workspace"
 CONFIGURATION_TABLE = "configuration"
@@ -110,6 +111,7 @@ class WorkspaceSettings:
     default_platform: Label | None = None
     output: str = "mlcbuild-out"  # a folder below the root
     ignore: tuple[str, ...] = ()
+    remote: RemoteTable | None = None
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
     references: tuple[Reference, ...] = field(default=(), repr=False)  # labels that a load must check
 
@@ -165,8 +167,9 @@ def read_settings(root: Path, file: TomlFile, problems: Problems) -> WorkspaceSe
     """The settings of a parsed root file; mistakes are noted, and defaults stand in."""
     origin = Origin(file, (WORKSPACE_TABLE,))
     reader = Reader(owner=f"[{WORKSPACE_TABLE}]", package="", problems=problems)
-    values = _read_table(file.content.get(WORKSPACE_TABLE, {}), WORKSPACE_SETTINGS, origin, reader)
+    values = read_table(file.content.get(WORKSPACE_TABLE, {}), WORKSPACE_SETTINGS, origin, reader)
     configurations, references = _read_configurations(file, problems)
+    remote = read_remote(file, problems) if REMOTE_TABLE in file.content else None
     labels = cast("tuple[Label, ...]", values.get("rules", ()))
     reader.references.extend(references)
     return WorkspaceSettings(
@@ -177,32 +180,10 @@ def read_settings(root: Path, file: TomlFile, problems: Problems) -> WorkspaceSe
         default_platform=cast("Label | None", values.get("default_platform")),
         output=cast(str, values["output"]),
         ignore=tuple(folder.strip("/") for folder in cast("tuple[str, ...]", values.get("ignore", ()))),
+        remote=remote,
         configurations=configurations,
         references=tuple(found for found in reader.references if found.attribute.name != "rules"),
     )
-
-
-def _read_table(
-    raw: Any, attributes: tuple[Attribute, ...], origin: Origin, reader: Reader
-) -> dict[str, AttributeValue]:
-    """The values of a table of settings, defaults included."""
-    known = {attribute.name: attribute for attribute in attributes}
-    values = {name: found.default for name, found in known.items() if found.default is not None}
-    if type(raw) is not dict:
-        reader.problems.add(f"{reader.owner} must be a table, not {describe(raw)}", origin)
-        return values
-    for name, value in raw.items():
-        attribute = known.get(name)
-        if attribute is None:
-            reader.problems.add(
-                f'unknown setting "{name}" in {reader.owner}', origin.at(name), known_values(name, known), of_key=True
-            )
-        elif (read_value := reader.read(attribute, value, origin.at(name))) is not None:
-            values[name] = read_value
-    for name, attribute in known.items():
-        if attribute.mandatory and name not in raw:
-            reader.problems.add(f'{reader.owner} lacks "{name}"', origin, f"{name}: {attribute.doc}")
-    return values
 
 
 def _read_configurations(file: TomlFile, problems: Problems) -> tuple[dict[str, Configuration], tuple[Reference, ...]]:
@@ -223,7 +204,7 @@ def _read_configurations(file: TomlFile, problems: Problems) -> tuple[dict[str, 
             problems.add(f'bad configuration name "{name}"', where, "it becomes a folder's name", of_key=True)
             continue
         reader = Reader(owner=f"[{CONFIGURATION_TABLE}.{name}]", package="", problems=problems)
-        values = _read_table(raw, CONFIGURATION_SETTINGS, where, reader)
+        values = read_table(raw, CONFIGURATION_SETTINGS, where, reader)
         references.extend(reader.references)
         configurations[name] = Configuration(
             name=name,

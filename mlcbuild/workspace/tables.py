@@ -9,6 +9,7 @@ from typing import Any, cast
 from mlcbuild.workspace.label import Label, LabelError
 from mlcbuild.workspace.matrix import NO_CELL, Cell, expand, name_pattern, placeholders, substitute
 from mlcbuild.workspace.problems import Problems, known_values
+from mlcbuild.workspace.remote import REMOTE_TABLE
 from mlcbuild.workspace.resolve import Resolver
 from mlcbuild.workspace.schema import COMMON_ATTRIBUTES, PLATFORM, Attribute, AttributeValue, RuleSchema
 from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WORKSPACE_TABLE
@@ -58,7 +59,7 @@ class TableReader:
         package = Package(name=name)
         for rule, tables in file.content.items():
             origin = Origin(file, (rule,))
-            if rule in (WORKSPACE_TABLE, CONFIGURATION_TABLE):
+            if rule in (WORKSPACE_TABLE, CONFIGURATION_TABLE, REMOTE_TABLE):
                 if name:
                     self.problems.add(f"[{rule}] belongs into the root's BUILD.toml", origin, of_key=True)
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -197,6 +197,27 @@ class Reader:
         path = f"{self.package}/{raw}" if self.package else raw
         self.paths.append((path, attribute, origin))
         return path
+
+
+def read_table(raw: Any, attributes: Sequence[Attribute], origin: Origin, reader: Reader) -> dict[str, AttributeValue]:
+    """The values of a table of settings, defaults included."""
+    known = {attribute.name: attribute for attribute in attributes}
+    values = {name: found.default for name, found in known.items() if found.default is not None}
+    if type(raw) is not dict:
+        reader.problems.add(f"{reader.owner} must be a table, not {describe(raw)}", origin)
+        return values
+    for name, value in raw.items():
+        attribute = known.get(name)
+        if attribute is None:
+            reader.problems.add(
+                f'unknown setting "{name}" in {reader.owner}', origin.at(name), known_values(name, known), of_key=True
+            )
+        elif (read_value := reader.read(attribute, value, origin.at(name))) is not None:
+            values[name] = read_value
+    for name, attribute in known.items():
+        if attribute.mandatory and name not in raw:
+            reader.problems.add(f'{reader.owner} lacks "{name}"', origin, f"{name}: {attribute.doc}")
+    return values
 
 
 _WANTED = {

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.remote.settings import ServerSettings
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import DigestFunctionError, TransportError, Trouble
 
 if TYPE_CHECKING:
     from mlcbuild.cache.remote.grpc.calls import Calls
@@ -76,8 +76,7 @@ def _check_function(capabilities: Capabilities, function: DigestFunction, addres
         f'set digest = "{other}" in the [workspace] table of the root BUILD.toml, or use another remote'
         for other in usable
     )
-    raise TransportError(
+    raise DigestFunctionError(
         f"{address} does not name blobs by {function.value}, as this workspace does",
-        trouble=Trouble.UNUSABLE,
         advice=advice or ("use another remote: this one names blobs by no function that mlcbuild knows",),
     )

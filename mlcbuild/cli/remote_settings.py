@@ -1,0 +1,320 @@
+"""What is said of the remote cache, by whom, and what holds.
+
+Each setting for itself, the first of these that says it: an option of the command, a variable `MLCBUILD_REMOTE…`, the
+user's `settings.toml`, `[remote]` of the root `BUILD.toml`. Who may write, and with which secrets, the last one cannot
+say. A mistake is told with the place that made it, and without quoting what may be secret.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlcbuild.errors import Location, MlcbuildError, UsageError, WorkspaceError, WorkspaceErrors
+from mlcbuild.workspace.problems import Problems, known_values
+from mlcbuild.workspace.remote import REMOTE_SETTINGS, REMOTE_TABLE, RemoteTable, has_credentials, read_remote
+from mlcbuild.workspace.schema import Attribute, AttributeKind
+from mlcbuild.workspace.settings import WorkspaceSettings
+from mlcbuild.workspace.toml import read
+
+if TYPE_CHECKING:
+    from mlcbuild.cache.remote.configuration import RemoteConfiguration
+    from mlcbuild.cache.remote.keys import PrivateKey, PublicKey
+    from mlcbuild.cache.remote.transport import DigestFunctionError
+
+VARIABLE = "MLCBUILD_REMOTE"
+SETTINGS_FILE = "settings.toml"
+NONE = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteFlags:
+    """What the command line says of it; "" where it says nothing."""
+
+    address: str = ""
+    upload: str = ""
+    no_remote: bool = False
+    recache: bool = False
+
+    def __post_init__(self) -> None:
+        if self.no_remote and self.address not in ("", NONE):
+            raise UsageError("--no-remote and --remote contradict each other")
+        if has_credentials(self.address):
+            raise UsageError(
+                "--remote holds a name or a password, which everybody on this machine can read there",
+                advice=(f"put the address into the variable {VARIABLE}, or the password into ~/.netrc",),
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Said:
+    """A setting's value, where it was said, and the folder that its paths start from."""
+
+    value: Any
+    place: Location | str
+    folder: Path
+
+    def mistake(self, message: str, *advice: str) -> MlcbuildError:
+        if isinstance(self.place, Location):
+            return WorkspaceError(message, location=self.place, advice=advice)
+        return UsageError(f"{self.place}: {message}", advice=advice)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedRemote:
+    """The configuration that holds, and how to tell that its server and the workspace do not go together."""
+
+    configuration: RemoteConfiguration
+    refuse: Callable[[DigestFunctionError], MlcbuildError]
+
+
+def user_settings_file(environment: Mapping[str, str]) -> Path:
+    """`$XDG_CONFIG_HOME/mlcbuild/settings.toml`, by default below `~/.config`; a relative folder counts for nothing."""
+    base = environment.get("XDG_CONFIG_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".config") / "mlcbuild" / SETTINGS_FILE
+
+
+def variable_of(setting: str) -> str:
+    """The environment variable that says a setting."""
+    return VARIABLE if setting == "address" else f"{VARIABLE}_{setting.upper()}"
+
+
+def resolve_remote(
+    flags: RemoteFlags, environment: Mapping[str, str], settings: WorkspaceSettings
+) -> ResolvedRemote | None:
+    """What holds for a build; None where nobody names a remote, or somebody who counts more says `none`.
+
+    Raises UsageError for options and variables, WorkspaceError for files.
+    """
+    user_file = user_settings_file(environment)
+    said: dict[str, _Said] = {}
+    # From the least to what counts most.
+    said.update(_said_in(settings.remote, settings.root))
+    said.update(_said_in(_user_table(user_file), user_file.parent))
+    said.update(_said_by_variables(environment))
+    said.update(_said_by_flags(flags))
+    address, role = said.get("address"), said.get("role")
+    if address is None or address.value == NONE or (role is not None and role.value == NONE):
+        return None
+    return _resolved(said, flags, settings.digest)
+
+
+def _said_in(table: RemoteTable | None, folder: Path) -> dict[str, _Said]:
+    if table is None:
+        return {}
+    return {name: _Said(value=value, place=table.location(name), folder=folder) for name, value in table.values.items()}
+
+
+def _user_table(path: Path) -> RemoteTable | None:
+    """Raises WorkspaceErrors for mistakes in it; None where there is no such file, or nothing in it of remotes."""
+    if not path.exists():
+        return None
+    problems = Problems()
+    table = None
+    try:
+        file = read(path, str(path))
+        for name in file.content:
+            if name != REMOTE_TABLE:
+                problems.add(f'unknown table "{name}"', Location(path=str(path)), known_values(name, (REMOTE_TABLE,)))
+        if REMOTE_TABLE in file.content:
+            table = read_remote(file, problems, personal=True)
+    except WorkspaceError as error:
+        raise WorkspaceErrors((error,)) from None
+    problems.raise_if_any()
+    return table
+
+
+def _said_by_variables(environment: Mapping[str, str]) -> dict[str, _Said]:
+    """Empty variables say nothing."""
+    known = {variable_of(attribute.name): attribute for attribute in REMOTE_SETTINGS}
+    said = {}
+    for variable in sorted(environment):
+        if not variable.startswith(VARIABLE) or not environment[variable]:
+            continue
+        attribute = known.get(variable)
+        if attribute is None:
+            raise UsageError(f"unknown variable {variable}", advice=(known_values(variable, known),))
+        value = _read_variable(attribute, environment[variable], variable)
+        said[attribute.name] = _Said(value=value, place=variable, folder=Path.cwd())
+    return said
+
+
+def _read_variable(attribute: Attribute, text: str, variable: str) -> Any:
+    """The typed value of a variable: lists have colons between, headers have a line each. Raises UsageError."""
+    match attribute.kind:
+        case AttributeKind.CHOICE if text not in attribute.allowed:
+            raise UsageError(f'{variable}: unknown value "{text}"', advice=(known_values(text, attribute.allowed),))
+        case AttributeKind.INTEGER:
+            if not (text.isascii() and text.isdigit()):
+                raise UsageError(f'{variable} must be a number, not "{text}"')
+            return int(text)
+        case AttributeKind.STRING_LIST:
+            return tuple(part for part in text.split(os.pathsep) if part)
+        case AttributeKind.STRING_MAP:
+            headers = {}
+            for line in filter(None, map(str.strip, text.splitlines())):
+                name, mark, value = line.partition(":")
+                if not mark:
+                    raise UsageError(f"{variable} must hold lines of the form NAME: VALUE")
+                headers[name.strip()] = value.strip()
+            return headers
+        case _:
+            return text
+
+
+def _said_by_flags(flags: RemoteFlags) -> dict[str, _Said]:
+    said = {}
+    folder = Path.cwd()
+    if flags.address:
+        said["address"] = _Said(value=flags.address, place="--remote", folder=folder)
+    if flags.upload:
+        said["upload"] = _Said(value=flags.upload, place="--remote-upload", folder=folder)
+        if flags.upload != "never":
+            # Who asks for uploads on the command line says with it that he may.
+            said["role"] = _Said(value="read-write", place="--remote-upload", folder=folder)
+    if flags.no_remote:
+        said["address"] = _Said(value=NONE, place="--no-remote", folder=folder)
+    return said
+
+
+def _resolved(said: Mapping[str, _Said], flags: RemoteFlags, digest: str) -> ResolvedRemote:
+    from mlcbuild.cache.digest import DigestFunction
+    from mlcbuild.cache.remote import configuration as remote
+    from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
+    from mlcbuild.cache.remote.s3.layout import Layout
+    from mlcbuild.cache.remote.s3.settings import Addressing, Checksums
+
+    address = said["address"]
+    checks: dict[str, Callable[[str], object]] = {
+        "address": remote.check_address,
+        "namespace": remote.check_namespace,
+        "salt": remote.check_salt,
+        "endpoint": remote.check_endpoint,
+    }
+    for name, check in checks.items():
+        if name in said:
+            with _told_of(said[name]):
+                check(said[name].value)
+
+    def text(name: str) -> str:
+        return str(said[name].value) if name in said else ""
+
+    policy = RemotePolicy(
+        role=Role(text("role") or Role.READ.value),
+        upload=Upload(text("upload") or Upload.RESULTS.value),
+        replaces=flags.recache,
+    )
+    with _told_of(address):
+        made = remote.RemoteConfiguration(
+            address=address.value.rstrip("/"),
+            policy=policy,
+            namespace=text("namespace"),
+            salt=text("salt"),
+            trusted_keys=_trusted_keys(said.get("trusted_keys")),
+            signing_key=_signing_key(said.get("signing_key")) if policy.sends else None,
+            server=_server_settings(said, address.value),
+            s3=remote.S3Options(
+                endpoint=text("endpoint"),
+                region=text("region"),
+                profile=text("profile"),
+                addressing=Addressing(text("addressing") or Addressing.AUTO.value),
+                layout=Layout(text("layout") or Layout.NATIVE.value),
+                checksums=Checksums(text("checksums") or Checksums.AUTO.value),
+            ),
+        )
+    with _told_of(said.get("layout", address), 'set digest = "sha256" in the [workspace] table, or use another layout'):
+        made.check_function(DigestFunction(digest))
+    return ResolvedRemote(configuration=made, refuse=lambda error: address.mistake(error.message, *error.advice))
+
+
+def _server_settings(said: Mapping[str, _Said], address: str) -> Any:
+    from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
+
+    fields = {"connect_timeout": "connect", "idle_timeout": "idle", "timeout": "whole", "slowest": "bytes_per_second"}
+    seconds = {}
+    for name, field in fields.items():
+        if name in said:
+            if not said[name].value > 0:
+                raise said[name].mistake(f'"{name}" has to be above 0, not {said[name].value}')
+            seconds[field] = float(said[name].value)
+    connections = said.get("connections")
+    if connections and not 0 < connections.value <= 256:
+        raise connections.mistake(f'"connections" has to be from 1 to 256, not {connections.value}')
+    certificate, key = said.get("client_certificate"), said.get("client_key")
+    for given, other in ((certificate, "client_key"), (key, "client_certificate")):
+        if given and other not in said:
+            raise given.mistake(f'a certificate and its key go together, and "{other}" is not set')
+    headers = said.get("headers")
+    given_headers = tuple(headers.value.items()) if headers else ()
+    paths = {name: _path(said[name]) for name in ("authorities", "client_certificate", "client_key") if name in said}
+    with _told_of(headers or said["address"]):
+        return ServerSettings(
+            headers=given_headers,
+            deadlines=Deadlines(**seconds),
+            connections=connections.value if connections else 8 if address.startswith("s3://") else 16,
+            **paths,
+        )
+
+
+def _path(said: _Said) -> Path:
+    return said.folder / Path(said.value).expanduser()
+
+
+def _trusted_keys(said: _Said | None) -> tuple[PublicKey, ...]:
+    from mlcbuild.cache.remote.keys import PublicKey, is_private, is_public_line
+
+    keys: list[PublicKey] = []
+    for given in said.value if said else ():
+        assert said is not None
+        if is_public_line(given):
+            keys.append(PublicKey.parse(given))
+            continue
+        if is_private(given):
+            raise said.mistake("a private key among those that are trusted: the public one is wanted")
+        path = said.folder / Path(given).expanduser()
+        try:
+            keys.append(PublicKey.parse(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise said.mistake(
+                f'"{given}" is neither a public key nor a file with one that can be read: {error.strerror or error}'
+            ) from None
+        except ValueError as error:
+            raise said.mistake(f'"{given}": {error}') from None
+    return tuple(dict.fromkeys(keys))
+
+
+def _signing_key(said: _Said | None) -> PrivateKey | None:
+    """What is given may be the key itself, where a path was meant too: so it is quoted in no case."""
+    from mlcbuild.cache.remote.keys import PrivateKey
+
+    if said is None:
+        return None
+    text = said.value
+    if "PRIVATE KEY-----" not in text:
+        try:
+            text = _path(said).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not a text"
+            raise said.mistake(f"the file of the key that signs results cannot be read: {reason}") from None
+    try:
+        return PrivateKey(pem=text)
+    except ValueError as error:
+        raise said.mistake(str(error)) from None
+
+
+class _told_of:  # noqa: N801  # It reads as a statement.
+    """Within it, a ValueError is a mistake of who said this."""
+
+    def __init__(self, said: _Said, *advice: str) -> None:
+        self._said = said
+        self._advice = advice
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, ValueError):
+            raise self._said.mistake(str(error), *self._advice) from None

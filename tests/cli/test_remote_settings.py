@@ -1,0 +1,306 @@
+"""Which remote holds: who says it, in which order, what each may say, and how a mistake is told."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.cache.remote.configuration import RemoteConfiguration
+from mlcbuild.cache.remote.policy import Role, Upload
+from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote, user_settings_file, variable_of
+from mlcbuild.errors import MlcbuildError, UsageError, WorkspaceError
+from mlcbuild.workspace.remote import PERSONAL, REMOTE_SETTINGS
+from mlcbuild.workspace.settings import load_settings
+
+SECRET = "hunter2-XYZZY"
+PUBLIC = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="
+
+
+class World:
+    """A workspace, a user's settings, an environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "workspace"
+        self.root.mkdir()
+        self.environment: dict[str, str] = {"XDG_CONFIG_HOME": str(folder / "config")}
+        self.user_file = user_settings_file(self.environment)
+        self.user_file.parent.mkdir(parents=True)
+        self.workspace("")
+
+    def workspace(self, remote: str, *, digest: str = "blake3") -> None:
+        table = f"[remote]\n{remote}\n" if remote else ""
+        (self.root / "BUILD.toml").write_text(f'[workspace]\nname = "w"\ndigest = "{digest}"\n\n{table}')
+
+    def user(self, remote: str) -> None:
+        self.user_file.write_text(f"[remote]\n{remote}\n")
+
+    def found(self, flags: RemoteFlags | None = None, /, **variables: str) -> RemoteConfiguration | None:
+        environment = {**self.environment, **{variable_of(name): value for name, value in variables.items()}}
+        resolved = resolve_remote(flags or RemoteFlags(), environment, load_settings(self.root))
+        return resolved.configuration if resolved else None
+
+    def made(self, flags: RemoteFlags | None = None, /, **variables: str) -> RemoteConfiguration:
+        found = self.found(flags, **variables)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.chdir(tmp_path)
+    return World(tmp_path)
+
+
+def test_without_a_word_there_is_no_remote(world: World) -> None:
+    assert world.found() is None
+
+
+def test_who_says_it_later_counts_more(world: World) -> None:
+    world.workspace('address = "s3://workspace/a"\nregion = "from-workspace"\nsalt = "from-workspace"')
+    assert world.made().shown == "s3://workspace/a"
+    world.user('address = "s3://user/a"\nsalt = "from-user"\nconnections = 3')
+    assert world.made().shown == "s3://user/a"
+    assert world.made(address="s3://variable/a").shown == "s3://variable/a"
+    flags = RemoteFlags(address="s3://flag/a")
+    made = world.made(flags, address="s3://variable/a", connections="5")
+    assert made.shown == "s3://flag/a"
+    # Each setting for itself.
+    assert (made.s3.region, made.salt, made.server.connections) == ("from-workspace", "from-user", 5)
+
+
+@pytest.mark.parametrize("say_none", ["flag", "flag address", "variable", "role", "user", "workspace"])
+def test_who_counts_more_can_say_none(world: World, say_none: str) -> None:
+    world.workspace('address = "none"' if say_none == "workspace" else 'address = "s3://workspace/a"')
+    flags, variables = RemoteFlags(), {}
+    match say_none:
+        case "flag":
+            flags = RemoteFlags(no_remote=True)
+        case "flag address":
+            flags = RemoteFlags(address="none")
+        case "variable":
+            variables = {"address": "none"}
+        case "role":
+            variables = {"role": "none"}
+        case "user":
+            world.user('address = "none"')
+    assert world.found(flags, **variables) is None
+
+
+def test_people_read_and_only_who_says_so_himself_writes(world: World) -> None:
+    world.workspace('address = "https://cache.example/main"\nupload = "always"')
+    policy = world.made().policy
+    assert (policy.role, policy.upload, policy.sends) == (Role.READ, Upload.ALWAYS, False)
+    assert world.made(role="read-write").policy.sends
+    assert world.made(RemoteFlags(upload="results")).policy.sends
+    assert not world.made(RemoteFlags(upload="never"), role="read-write").policy.sends
+    world.user('role = "read-write"')
+    assert world.made().policy.sends
+    assert not world.made(role="read").policy.sends
+
+
+def test_a_workspace_may_lower_the_role_and_not_raise_it(world: World) -> None:
+    world.workspace('address = "s3://workspace/a"\nrole = "none"')
+    assert world.found() is None
+    assert world.made(role="read").policy.role is Role.READ
+    world.workspace('address = "s3://workspace/a"\nrole = "read-write"')
+    with pytest.raises(WorkspaceError) as refused:
+        world.found()
+    assert str(refused.value) == (
+        'BUILD.toml:7:8: "role" in [remote] cannot be "read-write" for everybody who has this file\n'
+        "  known here: none, read\n"
+        "  who writes says so: --remote-upload=results, MLCBUILD_REMOTE_ROLE=read-write, or the user's settings"
+    )
+
+
+@pytest.mark.parametrize("setting", [attribute.name for attribute in PERSONAL])
+def test_a_workspace_says_nothing_of_who_builds(world: World, setting: str) -> None:
+    value = f'{{ Authorization = "{SECRET}" }}' if setting == "headers" else f'"{SECRET}"'
+    world.workspace(f'address = "s3://workspace/a"\n{setting} = {value}')
+    with pytest.raises(WorkspaceError) as refused:
+        world.found()
+    assert str(refused.value) == (
+        f'BUILD.toml:7:1: "{setting}" in [remote] belongs into the settings of who builds, '
+        "not into a file that all have\n"
+        "  put it into $XDG_CONFIG_HOME/mlcbuild/settings.toml or the variable "
+        f"MLCBUILD_REMOTE_{setting.upper()}"
+    )
+
+
+def test_everything_that_can_be_said_arrives(world: World, tmp_path: Path) -> None:
+    for name in ("ca.pem", "client.pem", "client.key"):
+        (world.user_file.parent / name).touch()
+    key = world.user_file.parent / "ci.key"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
+    (world.root / "ci.pub").write_text(f"-----BEGIN PUBLIC KEY-----\n{PUBLIC}\n-----END PUBLIC KEY-----\n")
+    world.workspace('trusted_keys = ["ci.pub"]\nnamespace = "pull/12"\nsalt = "2"\nslowest = 1000', digest="sha256")
+    world.user(
+        'address = "s3://bucket/p/"\nrole = "read-write"\nupload = "always"\nendpoint = "http://localhost:1"\n'
+        'region = "r"\naddressing = "path"\nlayout = "bazel-remote"\nchecksums = "never"\nprofile = "ci"\n'
+        'authorities = "ca.pem"\nclient_certificate = "client.pem"\nclient_key = "client.key"\n'
+        'connections = 4\nconnect_timeout = 1\nidle_timeout = 2\ntimeout = 3\nsigning_key = "ci.key"\n'
+        f'headers = {{ Authorization = "Bearer {SECRET}" }}'
+    )
+    said = {name for name in world.user_file.read_text().split() if name in {a.name for a in REMOTE_SETTINGS}}
+    assert said | {"trusted_keys", "namespace", "salt", "slowest"} == {a.name for a in REMOTE_SETTINGS}
+    made = world.made(RemoteFlags(recache=True))
+    assert made.policy.replaces
+    assert (made.address, made.namespace, made.salt) == ("s3://bucket/p", "pull/12", "2")
+    assert made.in_namespace().address == "s3://bucket/p/namespaces/pull/12"
+    assert [key.line for key in made.trusted_keys] == [PUBLIC]
+    assert made.signing_key is not None
+    assert made.signing_key.pem == key.read_text()
+    settings = made.s3_settings()
+    assert (settings.bucket, settings.prefix, settings.endpoint) == ("bucket", "p", "http://localhost:1")
+    assert (settings.region, settings.profile, settings.connections) == ("r", "ci", 4)
+    assert (settings.addressing.value, settings.layout.value, settings.checksums.value) == (
+        "path",
+        "bazel-remote",
+        "never",
+    )
+    deadlines = made.server.deadlines
+    assert (deadlines.connect, deadlines.idle, deadlines.whole, deadlines.bytes_per_second) == (1, 2, 3, 1000)
+    assert made.server.headers == (("Authorization", f"Bearer {SECRET}"),)
+    assert made.server.authorities == world.user_file.parent / "ca.pem"
+    assert made.server.client_key == world.user_file.parent / "client.key"
+    assert SECRET not in repr(made)
+
+
+def test_variables_say_the_same(world: World) -> None:
+    made = world.made(
+        address=f"https://user:{SECRET}@cache.example/x",
+        headers=f"Authorization: Bearer {SECRET}\n\nX-Other: a:b\n",
+        trusted_keys=f"{PUBLIC}:",
+        timeout="7",
+    )
+    assert made.shown == "https://cache.example/x"
+    assert made.server.headers == (("Authorization", f"Bearer {SECRET}"), ("X-Other", "a:b"))
+    assert [key.line for key in made.trusted_keys] == [PUBLIC]
+    assert made.server.deadlines.whole == 7
+    assert SECRET not in repr(made)
+    assert world.found(address="") is None
+
+
+def test_the_signing_key_is_read_by_who_writes_alone(world: World) -> None:
+    assert world.made(address="s3://bucket/p", signing_key="/nowhere").signing_key is None
+    with pytest.raises(UsageError, match="MLCBUILD_REMOTE_SIGNING_KEY: the file of the key that signs results"):
+        world.found(address="s3://bucket/p", signing_key="/nowhere", role="read-write")
+
+
+MISTAKES: dict[str, Mapping[str, str]] = {
+    "variable": {"address": f"https://u:{SECRET}@h:port/"},
+    "slash in password": {"address": f"https://u:{SECRET[:4]}/{SECRET}@h/"},
+    "s3": {"address": f"s3://AKIA:{SECRET[:4]}/{SECRET}@bucket/p"},
+    "grpc": {"address": f"grpc://u:{SECRET}@h:1"},
+    "query": {"address": f"https://h/?token={SECRET}"},
+    "no scheme": {"address": f"u:{SECRET}@host"},
+    "scheme": {"address": f"ftp://u:{SECRET}@host"},
+    "endpoint": {"address": "s3://bucket", "endpoint": f"http://u:{SECRET}@host"},
+    "torn endpoint": {"address": "s3://bucket", "endpoint": f"http://u:{SECRET[:4]}/{SECRET}@host"},
+    "headers": {"address": "https://h", "headers": f"Bearer {SECRET}"},
+    "header name": {"address": "https://h", "headers": f"A b: {SECRET}"},
+    "header value": {"address": "https://h", "headers": f"A: {SECRET}ü"},
+    "signing key": {"address": "s3://bucket", "role": "read-write", "signing_key": f"MC4C{SECRET}"},
+    "torn signing key": {
+        "address": "s3://bucket",
+        "role": "read-write",
+        "signing_key": f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}",
+    },
+    "trusted private key": {"address": "s3://bucket", "trusted_keys": f"MC4CAQAwBQYDK2VwBCIE{SECRET}"},
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_names_who_made_it_and_quotes_no_secret(world: World, name: str) -> None:
+    with pytest.raises(UsageError) as by_variable:
+        world.found(**MISTAKES[name])
+    assert str(by_variable.value).startswith("MLCBUILD_REMOTE")
+    assert SECRET[:4] not in str(by_variable.value)
+
+
+@pytest.mark.parametrize("name", [name for name in MISTAKES if "header" not in name])
+def test_a_mistake_in_the_users_settings_has_a_place_and_quotes_no_secret(world: World, name: str) -> None:
+    lines = [
+        f"{setting} = ['''{value}''']" if setting == "trusted_keys" else f"{setting} = '''{value}'''"
+        for setting, value in MISTAKES[name].items()
+    ]
+    world.user("\n".join(lines))
+    with pytest.raises(WorkspaceError) as in_file:
+        world.found()
+    assert str(in_file.value).startswith(f"{world.user_file}:{len(lines) + 1}:")
+    assert SECRET[:4] not in str(in_file.value)
+
+
+@pytest.mark.parametrize(
+    "line", [f'headers = "Bearer {SECRET}"', f'signing_key = ["{SECRET}"]', f'headers = {{ A = ["{SECRET}"] }}']
+)
+def test_a_secret_of_the_wrong_type_is_not_quoted(world: World, line: str) -> None:
+    world.user(line)
+    with pytest.raises(WorkspaceError) as refused:
+        world.found()
+    assert str(refused.value).startswith(f"{world.user_file}:2:")
+    assert SECRET not in str(refused.value)
+
+
+def test_a_password_in_the_workspace_or_on_the_command_line_is_refused(world: World) -> None:
+    world.workspace(f'address = "https://u:{SECRET}@h/x"')
+    with pytest.raises(WorkspaceError, match=r'"address" in \[remote\] holds a name or a password') as refused:
+        world.found()
+    assert SECRET not in str(refused.value)
+    with pytest.raises(UsageError, match="--remote holds a name or a password") as flag:
+        RemoteFlags(address=f"https://u:{SECRET}@h/x")
+    assert SECRET not in str(flag.value)
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"rolle": "read"}, "unknown variable MLCBUILD_REMOTE_ROLLE"),
+        ({"role": "write"}, 'MLCBUILD_REMOTE_ROLE: unknown value "write"'),
+        ({"timeout": "1 s"}, 'MLCBUILD_REMOTE_TIMEOUT must be a number, not "1 s"'),
+        ({"timeout": "0"}, 'MLCBUILD_REMOTE_TIMEOUT: "timeout" has to be above 0, not 0'),
+        ({"connections": "1000"}, 'MLCBUILD_REMOTE_CONNECTIONS: "connections" has to be from 1 to 256, not 1000'),
+        ({"namespace": "../x"}, "MLCBUILD_REMOTE_NAMESPACE: a namespace is made of letters"),
+        ({"salt": "ü"}, "MLCBUILD_REMOTE_SALT: a salt is at most 200"),
+        ({"client_key": "x"}, "MLCBUILD_REMOTE_CLIENT_KEY: a certificate and its key go together"),
+        ({"trusted_keys": "no.pub"}, 'MLCBUILD_REMOTE_TRUSTED_KEYS: "no.pub" is neither a public key nor a file'),
+        ({"address": "ftp://h"}, "MLCBUILD_REMOTE: the address of a remote begins with s3://, http(s):// or grpc(s)"),
+        ({"address": "grpc://h"}, "MLCBUILD_REMOTE: the address of a gRPC cache has a host and a port"),
+        ({"address": "https://h:99999"}, "MLCBUILD_REMOTE: the address of a remote has a host, and a port"),
+    ],
+)
+def test_a_mistake_says_what_is_wrong(world: World, variables: Mapping[str, str], said: str) -> None:
+    with pytest.raises(MlcbuildError) as refused:
+        world.found(**{"address": "s3://bucket/p", **variables})
+    assert str(refused.value).startswith(said)
+
+
+def test_a_layout_that_knows_one_function_is_refused_where_the_workspace_has_another(world: World) -> None:
+    world.workspace('address = "s3://bucket"\nlayout = "bazel-remote"')
+    with pytest.raises(WorkspaceError) as refused:
+        world.found()
+    assert str(refused.value) == (
+        "BUILD.toml:7:10: a bucket in the layout of bazel-remote names blobs by sha256, and this workspace by blake3\n"
+        '  set digest = "sha256" in the [workspace] table, or use another layout'
+    )
+    world.workspace('address = "s3://bucket"\nlayout = "bazel-remote"', digest="sha256")
+    assert world.made().s3.layout.value == "bazel-remote"
+
+
+def test_what_is_wrong_with_the_users_file_is_told(world: World) -> None:
+    world.user_file.write_text('[remotes]\naddress = "none"\n')
+    with pytest.raises(WorkspaceError, match='unknown table "remotes"'):
+        world.found()
+    world.user_file.write_text("[remote\n")
+    with pytest.raises(WorkspaceError, match=r"settings.toml:1:\d+: not valid TOML"):
+        world.found()
+    world.user('adress = "none"')
+    with pytest.raises(WorkspaceError, match=r'unknown setting "adress" in \[remote\]'):
+        world.found()
+
+
+def test_flags_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(UsageError, match="contradict"):
+        RemoteFlags(address="s3://bucket", no_remote=True)
