@@ -134,8 +134,9 @@ class Server:
             assert wire.one_integer(fields, 2) == len(received)
             received += wire.one_bytes(fields, 10) or b""
             is_finished = wire.one_flag(fields, 3)
-        if is_finished:
-            self.blobs["/".join(name.split("/")[-2:])] = bytes(received)
+        if not is_finished:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the stream ended before the blob")
+        self.blobs["/".join(name.split("/")[-2:])] = bytes(received)
         return wire.integer_field(1, len(received))
 
     def _begin(self, method: str, request: bytes, context: Any) -> bytes | None:

@@ -47,8 +47,11 @@ class Handler(BaseHTTPRequestHandler):
         if cache.authorization and authorization != cache.authorization:
             self.refuse(401)
         elif self.command == "PUT":
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("If-None-Match") == "*" and self.path in cache.blobs:
+            length = int(self.headers["Content-Length"])
+            body = self.rfile.read(length)
+            if len(body) != length:
+                self.close_connection = True
+            elif self.headers.get("If-None-Match") == "*" and self.path in cache.blobs:
                 self.answer(412)
             else:
                 cache.blobs[self.path] = body

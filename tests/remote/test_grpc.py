@@ -22,7 +22,7 @@ from mlcbuild.cache.remote.grpc import connect
 from mlcbuild.cache.remote.grpc.transport import MOST_SENT_BYTES, GrpcTransport
 from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
 from mlcbuild.cache.remote.transport import TransportError, Trouble
-from tests.remote import grpc_server
+from tests.remote import grpc_server, http_server
 from tests.remote.grpc_server import Server, answering, ending, holding
 
 SHA256 = DigestFunction.SHA256
@@ -268,7 +268,9 @@ def test_a_blob_of_another_length_is_never_taken_for_it(server: Server, remote: 
         digest = SHA256.of_bytes(content)
         for other in (content[:-1], content + b"x"):
             server.blobs[str(digest)] = other
-            assert trouble(downloaded, remote, digest).trouble is Trouble.TRANSIENT
+            received: list[bytes] = []
+            assert trouble(remote.download, digest, received.append).trouble is Trouble.TRANSIENT
+            assert sum(map(len, received)) <= digest.size_bytes
 
 
 def test_an_upload_that_was_not_stored_whole_is_trouble(server: Server, remote: GrpcTransport, tmp_path: Path) -> None:
@@ -504,17 +506,30 @@ def test_tls_with_a_certificate_that_is_not_trusted_is_refused(certificate: Path
         assert trouble(lambda: connect(server.address, SHA256, absent)).trouble is Trouble.REFUSED
 
 
-def test_nothing_is_said_on_stderr_of_a_server_that_is_not_there() -> None:
+def test_a_port_that_speaks_something_else_is_refused(server: Server) -> None:
+    settings = ServerSettings(deadlines=Deadlines(connect=2, idle=2))
+    with http_server.running() as web:
+        for address in (web.address.replace("http:", "grpc:"), server.address.replace("grpc:", "grpcs:")):
+            error = trouble(connect, address, SHA256, settings)
+            assert error.trouble is Trouble.REFUSED
+            assert "grpc or grpcs" in str(error)
+
+
+def test_failures_are_raised_and_not_printed(certificate: Path) -> None:
     program = """
 import sys
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.remote.grpc import connect
 from mlcbuild.cache.remote.transport import TransportError
 try:
-    connect("grpcs://127.0.0.1:9/x", DigestFunction.SHA256)
+    connect(sys.argv[1], DigestFunction.SHA256)
 except TransportError as error:
     print(error.trouble.value)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "transient\n"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    with grpc_server.running(certificate=certificate) as server:
+        done = subprocess.run(
+            [sys.executable, "-c", program, server.address], capture_output=True, text=True, check=True, env=environment
+        )
+    assert done.stdout == "refused\n"
     assert done.stderr == ""

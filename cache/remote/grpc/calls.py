@@ -111,16 +111,17 @@ class Calls:
         with Silence(deadlines.idle, lambda: [call.cancel() for call in calls]) as silence:
             call = self._call("stream_unary", method, watched(), deadlines.whole_for(moved))
             calls.append(call)
+            answer, failure = b"", None
             try:
-                answer: bytes = call.result()
+                answer = call.result()
             except (self._rpc_error, self._cancelled) as error:
-                if problems:
-                    raise problems[0] from None
-                self._fail(error, doing, silence)
+                failure = error
             finally:
                 call.cancel()
-        if problems:
+        if problems:  # What the server makes of half a blob is of no interest then.
             raise problems[0] from None
+        if failure is not None:
+            self._fail(failure, doing, silence)
         return answer, bool(taken)
 
     def close(self) -> None:
