@@ -12,12 +12,10 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests
-from mlcbuild.cache.reapi import ActionResult
-from mlcbuild.cache.store import ActionCache, BlobMissingError, LocalBlobStore
+from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.chronicle import Chronicle, Listener
@@ -41,10 +39,11 @@ from mlcbuild.engine.instructions import (
 )
 from mlcbuild.engine.keyring import Keyring, StageImplementations, ToolchainFingerprints
 from mlcbuild.engine.keys import ActionKey, publish
+from mlcbuild.engine.look_ups import FoundRemotely, LocalStore, LookUps, RemoteTrouble, is_deterministic
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.result import BuildResult, TargetResult
-from mlcbuild.engine.results import manifest_of, outputs_of, result_of
+from mlcbuild.engine.results import result_of
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.state import LastBuild
 from mlcbuild.engine.stimuli import (
@@ -55,7 +54,6 @@ from mlcbuild.engine.stimuli import (
     DeliveryFailed,
     DiscoveryFailed,
     Executed,
-    ResultFound,
     ResultNotFound,
     Stimulus,
     Target,
@@ -66,11 +64,8 @@ from mlcbuild.engine.supply import Supplied, Supply
 from mlcbuild.errors import CacheError, InfrastructureError, InternalError, MlcbuildError
 
 _BACKGROUND_THREADS = 4
+_NETWORK_THREADS = 16  # They wait for a remote, which must keep nobody from working here.
 _SOURCES_A_JOB = 64
-
-
-class LocalStore(LocalBlobStore, ActionCache, Protocol):
-    """Blobs and results on this machine's disk; `mlcbuild.cache.disk.DiskStore` is one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,13 +90,14 @@ class _Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _FoundRemotely:
-    found: ResultFound
+class _Told:
+    """By the remote, for people."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Trouble:
     message: str
+
+
+class _Sent:
+    """The remote has nothing more to send."""
 
 
 class _Kill:
@@ -143,13 +139,14 @@ class Driver:
         self._placer = placer
         self._last_build = last_build
         self._remote = remote
-        self._rerun = rerun
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._background = Background(self._inbox, threads=_BACKGROUND_THREADS)
+        self._network = Background(self._inbox, threads=_NETWORK_THREADS) if remote else self._background
         self._placing = threading.Lock()
         self._supply = Supply(
             workspace=workspace, store=store, digests=digests, remote=remote, trouble=self._remote_trouble
         )
+        self._look_ups = LookUps(store=store, remote=remote, last_build=last_build, rerun=rerun)
         self._keyring = Keyring(
             toolchains=toolchains,
             implementations=implementations,
@@ -169,6 +166,7 @@ class Driver:
         self._machine_faults: set[str] = set()  # actions without a key, and labels that could not be placed
         self._delivering: dict[str, Deliver] = {}
         self._publishing = 0
+        self._sending = False
         self._troubles = 0
         self._interruptions = 0
         self._killed = False
@@ -187,10 +185,13 @@ class Driver:
         self._chronicle.begin(target.label for target in targets)
         for executor in self._executors:
             executor.start(lambda outcome: self._inbox.put(Executed(outcome=outcome)))
+        if self._remote is not None:
+            self._remote.start(lambda message: self._inbox.put(_Told(message=message)))
         try:
             self._run_to_the_end([ActionsAdded(actions=tuple(actions)), TargetsRequested(targets=tuple(targets))])
         finally:
             self._background.close(wait=False)
+            self._network.close(wait=False)
             if not self._killed:
                 for executor in self._executors:
                     executor.close()
@@ -213,7 +214,31 @@ class Driver:
             told += self._received()
         while self._publishing and not self._killed:
             self._receive(self._inbox.get())
+        self._finish_sending()
         self._received()
+
+    def _finish_sending(self) -> None:
+        """All that was made is here. The remote may take its time with the rest, unless the user interrupts."""
+        remote = self._remote
+        if remote is None:
+            return
+
+        def finish() -> list[object]:
+            try:
+                remote.finish()
+            except CacheError as error:
+                return [RemoteTrouble(message=str(error)), _Sent()]
+            return [_Sent()]
+
+        self._sending = True
+        if self._interruptions:
+            remote.abandon()
+        self._background.run(finish)
+        while self._sending and not self._killed:
+            message = self._inbox.get()
+            if isinstance(message, Cancelled):
+                remote.abandon()
+            self._receive(message)
 
     def _received(self) -> list[Stimulus]:
         told: list[Stimulus] = []
@@ -232,13 +257,19 @@ class Driver:
                 if trouble:
                     self._chronicle.notice(trouble)
                 return []
-            case _FoundRemotely(found=found):
+            case FoundRemotely(found=found):
                 self._remote_hits.add(found.identifier)
                 return [found]
-            case _Trouble(message=text):
+            case _Told(message=text):
+                self._chronicle.notice(text)
+                return []
+            case RemoteTrouble(message=text):
                 self._troubles += 1
                 if self._troubles == 1:
                     self._chronicle.notice(f"the remote cache fails, the build goes on without it: {text}")
+                return []
+            case _Sent():
+                self._sending = False
                 return []
             case _Kill():
                 return self._kill()
@@ -251,6 +282,8 @@ class Driver:
 
     def _kill(self) -> list[Stimulus]:
         self._killed = True
+        if self._remote is not None:
+            self._remote.abandon()
         for executor in self._executors:
             executor.close()
         told: list[Stimulus] = [Cancelled()]
@@ -318,48 +351,19 @@ class Driver:
     # Look-ups.
 
     def _look_up(self, wanted: LookUp) -> list[Stimulus]:
-        action, key = wanted.action, wanted.key
-        if self._rerun and _is_deterministic(action):
-            return [ResultNotFound(identifier=action.identifier, key=key)]
-        if not action.manifest:
-            outputs = self._last_build.outputs_for(action.identifier, key)
-            if outputs is not None and self._store.contains(key):
-                return [ResultFound(identifier=action.identifier, key=key, outputs=outputs)]
-        found = self._found(action, key, self._store.get(key))
+        found = self._look_ups.here(wanted)
         if found is not None:
-            self._keyring.drop(key)
+            self._keyring.drop(wanted.key)
+            if self._look_ups.sends_found(wanted.action):
+                self._network.run(lambda: self._look_ups.send(found))
             return [found]
-        if self._remote is None or action.cache is CachePolicy.LOCAL:
-            return [ResultNotFound(identifier=action.identifier, key=key)]
-        remote = self._remote
-
-        def look_up_remotely() -> list[object]:
-            try:
-                result = remote.find(key, self._store)
-                found = self._found(action, key, result)
-                if result is not None and found is not None:
-                    self._store.put(key, result)
-                    return [_FoundRemotely(found=found)]
-            except CacheError as error:
-                return [_Trouble(message=str(error)), ResultNotFound(identifier=action.identifier, key=key)]
-            return [ResultNotFound(identifier=action.identifier, key=key)]
-
-        self._background.run(look_up_remotely)
+        if not self._look_ups.asks_remote(wanted.action):
+            return [ResultNotFound(identifier=wanted.action.identifier, key=wanted.key)]
+        self._network.run(lambda: self._look_ups.there(wanted))
         return []
 
-    def _found(self, action: Action, key: Digest, result: ActionResult | None) -> ResultFound | None:
-        """A result as a stimulus; None for one that cannot be used."""
-        if result is None or result.exit_code != 0:
-            return None
-        try:
-            outputs = outputs_of(result, self._store)
-            manifest = manifest_of(action, result, self._store) if action.manifest else None
-        except (ValueError, CacheError):
-            return None
-        return ResultFound(identifier=action.identifier, key=key, outputs=outputs, manifest=manifest)
-
     def _remote_trouble(self, error: CacheError) -> None:
-        self._inbox.put(_Trouble(message=str(error)))
+        self._inbox.put(RemoteTrouble(message=str(error)))
 
     # Runs.
 
@@ -370,7 +374,7 @@ class Driver:
         missing = self._supply.lacking(execute.inputs)
         if not missing:
             return self._submit(_Prepared(identifier=action.identifier, supplied=Supplied()))
-        self._background.run(
+        self._network.run(
             lambda: [_Prepared(identifier=action.identifier, supplied=self._supply.provide(missing, execute.sources))]
         )
         return []
@@ -404,7 +408,7 @@ class Driver:
                 outputs=action.outputs,
                 environment=action.environment,
                 requirements=action.requirements,
-                is_deterministic=_is_deterministic(action),
+                is_deterministic=is_deterministic(action),
                 allowed_modules=self._keyring.modules_of(action),
             )
         )
@@ -455,16 +459,16 @@ class Driver:
                 return [_Published(trouble=f"{told.action.identifier} will run again next time: {error}")]
             if remote is not None:
                 try:
-                    remote.send(run.key, result, [entry.digest for entry in told.outputs], self._store)
+                    remote.send(run.key.digest, result, [entry.digest for entry in told.outputs], self._store)
                 except CacheError as error:
-                    return [_Trouble(message=str(error)), _Published()]
+                    return [RemoteTrouble(message=str(error)), _Published()]
             return [_Published()]
 
         self._background.run(publish_result)
 
     def _discover(self, told: Discover) -> list[Stimulus]:
         if told.inline is None and self._remote is not None and self._store.missing((told.manifest,)):
-            self._background.run(lambda: [self._discovered(told)])
+            self._network.run(lambda: [self._discovered(told)])
             return []
         return [self._discovered(told)]
 
@@ -491,7 +495,7 @@ class Driver:
         with self._placing:
             if self._placer.is_current(told.directory, told.files):
                 return [TargetDelivered(label=told.label)]
-        self._background.run(lambda: [self._place(told)])
+        self._network.run(lambda: [self._place(told)])
         return []
 
     def _place(self, told: Deliver) -> Stimulus:
@@ -562,10 +566,6 @@ class Driver:
                 environment=not told.success and told.label in self._machine_faults,
             )
         )
-
-
-def _is_deterministic(action: Action) -> bool:
-    return action.cache is not CachePolicy.NONE and not action.requirements.network
 
 
 __all__ = ["Driver", "FileEntry", "LocalStore", "Target"]

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import LocalBlobStore
-from mlcbuild.engine.keys import ActionKey
 
 
 class RemoteCache(Protocol):
-    """Thread-safe; each method may raise CacheError, and takes as long as the network does."""
+    """Thread-safe; `find`, `fetch` and `send` may raise CacheError, and the first two take as long as the network."""
 
     @property
     def bytes_downloaded(self) -> int: ...
 
     @property
     def bytes_uploaded(self) -> int: ...
+
+    @property
+    def sends_what_was_found(self) -> bool:
+        """Whether it wants to be sent what was found on this machine too, and not only what ran."""
+        ...
+
+    def start(self, tell: Callable[[str], object]) -> None:
+        """A build begins; `tell` takes what people should know, from any thread, until `finish` has returned."""
+        ...
 
     def find(self, key: Digest, store: LocalBlobStore) -> ActionResult | None:
         """The result of a key, the Trees that it names fetched into `store`; None where there is none."""
@@ -28,6 +36,14 @@ class RemoteCache(Protocol):
         """Bring blobs into `store`, verified; answer those that the remote lacks too."""
         ...
 
-    def send(self, key: ActionKey, result: ActionResult, outputs: Sequence[Digest], store: LocalBlobStore) -> None:
-        """Blobs, then what the key was made from, then the result."""
+    def send(self, key: Digest, result: ActionResult, outputs: Sequence[Digest], store: LocalBlobStore) -> None:
+        """Blobs, what the key was made from (`store` has both), then the result. May go on after it has returned."""
+        ...
+
+    def finish(self) -> None:
+        """Wait for what is being sent, for a bounded time."""
+        ...
+
+    def abandon(self) -> None:
+        """Let it be, now; `finish` returns soon where it runs."""
         ...

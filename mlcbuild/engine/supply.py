@@ -82,6 +82,7 @@ class Supply:
                 left = self._remote.fetch(left, self._store)
             except CacheError as error:
                 self._trouble(error)
+                left = self._store.missing(left)
         return Supplied(missing=left)
 
     def change_in(self, sources: Iterable[str]) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.action import Action, CachePolicy, SourceArtifact
 from mlcbuild.engine.events import ActionStatus, Notice
-from mlcbuild.engine.keys import ActionKey
 from mlcbuild.errors import CacheError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,6 +29,18 @@ class SharedFolder:
         self.bytes_downloaded = 0
         self.bytes_uploaded = 0
         self.is_down = False
+        self.sends_what_was_found = False
+        self.ended: list[str] = []
+
+    def start(self, tell: Callable[[str], object]) -> None:
+        self.tell = tell
+
+    def finish(self) -> None:
+        self.tell(f"sent {self.bytes_uploaded} bytes")
+        self.ended.append("finished")
+
+    def abandon(self) -> None:
+        self.ended.append("abandoned")
 
     def find(self, key: Digest, store: LocalBlobStore) -> ActionResult | None:
         self._check()
@@ -48,12 +60,12 @@ class SharedFolder:
                 missing.append(digest)
         return tuple(missing)
 
-    def send(self, key: ActionKey, result: ActionResult, outputs: Sequence[Digest], store: LocalBlobStore) -> None:
+    def send(self, key: Digest, result: ActionResult, outputs: Sequence[Digest], store: LocalBlobStore) -> None:
         self._check()
         for digest in (*outputs, *(directory.tree_digest for directory in result.output_directories)):
             self._there.put_bytes(store.read(digest))
             self.bytes_uploaded += digest.size_bytes
-        self._there.put(key.digest, result)
+        self._there.put(key, result)
 
     def lose(self, content: bytes) -> None:
         self._there.path_of(self._there.function.of_bytes(content)).unlink()
@@ -121,9 +133,11 @@ def test_a_remote_that_is_down_fails_nothing_and_is_told_once_and_counted(tmp_pa
     workspace = machine(tmp_path, "first", remote)
     assert workspace.build(graph, target("//p:t", graph[1].output("out"))).success
     notices = [event.message for event in workspace.events if isinstance(event, Notice)]
-    assert len(notices) == 2
+    assert len(notices) == 3
     assert "no connection" in notices[0]
-    assert "4 times" in notices[1]  # two look-ups, two results
+    assert notices[1] == "sent 0 bytes"  # told by the remote itself, from a thread of its own
+    assert "4 times" in notices[2]  # two look-ups, two results
+    assert remote.ended == ["finished"]
 
 
 def test_what_is_true_of_one_machine_is_neither_asked_for_nor_sent(tmp_path: Path, remote: SharedFolder) -> None:
@@ -133,3 +147,43 @@ def test_what_is_true_of_one_machine_is_neither_asked_for_nor_sent(tmp_path: Pat
         workspace.build([local], target("//p:t", local.output("out")))
         assert workspace.executed() == {"local"}
     assert remote.bytes_uploaded == 0
+
+
+def test_a_remote_that_wants_it_is_sent_what_was_found_on_the_disk(tmp_path: Path, remote: SharedFolder) -> None:
+    graph = actions()
+    first = machine(tmp_path, "first", remote)
+    first.remote = None
+    first.driver = first.new_driver()
+    first.build(graph, target("//p:t", graph[1].output("out")))
+    first.remote = remote
+    for wants_it in (False, True):
+        remote.sends_what_was_found = wants_it
+        first.driver = first.new_driver()
+        first.build(graph, target("//p:t", graph[1].output("out")))
+        assert (remote.bytes_uploaded > 0) == wants_it
+    second = machine(tmp_path, "second", remote)
+    second.build(graph, target("//p:t", graph[1].output("out")))
+    assert set(second.statuses().values()) == {ActionStatus.REMOTE_HIT}
+
+
+def test_an_interruption_ends_the_wait_for_uploads(tmp_path: Path) -> None:
+    class Slow(SharedFolder):
+        """Its uploads never end by themselves."""
+
+        def start(self, tell: Callable[[str], object]) -> None:
+            super().start(tell)
+            self.let_be = threading.Event()
+
+        def finish(self) -> None:
+            workspace.driver.interrupt()
+            assert self.let_be.wait(30)
+            self.ended.append("finished")
+
+        def abandon(self) -> None:
+            self.let_be.set()
+
+    slow = Slow(tmp_path / "remote")
+    workspace = machine(tmp_path, "first", slow)
+    graph = actions()
+    assert workspace.build(graph, target("//p:t", graph[1].output("out"))).success
+    assert slow.ended == ["finished"]
