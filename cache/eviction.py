@@ -69,14 +69,14 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class Collected:
-    """What came of a collection; bytes as on the disk. `held_bytes` went over a limit and was held by builds."""
+    """What came of a collection; bytes as on the disk. `over_bytes` are more than the limit and could not go."""
 
     results: int = 0
     blobs: int = 0
     leftovers: int = 0
     freed_bytes: int = 0
     kept_bytes: int = 0
-    held_bytes: int = 0
+    over_bytes: int = 0
 
 
 def plan(inventories: Sequence[Inventory], limits: Limits, *, now: int, held: Collection[str] = ()) -> list[Plan]:
@@ -143,7 +143,7 @@ def collect(
             _carry_out(each, holds, collected, progress)
     collected.kept_bytes = sum(inventory.stored_bytes for inventory in inventories) - collected.freed_bytes
     if limits.max_bytes is not None:
-        collected.held_bytes = max(0, collected.kept_bytes - limits.max_bytes)
+        collected.over_bytes = max(0, collected.kept_bytes - limits.max_bytes)
     return collected
 
 

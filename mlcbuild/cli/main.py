@@ -27,7 +27,7 @@ from mlcbuild.cli.terminal import ColorChoice
 from mlcbuild.cli.values import read_without_pydantic
 
 PROGRAM = "mlcbuild"
-COMMANDS = ("build", "run", "fetch", "query", "info", "clean", "version")
+COMMANDS = ("build", "run", "fetch", "query", "cache", "info", "clean", "version")
 _COMPLETION_VARIABLE = "_MLCBUILD_COMPLETE"
 _GARBAGE_THRESHOLD = 200_000
 
@@ -99,7 +99,15 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     for name in commands:
         module = importlib.import_module(f"mlcbuild.cli.commands.{name}")
         epilog = getattr(module, f"{name.upper()}_EXAMPLES", None)
-        made.command(cls=Command, context_settings=CONTEXT, epilog=epilog)(getattr(module, name))
+        subcommands = getattr(module, f"{name.upper()}_COMMANDS", None)
+        if subcommands is None:
+            made.command(cls=Command, context_settings=CONTEXT, epilog=epilog)(getattr(module, name))
+            continue
+        group = typer.Typer(cls=_Group, context_settings=CONTEXT, epilog=epilog)
+        group.callback()(getattr(module, name))
+        for subcommand, subepilog in subcommands:
+            group.command(cls=Command, context_settings=CONTEXT, epilog=subepilog)(subcommand)
+        made.add_typer(group, name=name)
     return made
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from mlcbuild.cache.integrity import checksum_of_bytes
+from mlcbuild.cache.last_use import is_there
 from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, Identity, identity_of, is_settled, now_nanoseconds
 from mlcbuild.engine.memory import JsonMemory
 
@@ -43,9 +44,9 @@ class SettledBuild:
     actions: int
 
     def is_current(self, root: Path) -> bool:
-        """Whether nothing was touched since: a stat a path, no byte read."""
+        """Whether nothing was touched since: a stat a path, no byte read. The results count as used."""
         identities = [_identity(_status(root, path)) for path in self.paths]
-        return _checksum(identities) == self.checksum and all(map(os.path.exists, self.results))
+        return _checksum(identities) == self.checksum and all(map(is_there, self.results))
 
 
 def settle(

@@ -44,6 +44,10 @@ class LastBuild:
     def seconds_by_mnemonic(self) -> Mapping[str, float]:
         return self._seconds
 
+    def identifiers(self) -> tuple[str, ...]:
+        """The actions that are known."""
+        return tuple(self._records)
+
     def key_of(self, identifier: str) -> Digest | None:
         """The action's last key; None where it is not known."""
         try:

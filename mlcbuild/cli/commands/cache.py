@@ -1,0 +1,114 @@
+"""`mlcbuild cache …`: the store on this machine's disk."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mlcbuild.cli.completion import complete_pattern
+from mlcbuild.cli.help_format import examples
+from mlcbuild.cli.options import DiskCacheOption, OutputOption, global_options
+from mlcbuild.cli.terminal import OutputFormat
+
+CACHE_EXAMPLES = examples(
+    "mlcbuild cache stats",
+    "mlcbuild cache gc --max-size 50G --max-age 30d",
+    "mlcbuild cache verify",
+    "mlcbuild cache rm //models:smollm2-135m-cpu",
+)
+
+MaxSizeOption = Annotated[
+    str,
+    typer.Option(
+        "--max-size", metavar="SIZE", show_default=False, help="Keep at most SIZE on the disk: 500M, 50G, 50GiB."
+    ),
+]
+MaxAgeOption = Annotated[
+    str,
+    typer.Option("--max-age", metavar="AGE", show_default=False, help="Keep what was used within AGE: 12h, 30d, 2w."),
+]
+
+
+def cache() -> None:
+    """Look after the disk cache, in which results of all workspaces lie."""
+
+
+def stats(
+    context: typer.Context,
+    max_size: MaxSizeOption = "",
+    max_age: MaxAgeOption = "",
+    disk_cache: DiskCacheOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Show what lies in the disk cache, and how long ago it was used.
+
+    With limits it also says what a gc with them would remove.
+    """
+    from mlcbuild.cli.cache_stats import print_stats
+    from mlcbuild.cli.limits import read_limits
+
+    print_stats(disk_cache, read_limits(max_size, max_age), output, global_options(context))
+
+
+def gc(
+    context: typer.Context,
+    max_size: MaxSizeOption = "",
+    max_age: MaxAgeOption = "",
+    disk_cache: DiskCacheOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Remove what was used longest ago, until the limits hold.
+
+    Builds may go on meanwhile: what they need stays. Without a limit, only damaged results and what killed builds
+    left go.
+    """
+    from mlcbuild.cli.cache_maintenance import collect_garbage
+    from mlcbuild.cli.limits import read_limits
+
+    collect_garbage(disk_cache, read_limits(max_size, max_age), output, global_options(context))
+
+
+def verify(
+    context: typer.Context,
+    disk_cache: DiskCacheOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> int:
+    """Read everything in the disk cache and check it.
+
+    What is damaged is set aside, and made again when a build needs it; the exit code is then 36.
+    """
+    from mlcbuild.cli.cache_maintenance import verify_cache
+
+    return int(verify_cache(disk_cache, output, global_options(context)))
+
+
+def rm(
+    context: typer.Context,
+    results: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KEY|LABEL...",
+            show_default=False,
+            autocompletion=complete_pattern,
+            help="The first digits of an action's key, or a target, for all its actions.",
+        ),
+    ],
+    disk_cache: DiskCacheOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Remove results, so that their actions run again.
+
+    A target's keys are those of its last build in this workspace. Blobs stay until a gc removes them.
+    """
+    from mlcbuild.cli.cache_removal import remove_results
+
+    remove_results(tuple(results), disk_cache, output, global_options(context))
+
+
+CACHE_COMMANDS = (
+    (stats, examples("mlcbuild cache stats", "mlcbuild cache stats --max-size 50G      and what a gc would remove")),
+    (gc, examples("mlcbuild cache gc --max-size 50G", "mlcbuild cache gc --max-age 30d --max-size 200G")),
+    (verify, examples("mlcbuild cache verify")),
+    (rm, examples("mlcbuild cache rm 3f2a91", "mlcbuild cache rm //models:smollm2-135m-cpu")),
+)
