@@ -340,19 +340,24 @@ def test_a_server_that_reads_no_more_of_an_upload_is_left_in_time(cache: Cache, 
 
 
 def test_a_server_that_refuses_before_it_has_read_the_body_is_heard(cache: Cache, tmp_path: Path) -> None:
+    released = threading.Event()
+
     def refusing(handler: http_server.Handler) -> bool:
         if handler.command == "PUT":
+            time.sleep(0.2)  # The client has filled what the network holds by then, and waits.
             handler.answer(403)
-            handler.wfile.flush()
-            time.sleep(0.3)
+            released.wait(10)
             handler.close_connection = True
             return True
         return False
 
     cache.faults.append(refusing)
     remote = connect(cache.address, SHA256)
+    start = time.monotonic()
     error = trouble(lambda: uploaded(remote, bytes(64 << 20), tmp_path))
+    assert time.monotonic() - start < 4
     assert error.trouble is Trouble.REFUSED
+    released.set()
     remote.close()
 
 

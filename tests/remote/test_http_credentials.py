@@ -199,6 +199,20 @@ def test_https_with_a_certificate_that_is_trusted(certificate: Path, tmp_path: P
         remote.close()
 
 
+@pytest.mark.parametrize("size", [1000, 1 << 20])
+def test_what_tls_itself_sends_is_not_taken_for_an_answer(certificate: Path, tmp_path: Path, size: int) -> None:
+    with http_server.running(certificate) as cache:
+        content = os.urandom(size)
+        (tmp_path / "blob").write_bytes(content)
+        trusting = ServerSettings(authorities=certificate.with_name("certificate.pem"))
+        for _ in range(5):
+            cache.blobs.clear()
+            remote = connect(cache.address, SHA256, trusting)
+            assert remote.upload(SHA256.of_bytes(content), tmp_path / "blob")
+            assert list(cache.blobs.values()) == [content]
+            remote.close()
+
+
 def test_https_with_a_certificate_that_is_not_trusted_is_refused(certificate: Path) -> None:
     with http_server.running(certificate) as cache:
         remote = connect(with_user(cache.address), SHA256)

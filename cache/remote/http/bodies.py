@@ -62,10 +62,9 @@ def send(connection: Connection, method: str, target: str, headers: Mapping[str,
         client.putheader(name, value)
     client.endheaders()
     for chunk in () if body is None else body.chunks():
-        if connection.timed.is_readable():
-            return False
         try:
-            client.send(chunk)
+            if not connection.timed.send_unless_answered(chunk):
+                return False
         except (BrokenPipeError, ConnectionResetError):
             return False
     return True

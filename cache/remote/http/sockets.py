@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import select
 import socket
+import ssl
 import time
 from typing import Any
 
@@ -25,12 +26,13 @@ class TimedSocket:
         self._poll = select.poll()
         self._poll.register(plain.fileno(), select.POLLIN)
 
-    def arm(self) -> None:
-        """Bound the next system call. Raises TimeoutError where the deadline has passed."""
+    def arm(self) -> float:
+        """Bound the next system call, by the seconds it gives. Raises TimeoutError where the deadline has passed."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("the deadline of the call passed")
         self.plain.settimeout(min(left, self._idle))
+        return min(left, self._idle)
 
     def is_readable(self) -> bool:
         """Whether bytes, or the end, wait to be read: in an idle connection, that it is of no use any more."""
@@ -41,6 +43,26 @@ class TimedSocket:
         while view:
             self.arm()
             view = view[self.plain.send(view) :]
+
+    def send_unless_answered(self, data: bytes) -> bool:
+        """Send all of `data`, or stop once there is something to read: a server that wants no more reads no more.
+
+        An encrypted connection may have things to read that are no answer, so there all is sent.
+        """
+        if isinstance(self.plain, ssl.SSLSocket):
+            self.sendall(data)
+            return True
+        view = memoryview(data)
+        both = select.poll()
+        both.register(self.plain.fileno(), select.POLLIN | select.POLLOUT)
+        while view:
+            events = both.poll(self.arm() * 1000)
+            if not events:
+                raise TimeoutError("nothing was taken for too long")
+            if events[0][1] & ~select.POLLOUT:
+                return False
+            view = view[self.plain.send(view) :]
+        return True
 
     def makefile(self, mode: str = "rb") -> io.BufferedReader:
         assert mode == "rb"
