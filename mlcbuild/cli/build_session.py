@@ -22,6 +22,7 @@ from mlcbuild.cli.exit_codes import ExitCode, retry_reason
 from mlcbuild.cli.failures import code_of
 from mlcbuild.cli.interruption import interrupting
 from mlcbuild.cli.listeners import Listeners
+from mlcbuild.cli.notices import network_notice
 from mlcbuild.cli.opening import OpenWorkspace, files_searched, open_workspace
 from mlcbuild.cli.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.profile import Phase, Profile
@@ -168,6 +169,8 @@ class _Session:
                 ) as parts,
                 interrupting(parts.driver.interrupt),
             ):
+                if notice := network_notice(parts.store.root):
+                    self._hint(notice)
                 result = parts.driver.build(analysis.actions, targets)
                 self._settling.remember(
                     request.text(self._options),
@@ -247,6 +250,10 @@ class _Session:
 
     def _note(self, message: str) -> None:
         self._settling.told()
+        self._hint(message)
+
+    def _hint(self, message: str) -> None:
+        """Say what the next build need not say again where it has nothing to do."""
         self._write([f"{self._style.warning('note:')} {message}"])
 
     def _write(self, lines: Sequence[str]) -> None:
