@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
@@ -14,6 +15,14 @@ from mlcbuild.cache.remote.transport import TransportError, Trouble
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 
 Check = Callable[[Digest, ActionResult], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A result that can be used, and all blobs that it names, also within Trees."""
+
+    result: ActionResult
+    blobs: tuple[Digest, ...]
 
 
 class LookUps:
@@ -37,7 +46,7 @@ class LookUps:
         self._warn = warn
         self._has_warned = False
 
-    def find(self, key: Digest, store: LocalBlobStore) -> ActionResult | Miss:
+    def find(self, key: Digest, store: LocalBlobStore) -> Found | Miss:
         """The result, its Trees in the store, or why there is none. Raises what the store and `check` raise."""
         if self._peer.is_off(Use.READ):
             return Miss.OFF
@@ -60,24 +69,24 @@ class LookUps:
             return Miss.INVALID
         return self._with_its_blobs(take_contents(result, store), store)
 
-    def _with_its_blobs(self, result: ActionResult, store: LocalBlobStore) -> ActionResult | Miss:
+    def _with_its_blobs(self, result: ActionResult, store: LocalBlobStore) -> Found | Miss:
         trees = [directory.tree_digest for directory in result.output_directories]
         if self._downloads.fetch(trees, store):
             return Miss.INCOMPLETE
         try:
-            within = blobs_in_trees(result, store)
+            blobs = unique(*blobs_in(result), *blobs_in_trees(result, store))
         except BlobMissingError:
             return Miss.INCOMPLETE
         except ValueError:
             return Miss.INVALID
         if self._asks_for_blobs:
             try:
-                wanted = store.missing(unique(*blobs_in(result), *within))
+                wanted = store.missing(blobs)
                 if wanted and self._peer.ask(Use.READ, lambda: self._peer.transport.missing(wanted)):
                     return Miss.INCOMPLETE
             except TransportError:
                 return Miss.TIMED_OUT
-        return result
+        return Found(result=result, blobs=blobs)
 
     def _tell_untrusted(self, key: Digest, reason: str) -> None:
         if not self._has_warned:

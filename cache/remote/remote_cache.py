@@ -10,11 +10,11 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.remote.counters import Counters, Miss, Tally
 from mlcbuild.cache.remote.downloads import Downloads
-from mlcbuild.cache.remote.lookups import Check, LookUps, first_reason
+from mlcbuild.cache.remote.lookups import Check, Found, LookUps, first_reason
 from mlcbuild.cache.remote.outbox import Outbox
 from mlcbuild.cache.remote.peer import Peer, Use
 from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
-from mlcbuild.cache.remote.results import blobs_in, blobs_in_trees, unique
+from mlcbuild.cache.remote.results import unique
 from mlcbuild.cache.remote.transport import Transport, TransportError
 from mlcbuild.cache.remote.uploads import Parcel, Sign, Uploads
 from mlcbuild.cache.remote.workers import Workers
@@ -36,7 +36,7 @@ class RemoteCache:
 
     `check` says why a result is not to be believed, "" where it is; `sign` answers the result with its signature. Both
     are called from several threads. No trouble of a server is raised: it is told to whoever called `start`, once of a
-    kind and server, and counted. The transports belong to the cache, and `close` closes them.
+    kind and server, and counted. One cache serves one build. The transports are its own, and `close` closes them.
     """
 
     def __init__(
@@ -123,10 +123,11 @@ class RemoteCache:
         reasons = []
         for number, look_ups in enumerate(self._look_ups):
             found = look_ups.find(key, store)
-            if isinstance(found, ActionResult):
-                self._remember(key, found, store)
+            if isinstance(found, Found):
                 self._tally.add(hits=1)
-                return found
+                with self._lock:
+                    self._keys_by_blob.update(dict.fromkeys(store.missing(found.blobs), key))
+                return found.result
             reasons.append(found)
             if number == 0 and found in (Miss.INVALID, Miss.UNSIGNED, Miss.INCOMPLETE):
                 self._stale.add(key)
@@ -191,11 +192,6 @@ class RemoteCache:
 
     def _warn(self, message: str) -> None:
         self._tell(message)
-
-    def _remember(self, key: Digest, result: ActionResult, store: LocalBlobStore) -> None:
-        digests = (*blobs_in(result), *blobs_in_trees(result, store))
-        with self._lock:
-            self._keys_by_blob.update(dict.fromkeys(store.missing(digests), key))
 
     def _send(self, parcel: Parcel) -> None:
         if self._stopped.is_set():

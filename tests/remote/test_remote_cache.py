@@ -1,0 +1,482 @@
+"""The layer over transports: right bytes or none, blobs before results, trouble told once and never raised."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.reapi import ActionResult, OutputFile, OutputSymlink
+from mlcbuild.cache.remote.counters import Miss
+from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
+from mlcbuild.cache.remote.results import INLINE_BYTES, INLINE_BYTES_A_RESULT
+from mlcbuild.cache.remote.transport import TransportError, Trouble
+from tests.remote.cache_world import Machine, Made, machine, made
+from tests.remote.memory_transport import BLAKE3, BatchingMemoryTransport, MemoryTransport, flipped, transient
+
+
+@pytest.fixture(params=[MemoryTransport, BatchingMemoryTransport])
+def server(request: pytest.FixtureRequest) -> MemoryTransport:
+    return request.param()
+
+
+def filled(folder: Path, server: MemoryTransport, *numbers: int) -> list[Made]:
+    """Results that one machine has sent."""
+    one = machine(folder, server)
+    sent = [made(one.store, number) for number in numbers or (1,)]
+    for each in sent:
+        one.send(each)
+    one.cache.finish()
+    assert one.told == []
+    server.calls.clear()
+    return sent
+
+
+def misses(one: Machine) -> dict[Miss, int]:
+    return {reason: count for reason, count in one.cache.counters.misses if count}
+
+
+# Hits
+
+
+def test_what_one_machine_sends_another_takes(tmp_path: Path, server: MemoryTransport) -> None:
+    (sent,) = filled(tmp_path / "a", server)
+    other = machine(tmp_path / "b", server)
+    assert other.takes(sent)
+    counters = other.cache.counters
+    assert (counters.hits, counters.missed, counters.blobs_lost) == (1, 0, 0)
+    assert counters.bytes_downloaded >= sum(map(len, sent.files.values()))
+    assert other.told == []
+
+
+def test_every_blob_that_a_result_names_is_there_before_it(tmp_path: Path, server: MemoryTransport) -> None:
+    one = machine(tmp_path, server)
+    sent = made(one.store, 1)
+    seen: list[set[Digest]] = []
+
+    def fail(method: str) -> None:
+        if method == "write_result":
+            seen.append(set(server.blobs))
+
+    server.fail = fail
+    one.send(sent)
+    one.cache.finish()
+    tree = sent.result.output_directories[0].tree_digest
+    assert sent.result.stdout_digest is not None
+    assert {*sent.outputs, tree, sent.result.stdout_digest, sent.key} <= seen[0]
+    assert one.cache.counters.results_uploaded == 1
+
+
+def test_a_hit_with_small_outputs_costs_a_request_and_its_trees_another(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    one = machine(tmp_path / "a", server)
+    plain, folder = made(one.store, 1, sizes=(10, 0, 9000), below=()), made(one.store, 2, sizes=(10,), below=(7,))
+    plain.result = dataclasses.replace(plain.result, output_directories=())
+    for sent in (plain, folder):
+        one.send(sent)
+    one.cache.finish()
+    for sent, requests in ((plain, {"read_result": 1}), (folder, {"read_result": 1, "download": 1})):
+        other = machine(tmp_path / f"b{len(requests)}", server)
+        server.calls.clear()
+        assert other.cache.find(sent.key, other.store) is not None
+        assert dict(server.calls) == requests
+        assert other.store.missing([file.digest for file in sent.result.output_files]) == ()
+
+
+def test_inlining_is_bounded_for_an_output_and_a_result(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    one = machine(tmp_path, server)
+    one.send(made(one.store, 1, sizes=[INLINE_BYTES] * 30 + [INLINE_BYTES + 1, 3], below=()))
+    one.cache.finish()
+    (data,) = server.results.values()
+    inlined = [len(file.contents) for file in ActionResult.decode(data).output_files if file.contents]
+    assert sorted(inlined) == [3] + [INLINE_BYTES] * 15
+    assert sum(inlined) <= INLINE_BYTES_A_RESULT
+
+
+def test_a_result_that_was_found_holds_no_small_bytes_but_a_large_manifest(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    one = machine(tmp_path / "a", server)
+    sent = made(one.store, 1, sizes=(10, INLINE_BYTES + 1), below=())
+    files = [dataclasses.replace(file, contents=one.store.read(file.digest)) for file in sent.result.output_files]
+    sent.result = dataclasses.replace(sent.result, output_files=tuple(files))
+    one.send(sent)
+    one.cache.finish()
+    other = machine(tmp_path / "b", server)
+    found = other.cache.find(sent.key, other.store)
+    assert found is not None
+    assert [len(file.contents) for file in found.output_files] == [0, INLINE_BYTES + 1]
+
+
+def test_bytes_are_fetched_when_they_are_wanted_and_not_before(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    one = machine(tmp_path / "a", server)
+    sent = made(one.store, 1, sizes=(50_000,), below=())
+    sent.result = dataclasses.replace(sent.result, output_directories=())
+    one.send(sent)
+    one.cache.finish()
+    other = machine(tmp_path / "b", server)
+    assert other.cache.find(sent.key, other.store) is not None
+    assert server.calls["download"] == 0
+    assert other.store.missing(sent.outputs) == sent.outputs
+
+
+# Wrong bytes
+
+
+def test_wrong_bytes_once_are_asked_for_again(tmp_path: Path, server: MemoryTransport) -> None:
+    (sent,) = filled(tmp_path / "a", server)
+    reads = []
+    read = server._read
+
+    def once(digest: Digest) -> bytes | None:
+        reads.append(digest)
+        data = read(digest)
+        return flipped(data) if data and reads.count(digest) == 1 else data
+
+    server._read = once  # type: ignore[method-assign]
+    other = machine(tmp_path / "b", server)
+    assert other.takes(sent)
+    assert other.told == []
+    assert other.cache.counters.blobs_wrong > 0
+
+
+def test_wrong_bytes_twice_count_as_absent_and_name_blob_and_server(tmp_path: Path, server: MemoryTransport) -> None:
+    (sent,) = filled(tmp_path / "a", server)
+    victim = sent.result.output_files[1].digest
+    server.blobs[victim] = flipped(server.blobs[victim])
+    other = machine(tmp_path / "b", server)
+    assert not other.takes(sent)
+    assert other.store.missing([victim]) == (victim,)
+    (told,) = other.told
+    assert str(victim) in told
+    assert server.address in told
+    assert other.cache.counters.blobs_lost == 1
+
+
+def test_a_download_that_is_cut_begins_anew(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    (sent,) = filled(tmp_path / "a", server)
+    cuts = iter([1.0, 0.0] * 20)
+    happens = server._happens
+    server._happens = lambda likely: next(cuts) > 0 if likely == 0.5 else happens(likely)  # type: ignore[method-assign]
+    server.chance.cut = 0.5
+    other = machine(tmp_path / "b", server, downloads=1)
+    assert other.takes(sent)
+    assert other.cache.counters.retries > 0
+
+
+# Results that are no hits
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"exit_code": 1}, Miss.INVALID),
+        ({"output_symlinks": (OutputSymlink(path="s", target="/etc/passwd"),)}, Miss.INVALID),
+        ({"output_files": (OutputFile(path="../x", digest=BLAKE3.of_bytes(b"")),)}, Miss.INVALID),
+        ({"output_files": (OutputFile(path="/x", digest=BLAKE3.of_bytes(b"")),)}, Miss.INVALID),
+        ({"output_files": (OutputFile(path="x", digest=BLAKE3.of_bytes(b"a"), contents=b"b"),)}, Miss.INVALID),
+        ({"output_files": (OutputFile(path="x", digest=BLAKE3.of_bytes(b"")),) * 2}, Miss.INVALID),
+    ],
+)
+def test_a_result_that_nothing_of_ours_writes_is_a_miss_and_written_over(
+    tmp_path: Path, changes: dict[str, object], reason: Miss
+) -> None:
+    server = MemoryTransport()
+    one = machine(tmp_path, server)
+    sent = made(one.store, 1)
+    server.results[sent.key] = dataclasses.replace(sent.result, **changes).encode()  # type: ignore[arg-type]
+    assert one.cache.find(sent.key, one.store) is None
+    assert misses(one) == {reason: 1}
+    one.send(sent)
+    one.cache.finish()
+    assert machine(tmp_path / "b", server).takes(sent)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff" * 9, b"<html>not found</html>"])
+def test_bytes_that_are_no_result_are_a_miss(tmp_path: Path, data: bytes) -> None:
+    server = MemoryTransport()
+    one = machine(tmp_path, server)
+    key = BLAKE3.of_bytes(b"key")
+    server.results[key] = data
+    found = one.cache.find(key, one.store)
+    if data:
+        assert found is None
+        assert misses(one) == {Miss.INVALID: 1}
+    else:  # Zero bytes are an empty message: no outputs, which the engine compares with what was declared.
+        assert found == ActionResult()
+
+
+def test_reasons_of_misses_are_told_apart(tmp_path: Path, server: MemoryTransport) -> None:
+    (sent,) = filled(tmp_path / "a", server)
+    one = machine(tmp_path / "b", server, asks_for_blobs=True)
+    one.cache.find(BLAKE3.of_bytes(b"nobody's"), one.store)
+    del server.blobs[sent.result.output_files[1].digest]
+    one.cache.find(sent.key, one.store)
+    assert misses(one) == {Miss.ABSENT: 1, Miss.INCOMPLETE: 1}
+    server.fail = lambda _method: transient("nobody answers")
+    one.cache.find(sent.key, one.store)
+    server.fail = lambda _method: TransportError("no credentials", trouble=Trouble.REFUSED)
+    one.cache.find(sent.key, one.store)
+    one.cache.find(sent.key, one.store)
+    assert misses(one) == {
+        Miss.ABSENT: 1, Miss.INCOMPLETE: 1, Miss.TIMED_OUT: 1, Miss.REFUSED: 1, Miss.OFF: 1
+    }  # fmt: skip
+
+
+def test_a_tree_that_has_gone_makes_no_hit(tmp_path: Path, server: MemoryTransport) -> None:
+    (sent,) = filled(tmp_path / "a", server)
+    del server.blobs[sent.result.output_directories[0].tree_digest]
+    one = machine(tmp_path / "b", server)
+    assert one.cache.find(sent.key, one.store) is None
+    assert misses(one) == {Miss.INCOMPLETE: 1}
+
+
+def test_a_result_whose_blobs_went_is_written_over_once_it_was_made_again(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    (sent,) = filled(tmp_path / "a", server)
+    one = machine(tmp_path / "b", server)
+    del server.blobs[sent.result.output_files[1].digest]
+    assert not one.takes(sent)
+    again = made(one.store, 1)
+    again.result = dataclasses.replace(again.result, stdout_raw=b"made again")
+    one.send(again)
+    one.cache.finish()
+    assert ActionResult.decode(server.results[sent.key]).stdout_raw == b"made again"
+
+
+def test_somebody_elses_result_stays_unless_told_otherwise(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    (sent,) = filled(tmp_path / "a", server)
+    before = server.results[sent.key]
+    for replaces in (False, True):
+        one = machine(tmp_path / "b", server, replaces=replaces)
+        again = made(one.store, 1)
+        again.result = dataclasses.replace(again.result, stdout_raw=b"another")
+        one.send(again)
+        one.cache.finish()
+        assert (server.results[sent.key] == before) != replaces
+
+
+# Signatures
+
+
+def test_what_is_signed_is_what_is_sent_and_what_is_checked(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    signed: list[tuple[Digest, ActionResult]] = []
+
+    def sign(key: Digest, result: ActionResult) -> ActionResult:
+        signed.append((key, result))
+        return dataclasses.replace(result, stderr_raw=b"signed")
+
+    def check(_key: Digest, result: ActionResult) -> str:
+        return "" if result.stderr_raw == b"signed" else "nobody signed it"
+
+    one = machine(tmp_path / "a", server, hooks={"sign": sign, "check": check})
+    sent, unsigned = made(one.store, 1), made(one.store, 2)
+    one.send(sent)
+    one.cache.finish()
+    assert any(file.contents for file in signed[0][1].output_files)
+    server.results[unsigned.key] = unsigned.result.encode()
+    other = machine(tmp_path / "b", server, hooks={"sign": sign, "check": check})
+    assert other.takes(sent)
+    for _ in range(2):
+        assert other.cache.find(unsigned.key, other.store) is None
+    assert misses(other) == {Miss.UNSIGNED: 2}
+    (told,) = other.told
+    assert "nobody signed it" in told
+    other.send(made(other.store, 2))
+    other.cache.finish()
+    assert ActionResult.decode(server.results[unsigned.key]).stderr_raw == b"signed"
+
+
+# Roles
+
+
+@pytest.mark.parametrize(
+    ("role", "upload", "reads", "writes"),
+    [
+        (Role.NONE, Upload.ALWAYS, False, False),
+        (Role.READ, Upload.ALWAYS, True, False),
+        (Role.READ_WRITE, Upload.NEVER, True, False),
+        (Role.READ_WRITE, Upload.RESULTS, True, True),
+        (Role.READ_WRITE, Upload.ALWAYS, True, True),
+    ],
+)
+def test_roles(tmp_path: Path, role: Role, upload: Upload, reads: bool, writes: bool) -> None:
+    server = MemoryTransport()
+    (sent,) = filled(tmp_path / "a", server)
+    one = machine(tmp_path / "b", server, role=role, upload=upload)
+    assert one.takes(sent) == reads
+    assert (sum(server.calls.values()) > 0) == reads
+    one.send(made(one.store, 2))
+    one.cache.finish()
+    assert (len(server.results) == 2) == writes
+    assert one.cache.sends_what_was_found == (writes and upload is Upload.ALWAYS)
+
+
+# Trouble
+
+
+def test_transient_trouble_is_survived(tmp_path: Path, server: MemoryTransport) -> None:
+    failing: Iterator[bool] = iter([True, False] * 100)
+    server.fail = lambda _method: transient("slow down", retry_after=7.0) if next(failing) else None
+    one = machine(tmp_path / "a", server)
+    sent = made(one.store, 1)
+    one.send(sent)
+    one.cache.finish()
+    assert one.cache.counters.uploads_dropped == 0
+    assert min(one.clock.slept) >= 7.0
+    assert machine(tmp_path / "b", server).takes(sent)
+
+
+def test_refused_uploads_end_uploads_alone(tmp_path: Path, server: MemoryTransport) -> None:
+    (sent,) = filled(tmp_path / "a", server)
+    refused = TransportError("403", trouble=Trouble.REFUSED)
+    server.fail = lambda method: refused if method in ("upload", "upload_many", "write_result") else None
+    one = machine(tmp_path / "b", server)
+    for number in range(2, 6):
+        one.send(made(one.store, number))
+    one.cache.finish()
+    (told,) = one.told
+    assert "refuses uploads" in told
+    assert server.address in told
+    assert one.cache.counters.uploads_dropped == 4
+    assert one.takes(sent)
+
+
+@pytest.mark.parametrize("trouble", [Trouble.REFUSED, Trouble.UNUSABLE])
+def test_a_server_that_refuses_reading_or_makes_no_sense_is_left_alone(tmp_path: Path, trouble: Trouble) -> None:
+    server = MemoryTransport(fail=lambda _method: TransportError("no", trouble=trouble))
+    one = machine(tmp_path, server)
+    for number in range(5):
+        assert not one.takes(made(one.store, number))
+        one.send(made(one.store, number))
+    one.cache.finish()
+    assert sum(server.calls.values()) == 1
+    assert len(one.told) == 1
+    assert one.cache.counters.uploads_dropped == 5
+
+
+def test_sustained_failure_turns_it_off_for_good(tmp_path: Path) -> None:
+    server = MemoryTransport(fail=lambda _method: transient("no answer"))
+    one = machine(tmp_path, server)
+    for number in range(10):
+        assert not one.takes(made(one.store, number))
+    assert server.calls["read_result"] == 3 * 3  # three operations of three attempts each
+    assert misses(one) == {Miss.TIMED_OUT: 3, Miss.OFF: 7}
+    server.fail = lambda _method: None
+    assert not one.takes(made(one.store, 1))
+    assert len(one.told) == 2  # the first failure, and the end
+    assert "left alone" in one.told[1]
+
+
+# Several servers
+
+
+def test_all_are_read_in_order_and_the_first_is_written(tmp_path: Path) -> None:
+    trusted, own = MemoryTransport(address="memory://trusted"), MemoryTransport(address="memory://own")
+    (sent,) = filled(tmp_path / "a", trusted)
+    one = machine(tmp_path / "b", own, trusted)
+    assert one.takes(sent)
+    one.send(made(one.store, 2))
+    one.cache.finish()
+    assert (len(trusted.results), len(own.results)) == (1, 1)
+    (new,) = own.results
+    assert not machine(tmp_path / "c", trusted).takes(made(one.store, 2))
+    reader = machine(tmp_path / "d", own, trusted)
+    assert reader.takes(made(one.store, 2))
+    assert new == made(one.store, 2).key
+
+
+def test_one_that_is_off_hides_no_other(tmp_path: Path) -> None:
+    broken, good = MemoryTransport(fail=lambda _method: transient("no")), MemoryTransport()
+    sent = filled(tmp_path / "a", good, *range(1, 7))
+    one = machine(tmp_path / "b", broken, good)
+    assert all(one.takes(each) for each in sent)
+
+
+# Uploads in the background
+
+
+def test_sending_waits_for_nothing_and_the_end_waits_for_it_so_long(tmp_path: Path) -> None:
+    gate = threading.Event()
+    server = MemoryTransport(fail=lambda _method: gate.wait(30) and None)
+    one = machine(tmp_path, server, drain_seconds=0.3)
+    began = time.monotonic()
+    for number in range(20):
+        one.send(made(one.store, number))
+    one.cache.finish()
+    assert time.monotonic() - began < 20
+    gate.set()
+    assert one.cache.counters.uploads_dropped == 20
+    assert "20 results not sent" in one.told[-1]
+
+
+def test_what_is_abandoned_is_dropped_at_once(tmp_path: Path) -> None:
+    gate = threading.Event()
+    server = MemoryTransport(fail=lambda _method: gate.wait(30) and None)
+    one = machine(tmp_path, server, drain_seconds=1000.0)
+    one.send(made(one.store, 1))
+    threading.Timer(0.2, one.cache.abandon).start()
+    one.cache.finish()
+    gate.set()
+    assert one.cache.counters.uploads_dropped == 1
+    one.send(made(one.store, 2))
+    assert one.cache.counters.uploads_dropped == 2
+
+
+def test_a_blob_that_left_the_store_drops_its_result_alone(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    one = machine(tmp_path / "a", server)
+    broken, good = made(one.store, 1), made(one.store, 2)
+    one.store.path_of(broken.outputs[1]).unlink()
+    one.send(broken)
+    one.send(good)
+    one.cache.finish()
+    assert set(server.results) == {good.key}
+    assert one.cache.counters.uploads_dropped == 1
+    (told,) = one.told
+    assert str(broken.outputs[1]) in told
+
+
+def test_what_is_there_is_not_sent_again(tmp_path: Path) -> None:
+    server = BatchingMemoryTransport()
+    filled(tmp_path / "a", server)
+    one = machine(tmp_path / "b", server)
+    one.send(made(one.store, 1))
+    one.cache.finish()
+    assert server.calls["missing"] == 1
+    assert server.calls["upload"] + server.calls["upload_many"] == 0
+    assert one.cache.counters.bytes_uploaded == 0
+
+
+# One download at a time
+
+
+def test_a_blob_that_several_want_is_fetched_once(tmp_path: Path, server: MemoryTransport) -> None:
+    (sent,) = filled(tmp_path / "a", server)
+    one = machine(tmp_path / "b", server)
+    server.fail = lambda _method: time.sleep(0.1)
+    answers: list[tuple[Digest, ...]] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(one.cache.fetch(sent.outputs, one.store))) for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [()] * 6
+    assert one.cache.counters.blobs_downloaded == len(sent.outputs)
+
+
+def test_policies_that_make_no_sense_are_refused() -> None:
+    for wrong in ({"drain_seconds": -1.0}, {"downloads": 0}, {"uploads": 0}):
+        with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
+            RemotePolicy(**wrong)  # type: ignore[arg-type]
