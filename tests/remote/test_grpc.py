@@ -65,9 +65,10 @@ def downloaded(remote: GrpcTransport, digest: Digest) -> bytes | None:
 
 
 def uploaded(remote: GrpcTransport, content: bytes, folder: Path) -> bool:
-    path = folder / "blob"
+    digest = remote.function.of_bytes(content)
+    path = folder / digest.hash  # two threads may be at it
     path.write_bytes(content)
-    return remote.upload(remote.function.of_bytes(content), path)
+    return remote.upload(digest, path)
 
 
 def trouble(action: Callable[..., object], *arguments: object) -> TransportError:
