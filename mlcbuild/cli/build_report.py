@@ -8,7 +8,10 @@
       "actions": {"total": int, "up_to_date": int, "disk_hits": int, "remote_hits": int,
                   "executed_local": int, "executed_ray": int, "failed": int, "skipped": int},
       "critical_path": [{"action": str, "mnemonic": str, "seconds": float}, …],
-      "bytes": {"downloaded": int, "uploaded": int}
+      "bytes": {"downloaded": int, "uploaded": int},
+      "remote": null, or {"addresses": [str, …], "hits": int, "misses": {reason: int}, "results_uploaded": int,
+                          "uploads_dropped": int, "blobs_downloaded": int, "blobs_uploaded": int, "blobs_wrong": int,
+                          "blobs_lost": int, "retries": int, "failures": int}
     }
 
 Paths are relative to the workspace. `error` is "" for a target that was built. A command that ends before its
@@ -20,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 
 from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.remote_summary import RemoteEnd, remote_document
 from mlcbuild.engine.events import (
     ActionFinished,
     ActionStatus,
@@ -65,7 +69,9 @@ class BuildReport:
             case _:
                 pass
 
-    def document(self, *, exit_code: ExitCode, wall_seconds: float) -> dict[str, object]:
+    def document(
+        self, *, exit_code: ExitCode, wall_seconds: float, remote: RemoteEnd | None = None
+    ) -> dict[str, object]:
         """The report as a JSON object. `wall_seconds` is that of the whole command."""
         finished = self._finished
         counts = dict(finished.counts) if finished else dict(self._seen)
@@ -88,6 +94,7 @@ class BuildReport:
                 "downloaded": finished.bytes_downloaded if finished else 0,
                 "uploaded": finished.bytes_uploaded if finished else 0,
             },
+            "remote": remote_document(remote) if remote else None,
         }
 
     def _error(self, event: TargetFinished) -> str:

@@ -10,7 +10,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlcbuild.cli.action_logs import ActionLogs
@@ -26,6 +26,8 @@ from mlcbuild.cli.notices import network_notice
 from mlcbuild.cli.opening import OpenWorkspace, files_searched, open_workspace
 from mlcbuild.cli.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.profile import Phase, Profile
+from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote, user_settings_file
+from mlcbuild.cli.remote_summary import RemoteEnd
 from mlcbuild.cli.settled_builds import request_text
 from mlcbuild.cli.settling import Settling
 from mlcbuild.cli.summary import ending
@@ -51,6 +53,8 @@ class BuildRequest:
     profile: Path | None = None
     events: Path | None = None
     disk_cache: Path | None = None
+    remote: RemoteFlags = field(default_factory=RemoteFlags)
+    recache: bool = False  # use no cached result, put what is made in its place
     show_log: bool = False
     fetch_only: bool = False  # not the targets themselves, but what they need from outside the workspace
     quiet_if_current: bool = False  # say nothing where nothing had to be done
@@ -65,6 +69,7 @@ class BuildRequest:
             configuration=self.configuration,
             disk_cache=self.disk_cache,
             fetch_only=self.fetch_only,
+            remote=(self.remote.address, self.remote.upload, self.remote.no_remote),
         )
 
 
@@ -117,6 +122,7 @@ class _Session:
         self._phases: list[Phase] = []
         self._build_began = 0.0
         self._finished: BuildFinished | None = None
+        self._remote_end: RemoteEnd | None = None
         self._failed_mnemonics: list[str] = []
         self._settling = Settling()
         invocation = str(uuid.uuid4())
@@ -137,6 +143,11 @@ class _Session:
         with self._phase("load"):
             workspace = open_workspace(self._options.directory, to_load=True)
             loaded = workspace.load(request.patterns, request.configuration)
+            remote = resolve_remote(
+                request.remote, self._options.environment, workspace.settings, recache=request.recache
+            )
+            if request.recache or (remote and remote.sends_what_was_found):
+                self._settling.told()  # There is something to do each time.
         with self._phase("analyse"):
             analysis = analyse(loaded, workspace.rules)
             wanted = fetched_targets(analysis) if request.fetch_only else analysis.requested
@@ -163,21 +174,27 @@ class _Session:
                     jobs=request.jobs or len(os.sched_getaffinity(0)),
                     keep_going=request.keep_going,
                     check_determinism=request.check_determinism,
+                    recache=request.recache,
                     disk_cache=request.disk_cache,
+                    remote=remote,
                     listeners=[self._listeners],
                     say=self._note,
                 ) as parts,
                 interrupting(parts.driver.interrupt),
             ):
-                if notice := network_notice(parts.store.root):
-                    self._hint(notice)
-                result = parts.driver.build(analysis.actions, targets)
+                try:
+                    if notice := network_notice(parts.store.root):
+                        self._hint(notice)
+                    result = parts.driver.build(analysis.actions, targets)
+                finally:
+                    self._remote_end = RemoteEnd.of(parts.remote)
                 self._settling.remember(
                     request.text(self._options),
                     parts=parts,
                     observed=loaded.observed
                     | analysis.observed
-                    | files_searched(workspace.root, self._options.directory),
+                    | files_searched(workspace.root, self._options.directory)
+                    | {str(user_settings_file(self._options.environment))},
                     targets=targets,
                     result=result,
                 )
@@ -240,13 +257,13 @@ class _Session:
     def _tell_ending(self, code: ExitCode) -> None:
         if self._finished is None or (self._request.quiet_if_current and _nothing_done(self._finished)):
             return
-        lines = ending(self._finished, wall_seconds=self._options.elapsed())
+        lines = ending(self._finished, wall_seconds=self._options.elapsed(), remote=self._remote_end)
         if reason := retry_reason(code):
             lines.append(f"this may be retried: {reason}")
         self._write(lines)
 
     def _document(self, code: ExitCode) -> dict[str, object]:
-        return self._report.document(exit_code=code, wall_seconds=self._options.elapsed())
+        return self._report.document(exit_code=code, wall_seconds=self._options.elapsed(), remote=self._remote_end)
 
     def _note(self, message: str) -> None:
         self._settling.told()

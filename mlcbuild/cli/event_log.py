@@ -19,6 +19,7 @@ from typing import TextIO
 
 import mlcbuild
 from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.settled_builds import without_credentials
 from mlcbuild.engine.events import BuildEvent, BuildFinished
 
 VERSION = 1
@@ -37,7 +38,7 @@ class EventLog:
                 "version": VERSION,
                 "mlcbuild": mlcbuild.__version__,
                 "invocation": invocation,
-                "arguments": list(arguments),
+                "arguments": [without_credentials(argument) for argument in arguments],
             }
         )
 

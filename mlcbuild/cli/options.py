@@ -22,6 +22,14 @@ LOG_DIRECTORY = "logs"
 """The logs of actions, below the state directory."""
 
 
+class RemoteUpload(enum.StrEnum):
+    """The values of `--remote-upload`."""
+
+    NEVER = "never"
+    RESULTS = "results"
+    ALWAYS = "always"
+
+
 class QueryOutput(enum.StrEnum):
     """The values of `query --output`."""
 
@@ -111,6 +119,32 @@ DiskCacheOption = Annotated[
         metavar="DIR",
         help="Keep results in DIR instead of the user's cache directory, XDG_CACHE_HOME/mlcbuild.",
     ),
+]
+RemoteOption = Annotated[
+    str,
+    typer.Option(
+        "--remote",
+        metavar="ADDRESS",
+        show_default=False,
+        help="Share results: s3://bucket/prefix, http(s)://host/path, grpc(s)://host:port/instance, or none.",
+    ),
+]
+NoRemoteOption = Annotated[
+    bool,
+    typer.Option("--no-remote", help="Use no remote cache, whatever the settings say."),
+]
+RemoteUploadOption = Annotated[
+    RemoteUpload | None,
+    typer.Option(
+        "--remote-upload",
+        metavar="WHAT",
+        show_default=False,
+        help="Send never, results (of what runs here), or always (also of what is found on this disk). Default: never.",
+    ),
+]
+RecacheOption = Annotated[
+    bool,
+    typer.Option("--recache", help="Use no cached result; run every action and put what it makes in place of it."),
 ]
 ShowLogOption = Annotated[
     bool,

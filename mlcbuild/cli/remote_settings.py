@@ -37,7 +37,6 @@ class RemoteFlags:
     address: str = ""
     upload: str = ""
     no_remote: bool = False
-    recache: bool = False
 
     def __post_init__(self) -> None:
         if self.no_remote and self.address not in ("", NONE):
@@ -70,6 +69,12 @@ class ResolvedRemote:
     configuration: RemoteConfiguration
     refuse: Callable[[DigestFunctionError], MlcbuildError]
 
+    @property
+    def sends_what_was_found(self) -> bool:
+        """Whether even a build with nothing to do has something to send."""
+        policy = self.configuration.policy
+        return policy.sends and policy.upload.value == "always"
+
 
 def user_settings_file(environment: Mapping[str, str]) -> Path:
     """`$XDG_CONFIG_HOME/mlcbuild/settings.toml`, by default below `~/.config`; a relative folder counts for nothing."""
@@ -83,9 +88,10 @@ def variable_of(setting: str) -> str:
 
 
 def resolve_remote(
-    flags: RemoteFlags, environment: Mapping[str, str], settings: WorkspaceSettings
+    flags: RemoteFlags, environment: Mapping[str, str], settings: WorkspaceSettings, *, recache: bool = False
 ) -> ResolvedRemote | None:
-    """What holds for a build; None where nobody names a remote, or somebody who counts more says `none`.
+    """What holds for a build; None where nobody names a remote, or somebody who counts more says `none`. With `recache`
+    results take the place of what is there.
 
     Raises UsageError for options and variables, WorkspaceError for files.
     """
@@ -99,7 +105,7 @@ def resolve_remote(
     address, role = said.get("address"), said.get("role")
     if address is None or address.value == NONE or (role is not None and role.value == NONE):
         return None
-    return _resolved(said, flags, settings.digest)
+    return _resolved(said, settings.digest, recache=recache)
 
 
 def _said_in(table: RemoteTable | None, folder: Path) -> dict[str, _Said]:
@@ -180,7 +186,7 @@ def _said_by_flags(flags: RemoteFlags) -> dict[str, _Said]:
     return said
 
 
-def _resolved(said: Mapping[str, _Said], flags: RemoteFlags, digest: str) -> ResolvedRemote:
+def _resolved(said: Mapping[str, _Said], digest: str, *, recache: bool) -> ResolvedRemote:
     from mlcbuild.cache.digest import DigestFunction
     from mlcbuild.cache.remote import configuration as remote
     from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
@@ -205,7 +211,7 @@ def _resolved(said: Mapping[str, _Said], flags: RemoteFlags, digest: str) -> Res
     policy = RemotePolicy(
         role=Role(text("role") or Role.READ.value),
         upload=Upload(text("upload") or Upload.RESULTS.value),
-        replaces=flags.recache,
+        replaces=recache,
     )
     with _told_of(address):
         made = remote.RemoteConfiguration(

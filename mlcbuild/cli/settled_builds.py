@@ -13,8 +13,11 @@ import mlcbuild
 from mlcbuild.cli import text
 from mlcbuild.engine.settled import SettledBuild, load_settled
 
-# What of the environment says where the cache lies.
-_VARIABLES = ("HOME", "XDG_CACHE_HOME")
+# What of the environment says where the cache and the user's settings lie.
+_VARIABLES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+_REMOTE = "MLCBUILD_REMOTE"
+# What they hold decides nothing, and does not belong into a file.
+_SECRET_VARIABLES = frozenset({"MLCBUILD_REMOTE_HEADERS", "MLCBUILD_REMOTE_SIGNING_KEY"})
 
 
 def request_text(
@@ -25,8 +28,13 @@ def request_text(
     configuration: str = "",
     disk_cache: Path | None = None,
     fetch_only: bool = False,
+    remote: tuple[str, str, bool] = ("", "", False),
 ) -> str:
-    """All that a build's outcome depends on besides files: what is asked for, where, by whom and with which Python."""
+    """All that a build's outcome depends on besides files: what is asked for, where, by whom and with which Python.
+
+    `remote` holds the address, the uploads and whether there is none, as the command line says them. That what is said
+    of it by variables counts as well lets a mistake in them be told; passwords are left out.
+    """
     return json.dumps(
         {
             "patterns": list(patterns),
@@ -35,10 +43,24 @@ def request_text(
             "disk_cache": str(disk_cache.absolute()) if disk_cache else None,
             "fetch_only": fetch_only,
             "environment": [environment.get(name) for name in _VARIABLES],
+            "remote": [
+                *(part if isinstance(part, bool) else without_credentials(str(part)) for part in remote),
+                *(
+                    f"{name}={without_credentials(environment[name])}"
+                    for name in sorted(environment)
+                    if name.startswith(_REMOTE) and name not in _SECRET_VARIABLES
+                ),
+            ],
             "user": os.geteuid(),
             "program": [mlcbuild.__version__, sys.version, sys.executable, *sys.path],
         }
     )
+
+
+def without_credentials(text: str) -> str:
+    """An argument or a variable without what may be a name and a password in an address."""
+    head, mark, rest = text.partition("://")
+    return f"{head}{mark}…@{rest.rpartition('@')[2]}" if mark and "@" in rest else text
 
 
 def current_build(request: str, *, directory: Path, state_directory: str) -> SettledBuild | None:

@@ -1,4 +1,4 @@
-"""The end of a build in two lines: what happened to its actions, and what took the time."""
+"""The end of a build in a few lines: what happened to its actions, what took the time, and what a remote did."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import re
 
 from mlcbuild.cli import text
 from mlcbuild.cli.progress import action_name
+from mlcbuild.cli.remote_summary import RemoteEnd, remote_line
 from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
 
 _LONGEST_PATH = 8  # steps that a reader still takes in
 _SHORTENED = re.compile(r"([0-9a-f]{8})[0-9a-f]{24,}")  # hashes in names: the first digits tell them apart
 
 
-def ending(finished: BuildFinished, *, wall_seconds: float) -> list[str]:
-    """One or two lines; parts that would say zero are left out. `wall_seconds` is that of the whole command."""
+def ending(finished: BuildFinished, *, wall_seconds: float, remote: RemoteEnd | None = None) -> list[str]:
+    """One to three lines; parts that would say zero are left out. `wall_seconds` is that of the whole command."""
     lines = [_actions_line(finished, wall_seconds)]
     if path := _path_line(finished.critical_path):
         lines.append(path)
+    if remote and (told := remote_line(remote)):
+        lines.append(told)
     return lines
 
 

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cli.late_executor import LateExecutor
 from mlcbuild.cli.opening import OpenWorkspace
+from mlcbuild.cli.remote_settings import ResolvedRemote
 from mlcbuild.engine.action import Action
 from mlcbuild.engine.driver import Driver, Target
 from mlcbuild.engine.events import BuildEvent
@@ -23,6 +25,9 @@ from mlcbuild.engine.toolchains import Toolchains
 from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo
+
+if TYPE_CHECKING:
+    from mlcbuild.cache.remote.remote_cache import RemoteCache
 
 _SCRATCH = "scratch"
 _OTHER_SCRATCH = "of the second of two runs"
@@ -55,6 +60,7 @@ class Parts:
     digests: FileDigests
     toolchains: Toolchains
     implementations: Implementations
+    remote: RemoteCache | None
 
     def observed(self) -> frozenset[str]:
         """Absolute paths, and paths from the workspace's root, whose state decided what the build did."""
@@ -69,7 +75,9 @@ def build_parts(
     jobs: int,
     keep_going: bool,
     check_determinism: bool,
+    recache: bool,
     disk_cache: Path | None,
+    remote: ResolvedRemote | None,
     listeners: Sequence[Callable[[BuildEvent], object]],
     say: Callable[[str], object],
 ) -> Iterator[Parts]:
@@ -92,6 +100,7 @@ def build_parts(
         )
         digests = FileDigests(workspace.root, function, state / "file-digests")
         placer = OutputPlacer(workspace.root, store, state / "outputs")
+        cache = _remote_cache(remote, function)
         driver = Driver(
             workspace=workspace.root,
             store=store,
@@ -104,7 +113,8 @@ def build_parts(
             listeners=listeners,
             jobs=jobs,
             keep_going=keep_going,
-            rerun=check_determinism,
+            rerun=check_determinism or recache,
+            remote=cache,
         )
         try:
             yield Parts(
@@ -115,10 +125,21 @@ def build_parts(
                 digests=digests,
                 toolchains=toolchains,
                 implementations=implementations,
+                remote=cache,
             )
         finally:
+            if cache is not None:
+                cache.close()
             toolchains.save()
             implementations.save()
+
+
+def _remote_cache(remote: ResolvedRemote | None, function: DigestFunction) -> RemoteCache | None:
+    if remote is None:
+        return None
+    from mlcbuild.cache.remote.opening import open_remote
+
+    return open_remote(remote.configuration, function, refuse=remote.refuse)
 
 
 def _toolchains_of(actions: Iterable[Action]) -> Iterator[str]:

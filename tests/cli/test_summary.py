@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mlcbuild.cache.remote.counters import Counters, Miss
 from mlcbuild.cli import summary
+from mlcbuild.cli.remote_summary import RemoteEnd, remote_document
 from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
 
 
@@ -95,3 +97,30 @@ def test_actions_that_targets_share_belong_to_none_and_hashes_are_shortened() ->
     assert ending(finished(0, 0, 0, 3, path=path))[1] == (
         "critical path 3.0 s: Partition → CompileKernel kernel_01234567… 0c2cf039 → Link"
     )
+
+
+@pytest.mark.parametrize(
+    ("counters", "line"),
+    [
+        (Counters(hits=9), ""),
+        (Counters(misses=((Miss.ABSENT, 1200),)), "remote s3://bucket: 1,200 missed (absent)"),
+        (
+            Counters(
+                hits=3,
+                misses=((Miss.ABSENT, 5), (Miss.INVALID, 0), (Miss.UNSIGNED, 2), (Miss.TIMED_OUT, 1)),
+                results_uploaded=4,
+                uploads_dropped=3,
+                blobs_wrong=1,
+                blobs_lost=2,
+            ),
+            "remote s3://bucket: 8 missed (5 absent, 2 unsigned, 1 timed out), 4 results sent, 3 not sent, "
+            "1 blob damaged on the way, 2 blobs gone",
+        ),
+    ],
+)
+def test_what_a_remote_did_is_told_where_the_first_line_does_not(counters: Counters, line: str) -> None:
+    end = RemoteEnd(addresses=("s3://bucket",), counters=counters)
+    lines = summary.ending(finished(1), wall_seconds=0, remote=end)
+    assert lines[1:] == ([line] if line else [])
+    document = remote_document(end)
+    assert document["misses"] == {reason.name.lower(): count for reason, count in counters.misses}

@@ -15,9 +15,13 @@ from mlcbuild.cli.options import (
     EventsOption,
     JobsOption,
     KeepGoingOption,
+    NoRemoteOption,
     OutputOption,
     Patterns,
     ProfileOption,
+    RecacheOption,
+    RemoteOption,
+    RemoteUploadOption,
     ShowLogOption,
     global_options,
 )
@@ -41,6 +45,10 @@ def build(
     profile: ProfileOption = None,
     events: EventsOption = None,
     disk_cache: DiskCacheOption = None,
+    remote: RemoteOption = "",
+    no_remote: NoRemoteOption = False,
+    remote_upload: RemoteUploadOption = None,
+    recache: RecacheOption = False,
     output: OutputOption = OutputFormat.TEXT,
     show_log: ShowLogOption = False,
     check_determinism: Annotated[
@@ -57,7 +65,7 @@ def build(
     instead. Ctrl-C ends the build; what has finished is kept.
     """
     options = global_options(context)
-    if output is OutputFormat.TEXT and not (build_report or profile or events or check_determinism):
+    if output is OutputFormat.TEXT and not (build_report or profile or events or check_determinism or recache):
         from mlcbuild.cli.settled_builds import current_build, request_text, tell
 
         text = request_text(
@@ -66,11 +74,13 @@ def build(
             environment=options.environment,
             configuration=config,
             disk_cache=disk_cache,
+            remote=(remote, remote_upload or "", no_remote),
         )
         if current := current_build(text, directory=options.directory, state_directory=STATE_DIRECTORY):
             tell(current, wall_seconds=options.elapsed())
             return 0
     from mlcbuild.cli.build_session import BuildRequest, run_build
+    from mlcbuild.cli.remote_settings import RemoteFlags
 
     request = BuildRequest(
         patterns=tuple(patterns),
@@ -82,6 +92,8 @@ def build(
         profile=profile,
         events=events,
         disk_cache=disk_cache,
+        remote=RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote),
+        recache=recache,
         show_log=show_log,
     )
     outcome = run_build(request, options)

@@ -14,7 +14,11 @@ from mlcbuild.cli.options import (
     DiskCacheOption,
     EventsOption,
     JobsOption,
+    NoRemoteOption,
     ProfileOption,
+    RecacheOption,
+    RemoteOption,
+    RemoteUploadOption,
     ShowLogOption,
     global_options,
 )
@@ -48,6 +52,10 @@ def run(
     profile: ProfileOption = None,
     events: EventsOption = None,
     disk_cache: DiskCacheOption = None,
+    remote: RemoteOption = "",
+    no_remote: NoRemoteOption = False,
+    remote_upload: RemoteUploadOption = None,
+    recache: RecacheOption = False,
     show_log: ShowLogOption = False,
 ) -> int:
     """Build one target and run it.
@@ -56,6 +64,7 @@ def run(
     output is executed in the current directory, with the arguments as they are; its exit code is the answer.
     """
     from mlcbuild.cli.build_session import BuildRequest
+    from mlcbuild.cli.remote_settings import RemoteFlags
     from mlcbuild.cli.running import build_and_run
 
     request = BuildRequest(
@@ -66,6 +75,8 @@ def run(
         profile=profile,
         events=events,
         disk_cache=disk_cache,
+        remote=RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote),
+        recache=recache,
         show_log=show_log,
     )
     return int(build_and_run(request, tuple(arguments or ()), global_options(context)))

@@ -1,0 +1,295 @@
+"""Whole commands with a remote cache: what they share, what they say of it, and what they never say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cli.main import main
+from tests.cli.conftest import without_times
+from tests.remote import grpc_server, http_server
+
+Snapshot = Callable[[str, str], None]
+Capture = pytest.CaptureFixture[str]
+
+BUILD_FILE = """\
+[workspace]
+name = "example"
+
+[[tool]]
+name = "sh"
+path = "/bin/sh"
+
+[[command]]
+name = "one"
+tool = ":sh"
+inputs = ["name.txt"]
+outputs = ["one.txt"]
+arguments = ["-c", "read name < $0; echo one $name > $1", "{inputs}", "{outputs}"]
+
+[[command]]
+name = "two"
+tool = ":sh"
+inputs = [":one"]
+outputs = ["two.txt"]
+arguments = ["-c", "cat $0 $0 > $1", "{inputs}", "{outputs}"]
+
+[[command]]
+name = "broken"
+tool = ":sh"
+inputs = [":one"]
+outputs = ["x"]
+arguments = ["-c", "exit 3"]
+tags = ["manual"]
+"""
+
+
+class Place:
+    """A machine of its own: a checkout, a home, a cache."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+        self.folder = folder
+        self.root = folder / "workspace"
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+        self.root.mkdir(parents=True)
+        (self.root / "BUILD.toml").write_text(BUILD_FILE)
+        (self.root / "name.txt").write_text("world\n")
+        for path in [self.root, *self.root.iterdir()]:
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "HOME": str(self.folder / "home"),
+            "XDG_CACHE_HOME": str(self.folder / "cache"),
+            "XDG_CONFIG_HOME": str(self.folder / "config"),
+        }
+
+    def build(self, *arguments: str, **variables: str) -> tuple[int, str]:
+        """The exit code, and what was said."""
+        with self._monkeypatch.context() as patch:
+            for name, value in {**self.environment(), **variables}.items():
+                patch.setenv(name, value)
+            patch.chdir(self.root)
+            code = main(["build", *(arguments or ("//...",))])
+            return code, without_times(self._capsys.readouterr().err)
+
+    def user(self, remote: str) -> None:
+        path = self.folder / "config/mlcbuild/settings.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"[remote]\n{remote}\n")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Callable[[str], Place]:
+    return lambda name: Place(tmp_path / name, monkeypatch, capsys)
+
+
+@pytest.fixture
+def server() -> Iterator[http_server.Cache]:
+    with http_server.running() as cache:
+        yield cache
+
+
+def results_in(server: http_server.Cache) -> list[str]:
+    return [path for path in server.blobs if path.startswith("/ac/")]
+
+
+def shown(server: http_server.Cache, said: str) -> str:
+    """What was said, with the same address and amounts in each run."""
+    said = re.sub(r"[0-9a-f]{64}/\d+", "KEY", said.replace(server.address, "http://server"))
+    return re.sub(r"(down|up) [\d.]+ k?B", r"\1 N", said)
+
+
+def test_what_one_place_sends_another_finds(
+    place: Callable[[str], Place], server: http_server.Cache, snapshot: Snapshot
+) -> None:
+    ci, laptop = place("ci"), place("laptop")
+    code, said = ci.build("//...", "--remote", server.address, "--remote-upload=results")
+    assert code == 0
+    snapshot("remote-first", shown(server, said))
+    assert len(results_in(server)) == 2
+    held = dict(server.blobs)
+    code, said = laptop.build("//...", MLCBUILD_REMOTE=server.address)
+    assert code == 0
+    snapshot("remote-second", shown(server, said))
+    assert (laptop.root / "mlcbuild-out/default/two/two.txt").read_text() == "one world\none world\n"
+    assert server.blobs == held
+
+
+def test_people_send_nothing_by_default(place: Callable[[str], Place], server: http_server.Cache) -> None:
+    laptop = place("laptop")
+    code, said = laptop.build("//...", "--remote", server.address)
+    assert code == 0
+    assert f"remote {server.address}: 2 missed (absent)\n" in said
+    assert "PUT" not in server.methods()
+
+
+def test_always_sends_what_lies_on_the_disk_even_where_nothing_is_to_be_done(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    ci = place("ci")
+    assert ci.build("//...")[0] == 0
+    assert ci.build("//...", MLCBUILD_REMOTE=server.address, MLCBUILD_REMOTE_ROLE="read-write")[0] == 0
+    assert not results_in(server)
+    for _ in range(2):  # The second one would be settled, were it not for this.
+        server.blobs.clear()
+        code, _ = ci.build(
+            "//...",
+            MLCBUILD_REMOTE=server.address,
+            MLCBUILD_REMOTE_ROLE="read-write",
+            MLCBUILD_REMOTE_UPLOAD="always",
+        )
+        assert code == 0
+        assert len(results_in(server)) == 2
+
+
+def test_recache_runs_everything_and_writes_over_what_is_there(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    ci, laptop = place("ci"), place("laptop")
+    writes = ("--remote", server.address, "--remote-upload=results")
+    ci.build("//...", *writes)
+    right = dict(server.blobs)
+    for path in results_in(server):
+        server.blobs[path] = b"\x2a\x02\x08\x01"  # of somebody who wrote what he liked
+    code, said = ci.build("//...", *writes, "--recache")
+    assert code == 0
+    assert "2 actions: 2 ran (2 local)" in said
+    assert server.blobs.keys() == right.keys()
+    code, said = laptop.build("//...", "--remote", server.address)
+    assert "2 actions: 2 from remote" in said
+
+
+def test_a_namespace_is_read_with_what_lies_below_it_and_written_alone(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    ci, pull_request = place("ci"), place("pull_request")
+    ci.build("//:one", "--remote", server.address, "--remote-upload=results")
+    trusted = dict(server.blobs)
+    code, said = pull_request.build(
+        "//...", "--remote", server.address, "--remote-upload=results", MLCBUILD_REMOTE_NAMESPACE="pull/12"
+    )
+    assert code == 0
+    assert "2 actions: 1 from remote, 1 ran (1 local)" in said
+    added = server.blobs.keys() - trusted.keys()
+    assert added
+    assert all(path.startswith("/namespaces/pull/12/") for path in added)
+    assert {path: server.blobs[path] for path in trusted} == trusted
+
+
+def test_another_salt_finds_nothing(place: Callable[[str], Place], server: http_server.Cache) -> None:
+    ci, laptop = place("ci"), place("laptop")
+    ci.build("//...", "--remote", server.address, "--remote-upload=results", MLCBUILD_REMOTE_SALT="1")
+    assert "2 missed (absent)" in laptop.build("//...", MLCBUILD_REMOTE=server.address)[1]
+    shutil.rmtree(laptop.folder / "cache")
+    code, said = laptop.build("//...", MLCBUILD_REMOTE=server.address, MLCBUILD_REMOTE_SALT="1")
+    assert code == 0
+    assert "2 from remote" in said
+
+
+def test_only_signed_results_are_believed_where_keys_are_named(
+    place: Callable[[str], Place], server: http_server.Cache, tmp_path: Path, snapshot: Snapshot
+) -> None:
+    private, public = tmp_path / "ci.key", tmp_path / "ci.pub"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", private], check=True)
+    subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True)
+    stranger, ci, laptop = place("stranger"), place("ci"), place("laptop")
+    stranger.build("//...", "--remote", server.address, "--remote-upload=results")
+    keys = {"MLCBUILD_REMOTE": server.address, "MLCBUILD_REMOTE_TRUSTED_KEYS": str(public)}
+    code, said = laptop.build("//...", **keys)
+    assert code == 0
+    snapshot("remote-unsigned", shown(server, said))
+    writes = {**keys, "MLCBUILD_REMOTE_ROLE": "read-write", "MLCBUILD_REMOTE_SIGNING_KEY": str(private)}
+    code, said = ci.build("//...", **writes)
+    assert code == 0
+    assert "2 missed (unsigned), 2 results sent" in said
+    shutil.rmtree(laptop.folder / "cache")
+    code, said = laptop.build("//...", **keys)
+    assert code == 0
+    assert "2 actions: 2 from remote" in said
+
+
+def test_the_report_counts_what_the_remote_did(
+    place: Callable[[str], Place], server: http_server.Cache, tmp_path: Path
+) -> None:
+    ci = place("ci")
+    report = tmp_path / "report.json"
+    ci.build("//...", "--remote", server.address, "--remote-upload=results", f"--build-report={report}")
+    told = json.loads(report.read_text())["remote"]
+    assert told["addresses"] == [server.address]
+    assert (told["hits"], told["results_uploaded"], told["uploads_dropped"]) == (0, 2, 0)
+    assert {reason: count for reason, count in told["misses"].items() if count} == {"absent": 2}
+
+
+def test_a_remote_that_is_not_there_fails_no_build(place: Callable[[str], Place]) -> None:
+    code, said = place("laptop").build(
+        "//...", MLCBUILD_REMOTE="http://127.0.0.1:9", MLCBUILD_REMOTE_CONNECT_TIMEOUT="1"
+    )
+    assert code == 0
+    assert "2 actions: 2 ran (2 local)" in said
+
+
+def test_a_server_that_names_blobs_otherwise_ends_the_build_with_advice(place: Callable[[str], Place]) -> None:
+    laptop = place("laptop")
+    with grpc_server.running(DigestFunction.SHA256) as remote:
+        address = remote.address
+        code, said = laptop.build("//...", MLCBUILD_REMOTE=address)
+        assert code == 2
+        assert f"error: MLCBUILD_REMOTE: {address} does not name blobs by blake3, as this workspace does\n" in said
+        assert '  set digest = "sha256" in the [workspace] table of the root BUILD.toml, or use another remote' in said
+        build_file = laptop.root / "BUILD.toml"
+        build_file.write_text(f'{build_file.read_text()}\n[remote]\naddress = "{address}"\n')
+        code, said = laptop.build("//...")
+        assert code == 7
+        assert said.startswith("BUILD.toml:") or "\nBUILD.toml:" in said
+        build_file.write_text(build_file.read_text().replace('"example"', '"example"\ndigest = "sha256"'))
+        code, said = laptop.build("//...", "--remote-upload=results")
+        assert code == 0
+        assert len(remote.results) == 2
+
+
+@pytest.mark.parametrize("arguments", [["--no-remote"], ["--remote=none"], []])
+def test_a_build_without_a_remote_loads_nothing_of_one(place: Callable[[str], Place], arguments: list[str]) -> None:
+    loaded = modules_of(place("laptop"), arguments, MLCBUILD_REMOTE="s3://bucket/p" if arguments else "")
+    assert not [name for name in loaded if name.startswith("mlcbuild.cache.remote")]
+    assert not HEAVY & loaded
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/p", "http://127.0.0.1:9/p", "grpc://127.0.0.1:9/p"])
+def test_a_build_with_nothing_to_do_loads_no_client(place: Callable[[str], Place], address: str) -> None:
+    laptop = place("laptop")
+    assert laptop.build("//...")[0] == 0
+    # Not the short way: a report is wanted.
+    arguments = ["--build-report", str(laptop.folder / "report.json")]
+    loaded = modules_of(laptop, arguments, MLCBUILD_REMOTE=address, MLCBUILD_REMOTE_TRUSTED_KEYS=PUBLIC)
+    assert not HEAVY & loaded
+    assert json.loads((laptop.folder / "report.json").read_text())["actions"]["up_to_date"] == 2
+
+
+PUBLIC = "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE="
+HEAVY = {"boto3", "botocore", "grpc", "urllib3", "cryptography", "ssl", "http.client"}
+
+
+def modules_of(place: Place, arguments: list[str], **variables: str) -> set[str]:
+    """The modules that a build of everything has loaded in its own process."""
+    program = (
+        "import sys\n"
+        "from mlcbuild.cli.main import main\n"
+        f"assert main(['build', '//...', *{arguments!r}]) == 0\n"
+        "print('\\n'.join(sys.modules))\n"
+    )
+    environment = {**os.environ, **place.environment(), **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=place.root, env=environment, capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
