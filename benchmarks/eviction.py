@@ -1,0 +1,127 @@
+"""A store of 100,000 blobs and its results: how long it takes to look at it, to evict half of it, and to have a hit.
+
+`python benchmarks/eviction.py` makes the store in the temporary directory (some minutes: it is the slow part), and
+prints seconds. `--results N` sets the size: each result names three outputs of its own, one that all share, and what
+its key was made of, as those of builds do. Times are with the store's files in the kernel's caches, unless it is root
+who runs it and says `--cold`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.eviction import Limits, collect, plan
+from mlcbuild.cache.inventory import take_inventory
+from mlcbuild.cache.merkle import TreeFile, input_root
+from mlcbuild.cache.reapi import (
+    Action,
+    ActionResult,
+    AnyMessage,
+    Command,
+    ExecutedActionMetadata,
+    OutputFile,
+    encode_digest,
+)
+
+BLAKE3 = DigestFunction.BLAKE3
+BLOBS_A_RESULT = 7
+ROUNDS = 3
+
+
+def fill(root: Path, results: int) -> list[Digest]:
+    """Publish results one day after the other; answers their keys, the oldest first."""
+    store = DiskStore(root, BLAKE3)
+    shared = store.put_bytes(b"shared by all", durable=False)
+    now = time.time_ns()
+    keys = []
+    for number in range(results):
+        files = [store.put_bytes(b"%d %d " % (number, index) * 200, durable=False) for index in range(3)]
+        inputs = input_root([TreeFile(f"in/{number}", shared)], BLAKE3)
+        command = store.put_bytes(Command(arguments=(f"tool {number}",)).encode(), durable=False)
+        for _, data in inputs.directories:
+            store.put_bytes(data, durable=False)
+        key = store.put_bytes(Action(command_digest=command, input_root_digest=inputs.digest).encode(), durable=False)
+        metadata = AnyMessage(type_url="breakdown", value=encode_digest(shared))
+        store.put(
+            key,
+            ActionResult(
+                output_files=tuple(OutputFile(path=f"out/{index}", digest=file) for index, file in enumerate(files)),
+                execution_metadata=ExecutedActionMetadata(worker="local", auxiliary_metadata=(metadata,)),
+            ),
+        )
+        used = now - (results - number) * 1_000_000_000
+        os.utime(store.result_path(key.hash), ns=(used, used))
+        keys.append(key)
+    store.release()
+    return keys
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def hit(root: Path, keys: list[Digest]) -> tuple[float, float, float]:
+    """Seconds a hit that reads its result, one that only asks for it, and the files that exist at all."""
+    store = DiskStore(root, BLAKE3)
+    read = seconds(lambda: [store.get(key) for key in keys]) / len(keys)
+    store.release()
+    asked = seconds(lambda: [store.contains(key) for key in keys]) / len(keys)
+    exists = seconds(lambda: [os.path.exists(store.result_path(key.hash)) for key in keys]) / len(keys)  # noqa: PTH110
+    store.release()
+    return read, asked, exists
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=int, default=100_000 // BLOBS_A_RESULT)
+    parser.add_argument("--cold", action="store_true", help="drop the kernel's caches before each time (root)")
+    arguments = parser.parse_args()
+    os.fdatasync = lambda _descriptor: None  # to fill a store in minutes
+    folder = Path(tempfile.mkdtemp(prefix="mlcbuild-eviction-"))
+    try:
+        began = time.perf_counter()
+        keys = fill(folder, arguments.results)
+        print(f"filled in {time.perf_counter() - began:.1f} s")
+        base = folder / "v1" / BLAKE3.value
+
+        def prepare() -> None:
+            if arguments.cold:
+                subprocess.run(["sync"], check=True)
+                Path("/proc/sys/vm/drop_caches").write_text("3")
+
+        times = []
+        for _ in range(ROUNDS):
+            prepare()
+            times.append(seconds(lambda: take_inventory(base, BLAKE3)))
+        inventory = take_inventory(base, BLAKE3)
+        print(
+            f"{len(inventory.results):,} results, {len(inventory.blobs):,} blobs, {inventory.stored_bytes / 1e6:.0f} MB"
+        )
+        print(f"inventory: {min(times):.2f} to {max(times):.2f} s")
+        half = Limits(max_bytes=inventory.stored_bytes // 2)
+        print(f"plan for half: {seconds(lambda: plan([inventory], half, now=time.time_ns())):.2f} s")
+        read, asked, exists = hit(folder, keys)
+        print(f"a hit: {read * 1e6:.1f} µs read, {asked * 1e6:.1f} µs asked for; existence alone {exists * 1e6:.1f} µs")
+        prepare()
+        print(f"gc that removes nothing: {seconds(lambda: collect(folder, Limits(max_bytes=10**12))):.2f} s")
+        prepare()
+        print(f"gc to half: {seconds(lambda: collect(folder, half)):.2f} s")
+        prepare()
+        print(f"gc of the rest: {seconds(lambda: collect(folder, Limits(max_bytes=0))):.2f} s")
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
