@@ -32,6 +32,10 @@ class Outbox:
         self._waiting = 0
         self._is_closed = False
 
+    @property
+    def waiting(self) -> int:
+        return self._waiting
+
     def put(self, parcel: Parcel) -> None:
         """Returns at once."""
         with self._changed:

@@ -103,6 +103,11 @@ class RemoteCache:
         return self._tally.counters()
 
     @property
+    def sending(self) -> int:
+        """How many results are on their way."""
+        return self._outbox.waiting
+
+    @property
     def bytes_downloaded(self) -> int:
         return self.counters.bytes_downloaded
 

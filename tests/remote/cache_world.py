@@ -77,6 +77,7 @@ class Machine:
         result = self.cache.find(wanted.key, self.store)
         if result is None:
             return False
+        assert result.exit_code == 0
         assert [(file.path, file.digest) for file in result.output_files] == [
             (file.path, file.digest) for file in wanted.result.output_files
         ]

@@ -4,36 +4,45 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import tempfile
 import threading
+import time
 from pathlib import Path
 
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+import pytest
 
 from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.merkle import files_of
 from mlcbuild.cache.reapi import ActionResult, OutputFile, Tree
 from mlcbuild.cache.remote.results import blobs_in
-from tests.remote.cache_world import Machine, machine, made
+from tests.remote.cache_world import Machine, Made, machine, made
 from tests.remote.memory_transport import BatchingMemoryTransport, Chance, MemoryTransport, flipped
 
 ATTEMPTS = 3  # as `cache_world.policy` has it
-KEYS = 5
+KEYS = 3
+TAKES = {"take": 1, "take at once": 3}  # threads
 
-likely = st.sampled_from([0.0, 0.0, 0.05, 0.3])
-chances = st.builds(
-    Chance,
-    seed=st.integers(0, 1 << 32),
-    transient=likely,
-    lost_answer=likely,
-    cut=likely,
-    flip=likely,
-    spoil=likely,
-    evict=st.sampled_from([0.0, 0.0, 0.1]),
-    refuse=st.sampled_from([0.0, 0.0, 0.02]),
-)
-step = st.tuples(st.sampled_from(["send", "take", "take at once"]), st.integers(0, 2), st.integers(0, KEYS - 1))
+Step = tuple[str, int, int]  # what is done, by which machine, with which key
+
+
+def scenario(seed: int) -> tuple[Chance, list[Step]]:
+    chosen = random.Random(seed)
+
+    def likely(*values: float) -> float:
+        return chosen.choice(values)
+
+    chance = Chance(
+        seed=seed,
+        transient=likely(0, 0.05, 0.2),
+        lost_answer=likely(0, 0.05, 0.2),
+        cut=likely(0, 0.1, 0.3),
+        flip=likely(0, 0.1, 0.5),
+        spoil=likely(0, 0.1, 0.5),
+        evict=likely(0, 0, 0.1),
+        refuse=likely(0, 0, 0.01),
+    )
+    kinds = ["send and wait"] * 3 + ["send", "take at once"] + ["take"] * 3
+    return chance, [(chosen.choice(kinds), chosen.randrange(3), chosen.randrange(KEYS)) for _ in range(20)]
 
 
 def spoiled(chance: random.Random, key: Digest, data: bytes) -> bytes:
@@ -67,68 +76,73 @@ def incomplete(server: MemoryTransport) -> list[Digest]:
     return [digest for digest in lacking if digest not in server.evicted]
 
 
-def run(folder: Path, server: MemoryTransport, steps: list[tuple[str, int, int]], *, asks: bool) -> list[Machine]:
+def take(one: Machine, wanted: Made, threads: int) -> None:
+    wrong: list[BaseException] = []
+
+    def take_once() -> None:
+        try:
+            one.takes(wanted)
+        except BaseException as error:
+            wrong.append(error)
+
+    running = [threading.Thread(target=take_once) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    assert not wrong, wrong
+
+
+def run(folder: Path, server: MemoryTransport, steps: list[Step], *, asks: bool) -> list[Machine]:
+    elsewhere = DiskStore(folder / "elsewhere", server.function)
     machines = [
         machine(folder / str(number), server, seed=server.chance.seed + number, asks_for_blobs=asks)
         for number in range(3)
     ]
     for kind, who, what in steps:
-        one = machines[who]
-        sizes = (what * 300, 17, 40_000 if what == 1 else 5)
-        if kind == "send":
-            one.send(made(one.store, what, sizes=sizes, below=(what * 900,)))
-        else:
-            other = machines[2 - who]
-            reference = made(other.store, what, sizes=sizes, below=(what * 900,))
-            threads = 3 if kind == "take at once" else 1
-            wrong: list[BaseException] = []
-
-            def take(one: Machine = one, reference: object = reference, wrong: list[BaseException] = wrong) -> None:
-                try:
-                    one.takes(reference)  # type: ignore[arg-type]
-                except BaseException as error:
-                    wrong.append(error)
-
-            running = [threading.Thread(target=take) for _ in range(threads)]
-            for thread in running:
-                thread.start()
-            for thread in running:
-                thread.join()
-            assert not wrong, wrong
+        one, shape = machines[who], {"sizes": (what * 300, 17, 20_000 + what), "below": (what * 900, 17_000)}
+        if kind in TAKES:
+            take(one, made(elsewhere, what, **shape), TAKES[kind])
+            continue
+        one.send(made(one.store, what, **shape))
+        while "wait" in kind and one.cache.sending:
+            time.sleep(0.001)
     for one in machines:
         one.cache.finish()
     return machines
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(chance=chances, steps=st.lists(step, max_size=14), batches=st.booleans(), asks=st.booleans())
-@example(
-    chance=Chance(seed=1, transient=0.3, lost_answer=0.3, cut=0.3, flip=0.3, spoil=0.3, evict=0.1),
-    steps=[(kind, who, what) for what in range(KEYS) for kind, who in (("send", 0), ("take at once", 2), ("take", 1))],
-    batches=True,
-    asks=False,
-)
-def test_whatever_a_server_does(chance: Chance, steps: list[tuple[str, int, int]], batches: bool, asks: bool) -> None:
-    kind = BatchingMemoryTransport if batches else MemoryTransport
-    server = kind(chance=dataclasses.replace(chance), spoil_with=spoiled)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        machines = run(folder, server, steps, asks=asks)
-        assert incomplete(server) == []
-        for one in machines:
-            check_store(one, server.function)
-        sends = sum(kind == "send" for kind, _, _ in steps)
-        looks = sum({"send": 0, "take": 1, "take at once": 3}[kind] for kind, _, _ in steps)
-        assert server.calls["read_result"] <= looks * ATTEMPTS
-        assert server.calls["write_result"] <= sends * ATTEMPTS
-        most_blobs = 10  # of one result: outputs, Tree, log, Action, Command
-        assert server.calls["download"] + server.calls["download_many"] <= looks * most_blobs * 2 * ATTEMPTS
-        assert server.calls["upload"] + server.calls["upload_many"] <= sends * most_blobs * ATTEMPTS
-        totals = [one.cache.counters for one in machines]
-        assert sum(each.hits + each.missed for each in totals) == looks
-        assert sum(each.uploads_dropped for each in totals) <= sends
-        for one in machines:
-            assert len(one.told) <= 12, one.told
+def check(seed: int, folder: Path) -> None:
+    chance, steps = scenario(seed)
+    kind = BatchingMemoryTransport if seed % 2 else MemoryTransport
+    server = kind(chance=chance, spoil_with=spoiled)
+    machines = run(folder, server, steps, asks=seed % 4 < 2)
+    assert incomplete(server) == []
+    for one in machines:
+        check_store(one, server.function)
+        assert len(one.told) <= 12, one.told
+    looks = sum(TAKES.get(kind, 0) for kind, _, _ in steps)
+    sends = sum(kind not in TAKES for kind, _, _ in steps)
+    assert server.calls["read_result"] <= looks * ATTEMPTS
+    assert server.calls["write_result"] <= sends * ATTEMPTS
+    most_blobs = 10  # of one result: outputs, Tree, log, Action, Command
+    assert server.calls["download"] + server.calls["download_many"] <= looks * most_blobs * 2 * ATTEMPTS
+    assert server.calls["upload"] + server.calls["upload_many"] <= sends * most_blobs * ATTEMPTS
+    totals = [one.cache.counters for one in machines]
+    assert sum(each.hits + each.missed for each in totals) == looks
+    assert sum(each.uploads_dropped for each in totals) <= sends
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_a_server_does(seed: int, tmp_path: Path) -> None:
+    check(seed, tmp_path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40, 1040))
+def test_whatever_a_server_does_a_thousand_times(seed: int, tmp_path: Path) -> None:
+    check(seed, tmp_path)
 
 
 def check_store(one: Machine, function: DigestFunction) -> None:
