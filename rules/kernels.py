@@ -17,7 +17,7 @@ from mlcbuild.rules.providers import PlatformInfo
 from mlcbuild.rules.rule import stage_action
 
 _MANIFEST_VERSION = 1
-_KINDS = {"cpu": "cpu_kernel", "cuda": "cuda_kernel"}
+KERNEL_KINDS = {"cpu": "cpu_kernel", "cuda": "cuda_kernel"}
 _PROCESSORS = {"cpu": "cpu", "cuda": "gpu"}
 
 
@@ -30,7 +30,7 @@ class KernelActions:
 
     owner: str
     platform: PlatformInfo
-    opt: str
+    optimized: bool
 
     @property
     def toolchains(self) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class KernelActions:
         document = json.loads(manifest)
         if document.get("version") != _MANIFEST_VERSION:
             raise ValueError(f"a manifest of version {document.get('version')!r}, not {_MANIFEST_VERSION}")
-        kind = _KINDS[self.platform.kind]
+        kind = KERNEL_KINDS[self.platform.kind]
         actions: list[Action] = []
         groups: dict[str, list[DerivedArtifact]] = {"objects": [], "signatures": []}
         if self.platform.kind == "cuda":
@@ -76,7 +76,7 @@ class KernelActions:
             owner=self.owner,
             inputs={"kernel": kernel},
             outputs={"scheduled": f"{name}.json", "signature": f"{name}.signature.json"},
-            parameters={"target": self.platform.target, "opt": self.opt},
+            parameters={"target": self.platform.target, "optimized": self.optimized},
             toolchains=("tvm",),
         )
 

@@ -7,7 +7,8 @@ For a GPU each kernel goes on: CompileDevice for every architecture, and FatBina
 from __future__ import annotations
 
 from mlcbuild.engine.action import DiscoveredArtifacts
-from mlcbuild.rules.kernels import KernelActions
+from mlcbuild.rules.kernels import KERNEL_KINDS, KernelActions
+from mlcbuild.rules.optimization import LEVELS
 from mlcbuild.rules.providers import FilesInfo, LibraryInfo, ModelInfo, PlatformInfo
 from mlcbuild.rules.quantized_weights import QUANTIZATION
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
@@ -17,9 +18,10 @@ LATER_PHASES = ("Phase1", "Phase2", "Phase3")
 OPTIMIZATION = Attribute(
     name="opt",
     kind=AttributeKind.CHOICE,
-    allowed=("O0", "O1", "O2", "O3"),
+    allowed=tuple(LEVELS),
     default="O2",
-    doc="How much is optimized. O0 leaves kernels unscheduled.",
+    doc="How much is optimized. O0 leaves kernels unscheduled, O1 schedules them; at O2 and O3 a GPU replays decoding "
+    "as a CUDA graph.",
 )
 OVERRIDES = Attribute(
     name="overrides",
@@ -55,7 +57,7 @@ def platform_of(context: RuleContext) -> PlatformInfo:
 
 def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformInfo) -> LibraryInfo:
     """Declare the actions from a model's configuration to its library, in the order data flows."""
-    target, opt = platform.target, context.target.string("opt")
+    target, optimization = platform.target, LEVELS[context.target.string("opt")]
     overrides = dict(context.target.table("overrides"))
     tvm = ("tvm",)
     export = context.stage(
@@ -72,7 +74,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         "mlcbuild.compiler.stages.phase0:run",
         inputs={"module": module, "metadata": metadata},
         outputs={"module_out": "module.json", "metadata_out": "metadata.json"},
-        parameters={"target": target, "opt": opt},
+        parameters={"target": target},
         toolchains=tvm,
     )
     module, metadata = attach.output("out/module.json"), attach.output("out/metadata.json")
@@ -82,7 +84,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
             f"mlcbuild.compiler.stages.{phase.lower()}:run",
             inputs={"module": module},
             outputs={"module_out": "module.json"},
-            parameters={"target": target, "opt": opt},
+            parameters={"target": target},
             toolchains=tvm,
         )
         module = action.output("out/module.json")
@@ -91,10 +93,10 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         "mlcbuild.compiler.stages.partition:run",
         inputs={"module": module},
         outputs={"graph": "graph.json", "kernels": "kernels/", "manifest": "manifest.json"},
-        parameters={"target": target},
+        parameters={"kind": KERNEL_KINDS[platform.kind]},
         toolchains=tvm,
         manifest="manifest",
-        discoverer=KernelActions(owner=str(context.label), platform=platform, opt=opt),
+        discoverer=KernelActions(owner=str(context.label), platform=platform, optimized=optimization.schedules),
     )
     discovered = ("objects",) if platform.kind == "cpu" else ("device_code", "launches", "objects")
     lower = context.stage(
@@ -111,7 +113,11 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
             "shape_functions": "shape_functions.o",
             "metadata_out": "metadata.json",
         },
-        parameters={"target": target, "opt": opt, "overrides": overrides},
+        parameters={
+            "target": target,
+            "cuda_graph": optimization.cuda_graph and platform.kind == "cuda",
+            "overrides": overrides,
+        },
         toolchains=tvm,
     )
     link = context.stage(

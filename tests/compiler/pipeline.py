@@ -56,7 +56,7 @@ def compile_library(
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
-    compile_graph(quantization, target, directory, opt=opt, report=report)
+    compile_graph(quantization, target, directory, report=report)
     return finish_library(
         target,
         directory,
@@ -69,12 +69,12 @@ def compile_library(
 
 
 def compile_graph(
-    quantization: str, target: Mapping[str, object], directory: Path, *, opt: str = "O2", report: Report | None = None
+    quantization: str, target: Mapping[str, object], directory: Path, *, report: Report | None = None
 ) -> None:
     """From `config.json` to `phase3.json`, in `directory`."""
     run = _Timer(report)
     at = directory.joinpath
-    level = {"target": dict(target), "opt": opt}
+    level = {"target": dict(target)}
     run(
         "Export",
         export.run,
@@ -122,7 +122,7 @@ def finish_library(
         graph=at("graph.json"),
         kernels=at("kernels"),
         manifest=at("manifest.json"),
-        **tool,
+        kind="cuda_kernel" if on_gpu else "cpu_kernel",
     )
     names = [kernel["name"] for kernel in json.loads(at("manifest.json").read_text())["kernels"]]
     for name in names:
@@ -144,7 +144,7 @@ def finish_library(
             kernel=kernel,
             scheduled=scheduled,
             signature=signature,
-            opt=opt,
+            optimized=opt != "O0",
             **tool,
         )
         run("CompileKernel", compile_kernel.run, scheduled=scheduled, object=object_file, **device, **tool)
@@ -168,7 +168,7 @@ def finish_library(
         shape_functions=at("shape_functions.o"),
         metadata_out=at("metadata.json"),
         overrides=dict(overrides or {}),
-        opt=opt,
+        cuda_graph=on_gpu and opt in ("O2", "O3"),
         **tool,
     )
     run(

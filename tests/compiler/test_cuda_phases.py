@@ -42,25 +42,25 @@ SAMPLING = (
 ENTRIES = ("prefill", "decode", "batch_prefill", "batch_decode", "batch_verify")
 
 
-def _compile(directory: Path, config: Mapping[str, object], quantization: str, *, opt: str = "O2") -> None:
+def _compile(directory: Path, config: Mapping[str, object], quantization: str, *, optimized: bool = True) -> None:
     """From a configuration to kernels with signatures, in `directory`."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
-    compile_graph(quantization, CUDA_TARGET, directory, opt=opt)
+    compile_graph(quantization, CUDA_TARGET, directory)
     at = directory.joinpath
     partition.run(
         module=at("phase3.json"),
         graph=at("graph.json"),
         kernels=at("kernels"),
         manifest=at("manifest.json"),
-        target=dict(CUDA_TARGET),
+        kind="cuda_kernel",
     )
     for name in _names(directory):
         schedule_gpu_kernel.run(
             kernel=at("kernels", f"{name}.json"),
             scheduled=at(f"{name}.json"),
             signature=at(f"{name}.signature.json"),
-            opt=opt,
+            optimized=optimized,
             target=dict(CUDA_TARGET),
         )
 
@@ -71,7 +71,7 @@ def _names(directory: Path) -> list[str]:
     return [kernel["name"] for kernel in manifest["kernels"]]
 
 
-def _lower(directory: Path, *, opt: str = "O2", output: str = "lowered") -> Path:
+def _lower(directory: Path, *, cuda_graph: bool = True, output: str = "lowered") -> Path:
     made = directory / output
     made.mkdir()
     lower.run(
@@ -83,7 +83,7 @@ def _lower(directory: Path, *, opt: str = "O2", output: str = "lowered") -> Path
         shape_functions=made / "shape_functions.o",
         metadata_out=made / "metadata.json",
         overrides={"max_batch_size": 4},
-        opt=opt,
+        cuda_graph=cuda_graph,
         target=dict(CUDA_TARGET),
     )
     return made
@@ -161,7 +161,7 @@ def test_decoding_is_recorded_from_o2_on(tiny: Path, tmp_path: Path) -> None:
         assert f"{entry}_cuda_graph_capture" in with_graphs
     assert "cuda_graph_alloc_init" in with_graphs
     assert "prefill_cuda_graph_capture" not in with_graphs
-    without = _virtual_machine_functions(_lower(tiny, opt="O1", output="plain") / "executable.bin")
+    without = _virtual_machine_functions(_lower(tiny, cuda_graph=False, output="plain") / "executable.bin")
     assert "cuda_graph" not in without
 
 
@@ -174,10 +174,10 @@ def test_results_and_what_kernels_hand_on_are_planned_for_the_largest_batch(tiny
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("opt", ["O0", "O2"])
+@pytest.mark.parametrize("optimized", [False, True])
 @pytest.mark.parametrize("quantization", ["q4f16_1", "q0f16", "q0f32"])
-def test_every_kernel_becomes_cuda_text(tmp_path: Path, quantization: str, opt: str) -> None:
-    _compile(tmp_path, TINY_LLAMA, quantization, opt=opt)
+def test_every_kernel_becomes_cuda_text(tmp_path: Path, quantization: str, optimized: bool) -> None:
+    _compile(tmp_path, TINY_LLAMA, quantization, optimized=optimized)
     _check_texts(tmp_path)
 
 

@@ -36,7 +36,7 @@ def test_it_is_one_launch_with_machine_code_for_each_architecture(tmp_path: Path
     at = tmp_path.joinpath
     at("kernel.json").write_bytes(kernel.data)
     schedule_gpu_kernel.run(
-        kernel=at("kernel.json"), scheduled=at("scheduled.json"), signature=at("signature"), opt="O2", **target
+        kernel=at("kernel.json"), scheduled=at("scheduled.json"), signature=at("signature"), optimized=True, **target
     )
     compile_kernel.run(
         scheduled=at("scheduled.json"),

@@ -115,7 +115,7 @@ def test_norms_of_a_type_that_there_is_no_kernel_for_stay() -> None:
 def _phase1(directory: Path, target: Mapping[str, object]) -> tvm.IRModule:
     """A tiny llama behind Phase1."""
     write_config(directory / "config.json", TINY_LLAMA)
-    level: dict[str, Any] = {"target": dict(target), "opt": "O2"}
+    level: dict[str, Any] = {"target": dict(target)}
     at = directory.joinpath
     export.run(config=at("config.json"), module=at("export.json"), metadata=at("metadata.json"), quantization="q4f16_1")
     phase1.run(module=at("export.json"), module_out=at("phase1.json"), **level)

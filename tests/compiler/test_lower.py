@@ -26,7 +26,7 @@ def _partitioned(directory: Path) -> list[str]:
         graph=directory / "graph.json",
         kernels=directory / "kernels",
         manifest=directory / "manifest.json",
-        target=dict(CPU_TARGET),
+        kind="cpu_kernel",
     )
     return [kernel["name"] for kernel in json.loads((directory / "manifest.json").read_text())["kernels"]]
 
@@ -48,7 +48,7 @@ def _lower(directory: Path, signatures: tuple[Path, ...], **overrides: object) -
         shape_functions=directory / "shape_functions.o",
         metadata_out=directory / "metadata.json",
         target=dict(CPU_TARGET),
-        opt="O2",
+        cuda_graph=False,
         overrides=overrides,
     )
     document: dict[str, Any] = json.loads((directory / "metadata.json").read_text())

@@ -24,7 +24,7 @@ def _partition(directory: Path) -> tuple[tvm.IRModule, list[str]]:
         graph=directory / "graph.json",
         kernels=directory / "kernels",
         manifest=directory / "manifest.json",
-        target=dict(CPU_TARGET),
+        kind="cpu_kernel",
     )
     manifest = json.loads((directory / "manifest.json").read_text())
     assert manifest["version"] == 1

@@ -18,7 +18,7 @@ from mlcbuild.compiler.phases.phase2 import PHASE2
 from mlcbuild.compiler.phases.phase3 import PHASE3
 from mlcbuild.compiler.phases.phase4 import PHASE4
 from mlcbuild.compiler.phases.phase5 import PHASE5, PHASE5_VM
-from mlcbuild.compiler.stages import phase0, phase1
+from mlcbuild.compiler.stages import phase0
 from mlcbuild.errors import StageError
 from tests.compiler.pipeline import CPU_TARGET, compile_graph
 from tests.compiler.tiny_llama import TINY_LLAMA
@@ -167,14 +167,6 @@ def test_no_phase_writes_locations(graphs: dict[str, Path]) -> None:
             assert "ir.Span" not in path.read_text(), path.name
 
 
-@pytest.mark.parametrize("opt", ["O4", "", "fast"])
-def test_an_unknown_optimization_level_is_told(graphs: dict[str, Path], tmp_path: Path, opt: str) -> None:
-    with pytest.raises(StageError, match=f'unknown optimization level "{opt}"\n  known: O0, O1, O2, O3'):
-        phase1.run(
-            module=graphs["q0f32"] / "phase0.json", module_out=tmp_path / "out.json", target=dict(CPU_TARGET), opt=opt
-        )
-
-
 def test_metadata_that_is_none_is_told(graphs: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "metadata.json").write_text("[1]")
     with pytest.raises(StageError, match=r"metadata\.json is not metadata"):
@@ -184,5 +176,4 @@ def test_metadata_that_is_none_is_told(graphs: dict[str, Path], tmp_path: Path) 
             module_out=tmp_path / "out.json",
             metadata_out=tmp_path / "metadata_out.json",
             target=dict(CPU_TARGET),
-            opt="O2",
         )

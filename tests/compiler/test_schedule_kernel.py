@@ -20,10 +20,10 @@ from mlcbuild.compiler.passes.canonical_kernel import canonicalize
 from mlcbuild.compiler.stages import compile_kernel, schedule_cpu_kernel
 from mlcbuild.errors import StageError
 from tests.compiler.kernel_running import packed_arrays, packed_product, restored_matrix
-from tests.compiler.pipeline import CPU_TARGET
+from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET
 
 
-def _schedule(directory: Path, func: tirx.PrimFunc, *, opt: str = "O2", **target: Any) -> str:
+def _schedule(directory: Path, func: tirx.PrimFunc, *, optimized: bool = True, **target: Any) -> str:
     """Runs ScheduleKernel in a directory; the kernel's name."""
     kernel = canonicalize(func)
     (directory / "kernel.json").write_bytes(kernel.data)
@@ -32,7 +32,7 @@ def _schedule(directory: Path, func: tirx.PrimFunc, *, opt: str = "O2", **target
         scheduled=directory / "scheduled.json",
         signature=directory / "signature.json",
         target={**CPU_TARGET, **target},
-        opt=opt,
+        optimized=optimized,
     )
     return kernel.name
 
@@ -63,7 +63,7 @@ def test_the_name_of_the_file_does_not_matter(tmp_path: Path) -> None:
     moved = tmp_path / "0"
     moved.write_bytes((tmp_path / "kernel.json").read_bytes())
     outputs = {"scheduled": tmp_path / "1", "signature": tmp_path / "2"}
-    schedule_cpu_kernel.run(kernel=moved, **outputs, target=dict(CPU_TARGET), opt="O2")
+    schedule_cpu_kernel.run(kernel=moved, **outputs, target=dict(CPU_TARGET), optimized=True)
     assert outputs["scheduled"].read_bytes() == (tmp_path / "scheduled.json").read_bytes()
     assert name in outputs["signature"].read_text()
 
@@ -92,7 +92,7 @@ def test_objects_and_schedules_are_the_same_in_every_process_and_directory(tmp_p
         "from mlcbuild.compiler.stages import compile_kernel, schedule_cpu_kernel\n"
         "target = json.loads(sys.argv[2])\n"
         "outputs = {'scheduled': Path('s'), 'signature': Path('i')}\n"
-        "schedule_cpu_kernel.run(kernel=Path(sys.argv[1]), **outputs, target=target, opt='O2')\n"
+        "schedule_cpu_kernel.run(kernel=Path(sys.argv[1]), **outputs, target=target, optimized=True)\n"
         "compile_kernel.run(scheduled=Path('s'), object=Path('o'), target=target)\n"
     )
     for seed in (1, 2):
@@ -143,10 +143,10 @@ def test_a_processor_of_the_second_level_gets_the_same_results(tmp_path: Path) -
 
 def test_without_optimization_the_kernel_stays_as_it_is(tmp_path: Path) -> None:
     func = packed_product(16, 96, 1)
-    _schedule(tmp_path, func, opt="O0")
+    _schedule(tmp_path, func, optimized=False)
     plain = ir.load_module(tmp_path / "scheduled.json")
     assert "gemv" not in plain.script()
-    _schedule(tmp_path, func, opt="O1")
+    _schedule(tmp_path, func)
     assert "gemv" in ir.load_module(tmp_path / "scheduled.json").script()
 
 
@@ -170,13 +170,20 @@ def test_what_is_no_kernel_is_told_so(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "kernel").write_bytes(data)
     outputs = {"scheduled": tmp_path / "s", "signature": tmp_path / "i"}
     with pytest.raises(StageError, match="kernel is not"):
-        schedule_cpu_kernel.run(kernel=tmp_path / "kernel", **outputs, target=dict(CPU_TARGET), opt="O2")
+        schedule_cpu_kernel.run(kernel=tmp_path / "kernel", **outputs, target=dict(CPU_TARGET), optimized=True)
     with pytest.raises(StageError, match="kernel"):
         compile_kernel.run(scheduled=tmp_path / "kernel", object=tmp_path / "o", target=dict(CPU_TARGET))
 
 
-def test_unknown_levels_and_targets_are_told_so(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="O9"):
-        _schedule(tmp_path, packed_product(16, 96, 1), opt="O9")
+def test_targets_that_are_unknown_or_no_processors_are_told_so(tmp_path: Path) -> None:
+    _schedule(tmp_path, packed_product(16, 96, 1))
+    with pytest.raises(StageError, match='a target of kind "cuda", where "llvm" is needed'):
+        schedule_cpu_kernel.run(
+            kernel=tmp_path / "kernel.json",
+            scheduled=tmp_path / "scheduled.json",
+            signature=tmp_path / "signature.json",
+            target=dict(CUDA_TARGET),
+            optimized=True,
+        )
     with pytest.raises(StageError, match="webgpu"):
         _schedule(tmp_path, packed_product(16, 96, 1), kind="webgpu")

@@ -322,7 +322,9 @@ TABLE = (
         "a quantization", build_file('"q4f32_1"', '"q0f32"'),
         "Quantize", "IndexWeights", "GenConfig", "Export", *CODE,
     ),
-    row("a level", build_file('opt = "O2"', 'opt = "O0"'), *PHASES, *KERNELS, "Lower", "Link"),
+    row("a level", build_file('opt = "O2"', 'opt = "O0"'), *KERNELS, "Link"),
+    row("a level that does the same", build_file('opt = "O2"', 'opt = "O3"')),
+    row("no CUDA graph where there is none", build_file('opt = "O2"', 'opt = "O1"')),
     # Platforms.
     row("a processor", build_file('cpu = "x86-64-v2"', 'cpu = "x86-64-v3"'), *CODE),
     row("an architecture", build_file('["sm_80"]', '["sm_86"]'), *CODE, *DEVICE),

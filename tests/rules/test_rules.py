@@ -273,7 +273,7 @@ def test_a_gpu_platform_schedules_for_the_lowest_architecture_and_names_all_that
     tmp_path: Path,
 ) -> None:
     analysis = analysed(model_workspace(tmp_path, CUDA), "//models:on-gpu")
-    call = action(analysis, "Partition").command
+    call = action(analysis, "Phase1").command
     assert isinstance(call, StageCall)
     assert dict(call.parameters)["target"] == {
         "kind": "cuda",

@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from mlcbuild.compiler import ir, optimization
+from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.models.config import read_document
@@ -46,15 +46,15 @@ def run(
     shape_functions: Path,
     metadata_out: Path,
     target: dict[str, Any],
-    opt: str,
+    cuda_graph: bool,
     overrides: dict[str, Any],
 ) -> None:
-    """`overrides` are the sizes of `models.config.Overrides`; they change memory plans, never a kernel.
+    """`overrides` are the sizes of `models.config.Overrides`; they change memory plans, never a kernel. With
+    `cuda_graph` decoding on a GPU is recorded once and replayed.
 
-    Raises StageError for a bad override or `opt`, and for signatures that are not those of the graph's kernels.
+    Raises StageError for a bad override, and for signatures that are not those of the graph's kernels.
     """
-    optimization.check(opt)
-    context = PhaseContext(target=targets.parse(target), cuda_graph=opt in optimization.WITH_CUDA_GRAPH)
+    context = PhaseContext(target=targets.parse(target), cuda_graph=cuda_graph)
     sizes = read_config(read_document(config), overrides=overrides, where=config.name)
     document = metadata_file.read(metadata) | _sizes(sizes)
     module = ir.load_module(graph)

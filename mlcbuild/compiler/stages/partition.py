@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from mlcbuild.compiler import ir
-from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.passes.partition_kernels import partition_kernels
 
 MANIFEST_VERSION = 1
-_KERNEL_KINDS = {"cuda": "cuda_kernel", "llvm": "cpu_kernel"}
 
 
-def run(*, module: Path, graph: Path, kernels: Path, manifest: Path, target: dict[str, Any]) -> None:
-    """Raises StageError for a file that holds no module, and for a target that has no kind of kernel."""
-    kind = _KERNEL_KINDS[targets.parse(target).kind.name]
+def run(*, module: Path, graph: Path, kernels: Path, manifest: Path, kind: str) -> None:
+    """`kind` is what the manifest says of each kernel: `cpu_kernel`, `cuda_kernel`.
+
+    Raises StageError for a file that holds no module.
+    """
     partitioned = partition_kernels(ir.load_module(module))
     kernels.mkdir(parents=True, exist_ok=True)
     for kernel in partitioned.kernels:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.compiler import ir, optimization
+from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import find_geometry
@@ -24,10 +24,8 @@ def run(
     module_out: Path,
     metadata_out: Path,
     target: dict[str, Any],
-    opt: str,
 ) -> None:
-    """Raises StageError for files that hold no module or metadata, and for an unknown target or `opt`."""
-    optimization.check(opt)
+    """Raises StageError for files that hold no module or metadata, and for an unknown target."""
     document = metadata_file.read(metadata)
     before = ir.load_module(module)
     geometry = find_geometry(before)

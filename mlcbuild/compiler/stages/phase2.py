@@ -8,14 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.compiler import ir, optimization
+from mlcbuild.compiler import ir
 from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.phases.phase2 import PHASE2
 from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
 
 
-def run(*, module: Path, module_out: Path, target: dict[str, Any], opt: str) -> None:
-    """Raises StageError for a file that holds no module, and for an unknown target or `opt`."""
-    optimization.check(opt)
+def run(*, module: Path, module_out: Path, target: dict[str, Any]) -> None:
+    """Raises StageError for a file that holds no module, and for an unknown target."""
     context = PhaseContext(target=targets.parse(target))
     ir.save_module(apply(ir.load_module(module), PHASE2, context), module_out)

@@ -9,23 +9,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.compiler import canonical_file, optimization
+from mlcbuild.compiler import canonical_file
 from mlcbuild.compiler import signature as signatures
 from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.kernels.cpu.rules import CPU_RULES, UNOPTIMIZED_CPU_RULES
 from mlcbuild.compiler.kernels.rules import apply_rules
 
 
-def run(*, kernel: Path, scheduled: Path, signature: Path, target: dict[str, Any], opt: str) -> None:
-    """Schedules the kernel for `target`; `opt` O0 leaves it as it is.
+def run(*, kernel: Path, scheduled: Path, signature: Path, target: dict[str, Any], optimized: bool) -> None:
+    """Schedules the kernel for `target`; without `optimized` it stays as it is.
 
-    `signature` is as `compiler.signature` has it. Raises StageError for an unknown `opt`, a target of another
-    kind, or a file that is no kernel.
+    `signature` is as `compiler.signature` has it. Raises StageError for a target of another kind, or a file
+    that is no kernel.
     """
-    optimization.check(opt)
     unscheduled = canonical_file.read(kernel)
     parsed = targets.parse_kind(target, "llvm")
     with parsed:
-        func = apply_rules(unscheduled.function, parsed, UNOPTIMIZED_CPU_RULES if opt == "O0" else CPU_RULES)
+        func = apply_rules(unscheduled.function, parsed, CPU_RULES if optimized else UNOPTIMIZED_CPU_RULES)
     canonical_file.write_scheduled(unscheduled, func, scheduled)
     signature.write_text(signatures.Signature(name=unscheduled.name).to_json(), encoding="utf-8")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.compiler import canonical_file, optimization
+from mlcbuild.compiler import canonical_file
 from mlcbuild.compiler import signature as signatures
 from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.kernels.gpu.rules import GPU_RULES, UNOPTIMIZED_GPU_RULES
@@ -17,17 +17,16 @@ from mlcbuild.compiler.kernels.gpu.workspace import lift_global_buffers
 from mlcbuild.compiler.kernels.rules import apply_rules
 
 
-def run(*, kernel: Path, scheduled: Path, signature: Path, target: dict[str, Any], opt: str) -> None:
-    """Schedules the kernel for `target`; `opt` O0 does no more than a GPU asks for.
+def run(*, kernel: Path, scheduled: Path, signature: Path, target: dict[str, Any], optimized: bool) -> None:
+    """Schedules the kernel for `target`; without `optimized` it no more is done than a GPU asks for.
 
-    `signature` is as `compiler.signature` has it. Raises StageError for an unknown `opt`, a target of another
-    kind, or a file that is no kernel.
+    `signature` is as `compiler.signature` has it. Raises StageError for a target of another kind, or a file
+    that is no kernel.
     """
-    optimization.check(opt)
     unscheduled = canonical_file.read(kernel)
     parsed = targets.parse_kind(target, "cuda")
     with parsed:
-        func = apply_rules(unscheduled.function, parsed, UNOPTIMIZED_GPU_RULES if opt == "O0" else GPU_RULES)
+        func = apply_rules(unscheduled.function, parsed, GPU_RULES if optimized else UNOPTIMIZED_GPU_RULES)
     func, buffers = lift_global_buffers(func)
     made = signatures.Signature.of(func, name=unscheduled.name, workspace=len(buffers))
     canonical_file.write_scheduled(unscheduled, func, scheduled)
