@@ -132,6 +132,7 @@ def build_parts(
                 cache.close()
             toolchains.save()
             implementations.save()
+            store.release()
 
 
 def _remote_cache(remote: ResolvedRemote | None, function: DigestFunction) -> RemoteCache | None:
