@@ -102,7 +102,9 @@ def resolve_remote(
     said.update(_said_in(_user_table(user_file), user_file.parent))
     said.update(_said_by_variables(environment))
     said.update(_said_by_flags(flags))
-    address, role = said.get("address"), said.get("role")
+    address, role, headers = said.get("address"), said.get("role"), said.get("headers")
+    if headers is not None and address is not None and not _is_meant_for(headers, address):
+        del said["headers"]
     if address is None or address.value == NONE or (role is not None and role.value == NONE):
         return None
     return _resolved(said, settings.digest, recache=recache)
@@ -127,10 +129,23 @@ def _user_table(path: Path) -> RemoteTable | None:
                 problems.add(f'unknown table "{name}"', Location(path=str(path)), known_values(name, (REMOTE_TABLE,)))
         if REMOTE_TABLE in file.content:
             table = read_remote(file, problems, personal=True)
+            if "headers" in table.values and "address" not in table.values:
+                problems.add(
+                    f'"headers" in [{REMOTE_TABLE}] lacks the "address" of the server that they are for',
+                    table.origin.at("headers"),
+                    of_key=True,
+                )
     except WorkspaceError as error:
         raise WorkspaceErrors((error,)) from None
     problems.raise_if_any()
     return table
+
+
+def _is_meant_for(headers: _Said, address: _Said) -> bool:
+    """Headers of the user's settings go to the server that stands beside them, and to no other that somebody names."""
+    if not isinstance(headers.place, Location):
+        return True
+    return isinstance(address.place, Location) and address.place.path == headers.place.path
 
 
 def _said_by_variables(environment: Mapping[str, str]) -> dict[str, _Said]:

@@ -186,6 +186,18 @@ def test_variables_say_the_same(world: World) -> None:
     assert world.found(address="") is None
 
 
+def test_headers_of_the_users_file_go_to_the_server_beside_them_alone(world: World) -> None:
+    world.user(f'address = "https://company/x"\nheaders = {{ Authorization = "{SECRET}" }}')
+    assert world.made().server.headers
+    assert not world.made(address="https://other").server.headers
+    assert not world.made(RemoteFlags(address="https://company.evil")).server.headers
+    assert world.made(address="https://other", headers="A: b").server.headers == (("A", "b"),)
+    world.workspace('address = "https://evil"')
+    world.user(f'headers = {{ Authorization = "{SECRET}" }}')
+    with pytest.raises(WorkspaceError, match=r'"headers" in \[remote\] lacks the "address"'):
+        world.found()
+
+
 def test_the_signing_key_is_read_by_who_writes_alone(world: World) -> None:
     assert world.made(address="s3://bucket/p", signing_key="/nowhere").signing_key is None
     with pytest.raises(UsageError, match="MLCBUILD_REMOTE_SIGNING_KEY: the file of the key that signs results"):
