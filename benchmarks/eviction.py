@@ -1,14 +1,15 @@
 """A store of 100,000 blobs and its results: how long it takes to look at it, to evict half of it, and to have a hit.
 
-`python benchmarks/eviction.py` makes the store in the temporary directory (some minutes: it is the slow part), and
-prints seconds. `--results N` sets the size: each result names three outputs of its own, one that all share, and what
-its key was made of, as those of builds do. Times are with the store's files in the kernel's caches, unless it is root
-who runs it and says `--cold`.
+`python benchmarks/eviction.py` makes the store in the temporary directory and prints seconds. `--results N` sets the
+size: each result has three outputs, and what its key was made of, as those of builds do. Times are with the store's
+files in the kernel's caches, unless it is root who runs it and says `--cold`.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -17,8 +18,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from mlcbuild.cache import integrity
 from mlcbuild.cache.digest import Digest, DigestFunction
-from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.disk import LAYOUT_VERSION, DiskStore
 from mlcbuild.cache.eviction import Limits, collect, plan
 from mlcbuild.cache.inventory import take_inventory
 from mlcbuild.cache.merkle import TreeFile, input_root
@@ -33,33 +35,49 @@ from mlcbuild.cache.reapi import (
 )
 
 BLAKE3 = DigestFunction.BLAKE3
-BLOBS_A_RESULT = 7
+BLOBS_A_RESULT = 6  # that it has for itself
 ROUNDS = 3
 
 
 def fill(root: Path, results: int) -> list[Digest]:
-    """Publish results one day after the other; answers their keys, the oldest first."""
+    """Results, one a second, the last one now; answers their keys, the oldest first. Files are written in place: the
+    store's own way, with a rename and a wait for the disk each, would take many minutes.
+    """
     store = DiskStore(root, BLAKE3)
-    shared = store.put_bytes(b"shared by all", durable=False)
+    base = root / LAYOUT_VERSION / BLAKE3.value
+    for folder, number in itertools.product(("cas", "ac"), range(256)):
+        (base / folder / f"{number:02x}").mkdir(exist_ok=True)
+
+    def put(data: bytes) -> Digest:
+        digest = BLAKE3.of_bytes(data)
+        path = f"{base}/cas/{digest.hash[:2]}/{digest.hash}"
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            os.write(descriptor, data)
+            integrity.attach(descriptor, integrity.checksum_of_bytes(data))
+            os.fchmod(descriptor, 0o444)
+            os.close(descriptor)
+        return digest
+
+    shared = put(b"shared by all")
     now = time.time_ns()
     keys = []
     for number in range(results):
-        files = [store.put_bytes(b"%d %d " % (number, index) * 200, durable=False) for index in range(3)]
+        files = [put(b"%d %d " % (number, index) * 200) for index in range(3)]
         inputs = input_root([TreeFile(f"in/{number}", shared)], BLAKE3)
-        command = store.put_bytes(Command(arguments=(f"tool {number}",)).encode(), durable=False)
+        command = put(Command(arguments=(f"tool {number}",)).encode())
         for _, data in inputs.directories:
-            store.put_bytes(data, durable=False)
-        key = store.put_bytes(Action(command_digest=command, input_root_digest=inputs.digest).encode(), durable=False)
+            put(data)
+        key = put(Action(command_digest=command, input_root_digest=inputs.digest).encode())
         metadata = AnyMessage(type_url="breakdown", value=encode_digest(shared))
-        store.put(
-            key,
-            ActionResult(
-                output_files=tuple(OutputFile(path=f"out/{index}", digest=file) for index, file in enumerate(files)),
-                execution_metadata=ExecutedActionMetadata(worker="local", auxiliary_metadata=(metadata,)),
-            ),
-        )
+        body = ActionResult(
+            output_files=tuple(OutputFile(path=f"out/{index}", digest=file) for index, file in enumerate(files)),
+            execution_metadata=ExecutedActionMetadata(worker="local", auxiliary_metadata=(metadata,)),
+        ).encode()
+        path = store.result_path(key.hash)
+        Path(path).write_bytes(body + integrity.checksum_of_bytes(body))
         used = now - (results - number) * 1_000_000_000
-        os.utime(store.result_path(key.hash), ns=(used, used))
+        os.utime(path, ns=(used, used))
         keys.append(key)
     store.release()
     return keys
@@ -87,7 +105,6 @@ def main() -> None:
     parser.add_argument("--results", type=int, default=100_000 // BLOBS_A_RESULT)
     parser.add_argument("--cold", action="store_true", help="drop the kernel's caches before each time (root)")
     arguments = parser.parse_args()
-    os.fdatasync = lambda _descriptor: None  # to fill a store in minutes
     folder = Path(tempfile.mkdtemp(prefix="mlcbuild-eviction-"))
     try:
         began = time.perf_counter()

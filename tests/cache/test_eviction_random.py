@@ -18,10 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.eviction import BLOBS_A_RESULT, fill
 from mlcbuild.cache import eviction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.eviction import Limits, collect
-from mlcbuild.cache.inventory import stored_bytes
+from mlcbuild.cache.inventory import stored_bytes, take_inventory
 from mlcbuild.cache.verification import verify
 from tests.cache.stores import BLAKE3, DAY, base_of, blob_file, check_store, contents, publish, result_file, used_at
 
@@ -215,6 +216,21 @@ def test_processes_that_are_killed_at_any_moment(tmp_path: Path, builders: int, 
 def test_processes_that_are_killed_at_any_moment_many_times(tmp_path: Path, seed: int) -> None:
     choose = random.Random(seed)
     use_at_once(tmp_path, builders=choose.randint(1, 5), collectors=choose.randint(1, 3), seed=seed + 1000, seconds=4.0)
+
+
+@pytest.mark.exhaustive
+def test_a_hundred_thousand_blobs_take_seconds(tmp_path: Path) -> None:
+    results = 100_000 // BLOBS_A_RESULT
+    keys = fill(tmp_path, results)
+    base = tmp_path / "v1/blake3"
+    began = time.perf_counter()
+    half = take_inventory(base, BLAKE3).stored_bytes // 2
+    collected = collect(tmp_path, Limits(max_bytes=half))
+    seconds = time.perf_counter() - began
+    assert results // 2 - 10 < collected.results < results // 2 + 10
+    assert contents(base, "ac") == {key.hash for key in keys[collected.results :]}, "the oldest went"
+    assert check_store(base) == results - collected.results
+    assert seconds < 60
 
 
 @pytest.mark.exhaustive
