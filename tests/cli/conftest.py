@@ -41,8 +41,10 @@ def without_times(text: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("NO_COLOR", "MLCBUILD_DEBUG", "FORCE_COLOR"):
+def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    remote = [name for name in os.environ if name.startswith("MLCBUILD_REMOTE")]
+    for name in ("NO_COLOR", "MLCBUILD_DEBUG", "FORCE_COLOR", *remote):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no settings"))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("TERM", "xterm-256color")

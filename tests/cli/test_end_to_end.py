@@ -110,6 +110,7 @@ def report_of(path: Path) -> dict[str, Any]:
         "actions",
         "critical_path",
         "bytes",
+        "remote",
     ]
     return document
 
