@@ -192,7 +192,7 @@ class DiskStore:
         try:
             with Path(path).open("rb", buffering=0) as stream:
                 data = stream.readall()
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return None
         except OSError:
             data = b""
@@ -222,7 +222,7 @@ class DiskStore:
         body = result.encode()
         self._holder.hold([key.hash])
         with self._temporary_file() as temporary:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             try:
                 _write_all(descriptor, body + integrity.checksum_of_bytes(body))
                 os.fdatasync(descriptor)

@@ -32,7 +32,7 @@ from mlcbuild.cache.inventory import (
 from mlcbuild.cache.temporaries import remove_abandoned
 
 _REMOVED_AT_ONCE = 256
-_PAUSE_SECONDS = 0.0005  # between removals, for builds that wait to write down what they hold
+_PAUSE_SECONDS = 0.002  # between removals: longer than builds sleep that wait to write down what they hold
 
 Item = Blob | Result | Leftover
 _Removable = TypeVar("_Removable", Blob, Result)
@@ -69,11 +69,16 @@ class Plan:
 
 @dataclass(slots=True, kw_only=True)
 class Collected:
-    """What came of a collection; bytes as on the disk. `over_bytes` are more than the limit and could not go."""
+    """What came of a collection; bytes as on the disk.
+
+    `failed` files could not be removed, the first of them for `reason`. `over_bytes` are more than the limit and stay.
+    """
 
     results: int = 0
     blobs: int = 0
     leftovers: int = 0
+    failed: int = 0
+    reason: str = ""
     freed_bytes: int = 0
     kept_bytes: int = 0
     over_bytes: int = 0
@@ -168,7 +173,7 @@ def _carry_out(planned: Plan, holds: Holds, collected: Collected, progress: Prog
     removed = [
         result
         for result in _batches(planned.results, holds, progress, "removing results")
-        if _remove_result(base, result)
+        if _is_as_seen(base, result) and _remove(f"{base}/ac/{result.hash[:2]}/{result.hash}", collected)
     ]
     _make_durable({f"{base}/ac/{result.hash[:2]}" for result in removed})
     collected.results += len(removed)
@@ -176,12 +181,13 @@ def _carry_out(planned: Plan, holds: Holds, collected: Collected, progress: Prog
     still = _still_named(inventory, removed)
     going = [blob for blob in (*planned.named_blobs, *planned.unnamed_blobs) if blob.hash not in still]
     for blob in _batches(going, holds, progress, "removing blobs"):
-        if _remove(f"{base}/cas/{blob.hash[:2]}/{blob.hash}"):
-            _remove(f"{base}/checksums/{blob.hash[:2]}/{blob.hash}")
+        # A blob without its checksum is still known by its name; a checksum without its blob would stay for ever.
+        _remove(f"{base}/checksums/{blob.hash[:2]}/{blob.hash}", collected)
+        if _remove(f"{base}/cas/{blob.hash[:2]}/{blob.hash}", collected):
             collected.blobs += 1
             collected.freed_bytes += blob.stored_bytes
     for leftover in planned.leftovers:
-        if _remove(leftover.path):
+        if _remove(leftover.path, collected):
             collected.leftovers += 1
             collected.freed_bytes += leftover.stored_bytes
 
@@ -206,21 +212,24 @@ def _still_named(inventory: Inventory, removed: Sequence[Result]) -> set[str]:
     }
 
 
-def _remove_result(base: Path, result: Result) -> bool:
-    """False for one that has been used or replaced since it was seen."""
-    path = f"{base}/ac/{result.hash[:2]}/{result.hash}"
+def _is_as_seen(base: Path, result: Result) -> bool:
+    """False for a result that was used, replaced or removed since."""
     try:
-        status = os.stat(path)
+        status = os.stat(f"{base}/ac/{result.hash[:2]}/{result.hash}")
     except OSError:
         return False
-    return (status.st_ino, status.st_mtime_ns) == (result.inode, result.used) and _remove(path)
+    return (status.st_ino, status.st_mtime_ns) == (result.inode, result.used)
 
 
-def _remove(path: str) -> bool:
-    """False where there is no such file, or it cannot be removed: a read-only store stays as it is."""
+def _remove(path: str, collected: Collected) -> bool:
+    """False where there is no such file, or it cannot be removed, which is counted and stops nothing."""
     try:
         os.unlink(path)
-    except OSError:
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        collected.failed += 1
+        collected.reason = collected.reason or f"{path}: {error.strerror or error}"
         return False
     return True
 

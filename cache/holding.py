@@ -22,6 +22,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import threading
 import time
 import weakref
@@ -34,6 +35,10 @@ _HASH_BYTES = 32
 _BELIEVED_SECONDS = 86_400  # how long a file of a process counts where no lock tells whether that lives
 _TRIES = 5
 _TRY_SECONDS = 0.02
+_PATIENCE_SECONDS = 2.0  # for a collection that was stopped amid a removal: it looks again when it goes on
+_POLL_SECONDS = 0.001
+_FRESH_SECONDS = 1.0
+_NAME = re.compile(r".+\.\d+\.\d+\.[0-9a-f]{16}", re.DOTALL)
 
 
 class Holder:
@@ -60,7 +65,9 @@ class Holder:
         with self._mutex, contextlib.suppress(OSError):
             if self._file < 0:
                 self._open()
-            _flock(self._lock, fcntl.LOCK_SH)
+            until = time.monotonic() + _PATIENCE_SECONDS
+            while not _flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB) and time.monotonic() < until:
+                time.sleep(_POLL_SECONDS)
             try:
                 _append(self._file, bytes.fromhex("".join(new)))
             finally:
@@ -96,8 +103,11 @@ class Holds:
         self._lock = _open_lock(base, "removal")
         self._read: dict[str, int] = {}
         self._hashes: set[str] = set()
+        self._refreshed = 0.0
 
     def __contains__(self, digest_hash: object) -> bool:
+        if time.monotonic() - self._refreshed > _FRESH_SECONDS:
+            self._refresh()
         return digest_hash in self._hashes
 
     @contextlib.contextmanager
@@ -118,6 +128,7 @@ class Holds:
         os.close(self._lock)
 
     def _refresh(self) -> None:
+        self._refreshed = time.monotonic()
         for name in _names_in(self._held_folder):
             start = self._read.get(name, 0)
             try:
@@ -186,7 +197,7 @@ def _sweep(base: Path) -> None:
     for name in _names_in(base / "held"):
         path = base / "held" / name
         with contextlib.suppress(OSError):
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = _open_to_lock(path, os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 if not _is_live(descriptor):
                     path.unlink()
@@ -205,20 +216,29 @@ def _is_live(descriptor: int) -> bool:
 
 
 def _names_in(folder: Path) -> list[str]:
+    """The files of holders; whatever else lies there is nobody's business here."""
     try:
-        return os.listdir(folder)  # noqa: PTH208
+        return [name for name in os.listdir(folder) if _NAME.fullmatch(name)]  # noqa: PTH208
     except OSError:
         return []
 
 
 def _open_lock(base: Path, name: str) -> int:
     path = base / "locks" / name
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    flags = os.O_CREAT | os.O_CLOEXEC
     try:
-        return os.open(path, flags, 0o644)
+        return _open_to_lock(path, flags)
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, flags, 0o644)
+        return _open_to_lock(path, flags)
+
+
+def _open_to_lock(path: Path, flags: int) -> int:
+    """For writing where that is allowed, which NFS wants of who locks: the file may be another user's."""
+    try:
+        return os.open(path, os.O_RDWR | flags, 0o666)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | flags & ~os.O_CREAT)
 
 
 def _flock(descriptor: int, operation: int) -> bool:

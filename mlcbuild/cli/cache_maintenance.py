@@ -40,6 +40,9 @@ def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputForma
         print(json.dumps({"disk_cache": str(root), **asdict(collected)}, indent=2))
         return
     print(_told(collected))
+    if collected.failed:
+        failed = text.plural(collected.failed, "file")
+        print(f"{style.warning('note:')} {failed} could not be removed: {collected.reason}", file=sys.stderr)
     if collected.over_bytes:
         print(
             f"{style.warning('note:')} {text.byte_count(collected.over_bytes)} more than --max-size are left: "

@@ -149,7 +149,7 @@ def test_a_collection_that_ends_anywhere_leaves_every_result_its_blobs(
         store.release()
         removals = 0
 
-        def remove(path: str, stop: int = stop) -> bool:
+        def remove(path: str, collected: object, stop: int = stop) -> bool:
             nonlocal removals
             if removals == stop:
                 raise Killed
