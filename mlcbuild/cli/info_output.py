@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 import mlcbuild
 from mlcbuild.cache.disk import default_root
 from mlcbuild.cli.distributions import installed_version
 from mlcbuild.cli.opening import OpenWorkspace, is_in_workspace, open_workspace
+from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote
 from mlcbuild.cli.terminal import OutputFormat
 from mlcbuild.compiler.models.llama.config import MODEL_TYPES
 from mlcbuild.compiler.quantization.scheme import NAMES
@@ -23,10 +25,10 @@ from mlcbuild.workspace.schema import PLATFORM, Attribute
 _EVERYTHING = "//..."
 
 
-def print_info(directory: Path, *, configuration: str, output: OutputFormat) -> None:
+def print_info(directory: Path, environment: Mapping[str, str], *, configuration: str, output: OutputFormat) -> None:
     """Print it. Raises WorkspaceErrors for a workspace with mistakes, as it lists the workspace's platforms."""
     opened = open_workspace(directory) if is_in_workspace(directory) else None
-    document = _document(opened, configuration)
+    document = _document(opened, environment, configuration)
     if output is OutputFormat.JSON:
         print(json.dumps(document, indent=2, ensure_ascii=False))
         return
@@ -34,7 +36,7 @@ def print_info(directory: Path, *, configuration: str, output: OutputFormat) -> 
         print(f"{name:<16}{value}")
 
 
-def _document(opened: OpenWorkspace | None, configuration: str) -> dict[str, object]:
+def _document(opened: OpenWorkspace | None, environment: Mapping[str, str], configuration: str) -> dict[str, object]:
     rules = opened.rules if opened else load_rules(Path(), ())
     document: dict[str, object] = {
         "version": mlcbuild.__version__,
@@ -55,6 +57,7 @@ def _document(opened: OpenWorkspace | None, configuration: str) -> dict[str, obj
             "state": str(opened.state_directory),
             "disk_cache": str(default_root()),
         }
+        document["remote"] = _remote(opened, environment)
         document["configurations"] = sorted(opened.settings.configurations)
         document["platforms"] = [
             {"label": str(label), "kind": target.string("kind")}
@@ -62,6 +65,22 @@ def _document(opened: OpenWorkspace | None, configuration: str) -> dict[str, obj
             if PLATFORM in target.schema.provides
         ]
     return document
+
+
+def _remote(opened: OpenWorkspace, environment: Mapping[str, str]) -> dict[str, object] | None:
+    """The remote cache that a build without options has; None for none."""
+    found = resolve_remote(RemoteFlags(), environment, opened.settings)
+    if found is None:
+        return None
+    configuration = found.configuration
+    return {
+        "address": configuration.shown,
+        "role": configuration.policy.role.value,
+        "upload": configuration.policy.upload.value,
+        "namespace": configuration.namespace,
+        "trusted_keys": [key.line for key in configuration.trusted_keys],
+        "signs": configuration.signing_key is not None,
+    }
 
 
 def _toolchains() -> dict[str, str]:
@@ -110,6 +129,8 @@ def _rows(document: dict[str, object]) -> list[tuple[str, str]]:
     assert isinstance(toolchains, dict)
     rows = [("mlcbuild", str(document["version"]))]
     rows += [(str(name).replace("_", " "), str(path)) for name, path in paths.items()]
+    if isinstance(remote := document.get("remote"), dict):
+        rows += [("remote", f"{remote['address']} ({remote['role']})")]
     rows += [("model types", names("model_types")), ("quantizations", names("quantizations"))]
     rows += [("platforms", names("platforms", "label")), ("configurations", names("configurations"))]
     rows += [("toolchains", ", ".join(f"{name} {found or '(none)'}" for name, found in toolchains.items()))]

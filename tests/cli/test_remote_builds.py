@@ -219,6 +219,28 @@ def test_only_signed_results_are_believed_where_keys_are_named(
     assert "2 actions: 2 from remote" in said
 
 
+def test_info_shows_which_remote_holds(place: Callable[[str], Place], capsys: Capture) -> None:
+    laptop = place("laptop")
+    laptop.user(f'address = "https://me:secret@cache.example/x"\nrole = "read-write"\ntrusted_keys = ["{PUBLIC}"]')
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in laptop.environment().items():
+            patch.setenv(name, value)
+        patch.chdir(laptop.root)
+        main(["info"])
+        assert "remote          https://cache.example/x (read-write)\n" in capsys.readouterr().out
+        main(["info", "--output=json"])
+        shown = capsys.readouterr().out
+    assert "secret" not in shown
+    assert json.loads(shown)["remote"] == {
+        "address": "https://cache.example/x",
+        "role": "read-write",
+        "upload": "results",
+        "namespace": "",
+        "trusted_keys": [PUBLIC],
+        "signs": False,
+    }
+
+
 def test_the_report_counts_what_the_remote_did(
     place: Callable[[str], Place], server: http_server.Cache, tmp_path: Path
 ) -> None:

@@ -21,4 +21,5 @@ def info(context: typer.Context, config: ConfigOption = "", output: OutputOption
     """
     from mlcbuild.cli.info_output import print_info
 
-    print_info(global_options(context).directory, configuration=config, output=output)
+    options = global_options(context)
+    print_info(options.directory, options.environment, configuration=config, output=output)
