@@ -97,11 +97,18 @@ def resolve_remote(
     """
     user_file = user_settings_file(environment)
     said: dict[str, _Said] = {}
-    # From the least to what counts most.
-    said.update(_said_in(settings.remote, settings.root))
-    said.update(_said_in(_user_table(user_file), user_file.parent))
-    said.update(_said_by_variables(environment))
-    said.update(_said_by_flags(flags))
+    ranks: dict[str, int] = {}
+    sources = (  # from the least to what counts most
+        _said_in(settings.remote, settings.root),
+        _said_in(_user_table(user_file), user_file.parent),
+        _said_by_variables(environment),
+        _said_by_flags(flags),
+    )
+    for rank, source in enumerate(sources):
+        said.update(source)
+        ranks.update(dict.fromkeys(source, rank))
+    if "role" in said and said["role"].value == NONE and ranks["role"] < ranks.get("address", 0):
+        del said["role"]  # Who names an address wants it used, whatever those say who count less.
     address, role, headers = said.get("address"), said.get("role"), said.get("headers")
     if headers is not None and address is not None and not _is_meant_for(headers, address):
         del said["headers"]
@@ -223,10 +230,14 @@ def _resolved(said: Mapping[str, _Said], digest: str, *, recache: bool) -> Resol
     def text(name: str) -> str:
         return str(said[name].value) if name in said else ""
 
+    drain = said.get("drain_timeout")
+    if drain and drain.value < 0:
+        raise drain.mistake(f'"drain_timeout" cannot be {drain.value}')
     policy = RemotePolicy(
         role=Role(text("role") or Role.READ.value),
         upload=Upload(text("upload") or Upload.RESULTS.value),
         replaces=recache,
+        drain_seconds=float(drain.value) if drain else RemotePolicy.drain_seconds,
     )
     with _told_of(address):
         made = remote.RemoteConfiguration(

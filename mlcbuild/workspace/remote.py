@@ -80,6 +80,11 @@ _SHARED: tuple[Attribute, ...] = (
     Attribute(name="idle_timeout", kind=AttributeKind.INTEGER, doc="Seconds without a byte until a request ends."),
     Attribute(name="timeout", kind=AttributeKind.INTEGER, doc="Seconds for a request that moves next to nothing."),
     Attribute(
+        name="drain_timeout",
+        kind=AttributeKind.INTEGER,
+        doc="Seconds that the end of a build waits for uploads.",
+    ),
+    Attribute(
         name="slowest",
         kind=AttributeKind.INTEGER,
         doc="Bytes a second: the pace that a request which moves much is given time for.",

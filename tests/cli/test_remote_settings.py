@@ -89,6 +89,13 @@ def test_who_counts_more_can_say_none(world: World, say_none: str) -> None:
     assert world.found(flags, **variables) is None
 
 
+def test_who_names_an_address_wants_it_used(world: World) -> None:
+    world.workspace('address = "s3://workspace/a"\nrole = "none"')
+    assert world.made(RemoteFlags(address="s3://flag/a")).policy.role is Role.READ
+    assert world.made(RemoteFlags(address="s3://flag/a"), role="none").policy.role is Role.READ
+    assert world.found(address="s3://variable/a", role="none") is None
+
+
 def test_people_read_and_only_who_says_so_himself_writes(world: World) -> None:
     world.workspace('address = "https://cache.example/main"\nupload = "always"')
     policy = world.made().policy
@@ -135,7 +142,10 @@ def test_everything_that_can_be_said_arrives(world: World, tmp_path: Path) -> No
     key = world.user_file.parent / "ci.key"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
     (world.root / "ci.pub").write_text(f"-----BEGIN PUBLIC KEY-----\n{PUBLIC}\n-----END PUBLIC KEY-----\n")
-    world.workspace('trusted_keys = ["ci.pub"]\nnamespace = "pull/12"\nsalt = "2"\nslowest = 1000', digest="sha256")
+    world.workspace(
+        'trusted_keys = ["ci.pub"]\nnamespace = "pull/12"\nsalt = "2"\nslowest = 1000\ndrain_timeout = 9',
+        digest="sha256",
+    )
     world.user(
         'address = "s3://bucket/p/"\nrole = "read-write"\nupload = "always"\nendpoint = "http://localhost:1"\n'
         'region = "r"\naddressing = "path"\nlayout = "bazel-remote"\nchecksums = "never"\nprofile = "ci"\n'
@@ -144,7 +154,7 @@ def test_everything_that_can_be_said_arrives(world: World, tmp_path: Path) -> No
         f'headers = {{ Authorization = "Bearer {SECRET}" }}'
     )
     said = {name for name in world.user_file.read_text().split() if name in {a.name for a in REMOTE_SETTINGS}}
-    assert said | {"trusted_keys", "namespace", "salt", "slowest"} == {a.name for a in REMOTE_SETTINGS}
+    assert said | {"trusted_keys", "namespace", "salt", "slowest", "drain_timeout"} == {a.name for a in REMOTE_SETTINGS}
     made = world.made()
     assert not made.policy.replaces
     again = resolve_remote(RemoteFlags(), world.environment, load_settings(world.root), recache=True)
@@ -166,6 +176,7 @@ def test_everything_that_can_be_said_arrives(world: World, tmp_path: Path) -> No
     deadlines = made.server.deadlines
     assert (deadlines.connect, deadlines.idle, deadlines.whole, deadlines.bytes_per_second) == (1, 2, 3, 1000)
     assert made.server.headers == (("Authorization", f"Bearer {SECRET}"),)
+    assert made.policy.drain_seconds == 9
     assert made.server.authorities == world.user_file.parent / "ca.pem"
     assert made.server.client_key == world.user_file.parent / "client.key"
     assert SECRET not in repr(made)
