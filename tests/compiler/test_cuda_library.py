@@ -18,6 +18,7 @@ from tvm.s_tir import dlight
 from mlcbuild.compiler import ir, library_image
 from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.cuda import device_functions
+from mlcbuild.compiler.cuda.dependent_launch import TAG
 from mlcbuild.compiler.stages import compile_device, compile_kernel, link
 from mlcbuild.errors import StageError
 from tests.compiler.gpu_runtime import run_with_cuda_runtime
@@ -127,18 +128,34 @@ def test_two_processes_in_two_directories_make_equal_files(tmp_path: Path) -> No
             assert sys.prefix.encode() not in path.read_bytes(), path.name
 
 
-def test_the_text_is_the_same_for_every_architecture_and_begins_lean(built: Path, tmp_path: Path) -> None:
+def _compiled(built: Path, directory: Path, arch: str) -> tuple[str, list[list[str]]]:
+    """The text of the first kernel, and the tags of what launches each of its functions."""
     name = kernels(built)[0]
     compile_kernel.run(
         scheduled=built / "scheduled" / f"{name}.json",
-        object=tmp_path / "k.o",
-        target={**CUDA_TARGET, "arch": "sm_90a"},
-        device_source=tmp_path / "k.cu",
-        launch=tmp_path / "k.json",
+        object=directory / "k.o",
+        target={**CUDA_TARGET, "arch": arch},
+        device_source=directory / "k.cu",
+        launch=directory / "k.json",
     )
-    text = (tmp_path / "k.cu").read_text()
-    assert text == (built / "sources" / f"{name}.cu").read_text()
+    launched = json.loads((directory / "k.json").read_text())["functions"]
+    return (directory / "k.cu").read_text(), [function["launch_parameters"] for function in launched]
+
+
+def test_the_text_is_the_same_for_architectures_before_sm_90_and_is_lean(built: Path, tmp_path: Path) -> None:
+    text, launched = _compiled(built, tmp_path, "sm_86")
+    assert text == (built / "sources" / f"{kernels(built)[0]}.cu").read_text()
     assert "cuda/std" not in text
+    assert "griddepcontrol" not in text
+    assert not any(TAG in tags for tags in launched)
+
+
+@pytest.mark.parametrize("arch", ["sm_90", "sm_90a", "sm_120"])
+def test_from_sm_90_on_functions_are_launched_early_and_wait(built: Path, tmp_path: Path, arch: str) -> None:
+    text, launched = _compiled(built, tmp_path, arch)
+    assert "cuda/std" not in text
+    assert text.count("  mlcbuild_wait_for_inputs();\n") == len(launched) > 0
+    assert all(TAG in tags for tags in launched)
 
 
 def test_a_kernel_that_no_rule_has_bound_to_threads_is_refused(built: Path, tmp_path: Path) -> None:
