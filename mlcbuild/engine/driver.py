@@ -355,7 +355,8 @@ class Driver:
         if found is not None:
             self._keyring.drop(wanted.key)
             if self._look_ups.sends_found(wanted.action):
-                self._network.run(lambda: self._look_ups.send(found))
+                self._publishing += 1  # The build's end waits for it, before the remote is told to finish.
+                self._network.run(lambda: [*self._look_ups.send(found), _Published()])
             return [found]
         if not self._look_ups.asks_remote(wanted.action):
             return [ResultNotFound(identifier=wanted.action.identifier, key=wanted.key)]
