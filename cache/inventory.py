@@ -8,6 +8,7 @@ A file counts as whole blocks of 4 KiB, as most file systems keep it, so that ma
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -117,7 +118,7 @@ def take_inventory(base: Path, function: DigestFunction, progress: Progress = no
     """Look at every file of a store, and read its results. Whatever vanishes meanwhile is left out.
 
     Blobs are listed before results are read: a result may come with blobs that were not listed yet.
-    Raises OSError where the store's own folders cannot be read.
+    Raises OSError where the store's folders, results, or blobs that say what results name cannot be read.
     """
     found = Inventory(base=base, function=function)
     empty = function.of_bytes(b"").hash
@@ -146,7 +147,7 @@ def take_inventory(base: Path, function: DigestFunction, progress: Progress = no
 
 
 def read_references(base: Path, key_hash: str, reader: ReferenceReader) -> References | None:
-    """None for a result that is damaged or has gone."""
+    """None for a result that is damaged or has gone. Raises OSError for one that cannot be read for another reason."""
     data = _content(f"{base}/ac/{key_hash[:2]}/{key_hash}") or b""
     body, checksum = data[: -integrity.CHECKSUM_BYTES], data[-integrity.CHECKSUM_BYTES :]
     if len(checksum) != integrity.CHECKSUM_BYTES or integrity.checksum_of_bytes(body) != checksum:
@@ -201,8 +202,14 @@ def _leftover(entry: os.DirEntry[str]) -> list[Leftover]:
 
 
 def _content(path: str) -> bytes | None:
+    """None for what is not there, or is lost on the disk.
+
+    Raises OSError where it may be there and well: to go on would be to take its blobs for unnamed.
+    """
     try:
         with open(path, "rb", buffering=0) as stream:
             return stream.readall()
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EISDIR, errno.EIO):
+            return None
+        raise

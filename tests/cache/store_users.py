@@ -23,6 +23,9 @@ _NAMES = 24
 _CONTENTS = 40
 _ACTIONS_A_BUILD = 12
 
+keys: dict[int, Digest] = {}
+"""The keys of actions by name, once this process has published them."""
+
 
 def content(number: int) -> bytes:
     """One of few contents, so that results share blobs and evicted ones come back."""
@@ -48,10 +51,8 @@ def build(root: Path, choose: random.Random, until: float) -> None:
         contents = random.Random(name)
         files = [content(contents.randrange(_CONTENTS)) for _ in range(3)]
         directory = [content(contents.randrange(_CONTENTS)) for _ in range(3)]
-        key = store.function.of_bytes(b"")
-        # The key of a name is known from its last publication; here it is cheaper to make it again.
-        key = keys.setdefault(name, key)
-        result = store.get(key) if key.size_bytes else None
+        known = keys.get(name)
+        result = store.get(known) if known else None
         if result is None:
             sources = [content(choose.randrange(_CONTENTS))] if choose.random() < 0.5 else []
             key = keys[name] = publish(store, str(name), files=files, directory=directory, log=b"l", sources=sources)
@@ -67,15 +68,11 @@ def build(root: Path, choose: random.Random, until: float) -> None:
     store.release()
 
 
-keys: dict[int, Digest] = {}
-
-
 def main() -> None:
     root, role, seed, seconds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     choose = random.Random(seed)
     # A process that dies loses nothing that the kernel has: waiting for the disk would only make this slow.
-    os.fdatasync = lambda _descriptor: None
-    os.fsync = lambda _descriptor: None
+    os.fdatasync = os.fsync = lambda fd: None
     until = time.monotonic() + seconds
     rounds = 0
     while time.monotonic() < until:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mlcbuild.cache import inventory
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.eviction import Limits, collect
 from mlcbuild.cache.holding import collecting
@@ -304,6 +305,25 @@ def test_checksums_in_the_index_go_with_their_blobs(store: DiskStore, monkeypatc
     assert digest.hash in contents(base_of(store), "checksums")
     collect(store.root, NOTHING)
     assert digest.hash not in contents(base_of(store), "checksums")
+
+
+def test_a_store_that_cannot_be_read_is_left_as_it_is(store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = publish(store, "a", files=[b"a"], directory=[b"inside"])
+    store.release()
+    before = contents(base_of(store), "cas")
+    for folder in ("ac", "cas"):
+
+        def refuse(path: str, *arguments: object, folder: str = folder, **more: object) -> object:
+            if f"/{folder}/" in str(path):
+                raise PermissionError(13, "Permission denied", path)
+            return open(path, *arguments, **more)  # type: ignore[call-overload]  # noqa: PTH123
+
+        with monkeypatch.context() as patch:
+            patch.setattr(inventory, "open", refuse, raising=False)
+            with pytest.raises(PermissionError):
+                collect(store.root, NOTHING)
+        assert contents(base_of(store), "ac") == {key.hash}
+        assert contents(base_of(store), "cas") == before
 
 
 # Several at once

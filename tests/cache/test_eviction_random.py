@@ -114,7 +114,7 @@ def test_a_store_does_what_a_simple_model_does(
             case "use", _:
                 pass
             case kind, int(first), *rest:
-                days = (rest or [first])[0]
+                days = next((day for day in rest if isinstance(day, int)), first)
                 limits = Limits(
                     max_bytes=first if kind in ("size", "both") else None,
                     max_age_seconds=days * 86_400 if kind in ("age", "both") else None,
