@@ -17,6 +17,7 @@ from mlcbuild.cache.remote.workers import Workers
 from mlcbuild.cache.store import LocalBlobStore
 
 _TRIES = 2  # Bytes that are wrong twice are wrong on the server.
+_SMALL_BYTES = 64 << 10  # where there are no batches
 _MOST_TOLD = 5  # The rest is counted.
 _A_BATCH = 64
 _BATCH_BYTES = 3 << 20  # what is held in memory of a batch, about
@@ -44,12 +45,14 @@ class Downloads:
         return store.missing(digests)
 
     def _jobs(self, peer: Peer, digests: Sequence[Digest], store: LocalBlobStore) -> Iterator[Callable[[], None]]:
-        small = batched_bytes(peer.transport) if has_batches(peer.transport) else -1
+        batches = has_batches(peer.transport)
+        most = batched_bytes(peer.transport) if batches else _SMALL_BYTES
         for digest in digests:
-            if digest.size_bytes > small:
+            if digest.size_bytes > most:
                 yield partial(self._one, peer, digest, store)
-        for batch in _batches([digest for digest in digests if digest.size_bytes <= small]):
-            yield partial(self._together, peer, batch, store)
+        small = [digest for digest in digests if digest.size_bytes <= most]
+        for together in _batches(small) if batches else ([digest] for digest in small):
+            yield partial(self._together, peer, together, store)
 
     # One blob
 
@@ -75,9 +78,12 @@ class Downloads:
         finally:
             self._tally.add(bytes_downloaded=reception.received)
 
-    # Many small ones
+    # Small ones
 
     def _together(self, peer: Peer, digests: Sequence[Digest], store: LocalBlobStore) -> None:
+        """In memory, and into the store without waiting for the disk: what a power failure damages, which the store's
+        checksum tells, can be had again.
+        """
         left = list(digests)
         for _ in range(_TRIES):
             wrong: list[Digest] = []
