@@ -35,7 +35,7 @@ def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputForma
         with slow_progress(options) as progress:
             collected = collect(root, limits, progress=progress, waits=waits)
     except OSError as error:
-        raise disk_error(error, root, "collecting garbage in") from error
+        raise disk_error(error, Path(error.filename or root), "reading") from error
     if output is OutputFormat.JSON:
         print(json.dumps({"disk_cache": str(root), **asdict(collected)}, indent=2))
         return
@@ -67,7 +67,7 @@ def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalO
         with slow_progress(options) as progress:
             found = together(verify(root, base, function, progress) for base, function in bases(root))
     except OSError as error:
-        raise disk_error(error, root, "verifying") from error
+        raise disk_error(error, Path(error.filename or root), "reading") from error
     code = ExitCode.LOCAL_ENVIRONMENT if found.damaged else ExitCode.OK
     if output is OutputFormat.JSON:
         print(json.dumps({"disk_cache": str(root), **asdict(found)}, indent=2))

@@ -41,7 +41,7 @@ def print_stats(disk_cache: Path | None, limits: Limits, output: OutputFormat, o
         with slow_progress(options) as progress:
             inventories = [take_inventory(base, function, progress) for base, function in bases(root)]
     except OSError as error:
-        raise disk_error(error, root, "reading") from error
+        raise disk_error(error, Path(error.filename or root), "reading") from error
     now = time.time_ns()
     statistics = statistics_of(inventories, now=now)
     is_limited = limits != Limits()

@@ -72,7 +72,7 @@ def main() -> None:
     root, role, seed, seconds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     choose = random.Random(seed)
     # A process that dies loses nothing that the kernel has: waiting for the disk would only make this slow.
-    os.fdatasync = os.fsync = lambda fd: None
+    os.fdatasync = os.fsync = lambda fd: None  # noqa: ARG005
     until = time.monotonic() + seconds
     rounds = 0
     while time.monotonic() < until:

@@ -135,6 +135,20 @@ def test_gc_says_when_builds_hold_more_than_the_limit(store: DiskStore, snapshot
     snapshot("cache-gc-held", out + err)
 
 
+def test_a_store_that_cannot_be_read_is_told_with_the_file(
+    store: DiskStore, snapshot: Snapshot, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+
+    def refuse(path: str) -> bytes:
+        raise PermissionError(13, "Permission denied", str(store.root / "v1/blake3/ac/00/00"))
+
+    monkeypatch.setattr("mlcbuild.cache.inventory._content", refuse)
+    for command in ("gc", "stats", "verify"):
+        assert main(["cache", command]) == 36
+    snapshot("cache-unreadable", shown(capsys.readouterr().err, store))
+
+
 def test_verify(store: DiskStore, snapshot: Snapshot, capsys: Capture) -> None:
     fill(store)
     assert main(["cache", "verify"]) == 0
