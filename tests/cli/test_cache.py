@@ -30,6 +30,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiskStore:
     monkeypatch.setattr(file_systems, "MOUNTS", mounts)
     monkeypatch.setattr("mlcbuild.cli.cache_stats._free_bytes", lambda _: 1_000_000_000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("MLCBUILD_CACHE_MAX_SIZE", "MLCBUILD_CACHE_MAX_AGE"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     return DiskStore(tmp_path / "cache/mlcbuild", BLAKE3)
 
@@ -227,25 +229,40 @@ def test_a_build_tells_of_a_cache_on_a_network_file_system_and_goes_on(
     snapshot("build-network-cache", shown(capsys.readouterr().err.splitlines()[0], store))
 
 
+def test_limits_may_come_from_variables_and_options_come_first(
+    store: DiskStore, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    monkeypatch.setenv("MLCBUILD_CACHE_MAX_AGE", "30d")
+    monkeypatch.setenv("MLCBUILD_CACHE_MAX_SIZE", "")
+    assert main(["cache", "gc", "--max-age", "200d"]) == 0
+    assert capsys.readouterr().out.startswith("nothing to remove")
+    assert main(["cache", "gc"]) == 0
+    assert capsys.readouterr().out.startswith("removed 1 result, ")
+    monkeypatch.setenv("MLCBUILD_CACHE_MAX_SIZE", "much")
+    assert main(["cache", "gc"]) == 2
+    assert capsys.readouterr().err.startswith('error: MLCBUILD_CACHE_MAX_SIZE: "much" is no size\n')
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [("0", 0), ("512", 512), ("50G", 50 * 10**9), ("1.5tb", 1_500_000_000_000), ("2GiB", 2 << 30), ("3 Ki", 3072)],
 )
 def test_sizes(text: str, size: int) -> None:
-    assert read_size(text) == size
+    assert read_size(text, place="x") == size
 
 
 @pytest.mark.parametrize("text", ["", "G", "-1G", "5X", "5i", "1e9", "５G"])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(UsageError):
-        read_size(text)
+        read_size(text, place="x")
 
 
 def test_ages() -> None:
-    assert [read_age(text) for text in ("90s", "1.5h", "30d", "2W")] == [90, 5400, 30 * 86_400, 14 * 86_400]
+    assert [read_age(text, place="x") for text in ("90s", "1.5h", "30d", "2W")] == [90, 5400, 30 * 86_400, 14 * 86_400]
     for text in ("", "30", "d", "3y", "-1d"):
         with pytest.raises(UsageError):
-            read_age(text)
+            read_age(text, place="x")
 
 
 def test_progress_is_told_after_a_second_and_at_doublings() -> None:

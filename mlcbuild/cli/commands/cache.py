@@ -48,7 +48,8 @@ def stats(
     from mlcbuild.cli.cache_stats import print_stats
     from mlcbuild.cli.limits import read_limits
 
-    print_stats(disk_cache, read_limits(max_size, max_age), output, global_options(context))
+    options = global_options(context)
+    print_stats(disk_cache, read_limits(max_size, max_age, options.environment), output, options)
 
 
 def gc(
@@ -60,13 +61,14 @@ def gc(
 ) -> None:
     """Remove what was used longest ago, until the limits hold.
 
-    Builds may go on meanwhile: what they need stays. Without a limit, only damaged results and what killed builds
-    left go.
+    Builds may go on meanwhile: what they need stays. Without a limit, here or in MLCBUILD_CACHE_MAX_SIZE and
+    MLCBUILD_CACHE_MAX_AGE, only damaged results and what killed builds left go.
     """
     from mlcbuild.cli.cache_maintenance import collect_garbage
     from mlcbuild.cli.limits import read_limits
 
-    collect_garbage(disk_cache, read_limits(max_size, max_age), output, global_options(context))
+    options = global_options(context)
+    collect_garbage(disk_cache, read_limits(max_size, max_age, options.environment), output, options)
 
 
 def verify(
