@@ -93,12 +93,13 @@ def plan(inventories: Sequence[Inventory], limits: Limits, *, now: int, held: Co
     total = sum(inventory.stored_bytes for inventory in inventories)
     oldest = None if limits.max_age_seconds is None else now - int(limits.max_age_seconds * 1e9)
     references = [{blob.hash: blob.references for blob in inventory.blobs.values()} for inventory in inventories]
-    candidates: list[tuple[int, int, int, Item]] = []
+    candidates: list[tuple[int, str, int, int, Item]] = []
     for index, inventory in enumerate(inventories):
         items: Iterable[Item] = (*inventory.results.values(), *inventory.unnamed(), *inventory.set_aside)
         for item in items:
-            candidates.append((_used(item), index, len(candidates), item))
-    for used, index, _, item in sorted(candidates):
+            used, name = (item.changed, item.path) if isinstance(item, Leftover) else (item.used, item.hash)
+            candidates.append((used, name, index, len(candidates), item))
+    for used, _, index, _, item in sorted(candidates):
         is_over = (limits.max_bytes is not None and total > limits.max_bytes) or (oldest is not None and used < oldest)
         is_damaged = isinstance(item, Result) and item.references is None
         if not (is_over or is_damaged):
@@ -150,10 +151,6 @@ def collect(
     if limits.max_bytes is not None:
         collected.over_bytes = max(0, collected.kept_bytes - limits.max_bytes)
     return collected
-
-
-def _used(item: Item) -> int:
-    return item.changed if isinstance(item, Leftover) else item.used
 
 
 def _freed_with(result: Result, inventory: Inventory, references: dict[str, int], held: Collection[str]) -> list[Blob]:

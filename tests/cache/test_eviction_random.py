@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.eviction import BLOBS_A_RESULT, fill
@@ -66,13 +66,18 @@ class Model:
         for blob in named - still:
             self.blobs.pop(blob, None)
 
-    def collect(self, limits: Limits, now: int) -> None:
+    def collect(self, limits: Limits, now: int, unnamed_at: dict[str, int]) -> None:
+        """Blobs that no result names were stored after `now`, so they are younger than any result."""
         age = limits.max_age_seconds
         while self.results and (
             (limits.max_bytes is not None and self.bytes > limits.max_bytes)
             or (age is not None and min(used for used, _, _ in self.results.values()) < now - int(age * 1e9))
         ):
             self.evict_oldest()
+        named = frozenset().union(*(blobs for _, blobs, _ in self.results.values()))
+        for blob in sorted(set(self.blobs) - named, key=lambda blob: (unnamed_at[blob], blob)):
+            if limits.max_bytes is not None and self.bytes > limits.max_bytes:
+                del self.blobs[blob]
 
     def check(self) -> None:
         base = base_of(self.store)
@@ -80,6 +85,7 @@ class Model:
         assert contents(base, "cas") - {EMPTY} == set(self.blobs)
 
 
+replaced: list[tuple[object, ...]] = [("publish", 0, [1, 2], 3), ("publish", 0, [2, 3], 2), ("size", 0)]
 operations = st.one_of(
     st.tuples(
         st.just("publish"),
@@ -96,6 +102,7 @@ operations = st.one_of(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(operations, max_size=25))
+@example(replaced)
 def test_a_store_does_what_a_simple_model_does(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[object, ...]]
 ) -> None:
@@ -120,8 +127,11 @@ def test_a_store_does_what_a_simple_model_does(
                     max_age_seconds=days * 86_400 if kind in ("age", "both") else None,
                 )
                 store.release()
+                used = {path.name: path.stat() for path in (base_of(store) / "cas").glob("*/*")}
                 collected = collect(store.root, limits, now=lambda: now)
-                model.collect(limits, now)
+                model.collect(
+                    limits, now, {name: max(each.st_ctime_ns, each.st_atime_ns) for name, each in used.items()}
+                )
                 model.check()
                 assert collected.kept_bytes == model.bytes
         check_store(base_of(store))
