@@ -177,9 +177,11 @@ def _carry_out(planned: Plan, holds: Holds, collected: Collected, progress: Prog
     collected.freed_bytes += sum(result.stored_bytes for result in removed)
     still = _still_named(inventory, removed)
     going = [blob for blob in (*planned.named_blobs, *planned.unnamed_blobs) if blob.hash not in still]
+    has_index = (base / "checksums").is_dir()
     for blob in _batches(going, holds, progress, "removing blobs"):
         # A blob without its checksum is still known by its name; a checksum without its blob would stay for ever.
-        _remove(f"{base}/checksums/{blob.hash[:2]}/{blob.hash}", collected)
+        if has_index:
+            _remove(f"{base}/checksums/{blob.hash[:2]}/{blob.hash}", collected)
         if _remove(f"{base}/cas/{blob.hash[:2]}/{blob.hash}", collected):
             collected.blobs += 1
             collected.freed_bytes += blob.stored_bytes
