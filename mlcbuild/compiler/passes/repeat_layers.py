@@ -105,27 +105,28 @@ class _Repeater:
     def _all_layers(self, first: relax.VarBinding, last: relax.VarBinding) -> Iterator[relax.VarBinding]:
         if not first.value.op.same_as(last.value.op):
             raise InternalError("the two layers that a module shows are not alike")
-        pairs = list(zip(first.value.args, last.value.args, strict=True))
         before: dict[int, relax.Var] = {}
         for layer in range(self.repetition.count - 1):
-            arguments = [
-                before[self.results[other]]
-                if layer > 0 and other in self.results
-                else self._argument(one, other, layer)
-                for one, other in pairs
-            ]
+            arguments = self._arguments(first.value, last.value, layer, before)
             made = type(first.var)(f"layer{layer}", first.var.ty)
             yield relax.VarBinding(made, relax.Call(first.value.op, arguments))
             for index in sorted(set(self.results.values())):
                 before[index] = type(first.var)(f"layer{layer}_{index}", first.var.ty.fields[index])
                 yield relax.VarBinding(before[index], relax.TupleGetItem(made, index))
-        arguments = [
-            before[self.results[other]]
-            if other in self.results
-            else self._argument(other, one, self.repetition.count - 1)
-            for one, other in pairs
-        ]
+        arguments = self._arguments(first.value, last.value, self.repetition.count - 1, before)
         yield relax.VarBinding(last.var, relax.Call(last.value.op, arguments))
+
+    def _arguments(
+        self, first: relax.Call, last: relax.Call, layer: int, before: dict[int, relax.Var]
+    ) -> list[relax.Expr]:
+        """Those of a layer's call; `before` are the results of the layer in front of it."""
+        is_last = layer == self.repetition.count - 1
+        return [
+            before[self.results[other]]
+            if layer > 0 and other in self.results
+            else self._argument(other if is_last else one, one if is_last else other, layer)
+            for one, other in zip(first.args, last.args, strict=True)
+        ]
 
     def _argument(self, given: relax.Expr, twin: relax.Expr, layer: int) -> relax.Expr:
         """What stands in a layer's call for the argument `given`, which the other call that is shown has as `twin`."""

@@ -18,7 +18,7 @@ from mlcbuild.compiler.kernels.rules import apply_rules
 
 
 def run(*, kernel: Path, scheduled: Path, signature: Path, target: dict[str, Any], optimized: bool) -> None:
-    """Schedules the kernel for `target`; without `optimized` it no more is done than a GPU asks for.
+    """Schedules the kernel for `target`; without `optimized`, no more is done than a GPU asks for.
 
     `signature` is as `compiler.signature` has it. Raises StageError for a target of another kind, or a file
     that is no kernel.
