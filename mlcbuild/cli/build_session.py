@@ -26,12 +26,13 @@ from mlcbuild.cli.notices import network_notice
 from mlcbuild.cli.opening import OpenWorkspace, files_searched, open_workspace
 from mlcbuild.cli.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.profile import Phase, Profile
-from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote, user_settings_file
+from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote
 from mlcbuild.cli.remote_summary import RemoteEnd
 from mlcbuild.cli.settled_builds import request_text
 from mlcbuild.cli.settling import Settling
 from mlcbuild.cli.summary import ending
 from mlcbuild.cli.terminal import is_terminal
+from mlcbuild.cli.user_settings import user_settings_file
 from mlcbuild.cli.wiring import build_parts, fetched_targets, targets_of
 from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent, BuildFinished, BuildStarted
 from mlcbuild.errors import LocalEnvironmentError, UsageError

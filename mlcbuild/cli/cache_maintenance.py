@@ -45,7 +45,7 @@ def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputForma
         print(f"{style.warning('note:')} {failed} could not be removed: {collected.reason}", file=sys.stderr)
     if collected.over_bytes:
         print(
-            f"{style.warning('note:')} {text.byte_count(collected.over_bytes)} more than --max-size are left: "
+            f"{style.warning('note:')} {text.byte_count(collected.over_bytes)} more than the limit are left: "
             "running builds hold them, or they are on their way in",
             file=sys.stderr,
         )

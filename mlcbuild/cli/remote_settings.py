@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlcbuild.errors import Location, MlcbuildError, UsageError, WorkspaceError, WorkspaceErrors
-from mlcbuild.workspace.problems import Problems, known_values
-from mlcbuild.workspace.remote import REMOTE_SETTINGS, REMOTE_TABLE, RemoteTable, has_credentials, read_remote
+from mlcbuild.cli.user_settings import read_user_settings, user_settings_file
+from mlcbuild.errors import Location, MlcbuildError, UsageError, WorkspaceError
+from mlcbuild.workspace.problems import known_values
+from mlcbuild.workspace.remote import REMOTE_SETTINGS, RemoteTable, has_credentials
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 from mlcbuild.workspace.settings import WorkspaceSettings
-from mlcbuild.workspace.toml import read
 
 if TYPE_CHECKING:
     from mlcbuild.cache.remote.configuration import RemoteConfiguration
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mlcbuild.cache.remote.transport import DigestFunctionError
 
 VARIABLE = "MLCBUILD_REMOTE"
-SETTINGS_FILE = "settings.toml"
 NONE = "none"
 
 
@@ -76,12 +75,6 @@ class ResolvedRemote:
         return policy.sends and policy.upload.value == "always"
 
 
-def user_settings_file(environment: Mapping[str, str]) -> Path:
-    """`$XDG_CONFIG_HOME/mlcbuild/settings.toml`, by default below `~/.config`; a relative folder counts for nothing."""
-    base = environment.get("XDG_CONFIG_HOME", "")
-    return (Path(base) if base.startswith("/") else Path.home() / ".config") / "mlcbuild" / SETTINGS_FILE
-
-
 def variable_of(setting: str) -> str:
     """The environment variable that says a setting."""
     return VARIABLE if setting == "address" else f"{VARIABLE}_{setting.upper()}"
@@ -100,7 +93,7 @@ def resolve_remote(
     ranks: dict[str, int] = {}
     sources = (  # from the least to what counts most
         _said_in(settings.remote, settings.root),
-        _said_in(_user_table(user_file), user_file.parent),
+        _said_in(read_user_settings(user_file).remote, user_file.parent),
         _said_by_variables(environment),
         _said_by_flags(flags),
     )
@@ -121,31 +114,6 @@ def _said_in(table: RemoteTable | None, folder: Path) -> dict[str, _Said]:
     if table is None:
         return {}
     return {name: _Said(value=value, place=table.location(name), folder=folder) for name, value in table.values.items()}
-
-
-def _user_table(path: Path) -> RemoteTable | None:
-    """Raises WorkspaceErrors for mistakes in it; None where there is no such file, or nothing in it of remotes."""
-    if not path.exists():
-        return None
-    problems = Problems()
-    table = None
-    try:
-        file = read(path, str(path))
-        for name in file.content:
-            if name != REMOTE_TABLE:
-                problems.add(f'unknown table "{name}"', Location(path=str(path)), known_values(name, (REMOTE_TABLE,)))
-        if REMOTE_TABLE in file.content:
-            table = read_remote(file, problems, personal=True)
-            if "headers" in table.values and "address" not in table.values:
-                problems.add(
-                    f'"headers" in [{REMOTE_TABLE}] lacks the "address" of the server that they are for',
-                    table.origin.at("headers"),
-                    of_key=True,
-                )
-    except WorkspaceError as error:
-        raise WorkspaceErrors((error,)) from None
-    problems.raise_if_any()
-    return table
 
 
 def _is_meant_for(headers: _Said, address: _Said) -> bool:

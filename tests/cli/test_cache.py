@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cli.limits import read_age, read_size
 from mlcbuild.cli.main import main
 from mlcbuild.cli.slow_progress import SlowProgress
+from mlcbuild.cli.user_settings import CACHE_SETTINGS, read_user_settings
 from mlcbuild.errors import UsageError
 from tests.cache.stores import BLAKE3, DAY, base_of, blob_file, check_store, contents, publish, used_at
 
@@ -30,6 +32,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiskStore:
     monkeypatch.setattr(file_systems, "MOUNTS", mounts)
     monkeypatch.setattr("mlcbuild.cli.cache_stats._free_bytes", lambda _: 1_000_000_000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in ("MLCBUILD_CACHE_MAX_SIZE", "MLCBUILD_CACHE_MAX_AGE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -242,6 +245,55 @@ def test_limits_may_come_from_variables_and_options_come_first(
     monkeypatch.setenv("MLCBUILD_CACHE_MAX_SIZE", "much")
     assert main(["cache", "gc"]) == 2
     assert capsys.readouterr().err.startswith('error: MLCBUILD_CACHE_MAX_SIZE: "much" is no size\n')
+
+
+def say_in_settings(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "config/mlcbuild/settings.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def test_limits_may_come_from_the_users_settings_and_all_else_comes_first(
+    store: DiskStore, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store)
+    say_in_settings(tmp_path, '[cache]\nmax_age = "5d"\nmax_size = "50G"\n')
+    assert main(["cache", "stats", "--max-age", "200d", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gc"]["results"] == 0
+    monkeypatch.setenv("MLCBUILD_CACHE_MAX_AGE", "30d")
+    assert main(["cache", "stats", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gc"]["results"] == 1
+    monkeypatch.delenv("MLCBUILD_CACHE_MAX_AGE")
+    assert main(["cache", "stats", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gc"]["results"] == 2
+    say_in_settings(tmp_path, '[cache]\nmax_size = "0"\n')
+    assert main(["cache", "gc"]) == 0
+    assert contents(base_of(store), "ac") == set()
+
+
+def test_mistakes_in_the_users_settings_are_told_together(
+    store: DiskStore, tmp_path: Path, snapshot: Snapshot, capsys: Capture
+) -> None:
+    say_in_settings(
+        tmp_path,
+        '[cach]\n[cache]\nmax_size = "much"\nmax_age = 30\nmin_age = "1d"\n[remote]\naddres = "s3://bucket/x"\n',
+    )
+    for command in ("gc", "stats"):
+        assert main(["cache", command]) == 7
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, second = err[: len(err) // 2], err[len(err) // 2 :]
+    assert first == second
+    snapshot("cache-settings-mistakes", first.replace(str(tmp_path), "<tmp>"))
+
+
+def test_the_page_shows_settings_that_can_be_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/cache.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    say_in_settings(tmp_path, example)
+    settings = read_user_settings(tmp_path / "config/mlcbuild/settings.toml")
+    assert (settings.max_bytes, settings.max_age_seconds) == (50 * 10**9, 30 * 86_400)
+    assert all(f"{setting.name} = " in example for setting in CACHE_SETTINGS)
 
 
 @pytest.mark.parametrize(

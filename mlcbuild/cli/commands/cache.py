@@ -61,8 +61,8 @@ def gc(
 ) -> None:
     """Remove what was used longest ago, until the limits hold.
 
-    Builds may go on meanwhile: what they need stays. Without a limit, here or in MLCBUILD_CACHE_MAX_SIZE and
-    MLCBUILD_CACHE_MAX_AGE, only damaged results and what killed builds left go.
+    Builds may go on meanwhile: what they need stays. Without a limit, here, in MLCBUILD_CACHE_MAX_SIZE and
+    MLCBUILD_CACHE_MAX_AGE, or in [cache] of your settings, only damaged results and what killed builds left go.
     """
     from mlcbuild.cli.cache_maintenance import collect_garbage
     from mlcbuild.cli.limits import read_limits

@@ -1,0 +1,83 @@
+"""The user's own `settings.toml`: a remote cache, and limits of the disk cache, for all workspaces of who builds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from mlcbuild.cli.limits import AGE_ADVICE, SIZE_ADVICE, age_of, size_of
+from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
+from mlcbuild.workspace.problems import Problems, known_values
+from mlcbuild.workspace.remote import REMOTE_TABLE, RemoteTable, read_remote
+from mlcbuild.workspace.schema import Attribute, AttributeKind
+from mlcbuild.workspace.toml import Origin, TomlFile, read
+from mlcbuild.workspace.values import Reader, read_table
+
+SETTINGS_FILE = "settings.toml"
+CACHE_TABLE = "cache"
+CACHE_SETTINGS: tuple[Attribute, ...] = (
+    Attribute(name="max_size", kind=AttributeKind.STRING, doc="The most that `cache gc` leaves: 50G, 50GiB."),
+    Attribute(name="max_age", kind=AttributeKind.STRING, doc="How long `cache gc` leaves what nobody uses: 30d."),
+)
+"""What `[cache]` may say."""
+_TABLES = (REMOTE_TABLE, CACHE_TABLE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserSettings:
+    """What the file says; None and () stand for nothing."""
+
+    remote: RemoteTable | None = None
+    max_bytes: int | None = None
+    max_age_seconds: float | None = None
+
+
+def user_settings_file(environment: Mapping[str, str]) -> Path:
+    """`$XDG_CONFIG_HOME/mlcbuild/settings.toml`, by default below `~/.config`; a relative folder counts for nothing."""
+    base = environment.get("XDG_CONFIG_HOME", "")
+    return (Path(base) if base.startswith("/") else Path.home() / ".config") / "mlcbuild" / SETTINGS_FILE
+
+
+def read_user_settings(path: Path) -> UserSettings:
+    """Nothing where there is no such file. Raises WorkspaceErrors with all mistakes in it; none quotes a secret."""
+    if not path.exists():
+        return UserSettings()
+    problems = Problems()
+    try:
+        file = read(path, str(path))
+    except WorkspaceError as error:
+        raise WorkspaceErrors((error,)) from None
+    for name in file.content:
+        if name not in _TABLES:
+            problems.add(f'unknown table "{name}"', Location(path=str(path)), known_values(name, _TABLES))
+    remote = _read_remote(file, problems) if REMOTE_TABLE in file.content else None
+    limits = _read_limits(file, problems) if CACHE_TABLE in file.content else (None, None)
+    problems.raise_if_any()
+    return UserSettings(remote=remote, max_bytes=limits[0], max_age_seconds=limits[1])
+
+
+def _read_remote(file: TomlFile, problems: Problems) -> RemoteTable:
+    table = read_remote(file, problems, personal=True)
+    if "headers" in table.values and "address" not in table.values:
+        problems.add(
+            f'"headers" in [{REMOTE_TABLE}] lacks the "address" of the server that they are for',
+            table.origin.at("headers"),
+            of_key=True,
+        )
+    return table
+
+
+def _read_limits(file: TomlFile, problems: Problems) -> tuple[int | None, float | None]:
+    origin = Origin(file, (CACHE_TABLE,))
+    reader = Reader(owner=f"[{CACHE_TABLE}]", package="", problems=problems)
+    values = read_table(file.content[CACHE_TABLE], CACHE_SETTINGS, origin, reader)
+    size, age = (cast("str | None", values.get(attribute.name)) for attribute in CACHE_SETTINGS)
+    max_bytes = size_of(size) if size is not None else None
+    max_age_seconds = age_of(age) if age is not None else None
+    if size is not None and max_bytes is None:
+        problems.add(f'"max_size" in [{CACHE_TABLE}] is no size: "{size}"', origin.at("max_size"), SIZE_ADVICE)
+    if age is not None and max_age_seconds is None:
+        problems.add(f'"max_age" in [{CACHE_TABLE}] is no age: "{age}"', origin.at("max_age"), AGE_ADVICE)
+    return max_bytes, max_age_seconds
