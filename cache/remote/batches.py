@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cache.remote.transport import BatchingTransport, Transport
+from mlcbuild.cache.remote.transport import BatchingTransport, Transport, TransportError, Trouble
 
 MOST_SINGLE_BYTES = 1 << 20  # what is held in memory of a blob that comes alone
 
@@ -25,18 +25,23 @@ def download_many(transport: Transport, digests: Sequence[Digest]) -> Iterator[t
     _check_small(digests)
     for digest in dict.fromkeys(digests):
         received: list[bytes] = []
-        is_there = transport.download(digest, received.append)
+        try:
+            is_there = transport.download(digest, received.append)
+        except TransportError as error:
+            if error.trouble is not Trouble.ITEM:
+                raise
+            is_there = True  # What came of it, if anything, is not the blob.
         yield digest, b"".join(received) if is_there else None
 
 
-def upload_many(transport: Transport, blobs: Sequence[tuple[Digest, Path]]) -> None:
+def upload_many(
+    transport: Transport, blobs: Sequence[tuple[Digest, Path]], *, replace: bool = False
+) -> tuple[Digest, ...]:
     """As `BatchingTransport.upload_many`."""
     if has_batches(transport):
-        transport.upload_many(blobs)
-        return
+        return transport.upload_many(blobs, replace=replace)
     _check_small([digest for digest, _ in blobs])
-    for digest, path in dict(blobs).items():
-        transport.upload(digest, path)
+    return tuple(digest for digest, path in dict(blobs).items() if not transport.upload(digest, path, replace=replace))
 
 
 def has_batches(transport: Transport) -> TypeGuard[BatchingTransport]:

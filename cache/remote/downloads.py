@@ -12,7 +12,7 @@ from mlcbuild.cache.remote.batches import batched_bytes, download_many, has_batc
 from mlcbuild.cache.remote.counters import Tally
 from mlcbuild.cache.remote.flights import Flights
 from mlcbuild.cache.remote.peer import Peer, Use
-from mlcbuild.cache.remote.transport import TransportError
+from mlcbuild.cache.remote.transport import TransportError, Trouble
 from mlcbuild.cache.remote.workers import Workers
 from mlcbuild.cache.store import LocalBlobStore
 
@@ -62,8 +62,10 @@ class Downloads:
                 try:
                     attempt = partial(self._attempt, peer, reception)
                     is_there = peer.ask(Use.READ, attempt, size_bytes=digest.size_bytes)
-                except TransportError:
-                    return
+                except TransportError as error:
+                    if error.trouble is not Trouble.ITEM:
+                        return
+                    is_there = True
                 if reception.is_right:
                     self._tally.add(blobs_downloaded=1)
                 if reception.is_right or not is_there:
@@ -87,7 +89,7 @@ class Downloads:
         left = list(digests)
         for _ in range(_TRIES):
             wrong: list[Digest] = []
-            with contextlib.suppress(TransportError):
+            with contextlib.suppress(TransportError):  # What did not come counts as absent.
                 peer.ask(Use.READ, partial(self._attempt_together, peer, left, store, wrong))
             if not wrong:
                 return
@@ -110,6 +112,7 @@ class Downloads:
                 wrong.append(digest)
 
     def _tell_wrong(self, peer: Peer, digest: Digest) -> None:
+        peer.damaged.add(digest)
         self._told_wrong += 1
         if self._told_wrong > _MOST_TOLD:
             return

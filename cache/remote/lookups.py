@@ -15,6 +15,7 @@ from mlcbuild.cache.remote.transport import TransportError, Trouble
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 
 Check = Callable[[Digest, ActionResult], str]
+_REASONS = {Trouble.TRANSIENT: Miss.TIMED_OUT, Trouble.ITEM: Miss.INVALID}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class LookUps:
         self._asks_for_blobs = asks_for_blobs
         self._warn = warn
         self._has_warned = False
+        self._has_told_unusable = False
 
     def find(self, key: Digest, store: LocalBlobStore) -> Found | Miss:
         """The result, its Trees in the store, or why there is none. Raises what the store and `check` raise."""
@@ -53,7 +55,9 @@ class LookUps:
         try:
             data = self._peer.ask(Use.READ, lambda: self._peer.transport.read_result(key))
         except TransportError as error:
-            return Miss.TIMED_OUT if error.trouble is Trouble.TRANSIENT else Miss.REFUSED
+            if error.trouble is Trouble.ITEM:
+                self._tell_unusable(error)
+            return _REASONS.get(error.trouble, Miss.REFUSED)
         if data is None:
             return Miss.ABSENT
         self._tally.add(bytes_downloaded=len(data))
@@ -87,6 +91,13 @@ class LookUps:
             except TransportError:
                 return Miss.TIMED_OUT
         return Found(result=result, blobs=blobs)
+
+    def _tell_unusable(self, error: TransportError) -> None:
+        if not self._has_told_unusable:
+            self._has_told_unusable = True
+            self._warn(
+                f"a result of the remote cache {self._peer.address} cannot be used and counts as absent: {error}"
+            )
 
     def _tell_untrusted(self, key: Digest, reason: str) -> None:
         if not self._has_warned:

@@ -103,8 +103,8 @@ class _Late:
     def download(self, digest: Digest, sink: Sink) -> bool:
         return self._connected().download(digest, sink)
 
-    def upload(self, digest: Digest, path: Path) -> bool:
-        return self._connected().upload(digest, path)
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False) -> bool:
+        return self._connected().upload(digest, path, replace=replace)
 
     def read_result(self, key: Digest) -> bytes | None:
         return self._connected().read_result(self._salted(key))
@@ -154,8 +154,8 @@ class _LateBatching(_Late):
     def download_many(self, digests: Sequence[Digest]) -> Iterator[tuple[Digest, bytes | None]]:
         return self._batching().download_many(digests)
 
-    def upload_many(self, blobs: Sequence[tuple[Digest, Path]]) -> None:
-        self._batching().upload_many(blobs)
+    def upload_many(self, blobs: Sequence[tuple[Digest, Path]], *, replace: bool = False) -> tuple[Digest, ...]:
+        return self._batching().upload_many(blobs, replace=replace)
 
     def _batching(self) -> BatchingTransport:
         transport = self._connected()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.breaker import Breaker, BreakerLimits
 from mlcbuild.cache.remote.counters import Tally
 from mlcbuild.cache.remote.retrying import Retrying, RetryPolicy
@@ -24,7 +25,10 @@ class Use(enum.Enum):
 
 
 class Peer:
-    """Thread-safe. `stopped` is set when nobody waits any more: no request is made again after that."""
+    """Thread-safe. `stopped` is set when nobody waits any more: no request is made again after that.
+
+    Trouble with one ITEM tells nothing of the server, and is for the caller to tell.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Peer:
         self._breaker = Breaker(limits)
         self._off: set[Use] = set()
         self._has_failed = False
+        self.damaged: set[Digest] = set()  # blobs that it is known to have with bytes that are not theirs
 
     @property
     def address(self) -> str:
@@ -77,8 +82,8 @@ class Peer:
 
     def _failed(self, use: Use, error: TransportError) -> None:
         self._tally.add(failures=1)
-        if self._stopped.is_set():
-            return  # Cut off by ourselves, which tells nothing of the server.
+        if error.trouble is Trouble.ITEM or self._stopped.is_set():
+            return  # What we cut off ourselves tells nothing of the server either.
         if error.trouble is Trouble.TRANSIENT:
             with self._lock:
                 opened = self._breaker.failed(self._clock())

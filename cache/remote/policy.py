@@ -27,8 +27,10 @@ class Upload(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class RemotePolicy:
-    """`replaces`: results take the place of what is there. `asks_for_blobs`: a hit costs one more question, and in turn
-    no blob has gone right after it. `drain_seconds`: how long the end of a build waits for uploads.
+    """`replaces`: results and their blobs take the place of what is there, without a question: whether a blob of the
+    right size is damaged, only reading it would tell, which costs what sending it does. `asks_for_blobs`: a hit costs
+    one more question, and in turn no blob has gone right after it. `drain_seconds`: how long the end of a build waits
+    for uploads.
     """
 
     role: Role = Role.READ

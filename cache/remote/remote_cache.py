@@ -15,7 +15,7 @@ from mlcbuild.cache.remote.outbox import Outbox
 from mlcbuild.cache.remote.peer import Peer, Use
 from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
 from mlcbuild.cache.remote.results import unique
-from mlcbuild.cache.remote.transport import Transport, TransportError
+from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
 from mlcbuild.cache.remote.uploads import Parcel, Sign, Uploads
 from mlcbuild.cache.remote.workers import Workers
 from mlcbuild.cache.store import LocalBlobStore
@@ -87,7 +87,14 @@ class RemoteCache:
             )
             for peer in self._peers
         )
-        self._uploads = Uploads(self._peers[0], workers=self._uploading, tally=self._tally, sign=sign)
+        self._uploads = Uploads(
+            self._peers[0],
+            workers=self._uploading,
+            tally=self._tally,
+            sign=sign,
+            replaces=policy.replaces,
+            warn=self._warn,
+        )
         self._outbox = Outbox(self._send, workers=self._sending, tally=self._tally, failed=self._not_sent)
         self._has_told_not_sent = False
         self._lock = threading.Lock()
@@ -204,8 +211,9 @@ class RemoteCache:
         self._uploads.send(parcel)
 
     def _not_sent(self, error: MlcbuildError) -> None:
-        """Trouble of a server has been told by its Peer."""
-        if isinstance(error, TransportError) or self._stopped.is_set() or self._has_told_not_sent:
+        """Trouble of a server has been told by its Peer, trouble with one item by nobody yet."""
+        is_told = isinstance(error, TransportError) and error.trouble is not Trouble.ITEM
+        if is_told or self._stopped.is_set() or self._has_told_not_sent:
             return
         self._has_told_not_sent = True
         self._warn(f"a result was not sent to {self._peers[0].address}: {error}")

@@ -25,6 +25,7 @@ class Trouble(enum.Enum):
     TRANSIENT = "transient"  # again, later: a reset, a time-out, a body cut short, 429, 500 and 503
     REFUSED = "refused"  # not without another setting: credentials, permissions, an address that nobody has
     UNUSABLE = "unusable"  # the server does not do what is asked of it, or answers what nobody understands
+    ITEM = "item"  # with this one blob or result alone: its size, what is kept under its name, what may not be replaced
 
 
 class TransportError(CacheError):
@@ -68,8 +69,11 @@ class Transport(Protocol):
         """
         ...
 
-    def upload(self, digest: Digest, path: Path) -> bool:
-        """Store the file's bytes, which are the blob and do not change; False where the server had it already."""
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False) -> bool:
+        """Store the file's bytes, which are the blob and do not change; False where the server keeps what it had.
+
+        With `replace` they take the place of what is there, in case that is damaged, as far as the server lets them.
+        """
         ...
 
     def read_result(self, key: Digest) -> bytes | None:
@@ -94,12 +98,14 @@ class BatchingTransport(Transport, Protocol):
         ...
 
     def download_many(self, digests: Sequence[Digest]) -> Iterator[tuple[Digest, bytes | None]]:
-        """Each digest once, in any order, with its bytes, as many as its size says; None where it is absent.
+        """Each digest once, in any order, with what is kept under its name, however long; None where it is absent.
 
         After an error the pairs that came are good; who tries again asks for the others.
         """
         ...
 
-    def upload_many(self, blobs: Sequence[tuple[Digest, Path]]) -> None:
-        """Store files that are the blobs and do not change. After an error some are there: `missing` tells which."""
+    def upload_many(self, blobs: Sequence[tuple[Digest, Path]], *, replace: bool = False) -> tuple[Digest, ...]:
+        """Store files that are the blobs and do not change, as `upload` does; those of which the server says that it
+        keeps what it had. After an error some are there: `missing` tells which.
+        """
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
@@ -33,15 +34,29 @@ class Parcel:
 
 
 class Uploads:
-    """To one server. Thread-safe."""
+    """To one server. Thread-safe. With `replaces` every blob is sent, whatever is there; without, those alone that the
+    server is known to have damaged take the place of what is there.
+    """
 
-    def __init__(self, peer: Peer, *, workers: Workers, tally: Tally, sign: Sign) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        *,
+        workers: Workers,
+        tally: Tally,
+        sign: Sign,
+        replaces: bool,
+        warn: Callable[[str], object],
+    ) -> None:
         self._peer = peer
         self._workers = workers
         self._tally = tally
         self._sign = sign
+        self._replaces = replaces
+        self._warn = warn
         self._lock = threading.Lock()
         self._sent: set[Digest] = set()  # by this process; whether others' are still there is asked each time
+        self._has_told_kept = False
 
     def send(self, parcel: Parcel) -> None:
         """Raises CacheError: TransportError, BlobMissingError for what has gone from the store, or what `sign` raises.
@@ -60,35 +75,56 @@ class Uploads:
     def _send_blobs(self, digests: Sequence[Digest], store: LocalBlobStore) -> None:
         with self._lock:
             left = [digest for digest in dict.fromkeys(digests) if digest.size_bytes and digest not in self._sent]
-        transport = self._peer.transport
-        batches = has_batches(transport)
-        asked = [digest for digest in left if batches or digest.size_bytes > ASK_FIRST_BYTES]
-        if asked:
-            missing = set(self._peer.ask(Use.WRITE, lambda: transport.missing(asked)))
-            there = {digest for digest in asked if digest not in missing}
-            left = [digest for digest in left if digest not in there]
-        together = batched_bytes(transport) if batches else -1
-        small = [digest for digest in left if digest.size_bytes <= together]
-        jobs: list[Callable[[], None]] = [
-            (lambda digest=digest: self._send_one(digest, store))  # type: ignore[misc]
-            for digest in left
-            if digest.size_bytes > together
-        ]
-        if small:
-            jobs.append(lambda: self._send_together(small, store))
+            replaced = {digest for digest in left if self._replaces or digest in self._peer.damaged}
+        left = self._not_there([digest for digest in left if digest not in replaced])
+        together = batched_bytes(self._peer.transport) if has_batches(self._peer.transport) else -1
+        jobs: list[Callable[[], None]] = []
+        for blobs, replace in ((left, False), (replaced, True)):
+            small = [digest for digest in blobs if digest.size_bytes <= together]
+            jobs += [
+                partial(self._send_one, digest, store, replace=replace)
+                for digest in blobs
+                if digest.size_bytes > together
+            ]
+            if small:
+                jobs.append(partial(self._send_together, small, store, replace=replace))
         self._workers.each(lambda job: job(), jobs)
 
-    def _send_one(self, digest: Digest, store: LocalBlobStore) -> None:
+    def _not_there(self, digests: Sequence[Digest]) -> list[Digest]:
+        """Those that are to be sent; about which it is dearer to ask than to send them is not asked."""
+        transport = self._peer.transport
+        batches = has_batches(transport)
+        asked = [digest for digest in digests if batches or digest.size_bytes > ASK_FIRST_BYTES]
+        if not asked:
+            return list(digests)
+        missing = set(self._peer.ask(Use.WRITE, lambda: transport.missing(asked)))
+        there = {digest for digest in asked if digest not in missing}
+        return [digest for digest in digests if digest not in there]
+
+    def _send_one(self, digest: Digest, store: LocalBlobStore, *, replace: bool) -> None:
         path, transport = store.path_of(digest), self._peer.transport
-        is_new = self._peer.ask(Use.WRITE, lambda: transport.upload(digest, path), size_bytes=digest.size_bytes)
-        self._note([digest], count=1 if is_new else 0, size=digest.size_bytes if is_new else 0)
+        is_new = self._peer.ask(
+            Use.WRITE, lambda: transport.upload(digest, path, replace=replace), size_bytes=digest.size_bytes
+        )
+        self._note([digest], kept=() if is_new else (digest,), replace=replace)
 
-    def _send_together(self, digests: Sequence[Digest], store: LocalBlobStore) -> None:
+    def _send_together(self, digests: Sequence[Digest], store: LocalBlobStore, *, replace: bool) -> None:
         blobs = [(digest, store.path_of(digest)) for digest in digests]
-        self._peer.ask(Use.WRITE, lambda: upload_many(self._peer.transport, blobs))
-        self._note(digests, count=len(digests), size=sum(digest.size_bytes for digest in digests))
+        kept = self._peer.ask(Use.WRITE, lambda: upload_many(self._peer.transport, blobs, replace=replace))
+        self._note(digests, kept=kept, replace=replace)
 
-    def _note(self, digests: Sequence[Digest], *, count: int, size: int) -> None:
+    def _note(self, digests: Sequence[Digest], *, kept: Sequence[Digest], replace: bool) -> None:
         with self._lock:
             self._sent.update(digests)
-        self._tally.add(blobs_uploaded=count, bytes_uploaded=size)
+            still_damaged = [digest for digest in kept if digest in self._peer.damaged]
+            tells = replace and bool(still_damaged) and not self._has_told_kept
+            self._has_told_kept |= tells
+            self._peer.damaged.difference_update(digests)
+        old = set(kept)
+        new = [digest for digest in digests if digest not in old]
+        self._tally.add(blobs_uploaded=len(new), bytes_uploaded=sum(digest.size_bytes for digest in new))
+        if tells:
+            self._warn(
+                f"the remote cache {self._peer.address} keeps {still_damaged[0]}, whose bytes are wrong, although it "
+                "was sent again: delete it there"
+            )

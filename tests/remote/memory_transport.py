@@ -46,6 +46,7 @@ class MemoryTransport:
     evicted: set[Digest] = field(default_factory=set)
     spoil_with: Callable[[random.Random, Digest, bytes], bytes] = lambda _random, _key, data: flipped(data)
     fail: Callable[[str], Exception | None] = lambda _method: None
+    replaces: bool = True  # where it is asked to
     is_refusing: bool = False
     is_closed: bool = False
 
@@ -70,9 +71,9 @@ class MemoryTransport:
             sink(data[start : start + 1000])
         return True
 
-    def upload(self, digest: Digest, path: Path) -> bool:
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False) -> bool:
         self._begin("upload")
-        is_new = self._keep(digest, path)
+        is_new = self._keep(digest, path, replace=replace)
         self._end()
         return is_new
 
@@ -130,13 +131,14 @@ class MemoryTransport:
             data = self.blobs.get(digest)
         return flipped(data) if data is not None and self._happens(self.chance.flip) else data
 
-    def _keep(self, digest: Digest, path: Path) -> bool:
+    def _keep(self, digest: Digest, path: Path, *, replace: bool) -> bool:
         data = path.read_bytes()
         assert self.function.of_bytes(data) == digest, "a file was sent that is not its blob"
         with self.lock:
-            is_new = digest not in self.blobs
-            self.blobs[digest] = data
-        return is_new
+            is_kept = digest in self.blobs and not (replace and self.replaces)
+            if not is_kept:
+                self.blobs[digest] = data
+        return not is_kept
 
 
 @dataclass
@@ -153,12 +155,15 @@ class BatchingMemoryTransport(MemoryTransport):
                 raise transient("cut short")
             yield digest, self._read(digest)
 
-    def upload_many(self, blobs: Sequence[tuple[Digest, Path]]) -> None:
+    def upload_many(self, blobs: Sequence[tuple[Digest, Path]], *, replace: bool = False) -> tuple[Digest, ...]:
         self._begin("upload_many")
+        kept = []
         for digest, path in blobs:
             assert digest.size_bytes <= self.batched_bytes
-            self._keep(digest, path)
+            if not self._keep(digest, path, replace=replace):
+                kept.append(digest)
         self._end()
+        return tuple(kept)
 
 
 def transient(message: str, *, retry_after: float = 0.0) -> TransportError:

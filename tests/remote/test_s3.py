@@ -141,7 +141,7 @@ def test_an_object_of_another_size_is_no_blob_and_is_written_over(world: World, 
     assert transport.missing([digest]) == (digest,)
     with pytest.raises(TransportError, match=f"not {size}") as caught:
         transport.download(digest, Taken())
-    assert caught.value.trouble is Trouble.TRANSIENT
+    assert caught.value.trouble is Trouble.ITEM
     assert transport.upload(digest, path)
     taken = Taken()
     assert transport.download(digest, taken)

@@ -119,7 +119,7 @@ def test_a_page_in_place_of_a_blob_is_no_blob(world: World, proxy: FaultProxy) -
     taken = Taken()
     proxy.faults.append(Fault(status=200, body=b"<html>Log in to this network</html>", times=-1))
     error = troubled(lambda: through(world, proxy).download(Digest("ab" * 32, 1000), taken))
-    assert error.trouble is Trouble.TRANSIENT
+    assert error.trouble is Trouble.ITEM
     assert taken.pieces == []
 
 

@@ -70,7 +70,9 @@ def of_status(code: str, details: str, retry_after: float, doing: str, secrets: 
     elif "WRONG_VERSION_NUMBER" in details or "Failed parsing HTTP/2" in details:
         trouble = Trouble.REFUSED
         advice = ("check the port, and whether it is grpc or grpcs",)
-    elif code in _UNUSABLE or "larger than max" in details:  # gRPC says RESOURCE_EXHAUSTED of its own limits too
+    elif "larger than max" in details:  # gRPC says RESOURCE_EXHAUSTED of its own limits too
+        trouble = Trouble.ITEM
+    elif code in _UNUSABLE:
         trouble = Trouble.UNUSABLE
     elif code == "DEADLINE_EXCEEDED":
         message = f"{doing}: no answer in time"

@@ -79,6 +79,8 @@ class GrpcTransport:
     def download(self, digest: Digest, sink: Sink) -> bool:
         if digest.size_bytes <= self.batched_bytes:
             (_, content), *_ = self.download_many([digest])
+            if content is not None and len(content) != digest.size_bytes:
+                raise _wrong_length(self._doing(f"reading {digest}"), len(content), digest.size_bytes)
             if content:
                 sink(content)
             return content is not None
@@ -122,20 +124,21 @@ class GrpcTransport:
                     yield digest, None
                 elif one.status.code:
                     trouble = self._of_one(one, doing)
-                elif len(one.content) != digest.size_bytes:
-                    trouble = _wrong_length(f"{doing}: {digest}", len(one.content), digest.size_bytes)
                 else:
                     yield digest, one.content
             if trouble is not None:
                 raise trouble
 
-    def upload(self, digest: Digest, path: Path) -> bool:
-        """True where a small blob was there already too: the answer does not tell."""
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False) -> bool:
+        """True where a small blob was there already too: the answer need not tell.
+
+        `replace` changes nothing here: REAPI knows no way to write over a blob, whose name says what it is. A server
+        may take the bytes once more, or say at once that it has them.
+        """
         if not digest.size_bytes:
             return False
         if digest.size_bytes <= self.batched_bytes:
-            self.upload_many([(digest, path)])
-            return True
+            return not self.upload_many([(digest, path)], replace=replace)
         doing = self._doing(f"writing {digest}")
         name = self._address.upload_name(digest, self._function, str(uuid.uuid4()))
         try:
@@ -151,9 +154,15 @@ class GrpcTransport:
             )
         return was_taken
 
-    def upload_many(self, blobs: Sequence[tuple[Digest, Path]]) -> None:
+    def upload_many(
+        self,
+        blobs: Sequence[tuple[Digest, Path]],
+        *,
+        replace: bool = False,  # noqa: ARG002  # as in `upload`
+    ) -> tuple[Digest, ...]:
         doing = self._doing("BatchUpdateBlobs")
         self._check_small([digest for digest, _ in blobs])
+        kept = []
         asked = [(digest, path) for digest, path in dict(blobs).items() if digest.size_bytes]
         for batch in _batches(asked, lambda blob: blob[0].size_bytes + _AROUND_A_BLOB_BYTES, self._most_batched):
             items = [messages.update_item(digest, b"".join(_content(digest, path))) for digest, path in batch]
@@ -164,8 +173,11 @@ class GrpcTransport:
                 one = answers.get(digest)
                 if one is None:
                     raise TransportError(f"{doing}: no answer for {digest}", trouble=Trouble.TRANSIENT)
-                if one.status.code not in (0, failures.CODES.index("ALREADY_EXISTS")):
+                if one.status.code == failures.CODES.index("ALREADY_EXISTS"):
+                    kept.append(digest)
+                elif one.status.code:
                     raise self._of_one(one, doing)
+        return tuple(kept)
 
     # Results
 
@@ -259,5 +271,4 @@ def _pieces(name: str, digest: Digest, path: Path) -> Iterator[bytes]:
 
 
 def _wrong_length(doing: str, received: int, expected: int) -> TransportError:
-    """One blob that is not what its name says tells nothing of the rest of the server."""
-    return TransportError(f"{doing}: {received} bytes came, and not {expected}", trouble=Trouble.TRANSIENT)
+    return TransportError(f"{doing}: {received} bytes came, and not {expected}", trouble=Trouble.ITEM)

@@ -34,6 +34,7 @@ _ANSWER_BYTES = 500  # of a HEAD, about: what time a question about many is give
 
 _ABSENT = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.GONE)
 _STORED = (http.HTTPStatus.OK, http.HTTPStatus.CREATED, http.HTTPStatus.ACCEPTED, http.HTTPStatus.NO_CONTENT)
+_NOT_TWICE = (http.HTTPStatus.FORBIDDEN, http.HTTPStatus.METHOD_NOT_ALLOWED, http.HTTPStatus.CONFLICT)
 _REDIRECTS = (301, 302, 303, 307, 308)
 _IN_TARGETS = "/%:@!$&'()*+,;=?~-._"
 
@@ -100,18 +101,21 @@ class HttpTransport:
                 raise _cut_short(doing, received, digest.size_bytes)
         return True
 
-    def upload(self, digest: Digest, path: Path) -> bool:
-        """True where a small blob was there already too: the protocol does not tell."""
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False) -> bool:
+        """True also where a small blob was there already, and where the server drops what it has under that name: the
+        protocol does not tell.
+        """
         if not digest.size_bytes:
             return False
-        if digest.size_bytes > ASK_FIRST_BYTES and self._is_there(digest, self._deadline(0)):
+        if not replace and digest.size_bytes > ASK_FIRST_BYTES and self._is_there(digest, self._deadline(0)):
             return False
         try:
             stream = path.open("rb", buffering=0)
         except OSError as error:
             raise bodies.unreadable(path, error) from None
         with stream:
-            self._put(f"/cas/{digest.hash}", Body(stream=stream, size_bytes=digest.size_bytes, name=str(path)))
+            body = Body(stream=stream, size_bytes=digest.size_bytes, name=str(path))
+            self._put(f"/cas/{digest.hash}", body, replace=replace)
         return True
 
     def read_result(self, key: Digest) -> bytes | None:
@@ -124,7 +128,7 @@ class HttpTransport:
                 data += chunk
                 if len(data) > MOST_RESULT_BYTES:
                     raise TransportError(
-                        f"{doing}: a result of more than {MOST_RESULT_BYTES} bytes", trouble=Trouble.UNUSABLE
+                        f"{doing}: a result of more than {MOST_RESULT_BYTES} bytes", trouble=Trouble.ITEM
                     )
             announced = bodies.announced(response)
             if announced is not None and len(data) < announced:
@@ -140,7 +144,7 @@ class HttpTransport:
         if not replace and self._head(path, self._deadline(0)) is not None:
             return False
         body = Body(stream=io.BytesIO(data), size_bytes=len(data), name=f"the result of {key}")
-        return self._put(path, body, headers={} if replace else {"If-None-Match": "*"})
+        return self._put(path, body, headers={} if replace else {"If-None-Match": "*"}, replace=replace)
 
     def close(self) -> None:
         with self._lock:
@@ -167,7 +171,7 @@ class HttpTransport:
             self._check_success(response, doing)
             return response.headers
 
-    def _put(self, path: str, body: Body, *, headers: Mapping[str, str] | None = None) -> bool:
+    def _put(self, path: str, body: Body, *, headers: Mapping[str, str] | None = None, replace: bool = False) -> bool:
         """False where a condition in `headers` does not hold."""
         doing = self._doing("PUT", path)
         deadline = self._deadline(body.size_bytes)
@@ -175,9 +179,18 @@ class HttpTransport:
         with self._exchange("PUT", self._address.origin, target, doing, deadline, body, headers or {}) as response:
             if response.status == http.HTTPStatus.PRECONDITION_FAILED and headers:
                 return False
-            if response.status not in _STORED:
-                raise self._unexpected(response, doing)
-        return True
+            if response.status in _STORED:
+                return True
+            error = self._unexpected(response, doing)
+            status = response.status
+        if replace and status in _NOT_TWICE and self._head(path, self._deadline(0)) is not None:
+            # Who may write but not write over is refused this one alone.
+            raise TransportError(
+                f"{error.message}: what is there may not be replaced",
+                trouble=Trouble.ITEM,
+                advice=("delete it there, or let this user replace what is there",),
+            )
+        raise error
 
     @contextlib.contextmanager
     def _get(self, path: str, doing: str, deadline: float) -> Iterator[http.client.HTTPResponse | None]:
@@ -292,8 +305,7 @@ def _check_encoding(response: http.client.HTTPResponse, doing: str) -> None:
 
 
 def _wrong_length(doing: str, received: int, expected: int) -> TransportError:
-    """One blob that is not what its name says tells nothing of the rest of the server."""
-    return TransportError(f"{doing}: {received} bytes came, and not {expected}", trouble=Trouble.TRANSIENT)
+    return TransportError(f"{doing}: {received} bytes came, and not {expected}", trouble=Trouble.ITEM)
 
 
 def _cut_short(doing: str, received: int, expected: int) -> TransportError:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from mlcbuild.cache.remote.s3.deadline import Operation
-from mlcbuild.cache.remote.s3.troubles import WRONG_SIZE, S3Error
+from mlcbuild.cache.remote.s3.troubles import S3Error
 from mlcbuild.cache.remote.transport import Trouble
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def again(operation: Operation, attempt: Callable[[], T]) -> T:
         except S3Error as error:
             wait = max(error.retry_after, random.uniform(0.0, 0.1 * 2**number))
             is_passing = error.trouble is Trouble.TRANSIENT and wait <= _LONGEST_WAIT
-            is_passing = is_passing and error.code != WRONG_SIZE and error.status not in _CALLERS_OWN
+            is_passing = is_passing and error.status not in _CALLERS_OWN
             if not is_passing or not operation.sleep(wait):
                 raise
     return attempt()

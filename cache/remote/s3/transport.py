@@ -62,8 +62,8 @@ class S3Transport:
     def download(self, digest: Digest, sink: Sink) -> bool:
         return self._downloads.download(self._keys.blob(digest), digest, sink)
 
-    def upload(self, digest: Digest, path: Path) -> bool:
-        return self._uploads.upload(self._keys.blob(digest), digest, path)
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False) -> bool:
+        return self._uploads.upload(self._keys.blob(digest), digest, path, replace=replace)
 
     def read_result(self, key: Digest) -> bytes | None:
         what = _result_name(key)
@@ -75,7 +75,7 @@ class S3Transport:
                 return None
             if not 0 <= body.length <= _LARGEST_RESULT:
                 told = f"{body.doing}: {body.length} bytes are no result"
-                raise S3Error(told, code="TooLarge", trouble=Trouble.UNUSABLE)
+                raise S3Error(told, code="TooLarge", trouble=Trouble.ITEM)
             return b"".join(body.pieces(body.length))
 
     def write_result(self, key: Digest, data: bytes, *, replace: bool = False) -> bool:

@@ -64,9 +64,6 @@ _CUT_OFF = frozenset({"ConnectionClosedError", "ResponseStreamingError", "Incomp
 _SILENT = frozenset({"ReadTimeoutError", "ConnectTimeoutError", "TimeoutError"})
 
 
-WRONG_SIZE = "WrongSize"
-
-
 class S3Error(TransportError):
     """A TransportError with the status and code that S3 answered; 0 and a name of ours where it did not."""
 
@@ -93,8 +90,20 @@ def cut_short(doing: str, got: int, expected: int) -> S3Error:
 
 
 def wrong_size(doing: str, got: int, expected: int) -> S3Error:
-    """For an object that is there in another size: asking again at once does not help."""
-    return S3Error(f"{doing} found {got} bytes, not {expected}", code=WRONG_SIZE, trouble=Trouble.TRANSIENT)
+    """For an object that is there in another size, or an answer that does not say in which (-1)."""
+    trouble = Trouble.ITEM if got >= 0 else Trouble.TRANSIENT
+    return S3Error(f"{doing} found {got} bytes, not {expected}", code="WrongSize", trouble=trouble)
+
+
+def kept(doing: str, error: S3Error) -> S3Error:
+    """For an object that is there, and which the server does not let us write over: nothing is said of other ones."""
+    return S3Error(
+        f"{doing} was answered {error.code} (status {error.status}): what is there may not be replaced",
+        status=error.status,
+        code=error.code,
+        trouble=Trouble.ITEM,
+        advice=("delete the object, or let these credentials replace objects",),
+    )
 
 
 def _of_answer(response: Mapping[str, Any], doing: str) -> S3Error:

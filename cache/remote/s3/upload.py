@@ -1,8 +1,10 @@
-"""From a file or bytes to a bucket, without writing over what is there."""
+"""From a file or bytes to a bucket, without writing over what is there unless that is asked for."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,12 @@ from mlcbuild.cache.remote.s3.deadline import Operation
 from mlcbuild.cache.remote.s3.lanes import Lanes
 from mlcbuild.cache.remote.s3.multipart import Multipart
 from mlcbuild.cache.remote.s3.section import Section, crc32
-from mlcbuild.cache.remote.s3.troubles import S3Error
+from mlcbuild.cache.remote.s3.troubles import S3Error, kept
 from mlcbuild.cache.remote.transport import Trouble
 
 _SMALL_BYTES = 1 << 20  # Read once, and sent without waiting for the server's leave.
 _CONFLICT_SECONDS = 0.05
+_FORBIDDEN = 403
 
 
 class Uploads:
@@ -31,8 +34,10 @@ class Uploads:
         self._abilities_in_parts = Abilities(client.settings.checksums)
         self._multipart = Multipart(client, lanes)
 
-    def upload(self, key: str, digest: Digest, path: Path) -> bool:
-        """False where the blob was there. An object of another size is written over: it is nobody's blob."""
+    def upload(self, key: str, digest: Digest, path: Path, *, replace: bool) -> bool:
+        """False where the blob was there and is not to be replaced. An object of another size is written over in any
+        case: it is nobody's blob.
+        """
         what = blob_name(digest)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -43,35 +48,52 @@ class Uploads:
             if size != digest.size_bytes:
                 raise _unreadable(path, f"has {size} bytes, its digest says {digest.size_bytes}")
             if size > self._client.settings.multipart_bytes:
-                return self._large(key, what, descriptor, size)
+                with self._may_be_kept(key, what, replace=replace):
+                    return self._large(key, what, descriptor, size, replace=replace)
             body = os.pread(descriptor, size, 0) if size <= _SMALL_BYTES else Section(descriptor, 0, size)
-            return self._small(key, what, body)
+            with self._may_be_kept(key, what, replace=replace):
+                return self._small(key, what, body, replace=replace)
         finally:
             os.close(descriptor)
 
     def write(self, key: str, what: str, data: bytes, *, replace: bool) -> bool:
         """False where something is there and is not to be replaced."""
-        with self._client.operation(len(data)) as operation:
+        with self._may_be_kept(key, what, replace=replace), self._client.operation(len(data)) as operation:
             return self._put(operation, key, what, data, replace=replace)
 
-    def _small(self, key: str, what: str, body: bytes | Section) -> bool:
+    @contextlib.contextmanager
+    def _may_be_kept(self, key: str, what: str, *, replace: bool) -> Iterator[None]:
+        """A policy may let us write and not write over: then a refusal is that object's trouble, not the server's."""
+        try:
+            yield
+        except S3Error as error:
+            if not replace or error.status != _FORBIDDEN:
+                raise
+            with self._client.operation() as operation:
+                if self._client.size_of(operation, key, what) is None:
+                    raise
+            raise kept(f"replacing {what} at {self._client.settings.address}", error) from None
+
+    def _small(self, key: str, what: str, body: bytes | Section, *, replace: bool) -> bool:
         with self._client.operation(len(body)) as operation:
-            if self._put(operation, key, what, body, replace=False):
+            if self._put(operation, key, what, body, replace=replace):
                 return True
             if self._client.size_of(operation, key, what) == len(body):
                 return False
             return self._put(operation, key, what, body, replace=True)
 
-    def _large(self, key: str, what: str, descriptor: int, size: int) -> bool:
+    def _large(self, key: str, what: str, descriptor: int, size: int, *, replace: bool) -> bool:
         """Asks first, and after 404 and 412 again: what is there need not be sent. After a conflict (409) all parts
         have to be sent again.
         """
         for attempt in range(1, ATTEMPTS + 1):
-            with self._client.operation(size) as operation:
-                there = self._client.size_of(operation, key, what)
-            if there == size:
-                return False
-            conditional = there is None
+            conditional = not replace
+            if not replace:
+                with self._client.operation(size) as operation:
+                    there = self._client.size_of(operation, key, what)
+                if there == size:
+                    return False
+                conditional = there is None
             try:
                 self._abilities_in_parts.upload(
                     lambda manner: self._in_parts(key, what, descriptor, size, manner), conditional=conditional
