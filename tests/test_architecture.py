@@ -12,7 +12,8 @@ PACKAGE = Path(__file__).parents[1] / "mlcbuild"
 
 # Room → the rooms that it may import, itself aside. Everybody may import mlcbuild.errors.
 DOORS: dict[str, frozenset[str]] = {
-    "cli": frozenset({"query", "rules", "workspace", "engine", "cache", "execution", "runtime"}),
+    "cli": frozenset({"doctor", "query", "rules", "workspace", "engine", "cache", "execution", "runtime"}),
+    "doctor": frozenset({"engine", "cache"}),
     "query": frozenset({"workspace"}),
     "rules": frozenset({"workspace", "engine"}),
     "workspace": frozenset(),

@@ -27,7 +27,7 @@ from mlcbuild.cli.terminal import ColorChoice
 from mlcbuild.cli.values import read_without_pydantic
 
 PROGRAM = "mlcbuild"
-COMMANDS = ("build", "run", "fetch", "query", "cache", "info", "clean", "version")
+COMMANDS = ("build", "run", "fetch", "query", "cache", "doctor", "info", "clean", "version")
 _COMPLETION_VARIABLE = "_MLCBUILD_COMPLETE"
 _GARBAGE_THRESHOLD = 200_000
 

@@ -31,11 +31,17 @@ class SlowProgress:
         self._next = self._began + _QUIET_SECONDS
 
     def __call__(self, what: str, done: int, total: int) -> None:
+        if self._clock() >= self._next:
+            self._show(f"{what}: " + (f"{min(done * 100 // total, 100)} %" if total else f"{done:,}"))
+
+    def spend(self, what: str) -> None:
+        """The same for what nobody knows the share of."""
+        if self._clock() >= self._next:
+            self._show(what)
+
+    def _show(self, told: str) -> None:
         now = self._clock()
-        if now < self._next:
-            return
-        share = f"{min(done * 100 // total, 100)} %" if total else f"{done:,}"
-        line = f"{what}: {share} · {text.seconds(now - self._began)}"
+        line = f"{told} · {text.seconds(now - self._began)}"
         if self._area is None:
             self._next = self._began + 2 * (now - self._began)
             print(line, file=self._stream, flush=True)

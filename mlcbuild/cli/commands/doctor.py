@@ -1,0 +1,54 @@
+"""`mlcbuild doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mlcbuild.cli.help_format import examples
+from mlcbuild.cli.options import (
+    DiskCacheOption,
+    NoRemoteOption,
+    OutputOption,
+    RemoteOption,
+    RemoteUploadOption,
+    global_options,
+)
+from mlcbuild.cli.terminal import OutputFormat
+
+DOCTOR_EXAMPLES = examples(
+    "mlcbuild doctor                       everything, for a few seconds",
+    "mlcbuild doctor remote disk           these parts alone",
+    "mlcbuild doctor --output json         the same for programs, with all figures",
+    "mlcbuild doctor remote --remote=s3://bucket/prefix --remote-upload=results",
+)
+
+
+def doctor(
+    context: typer.Context,
+    parts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PART...]",
+            show_default=False,
+            help="machine, programs, distributions, workspace, disk, remote or signing. Default: all.",
+        ),
+    ] = None,
+    disk_cache: DiskCacheOption = None,
+    remote: RemoteOption = "",
+    no_remote: NoRemoteOption = False,
+    remote_upload: RemoteUploadOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> int:
+    """Try every part of the configuration for real, and say what to do about what is wrong.
+
+    Give the options of a build to try what that build would use. Whatever is written is removed again, as far as the
+    server removes things. The exit code is 0 without a problem, 2 for mistakes in settings, 7 for mistakes in
+    BUILD.toml files, and 36 for what lies around them.
+    """
+    from mlcbuild.cli.doctor_output import run_doctor
+    from mlcbuild.cli.remote_settings import RemoteFlags
+
+    flags = RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote)
+    return int(run_doctor(tuple(parts or ()), disk_cache, flags, output, global_options(context)))

@@ -1,0 +1,28 @@
+"""Figures as people read them; powers of 1000, as in all of mlcbuild's messages."""
+
+from __future__ import annotations
+
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def byte_count(value: float) -> str:
+    """`512 B`, `1.5 kB`, `18 MB`."""
+    unit = 0
+    while round(value) >= 1000 and unit < len(_UNITS) - 1:
+        value /= 1000
+        unit += 1
+    digits = 1 if unit and round(value, 1) < 10 else 0
+    return f"{value:.{digits}f}".removesuffix(".0") + f" {_UNITS[unit]}"
+
+
+def pace(size_bytes: int, seconds: float) -> str:
+    """`331 MB/s`."""
+    return f"{byte_count(size_bytes / max(seconds, 1e-9))}/s"
+
+
+def duration(seconds: float) -> str:
+    """`0.4 ms`, `12 ms`, `1.3 s`."""
+    if seconds >= 0.9995:
+        return f"{seconds:.1f} s"
+    milliseconds = seconds * 1000
+    return f"{milliseconds:.1f} ms" if milliseconds < 9.95 else f"{milliseconds:.0f} ms"

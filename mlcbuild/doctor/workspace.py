@@ -1,0 +1,92 @@
+"""A workspace: what is written in it, and where its builds write."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mlcbuild.doctor.check import Check
+from mlcbuild.doctor.examination import of_error
+from mlcbuild.doctor.finding import Blame, Finding, ok, problem, warning
+from mlcbuild.engine.state import LOCK_FILE
+from mlcbuild.errors import WorkspaceError
+
+_LOAD_SECONDS = 60.0
+
+
+def workspace_checks(
+    *, name: str, root: Path, state: Path, outputs: Path, count_targets: Callable[[], int]
+) -> Sequence[Check]:
+    """`count_targets` loads all packages and counts their targets; it raises WorkspaceError for mistakes in them."""
+    return (
+        Check(name="found", examine=lambda: ok(f'"{name}" in {root}')),
+        Check(name="targets", examine=lambda: targets(count_targets), seconds=_LOAD_SECONDS),
+        Check(name="state", examine=lambda: writable(state, root)),
+        Check(name="outputs", examine=lambda: writable(outputs, root)),
+        Check(name="lock", examine=lambda: lock(state / LOCK_FILE)),
+        Check(name="crashes", examine=lambda: crashes(state)),
+    )
+
+
+def targets(count: Callable[[], int]) -> Finding:
+    try:
+        found = count()
+    except WorkspaceError as error:
+        return of_error(error, blame=Blame.TARGETS)
+    return ok(f"{found:,} target{'s' * (found != 1)}, without mistakes", count=found)
+
+
+def writable(folder: Path, root: Path) -> Finding:
+    """A file is made in it, or, where it is not there yet, a folder beside where it will be."""
+    there = folder if folder.is_dir() else root
+    shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
+    if folder.exists() and not folder.is_dir():
+        return problem(f"{shown} is no folder", "move it away: builds write there")
+    try:
+        descriptor, path = tempfile.mkstemp(prefix=".mlcbuild-doctor-", dir=there)
+        try:
+            os.write(descriptor, b"x")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+            Path(path).unlink()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return problem(f"{shown}/ cannot be written to: {reason}", f"check the owner, mode and space of {there}")
+    return ok(f"{shown}/ " + ("can be written to" if there == folder else "can be made"))
+
+
+def lock(path: Path) -> Finding:
+    """Taken and let go, unless a build holds it. What a dead process left in it is no lock."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ok("free: nothing was built here yet")
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip()
+        who = f"process {holder}" if holder.isdigit() else "another process"
+        return ok(f"held by {who}, which builds here")
+    except OSError as error:
+        return problem(
+            f"{path.parent.name}/ cannot be locked: {error.strerror or error}",
+            "keep the workspace on a file system with locks",
+        )
+    finally:
+        os.close(descriptor)
+    return ok("free")
+
+
+def crashes(state: Path) -> Finding:
+    found: list[str] = []
+    with contextlib.suppress(OSError):
+        found = sorted(path.name for path in state.iterdir() if path.name.startswith("crash-"))
+    if found:
+        told = f"{len(found)} time{'s' * (len(found) > 1)} mlcbuild itself failed here; the last story is {found[-1]}"
+        return warning(told, f"tell us, with that file; then remove {state.name}/crash-*")
+    return ok("none")

@@ -1,0 +1,127 @@
+"""`mlcbuild doctor`: what it prints, which code it answers, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.cli.doctor_output import document, exit_code, finding_lines, summary
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.main import main
+from mlcbuild.cli.terminal import Style
+from mlcbuild.doctor.check import Part
+from mlcbuild.doctor.examination import Examined
+from mlcbuild.doctor.finding import Blame, Finding, Verdict, mistake, ok, problem, skipped, warning
+
+Snapshot = Callable[[str, str], None]
+Capture = pytest.CaptureFixture[str]
+
+DISK = Part(name="disk", checks=lambda: ())
+REMOTE = Part(name="remote", subject="s3://bucket/prefix", checks=lambda: ())
+
+
+def examined(finding: Finding, *, part: Part = DISK, name: str = "space") -> Examined:
+    return Examined(part=part, name=name, finding=finding, seconds=0.5)
+
+
+def of_blame(blame: Blame) -> Examined:
+    return examined(Finding(verdict=Verdict.PROBLEM, measured="x", blame=blame))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace of its own, in which one stands, and a home without anything in it."""
+    root = tmp_path / "workspace"
+    root.mkdir()
+    (root / "BUILD.toml").write_text('[workspace]\nname = "example"\n')
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(root)
+    return root
+
+
+def shown(text: str, place: Path) -> str:
+    """Without what differs from machine to machine: figures, paths, kinds of file systems."""
+    text = text.replace(str(place.parent), "<tmp>")
+    text = re.sub(r"\d[\d,.]* ?(ms|s|[kMGT]?B/s|[kMGT]?B|%)(?!\w)", r"N \1", text)
+    text = re.sub(r"N [kMGT]?B/s", "N MB/s", re.sub(r"N [kMGT]?B\b(?!/)", "N GB", text))
+    text = re.sub(r"N m?s\b", "N s", text)
+    return re.sub(r"\((ext4|xfs|btrfs|tmpfs|overlay)\)", "(FS)", text)
+
+
+def test_help(snapshot: Snapshot, capsys: Capture) -> None:
+    assert main(["doctor", "--help"]) == 0
+    snapshot("help-doctor", capsys.readouterr().out)
+
+
+def test_how_findings_look(snapshot: Snapshot) -> None:
+    found = [
+        ok("64 GB free of 271 GB (24%)"),
+        warning("3 GB free of 271 GB (1%)", "make room", "or move it"),
+        problem("read-only file system\x1b[2J", "look at the kernel's log"),
+        skipped("not tried"),
+    ]
+    lines = [line for finding in found for line in finding_lines(examined(finding), Style())]
+    painted = [line for finding in found for line in finding_lines(examined(finding), Style(enabled=True))]
+    counts = [summary([examined(finding) for finding in some]) for some in (found, found[:1], found[1:3])]
+    snapshot("doctor-findings", "\n".join([*lines, "", *painted, "", *counts, ""]))
+
+
+def test_the_exit_code_is_that_of_what_no_retry_mends() -> None:
+    assert exit_code([]) is ExitCode.OK
+    assert exit_code([examined(ok("x")), examined(warning("x")), examined(skipped("x"))]) is ExitCode.OK
+    assert exit_code([examined(problem("x"))]) is ExitCode.LOCAL_ENVIRONMENT
+    assert exit_code([examined(problem("x")), examined(mistake("x"))]) is ExitCode.COMMAND_LINE
+    assert exit_code([of_blame(Blame.MACHINE), of_blame(Blame.TARGETS)]) is ExitCode.ANALYSIS_FAILED
+    assert exit_code([of_blame(Blame.MLCBUILD)]) is ExitCode.INTERNAL
+    assert exit_code([of_blame(Blame.MLCBUILD), of_blame(Blame.MACHINE)]) is ExitCode.LOCAL_ENVIRONMENT
+
+
+def test_what_programs_read(snapshot: Snapshot) -> None:
+    found = [
+        examined(warning("3 GB free", "make room", free_bytes=3_000_000_000)),
+        examined(mistake("no credentials"), part=REMOTE, name="credentials"),
+    ]
+    snapshot("doctor-json", json.dumps(document(found, exit_code(found)), indent=2) + "\n")
+
+
+def test_a_healthy_workspace_and_disk(place: Path, snapshot: Snapshot, capsys: Capture) -> None:
+    assert main(["doctor", "workspace", "disk"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    # What this file system can do differs; all else is the same everywhere.
+    out = re.sub(r"(abilities +).*", r"\1…", out)
+    snapshot("doctor-healthy", shown(out, place))
+
+
+def test_nothing_is_left_behind(place: Path, capsys: Capture) -> None:
+    before = sorted(place.parent.rglob("*"))
+    assert main(["doctor", "workspace", "disk"]) == 0
+    assert sorted(place.parent.rglob("*")) == before
+
+
+def test_outside_a_workspace(place: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["doctor", "workspace", "--output=json"]) == 0
+    (check,) = json.loads(capsys.readouterr().out)["checks"]
+    assert (check["verdict"], check["measured"]) == ("skipped", f"none at or above {tmp_path}")
+
+
+def test_mistakes_in_a_workspace_are_told_with_their_places(place: Path, snapshot: Snapshot, capsys: Capture) -> None:
+    (place / "BUILD.toml").write_text(
+        '[workspace]\nname = "example"\n\n[[modell]]\nname = "x"\n\n[[tool]]\nnam = "y"\n'
+    )
+    assert main(["doctor", "workspace"]) == 7
+    snapshot("doctor-mistakes", shown(capsys.readouterr().out, place))
+
+
+def test_a_part_that_is_none(place: Path, capsys: Capture) -> None:
+    assert main(["doctor", "dsik"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith('error: unknown part "dsik"\n')
+    assert 'did you mean "disk"?' in err

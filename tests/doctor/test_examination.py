@@ -1,0 +1,128 @@
+"""Whatever a check does, it ends as a finding, in its time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import NoReturn
+
+import pytest
+
+from mlcbuild.doctor.check import Check, Part
+from mlcbuild.doctor.examination import Examined, examine, examine_all
+from mlcbuild.doctor.finding import Blame, Finding, Verdict, ok, warning
+from mlcbuild.errors import (
+    CacheError,
+    InternalError,
+    LocalEnvironmentError,
+    Location,
+    UsageError,
+    WorkspaceError,
+    WorkspaceErrors,
+)
+
+PART = Part(name="part", checks=lambda: ())
+
+
+def failing(error: BaseException) -> Examined:
+    def examined() -> NoReturn:
+        raise error
+
+    return examine(PART, Check(name="one", examine=examined))
+
+
+def test_a_finding_is_passed_on_with_the_time_that_it_took() -> None:
+    def slow() -> Finding:
+        time.sleep(0.15)
+        return warning("x", "y", bytes=3)
+
+    examined = examine(PART, Check(name="one", examine=slow))
+    assert (examined.name, examined.finding) == ("one", warning("x", "y", bytes=3))
+    assert 0.15 <= examined.seconds < 5
+
+
+def test_a_check_that_is_silent_is_left_behind_at_its_deadline() -> None:
+    released = threading.Event()
+    ticks: list[float] = []
+
+    def stuck() -> Finding:
+        released.wait(60)
+        return ok("at last")
+
+    check = Check(name="one", examine=stuck, seconds=0.4, if_silent=("look at the mount",))
+    began = time.monotonic()
+    examined = examine(PART, check, tick=lambda _, seconds: ticks.append(seconds))
+    assert time.monotonic() - began < 5
+    released.set()
+    assert examined.finding.verdict is Verdict.PROBLEM
+    assert examined.finding.measured == "no answer within 0.4 s"
+    assert examined.finding.advice == ("look at the mount",)
+    assert ticks == sorted(ticks)
+    assert len(ticks) >= 2
+
+
+@pytest.mark.parametrize(
+    ("error", "blame"),
+    [
+        (UsageError("what", advice=("do",)), Blame.SETTINGS),
+        (WorkspaceError("what", advice=("do",)), Blame.SETTINGS),
+        (LocalEnvironmentError("what", advice=("do",)), Blame.MACHINE),
+        (CacheError("what", advice=("do",)), Blame.MACHINE),
+        (InternalError("what", advice=("do",)), Blame.MLCBUILD),
+    ],
+)
+def test_an_error_for_users_is_a_problem_with_its_advice(error: Exception, blame: Blame) -> None:
+    finding = failing(error).finding
+    assert (finding.verdict, finding.measured, finding.advice, finding.blame) == (
+        Verdict.PROBLEM,
+        "what",
+        ("do",),
+        blame,
+    )
+
+
+def test_mistakes_told_together_are_all_told() -> None:
+    errors = tuple(
+        WorkspaceError(f"mistake {line}", location=Location(path="BUILD.toml", line=line)) for line in (3, 7)
+    )
+    finding = failing(WorkspaceErrors(errors)).finding
+    assert finding.measured == "BUILD.toml:3: mistake 3"
+    assert finding.advice == ("BUILD.toml:7: mistake 7",)
+
+
+def test_a_bug_is_a_finding_that_quotes_nothing_of_what_was_raised() -> None:
+    for error in (RuntimeError("with a secret"), SystemExit("with a secret"), KeyboardInterrupt("with a secret")):
+        examined = failing(error)
+        assert examined.finding.blame is Blame.MLCBUILD
+        assert f"the check itself failed: {type(error).__name__} at test_examination.py:" in examined.finding.measured
+        assert "secret" not in str(examined.finding)
+        assert "with a secret" in examined.failure
+
+
+def test_an_error_of_the_system_names_its_file() -> None:
+    finding = failing(PermissionError(13, "Permission denied", "/some/file")).finding
+    assert (finding.measured, finding.blame) == ("/some/file: Permission denied", Blame.MACHINE)
+
+
+def test_a_part_whose_checks_cannot_be_made_is_one_finding_and_the_next_goes_on() -> None:
+    closed = []
+
+    def broken() -> Sequence[Check]:
+        raise UsageError("no such role")
+
+    parts = [
+        Part(name="first", checks=broken),
+        Part(
+            name="second",
+            checks=lambda: (Check(name="a", examine=lambda: ok("x")), Check(name="b", examine=lambda: ok("y"))),
+            close=lambda: closed.append(True),
+        ),
+    ]
+    found = list(examine_all(parts, tick=lambda *_: None))
+    assert [(each.part.name, each.name, each.finding.measured) for each in found] == [
+        ("first", "settings", "no such role"),
+        ("second", "a", "x"),
+        ("second", "b", "y"),
+    ]
+    assert closed == [True]
