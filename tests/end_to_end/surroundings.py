@@ -17,8 +17,8 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -80,6 +80,16 @@ class Surroundings:
     jobs: int
     user: int | None = None  # None for whoever runs the tests
 
+    def at(self, name: str) -> Surroundings:
+        """The same user and machine with another workspace, beside this one, and another disk cache."""
+        root, home = self.root.parent / name, self.cache.parent.parent
+        root.mkdir()
+        self.give(root)
+        cache = home / f"cache of {name}"
+        return replace(
+            self, root=root, cache=cache / "mlcbuild", variables={**self.variables, "XDG_CACHE_HOME": str(cache)}
+        )
+
     def write(self, path: str, content: bytes) -> None:
         """A file of the workspace, of the user's own."""
         file = self.root / path
@@ -135,13 +145,15 @@ def usual(folder: Path) -> Surroundings:
     )
 
 
-def foreign(folder: Path) -> Surroundings:
-    """All that can differ does. `folder` is one that every user can reach, with no space in its path."""
+def foreign(folder: Path, *, clock_seconds: int = CLOCK_SECONDS, extras: Sequence[str] = ("cuda",)) -> Surroundings:
+    """All that can differ does. `folder` is one that every user can reach, with no space in its path. The clock is so
+    many seconds ahead, and mlcbuild is installed with these extras.
+    """
     place = folder / "ein ganz anderer Ort, ünïcode 日本"
     root, home, temporary = place / "some/where deeper/the workspace", place / "home", place / "temporary files"
     for directory in (root, home, temporary):
         directory.mkdir(parents=True)
-    python = _environment(place, folder)
+    python = _environment(place, folder, clock_seconds, extras)
     user = _NOBODY if os.geteuid() == 0 and _can_run(python, _NOBODY) else None
     made = Surroundings(
         root=root,
@@ -174,18 +186,18 @@ def foreign(folder: Path) -> Surroundings:
     return made
 
 
-def _environment(place: Path, folder: Path) -> Path:
+def _environment(place: Path, folder: Path, clock_seconds: int, extras: Sequence[str]) -> Path:
     """The interpreter of a virtual environment with mlcbuild and what it requires, and nothing else."""
     base = _interpreter(place / "python")
     environment = place / "virtual environment"
     site = environment / "lib" / base.name / "site-packages"
-    _install(site)
+    _install(site, extras)
     (environment / "pyvenv.cfg").write_text(
         f"home = {base.parent}\ninclude-system-site-packages = false\n", encoding="utf-8"
     )
     python = environment / "bin/python"
     python.parent.mkdir()
-    preload = f"export LD_PRELOAD={shlex.quote(str(_other_clock(folder)))}\n" if HAS_COMPILER else ""
+    preload = f"export LD_PRELOAD={shlex.quote(str(_other_clock(folder, clock_seconds)))}\n" if HAS_COMPILER else ""
     python.write_text(
         f"#!/bin/bash\n{preload}export LD_LIBRARY_PATH={shlex.quote(str(base.parents[1] / 'lib'))}\n"
         f'exec -a "$0" {shlex.quote(str(base))} "$@"\n',
@@ -210,10 +222,11 @@ def _interpreter(destination: Path) -> Path:
     return destination / program.relative_to(prefix)
 
 
-def _install(site: Path) -> None:
-    """What `pip install mlcbuild[cuda]` would put there: what it requires as it is installed here, and the project."""
+def _install(site: Path, extras: Sequence[str]) -> None:
+    """What `pip install mlcbuild[…]` would put there: what it requires as it is installed here, and the project."""
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for distribution in _required([*project["dependencies"], *project["optional-dependencies"]["cuda"]]):
+    optional = [requirement for extra in extras for requirement in project["optional-dependencies"][extra]]
+    for distribution in _required([*project["dependencies"], *optional]):
         for path in distribution.files or ():
             if ".." not in path.parts:
                 _link(Path(str(distribution.locate_file(path))), site / path)
@@ -256,10 +269,10 @@ def _link(source: Path, destination: Path) -> None:
         shutil.copy2(source, destination)
 
 
-def _other_clock(folder: Path) -> Path:
+def _other_clock(folder: Path, seconds: int) -> Path:
     library = folder / "clock.so"
     subprocess.run(
-        ["gcc", "-shared", "-fPIC", "-O1", f"-DSECONDS={CLOCK_SECONDS}", "-o", str(library), "-x", "c", "-"],
+        ["gcc", "-shared", "-fPIC", "-O1", f"-DSECONDS={seconds}", "-o", str(library), "-x", "c", "-"],
         input=_CLOCK.encode(),
         check=True,
     )

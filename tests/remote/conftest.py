@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tests.remote.filled import elsewhere, filled
 from tests.remote.s3_world import credentials, proxy, world
 from tests.remote.seaweed import seaweed
 
-__all__ = ["credentials", "proxy", "seaweed", "world"]
+__all__ = ["credentials", "elsewhere", "filled", "proxy", "seaweed", "world"]
