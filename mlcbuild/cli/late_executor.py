@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor
 
 
@@ -13,9 +14,10 @@ class LateExecutor:
     Called from the driver's thread alone.
     """
 
-    def __init__(self, *, name: str, slots: int, make: Callable[[], Executor]) -> None:
+    def __init__(self, *, name: str, slots: int, make: Callable[[], Executor], trip_seconds: float = 0.0) -> None:
         self.name = name
         self.slots = slots
+        self.trip_seconds = trip_seconds
         self._make = make
         self._report: Callable[[ExecutionOutcome], None] | None = None
         self._executor: Executor | None = None
@@ -23,13 +25,11 @@ class LateExecutor:
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
 
+    def refusal(self, requirements: ExecutionRequirements) -> str:
+        return self._made().refusal(requirements)
+
     def submit(self, request: ExecutionRequest) -> None:
-        if self._executor is None:
-            if self._report is None:
-                raise RuntimeError("start() comes before submit()")
-            self._executor = self._make()
-            self._executor.start(self._report)
-        self._executor.submit(request)
+        self._made().submit(request)
 
     def cancel(self, identifier: str) -> None:
         if self._executor is not None:
@@ -38,3 +38,11 @@ class LateExecutor:
     def close(self) -> None:
         if self._executor is not None:
             self._executor.close()
+
+    def _made(self) -> Executor:
+        if self._executor is None:
+            if self._report is None:
+                raise RuntimeError("start() comes before anything else")
+            self._executor = self._make()
+            self._executor.start(self._report)
+        return self._executor

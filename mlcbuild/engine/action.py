@@ -94,9 +94,15 @@ class ExecutionRequirements:
 
     cpus: int = 1
     memory_bytes: int = 0  # 0: unknown
+    gpus: float = 0.0  # a fraction shares one; compiling for a GPU needs none
+    labels: tuple[tuple[str, str], ...] = ()  # what a machine must say of itself, such as ("arch", "sm_90"); sorted
     timeout_seconds: float = 0.0  # 0: no limit
     network: bool = False  # may reach the network, and sees the user's own environment: fetches alone
     execution_hints: tuple[tuple[str, JsonValue], ...] = ()  # passed to the stage, and named irrelevant to its result
+
+    def __post_init__(self) -> None:
+        if self.cpus < 1 or self.memory_bytes < 0 or self.gpus < 0 or self.timeout_seconds < 0:
+            raise ValueError(f"not what an action can run with: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

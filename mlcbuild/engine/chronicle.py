@@ -24,6 +24,7 @@ from mlcbuild.engine.instructions import AnnounceWanted, Ending, ReportAction
 from mlcbuild.engine.result import ActionFailure, BuildResult, TargetResult
 
 Listener = Callable[[BuildEvent], object]
+_MACHINE_FAULTS = (OutcomeKind.ENVIRONMENT, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.LOST)
 
 
 class Chronicle:
@@ -60,17 +61,17 @@ class Chronicle:
         status: ActionStatus,
         outcome: ExecutionOutcome | None,
         *,
-        has_run: bool,
+        executor: str = "",
         environment: bool = False,
     ) -> None:
-        """An action came to its end. `outcome` is that of its own run, which began to run where `has_run` says so.
+        """An action came to its end. `outcome` is that of its own run, which took place on `executor`, or nowhere.
 
         `environment`: it has no key, because of this machine.
         """
         action, now = report.action, self.now
         identifier = action.identifier
         self._statuses[identifier] = status
-        if outcome is not None and has_run:
+        if outcome is not None and executor:
             self.executed[identifier] = PathStep(
                 identifier=identifier, mnemonic=action.mnemonic, seconds=outcome.run_seconds
             )
@@ -80,7 +81,7 @@ class Chronicle:
                 message=report.message,
                 log=outcome.log if outcome else b"",
                 exit_code=outcome.exit_code if outcome else 0,
-                environment=environment or (outcome is not None and outcome.kind is OutcomeKind.ENVIRONMENT),
+                environment=environment or (outcome is not None and outcome.kind in _MACHINE_FAULTS),
             )
         self._tell(
             ActionFinished(
@@ -95,7 +96,12 @@ class Chronicle:
                 message=report.message,
                 log=b"" if outcome is None else outcome.log,
                 exit_code=0 if outcome is None else outcome.exit_code,
+                executor=executor,
+                node="" if outcome is None else outcome.node,
                 queued_seconds=0.0 if outcome is None else outcome.queued_seconds,
+                input_seconds=0.0 if outcome is None else outcome.input_seconds,
+                output_seconds=0.0 if outcome is None else outcome.output_seconds,
+                peak_bytes=0 if outcome is None else outcome.peak_bytes,
             )
         )
 

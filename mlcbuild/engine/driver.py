@@ -8,9 +8,9 @@ threads that answer through the queue; actions run on the executors.
 from __future__ import annotations
 
 import queue
-import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest
@@ -20,8 +20,9 @@ from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.chronicle import Chronicle, Listener
 from mlcbuild.engine.critical_path import critical_path
+from mlcbuild.engine.deliveries import Deliveries
 from mlcbuild.engine.events import ActionStatus
-from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FileEntry, OutcomeKind
+from mlcbuild.engine.executor import ExecutionOutcome, Executor, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import (
     AnnounceWanted,
     Cancel,
@@ -38,12 +39,15 @@ from mlcbuild.engine.instructions import (
     ReportTarget,
 )
 from mlcbuild.engine.keyring import Keyring, StageImplementations, ToolchainFingerprints
-from mlcbuild.engine.keys import ActionKey, publish
-from mlcbuild.engine.look_ups import FoundRemotely, LocalStore, LookUps, RemoteTrouble, is_deterministic
+from mlcbuild.engine.keys import publish
+from mlcbuild.engine.look_ups import FoundRemotely, LocalStore, LookUps, RemoteTrouble
 from mlcbuild.engine.outputs import OutputPlacer
+from mlcbuild.engine.patience import Patience
+from mlcbuild.engine.priorities import UNKNOWN_SECONDS
 from mlcbuild.engine.remote import RemoteCache
-from mlcbuild.engine.result import BuildResult, TargetResult
+from mlcbuild.engine.result import BuildResult
 from mlcbuild.engine.results import result_of
+from mlcbuild.engine.runs import Prepared, Runs
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.state import LastBuild
 from mlcbuild.engine.stimuli import (
@@ -54,34 +58,18 @@ from mlcbuild.engine.stimuli import (
     DeliveryFailed,
     DiscoveryFailed,
     Executed,
+    LookUpSlow,
     ResultNotFound,
     Stimulus,
     Target,
-    TargetDelivered,
     TargetsRequested,
 )
-from mlcbuild.engine.supply import Supplied, Supply
+from mlcbuild.engine.supply import Supply
 from mlcbuild.errors import CacheError, InfrastructureError, InternalError, MlcbuildError
 
 _BACKGROUND_THREADS = 4
 _NETWORK_THREADS = 16  # They wait for a remote, which must keep nobody from working here.
 _SOURCES_A_JOB = 64
-
-
-@dataclass(slots=True, eq=False)
-class _Run:
-    """An action on its way through an executor."""
-
-    execute: Execute
-    key: ActionKey
-    executor: Executor | None = None  # None until its inputs are in the store
-    is_cancelled: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Prepared:
-    identifier: str
-    supplied: Supplied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,13 +124,11 @@ class Driver:
         self._store = store
         self._executors = tuple(executors)
         self._digests = digests
-        self._placer = placer
         self._last_build = last_build
         self._remote = remote
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._background = Background(self._inbox, threads=_BACKGROUND_THREADS)
         self._network = Background(self._inbox, threads=_NETWORK_THREADS) if remote else self._background
-        self._placing = threading.Lock()
         self._supply = Supply(
             workspace=workspace, store=store, digests=digests, remote=remote, trouble=self._remote_trouble
         )
@@ -160,11 +146,18 @@ class Driver:
             keep_going=keep_going,
             seconds_by_mnemonic=dict(last_build.seconds_by_mnemonic),
         )
-        self._runs: dict[str, _Run] = {}
-        self._finished_runs: dict[str, tuple[_Run, ExecutionOutcome]] = {}
+        self._runs = Runs(
+            executors=self._executors,
+            supply=self._supply,
+            network=self._network,
+            keyring=self._keyring,
+            chronicle=self._chronicle,
+            run_seconds=self._run_seconds,
+        )
+        self._deliveries = Deliveries(placer=placer, supply=self._supply, network=self._network)
+        self._patience = Patience(time.monotonic)
         self._remote_hits: set[str] = set()
-        self._machine_faults: set[str] = set()  # actions without a key, and labels that could not be placed
-        self._delivering: dict[str, Deliver] = {}
+        self._keyless: set[str] = set()  # actions that have no key because of this machine
         self._publishing = 0
         self._sending = False
         self._troubles = 0
@@ -196,8 +189,7 @@ class Driver:
                 for executor in self._executors:
                     executor.close()
             self._digests.save()
-            with self._placing:
-                self._placer.save()
+            self._deliveries.save()
             self._last_build.save()
         return self._conclude()
 
@@ -210,7 +202,7 @@ class Driver:
                 answers += self._carry_out(instruction)
             told = answers
             if self._end is None and not told:
-                told = self._receive(self._inbox.get())
+                told = self._next()
             told += self._received()
         while self._publishing and not self._killed:
             self._receive(self._inbox.get())
@@ -240,6 +232,13 @@ class Driver:
                 remote.abandon()
             self._receive(message)
 
+    def _next(self) -> list[Stimulus]:
+        """Wait for something to happen, or for a look-up to take too long."""
+        try:
+            return self._receive(self._inbox.get(timeout=self._patience.seconds_left()))
+        except queue.Empty:
+            return [LookUpSlow(identifier=identifier) for identifier in self._patience.exhausted()]
+
     def _received(self) -> list[Stimulus]:
         told: list[Stimulus] = []
         while not self._inbox.empty():
@@ -249,17 +248,21 @@ class Driver:
     def _receive(self, message: object) -> list[Stimulus]:
         match message:
             case Executed(outcome=outcome):
-                return self._on_outcome(outcome)
-            case _Prepared():
-                return self._submit(message)
+                return self._on_outcomes([outcome])
+            case Prepared():
+                return self._on_outcomes(self._runs.prepared(message))
             case _Published(trouble=trouble):
                 self._publishing -= 1
                 if trouble:
                     self._chronicle.notice(trouble)
                 return []
             case FoundRemotely(found=found):
+                self._patience.answered(found.identifier)
                 self._remote_hits.add(found.identifier)
                 return [found]
+            case ResultNotFound(identifier=identifier):
+                self._patience.answered(identifier)
+                return [message]
             case _Told(message=text):
                 self._chronicle.notice(text)
                 return []
@@ -287,9 +290,12 @@ class Driver:
         for executor in self._executors:
             executor.close()
         told: list[Stimulus] = [Cancelled()]
-        for identifier in list(self._runs):
-            told += self._on_outcome(ExecutionOutcome(identifier=identifier, kind=OutcomeKind.CANCELLED))
-        told += [DeliveryFailed(label=label, message="the build was interrupted") for label in self._delivering]
+        told += self._on_outcomes(
+            ExecutionOutcome(identifier=identifier, kind=OutcomeKind.CANCELLED)
+            for identifier in self._runs.identifiers()
+        )
+        interrupted = "the build was interrupted"
+        told += [DeliveryFailed(label=label, message=interrupted) for label in self._deliveries.labels()]
         return told
 
     def _conclude(self) -> BuildResult:
@@ -323,17 +329,17 @@ class Driver:
             case AnnounceWanted():
                 self._chronicle.wanted(instruction)
             case Execute():
-                return self._execute(instruction)
+                return self._on_outcomes(self._runs.begin(instruction))
             case Publish():
                 self._publish(instruction)
             case Discover():
                 return self._discover(instruction)
             case Deliver():
-                return self._deliver(instruction)
+                return self._deliveries.begin(instruction)
             case ReportTarget():
-                self._report_target(instruction)
+                self._chronicle.target(self._deliveries.end(instruction))
             case Cancel(identifier=identifier):
-                self._cancel(identifier)
+                self._runs.cancel(identifier)
             case Finished():
                 self._end = instruction
         return []
@@ -345,8 +351,11 @@ class Driver:
         try:
             return self._keyring(action, inputs)
         except InfrastructureError:
-            self._machine_faults.add(action.identifier)
+            self._keyless.add(action.identifier)
             raise
+
+    def _run_seconds(self, action: Action) -> float:
+        return self._last_build.seconds_by_mnemonic.get(action.mnemonic, UNKNOWN_SECONDS)
 
     # Look-ups.
 
@@ -360,107 +369,36 @@ class Driver:
             return [found]
         if not self._look_ups.asks_remote(wanted.action):
             return [ResultNotFound(identifier=wanted.action.identifier, key=wanted.key)]
+        self._patience.asked(wanted.action.identifier, run_seconds=self._run_seconds(wanted.action))
         self._network.run(lambda: self._look_ups.there(wanted))
         return []
 
     def _remote_trouble(self, error: CacheError) -> None:
         self._inbox.put(RemoteTrouble(message=str(error)))
 
-    # Runs.
-
-    def _execute(self, execute: Execute) -> list[Stimulus]:
-        action = execute.action
-        run = _Run(execute=execute, key=self._keyring.take(action, execute.inputs, execute.key))
-        self._runs[action.identifier] = run
-        missing = self._supply.lacking(execute.inputs)
-        if not missing:
-            return self._submit(_Prepared(identifier=action.identifier, supplied=Supplied()))
-        self._network.run(
-            lambda: [_Prepared(identifier=action.identifier, supplied=self._supply.provide(missing, execute.sources))]
-        )
-        return []
-
-    def _submit(self, prepared: _Prepared) -> list[Stimulus]:
-        run = self._runs.get(prepared.identifier)
-        if run is None:
-            return []
-        action, supplied = run.execute.action, prepared.supplied
-        kind: OutcomeKind | None = None
-        if run.is_cancelled:
-            kind = OutcomeKind.CANCELLED
-        elif supplied.problem:
-            kind = OutcomeKind.ENVIRONMENT if supplied.environment else OutcomeKind.FAILED
-        elif supplied.missing:
-            kind = OutcomeKind.INPUTS_MISSING
-        if kind is not None:
-            return self._on_outcome(
-                ExecutionOutcome(
-                    identifier=prepared.identifier, kind=kind, message=supplied.problem, missing=supplied.missing
-                )
-            )
-        run.executor = self._choose_executor(action)
-        self._chronicle.started(action.identifier, action.mnemonic, run.executor.name)
-        run.executor.submit(
-            ExecutionRequest(
-                identifier=action.identifier,
-                mnemonic=action.mnemonic,
-                command=action.command,
-                inputs=run.execute.inputs,
-                outputs=action.outputs,
-                environment=action.environment,
-                requirements=action.requirements,
-                is_deterministic=is_deterministic(action),
-                allowed_modules=self._keyring.modules_of(action),
-            )
-        )
-        return []
-
-    def _choose_executor(self, action: Action) -> Executor:
-        """The first with a free slot, else the least loaded; what is true of this machine only runs on it."""
-        candidates = self._executors
-        if action.cache is CachePolicy.LOCAL or action.requirements.network:
-            candidates = tuple(e for e in candidates if e.name == "local") or candidates
-        used = [run.executor for run in self._runs.values() if run.executor is not None]
-        load = {executor.name: used.count(executor) / max(1, executor.slots) for executor in candidates}
-        free = (executor for executor in candidates if load[executor.name] < 1)
-        return next(free, min(candidates, key=lambda executor: load[executor.name]))
-
-    def _on_outcome(self, outcome: ExecutionOutcome) -> list[Stimulus]:
-        run = self._runs.pop(outcome.identifier, None)
-        if run is None:
-            return []
-        if outcome.kind is OutcomeKind.SUCCEEDED:
-            change = self._supply.change_in(run.execute.sources) or self._keyring.change_in_code(run.execute.action)
-            if change:
-                outcome = replace(outcome, kind=OutcomeKind.FAILED, message=change, outputs=())
-        elif outcome.kind is OutcomeKind.LOST:
-            self._chronicle.notice(f"{outcome.identifier} runs again: {outcome.message or 'its executor was lost'}")
-        self._finished_runs[outcome.identifier] = (run, outcome)
-        return [Executed(outcome=outcome)]
-
-    def _cancel(self, identifier: str) -> None:
-        run = self._runs.get(identifier)
-        if run is not None:
-            run.is_cancelled = True
-            if run.executor is not None:
-                run.executor.cancel(identifier)
+    def _on_outcomes(self, outcomes: Iterable[ExecutionOutcome]) -> list[Stimulus]:
+        believed = (self._runs.end(outcome) for outcome in outcomes)
+        return [Executed(outcome=outcome) for outcome in believed if outcome is not None]
 
     # Results.
 
     def _publish(self, told: Publish) -> None:
-        run, outcome = self._finished_runs[told.action.identifier]
+        run, outcome = self._runs.ended(told.action.identifier)
+        assert run is not None
+        assert outcome is not None
+        key, worker, log = run.key, outcome.worker, outcome.log
         remote = self._remote if told.action.cache is CachePolicy.ALL else None
         self._publishing += 1
 
         def publish_result() -> list[object]:
             try:
-                result = result_of(told.action, told.outputs, self._store, worker=outcome.worker, log=outcome.log)
-                result = publish(self._store, self._store, run.key, result)
+                result = result_of(told.action, told.outputs, self._store, worker=worker, log=log)
+                result = publish(self._store, self._store, key, result)
             except (MlcbuildError, ValueError) as error:
                 return [_Published(trouble=f"{told.action.identifier} will run again next time: {error}")]
             if remote is not None:
                 try:
-                    remote.send(run.key.digest, result, [entry.digest for entry in told.outputs], self._store)
+                    remote.send(key.digest, result, [entry.digest for entry in told.outputs], self._store)
                 except CacheError as error:
                     return [RemoteTrouble(message=str(error)), _Published()]
             return [_Published()]
@@ -489,49 +427,18 @@ class Driver:
             return DiscoveryFailed(identifier=action.identifier, message=f"its manifest cannot be read: {error}")
         return ActionsDiscovered(identifier=action.identifier, discovery=discovery)
 
-    # Targets.
-
-    def _deliver(self, told: Deliver) -> list[Stimulus]:
-        self._delivering[told.label] = told
-        with self._placing:
-            if self._placer.is_current(told.directory, told.files):
-                return [TargetDelivered(label=told.label)]
-        self._network.run(lambda: [self._place(told)])
-        return []
-
-    def _place(self, told: Deliver) -> Stimulus:
-        missing = self._supply.lacking(told.files)
-        if missing:
-            supplied = self._supply.provide(missing, told.sources)
-            if supplied.problem:
-                if supplied.environment:
-                    self._machine_faults.add(told.label)
-                return DeliveryFailed(label=told.label, message=supplied.problem)
-            if supplied.missing:
-                return BlobsMissing(needed_by=told.label, digests=supplied.missing)
-        try:
-            with self._placing:
-                placement = self._placer.place(told.directory, told.files)
-        except (MlcbuildError, ValueError) as error:
-            if isinstance(error, InfrastructureError):
-                self._machine_faults.add(told.label)
-            return DeliveryFailed(label=told.label, message=str(error))
-        if placement.missing:
-            return BlobsMissing(needed_by=told.label, digests=placement.missing)
-        return TargetDelivered(label=told.label)
-
     # Reports.
 
     def _report(self, told: ReportAction) -> None:
         action, key = told.action, told.key
-        run, outcome = self._finished_runs.get(action.identifier, (None, None))
+        run, outcome = self._runs.ended(action.identifier)
         match told.ending:
             case Ending.FAILED:
                 status = ActionStatus.FAILED
             case Ending.SKIPPED:
                 status, outcome = ActionStatus.SKIPPED, None
             case Ending.EXECUTED:
-                is_elsewhere = run is not None and run.executor is not None and run.executor.name != "local"
+                is_elsewhere = run is not None and run.is_elsewhere
                 status = ActionStatus.EXECUTED_RAY if is_elsewhere else ActionStatus.EXECUTED_LOCAL
                 if outcome is not None:
                     self._last_build.remember_seconds(action.mnemonic, outcome.run_seconds)
@@ -541,9 +448,8 @@ class Driver:
         if signature and key is not None and told.ending in (Ending.EXECUTED, Ending.FOUND, Ending.SHARED):
             outputs = self._scheduler.graph.actions[action.identifier].outputs
             self._last_build.remember(action.identifier, signature, key, outputs)
-        has_run = outcome is not None and run is not None and run.executor is not None
-        environment = action.identifier in self._machine_faults
-        self._chronicle.ended(told, status, outcome, has_run=has_run, environment=environment)
+        executor = run.executor_name if outcome is not None and run is not None else ""
+        self._chronicle.ended(told, status, outcome, executor=executor, environment=action.identifier in self._keyless)
 
     def _status_of_hit(self, told: ReportAction) -> ActionStatus:
         assert told.key is not None
@@ -552,21 +458,6 @@ class Driver:
         if self._last_build.had_key(told.action.identifier, told.key):
             return ActionStatus.UP_TO_DATE
         return ActionStatus.DISK_HIT
-
-    def _report_target(self, told: ReportTarget) -> None:
-        delivered = self._delivering.pop(told.label, None)
-        outputs: tuple[str, ...] = ()
-        if told.success and delivered is not None:
-            outputs = tuple(f"{delivered.directory}/{entry.path}" for entry in delivered.files)
-        self._chronicle.target(
-            TargetResult(
-                label=told.label,
-                success=told.success,
-                outputs=outputs,
-                error=told.message,
-                environment=not told.success and told.label in self._machine_faults,
-            )
-        )
 
 
 __all__ = ["Driver", "FileEntry", "LocalStore", "Target"]

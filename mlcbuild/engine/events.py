@@ -63,7 +63,12 @@ class ActionFinished:
     message: str = ""  # why it failed or was skipped
     log: bytes = b""
     exit_code: int = 0
-    queued_seconds: float = 0.0
+    executor: str = ""  # "" where nothing ran
+    node: str = ""  # the machine, where it is not this one
+    queued_seconds: float = 0.0  # between being given to the executor and its start
+    input_seconds: float = 0.0  # of the run, for laying out and fetching inputs
+    output_seconds: float = 0.0  # of the run, for storing and sending outputs
+    peak_bytes: int = 0  # the largest resident set; 0 where it was not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ class ExecutionRequest:
     inputs: tuple[FileEntry, ...]
     outputs: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
-    requirements: ExecutionRequirements
+    requirements: ExecutionRequirements  # its memory is what this attempt gets: more after it was too little
     is_deterministic: bool = True  # the same inputs give the same bytes: no fetch, no measurement
     allowed_modules: frozenset[str] = field(default_factory=frozenset)  # the implementation's closure; empty: unchecked
 
@@ -45,6 +45,7 @@ class OutcomeKind(enum.Enum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"  # the action's own failure: its input, its tool's exit code, a crash of its code
     LOST = "lost"  # the executor went away; the action may be run again
+    OUT_OF_MEMORY = "out of memory"  # killed for it; may be run again where there is more
     INPUTS_MISSING = "inputs missing"  # blobs named in `missing` have gone from the store
     CANCELLED = "cancelled"
     ENVIRONMENT = "environment"  # the machine failed: disk full, tool missing
@@ -61,16 +62,28 @@ class ExecutionOutcome:
     log: bytes = b""  # what the action printed, tracebacks and crash notes too
     exit_code: int = 0
     missing: tuple[Digest, ...] = ()
-    worker: str = ""
+    worker: str = ""  # a lane of the profile: where one action runs at a time
+    node: str = ""  # the machine, where it is not this one
     queued_seconds: float = 0.0
-    run_seconds: float = 0.0
+    input_seconds: float = 0.0  # of the run: until the inputs lay in the action's directory
+    run_seconds: float = 0.0  # from its start to its outcome, inputs and outputs included
+    output_seconds: float = 0.0  # of the run: for storing, and sending, what was made
+    peak_bytes: int = 0  # the largest resident set of its processes; 0 where nobody measured
 
 
 class Executor(Protocol):
     """Runs requests; thread-safe. `report` may be called from any thread, once per submitted request."""
 
     name: str  # "local", "ray"
-    slots: int  # how many actions may run at once
+    slots: int  # how many actions may be given to it at once
+    trip_seconds: float  # what an action costs here besides its work
+
+    def refusal(self, requirements: ExecutionRequirements) -> str:
+        """Why no machine of this executor can ever run an action with these requirements; "" where one can.
+
+        Called from the thread of the build, before each submission. Raises InfrastructureError where it cannot start.
+        """
+        ...
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None: ...
 

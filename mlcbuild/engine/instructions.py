@@ -36,12 +36,16 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execute:
-    """Run the action on `inputs`, sorted by path; answer with Executed. `sources` are workspace paths among them."""
+    """Run the action on `inputs`, sorted by path; answer with Executed. `sources` are workspace paths among them.
+
+    `memory_bytes`: more than its requirements say, because that was too little before; 0 for what they say.
+    """
 
     action: Action
     key: Digest
     inputs: tuple[FileEntry, ...]
     sources: tuple[str, ...]
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import Action, Artifact
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.instructions import Ending
-from mlcbuild.engine.stimuli import Target
+from mlcbuild.engine.stimuli import ResultFound, Target
 
 
 class NodeState(enum.Enum):
@@ -87,6 +87,10 @@ class ActionNode:
     ending: Ending | None = None  # how `outputs` came to be
     rewinds: int = 0
     losses: int = 0
+    shortages: int = 0  # runs that memory was not enough for
+    memory_bytes: int = 0  # what the next run gets, where more than it asks for; 0 for that
+    is_asked_for: bool = False  # a look-up is on its way, though nobody waits for it any longer
+    late_result: ResultFound | None = None  # came while the action ran, which was told to stop
     priority: float = -1.0  # seconds of the longest path from here to a target; negative: not computed yet
     message: str = ""
     blocked_by: str = ""  # for SKIPPED: the action whose failure is the cause

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from mlcbuild.engine.nodes import ActionNode
 
-_DEFAULT_SECONDS = 1.0  # for a mnemonic that has never been measured
+UNKNOWN_SECONDS = 1.0  # for a mnemonic that has never been measured
 
 
 def rank(nodes: Iterable[ActionNode], seconds_by_mnemonic: Mapping[str, float]) -> None:
@@ -29,6 +29,6 @@ def rank(nodes: Iterable[ActionNode], seconds_by_mnemonic: Mapping[str, float]) 
                 stack += unknown
                 continue
             ahead = max((w.priority for w in node.waiters if isinstance(w, ActionNode)), default=0.0)
-            own = seconds_by_mnemonic.get(node.action.mnemonic, _DEFAULT_SECONDS)
+            own = seconds_by_mnemonic.get(node.action.mnemonic, UNKNOWN_SECONDS)
             node.priority = own + max(ahead, 0.0)
             stack.pop()

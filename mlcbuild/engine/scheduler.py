@@ -42,6 +42,7 @@ from mlcbuild.errors import BuildError, InternalError, MlcbuildError
 
 REWIND_LIMIT = 20
 LOSS_LIMIT = 5
+SHORTAGE_LIMIT = 2  # of memory
 
 
 class KeyFunction(Protocol):
@@ -66,6 +67,7 @@ class Scheduler:
         seconds_by_mnemonic: Mapping[str, float] | None = None,
         rewind_limit: int = REWIND_LIMIT,
         loss_limit: int = LOSS_LIMIT,
+        shortage_limit: int = SHORTAGE_LIMIT,
     ) -> None:
         self.keep_going = keep_going
         self.graph = Graph()
@@ -83,6 +85,7 @@ class Scheduler:
         self._key_of = key_of
         self._rewind_limit = rewind_limit
         self._loss_limit = loss_limit
+        self._shortage_limit = shortage_limit
         self._evaluate: deque[Consumer] = deque()
         self._instructions: list[Instruction] = []
         self._wanted_for: dict[str, int] = {}
@@ -93,6 +96,7 @@ class Scheduler:
             s.SourceUnavailable: self._on_source_unavailable,
             s.ResultFound: self._on_result_found,
             s.ResultNotFound: self._on_result_not_found,
+            s.LookUpSlow: self._on_look_up_slow,
             s.Executed: self._on_executed,
             s.ActionsDiscovered: self._on_actions_discovered,
             s.DiscoveryFailed: self._on_discovery_failed,
@@ -143,8 +147,16 @@ class Scheduler:
             node.error = told.message
             self._release(node)
 
+    def _on_look_up_slow(self, told: s.LookUpSlow) -> None:
+        """Run it meanwhile, where there is room: whichever is done first counts."""
+        node = self.graph.actions.get(told.identifier)
+        if node is not None and node.state is NodeState.LOOKING_UP:
+            node.is_asked_for = True
+            self.in_flight -= 1
+            self._found_nothing(node)
+
     def _on_result_found(self, told: s.ResultFound) -> None:
-        node = self._answered(told.identifier, NodeState.LOOKING_UP)
+        node = self._looked_up(told.identifier, told.key) or self._overtaken(told)
         if node is None:
             return
         if fault_in(node.action, told.outputs):
@@ -153,8 +165,21 @@ class Scheduler:
             node.inline_manifest = told.manifest
             self._made(node, told.outputs, Ending.FOUND)
 
+    def _overtaken(self, told: s.ResultFound) -> ActionNode | None:
+        """The node if its run has not begun; one that runs is told to stop, and takes the result when it has."""
+        node = self.graph.actions.get(told.identifier)
+        if node is None or not node.is_asked_for or node.key != told.key:
+            return None
+        node.is_asked_for = False
+        if node.rewinds or fault_in(node.action, told.outputs):
+            return None  # Its blobs have gone before: a run makes them again, the result does not.
+        if node.state is NodeState.RUNNING and node.late_result is None:
+            node.late_result = told
+            self._instructions.append(Cancel(identifier=node.name))
+        return node if node.state is NodeState.READY else None
+
     def _on_result_not_found(self, told: s.ResultNotFound) -> None:
-        node = self._answered(told.identifier, NodeState.LOOKING_UP)
+        node = self._looked_up(told.identifier, told.key)
         if node is not None:
             self._found_nothing(node)
 
@@ -163,6 +188,11 @@ class Scheduler:
         node = self._stop_running(outcome.identifier)
         if node is None:
             return
+        late, node.late_result = node.late_result, None
+        if late is not None and outcome.kind is not OutcomeKind.SUCCEEDED:
+            node.inline_manifest = late.manifest
+            self._made(node, late.outputs, Ending.FOUND)
+            return
         match outcome.kind:
             case OutcomeKind.SUCCEEDED:
                 self._succeeded(node, outcome)
@@ -170,6 +200,8 @@ class Scheduler:
                 self._rewind(node, outcome.missing)
             case OutcomeKind.LOST:
                 self._lost(node, outcome.message)
+            case OutcomeKind.OUT_OF_MEMORY:
+                self._out_of_memory(node, outcome)
             case OutcomeKind.CANCELLED if self.cancelled:
                 self._end_badly(node, NodeState.SKIPPED, "the build was interrupted")
             case OutcomeKind.CANCELLED:
@@ -217,9 +249,8 @@ class Scheduler:
 
     def _on_executor_lost(self, told: s.ExecutorLost) -> None:
         for identifier in told.identifiers:
-            node = self._stop_running(identifier)
-            if node is not None:
-                self._lost(node, "its executor went away")
+            lost = ExecutionOutcome(identifier=identifier, kind=OutcomeKind.LOST, message="its executor went away")
+            self._on_executed(s.Executed(outcome=lost))
 
     def _on_cancelled(self, _told: s.Cancelled) -> None:
         if not self.cancelled:
@@ -234,6 +265,10 @@ class Scheduler:
             return None
         self.in_flight -= 1
         return node
+
+    def _looked_up(self, identifier: str, key: Digest) -> ActionNode | None:
+        node = self.graph.actions.get(identifier)
+        return None if node is None or node.key != key else self._answered(identifier, NodeState.LOOKING_UP)
 
     def _answered_target(self, label: str) -> TargetNode | None:
         node = self.graph.targets.get(label)
@@ -432,7 +467,15 @@ class Scheduler:
         node.state = NodeState.RUNNING
         self.queue.start(node)
         self.in_flight += 1
-        self._instructions.append(Execute(action=node.action, key=node.key, inputs=node.inputs, sources=node.sources))
+        self._instructions.append(
+            Execute(
+                action=node.action,
+                key=node.key,
+                inputs=node.inputs,
+                sources=node.sources,
+                memory_bytes=node.memory_bytes,
+            )
+        )
 
     def _succeeded(self, node: ActionNode, outcome: ExecutionOutcome) -> None:
         fault = fault_in(node.action, outcome.outputs)
@@ -526,6 +569,16 @@ class Scheduler:
         if node.losses > self._loss_limit:
             self._fail(node, f"its executor was lost {node.losses} times: {message}")
         else:
+            self._make_ready(node)
+
+    def _out_of_memory(self, node: ActionNode, outcome: ExecutionOutcome) -> None:
+        """Again with twice as much, a few times."""
+        node.shortages += 1
+        if node.shortages > self._shortage_limit:
+            self._fail(node, outcome.message)
+        else:
+            had = max(node.memory_bytes, node.action.requirements.memory_bytes, outcome.peak_bytes)
+            node.memory_bytes = 2 * had
             self._make_ready(node)
 
     def _fail(self, node: Consumer, message: str) -> None:

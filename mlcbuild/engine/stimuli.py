@@ -99,6 +99,13 @@ class DiscoveryFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LookUpSlow:
+    """The answer takes so long that the action may as well run; ResultFound or ResultNotFound still come."""
+
+    identifier: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetDelivered:
     """The outputs of a target are where the user looks for them."""
 
@@ -138,6 +145,7 @@ Stimulus = (
     | SourceUnavailable
     | ResultFound
     | ResultNotFound
+    | LookUpSlow
     | Executed
     | ActionsDiscovered
     | DiscoveryFailed

@@ -8,19 +8,20 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
 import mlcbuild
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
-from mlcbuild.engine.action import StageCall
+from mlcbuild.engine.action import ExecutionRequirements, StageCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution import environment
 from mlcbuild.execution.collect import OutputProblem, collect
 from mlcbuild.execution.layout import LinkedBlob, MissingInputs, changed, lay_out, vanished
+from mlcbuild.execution.machine import Machine, refusal, this_machine
 from mlcbuild.execution.scratch import Scratch, remove
 from mlcbuild.execution.server import ForkServer, ServerProcess
 from mlcbuild.execution.verdict import Verdict, judge
@@ -68,10 +69,12 @@ class LocalExecutor:
     `module_paths` are directories where the modules of a workspace's own stages lie, named by their paths from there.
     Of them a stage can import what shares its first name with a module of its closure, nothing else.
     `variables` stand in for some of those that actions and servers have (`environment.FIXED`).
+    `machine` is what actions may count on; by default all that is here.
     Nothing is started before the first action, and no fork server before an action wants it.
     """
 
     name = "local"
+    trip_seconds = 0.0
 
     def __init__(
         self,
@@ -81,10 +84,12 @@ class LocalExecutor:
         scratch: Path,
         module_paths: tuple[Path, ...] = (),
         variables: Mapping[str, str] = MappingProxyType({}),
+        machine: Machine | None = None,
     ) -> None:
         if jobs < 1:
             raise ValueError(f"jobs must be at least 1, not {jobs}")
         self.slots = jobs
+        self._machine = machine or this_machine()
         self._store = store
         self._parent = scratch
         self._variables = variables
@@ -102,6 +107,10 @@ class LocalExecutor:
         self._closed = False
 
     # The executor's door.
+
+    def refusal(self, requirements: ExecutionRequirements) -> str:
+        """An action that wants more cpus than there are gets all of them, and no other beside it."""
+        return refusal(self._machine, replace(requirements, cpus=min(requirements.cpus, self._machine.cpus)))
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report

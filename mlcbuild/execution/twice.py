@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
+from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FileEntry, OutcomeKind
 from mlcbuild.execution.differences import first_difference
 
@@ -34,6 +35,7 @@ class TwiceExecutor:
     def __init__(self, first: Executor, second: Executor, store: LocalBlobStore) -> None:
         self.name = first.name
         self.slots = first.slots
+        self.trip_seconds = first.trip_seconds
         self._first = first
         self._second = second
         self._store = store
@@ -45,6 +47,9 @@ class TwiceExecutor:
         self._report = report
         self._first.start(self._on_first)
         self._second.start(self._on_second)
+
+    def refusal(self, requirements: ExecutionRequirements) -> str:
+        return self._first.refusal(requirements)
 
     def submit(self, request: ExecutionRequest) -> None:
         with self._lock:

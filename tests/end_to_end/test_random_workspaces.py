@@ -23,7 +23,7 @@ from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.cli.opening import open_workspace
 from mlcbuild.cli.wiring import targets_of
-from mlcbuild.engine.action import ToolCall
+from mlcbuild.engine.action import ExecutionRequirements, ToolCall
 from mlcbuild.engine.driver import Driver
 from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
@@ -44,6 +44,7 @@ class ProgramExecutor:
 
     name = "local"
     slots = 4
+    trip_seconds = 0.0
 
     def __init__(self, store: LocalBlobStore) -> None:
         self._store = store
@@ -51,6 +52,9 @@ class ProgramExecutor:
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
+
+    def refusal(self, requirements: ExecutionRequirements) -> str:
+        return ""
 
     def submit(self, request: ExecutionRequest) -> None:
         self._report(self._run(request))

@@ -49,6 +49,7 @@ from mlcbuild.engine.stimuli import (
     Cancelled,
     Executed,
     ExecutorLost,
+    LookUpSlow,
     ResultFound,
     ResultNotFound,
     SourceDigested,
@@ -253,6 +254,8 @@ class Faults:
 
     losses: int = 0
     missing: int = 0
+    shortages: int = 0  # of memory
+    slow: int = 0  # look-ups that are not waited for
     cancel_at: int = -1  # the step before which the build is cancelled
     likelihood: float = 0.2
 
@@ -288,6 +291,8 @@ class Build:
         self.end: Finished | None = None
         self.steps = 0
         self._open: list[Instruction] = []
+        self._slow: set[int] = set()  # look-ups that were told to be slow, by identity
+        self._stopped: set[str] = set()  # actions that were told to stop
         self._tell(ActionsAdded(actions=graph.actions))
         self._tell(TargetsRequested(targets=graph.targets))
         while self.end is None:
@@ -311,7 +316,10 @@ class Build:
                     producers = graph.known_producers_of(graph.actions[instruction.action.identifier])
                     assert all(producer.state is NodeState.DONE for producer in producers), "run without its inputs"
                     self.executed_keys.add(instruction.key)
+                    self._stopped.discard(instruction.action.identifier)
                     self._open.append(instruction)
+                case Cancel(identifier=identifier):
+                    self._stopped.add(identifier)
                 case LookUp() | Discover() | Deliver():
                     if isinstance(instruction, LookUp):
                         self.looked_up[instruction.key] += 1
@@ -334,6 +342,9 @@ class Build:
                     pass
         validate(self.scheduler)
 
+    def _happens(self) -> bool:
+        return self.chance.random() < self.faults.likelihood
+
     def _cancel_pending(self) -> bool:
         return self.scheduler.cancelled and self.chance.random() < 0.7
 
@@ -347,6 +358,11 @@ class Build:
                 world.blobs[digest_of(text)] = text
                 return [SourceDigested(path=path, digest=digest_of(text))]
             case LookUp(action=action, key=key):
+                if self.faults.slow > 0 and id(instruction) not in self._slow and self._happens():
+                    self.faults.slow -= 1
+                    self._slow.add(id(instruction))
+                    self._open.append(instruction)
+                    return [LookUpSlow(identifier=action.identifier)]
                 outputs = world.results.get(key)
                 if outputs is None:
                     return [ResultNotFound(identifier=action.identifier, key=key)]
@@ -373,20 +389,25 @@ class Build:
         self.world.blobs |= {digest_of(text): text for text in self.graph.sources.values()}
 
     def _lose_blobs(self, outputs: tuple[FileEntry, ...]) -> None:
-        if self.faults.missing > 0 and outputs and self.chance.random() < self.faults.likelihood:
+        if self.faults.missing > 0 and outputs and self._happens():
             self.faults.missing -= 1
             self.world.blobs.pop(self.chance.choice(outputs).digest, None)
 
     def _run(self, request: Execute) -> list[Stimulus]:
         identifier = request.action.identifier
         self.executed[identifier] += 1
-        if self._cancel_pending():
+        if self._cancel_pending() or (identifier in self._stopped and self.chance.random() < 0.7):
             return [Executed(outcome=ExecutionOutcome(identifier=identifier, kind=OutcomeKind.CANCELLED))]
-        if self.faults.losses > 0 and self.chance.random() < self.faults.likelihood:
+        if self.faults.losses > 0 and self._happens():
             self.faults.losses -= 1
             if self.chance.random() < 0.5:
                 return [ExecutorLost(identifiers=(identifier,))]
             return [Executed(outcome=ExecutionOutcome(identifier=identifier, kind=OutcomeKind.LOST))]
+        if self.faults.shortages > 0 and self._happens():
+            self.faults.shortages -= 1
+            asked = max(request.memory_bytes, 1)
+            outcome = ExecutionOutcome(identifier=identifier, kind=OutcomeKind.OUT_OF_MEMORY, peak_bytes=asked)
+            return [Executed(outcome=outcome)]
         self._restore_sources()
         gone = tuple(entry.digest for entry in request.inputs if entry.digest not in self.world.blobs)
         if gone:

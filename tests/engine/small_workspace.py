@@ -22,6 +22,7 @@ from mlcbuild.engine.action import (
     CachePolicy,
     DiscoveredArtifacts,
     Discoverer,
+    ExecutionRequirements,
     Input,
     ToolCall,
 )
@@ -39,6 +40,7 @@ class ShellExecutor:
     """Runs `ToolCall(("sh", "-c", script))` in a directory of the inputs; each action in a thread of its own."""
 
     name = "local"
+    trip_seconds = 0.0
 
     def __init__(self, store: LocalBlobStore, *, slots: int = 2) -> None:
         self.slots = slots
@@ -54,6 +56,9 @@ class ShellExecutor:
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
+
+    def refusal(self, requirements: ExecutionRequirements) -> str:
+        return "no GPU is here" if requirements.gpus else ""
 
     def submit(self, request: ExecutionRequest) -> None:
         self.runs[request.identifier] += 1

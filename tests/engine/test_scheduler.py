@@ -47,6 +47,7 @@ from mlcbuild.engine.stimuli import (
     Cancelled,
     Executed,
     ExecutorLost,
+    LookUpSlow,
     ResultFound,
     ResultNotFound,
     SourceDigested,
@@ -523,3 +524,55 @@ def test_a_discovered_action_that_needs_a_failed_one_is_skipped() -> None:
     steps.tell(ActionsDiscovered(identifier="d", discovery=found))
     assert [steps.reports[name].blocked_by for name in ("x", "use")] == ["bad", "bad"]
     assert isinstance(steps.answers[-1], Finished)
+
+
+def test_too_little_memory_is_answered_with_more_and_then_given_up() -> None:
+    steps = Steps([action("a")], out("a"))
+    steps.miss("a")
+    gibibyte = 1 << 30
+    asked = []
+    for peak in (3 * gibibyte, gibibyte, gibibyte):
+        outcome = ExecutionOutcome(
+            identifier="a", kind=OutcomeKind.OUT_OF_MEMORY, peak_bytes=peak, message="the machine had no more"
+        )
+        answers = steps.tell(Executed(outcome=outcome))
+        asked += [answer.memory_bytes for answer in answers if isinstance(answer, Execute)]
+    assert asked == [6 * gibibyte, 12 * gibibyte]
+    assert steps.reports["a"].message == "the machine had no more"
+
+
+def slow_look_up() -> tuple[Steps, ResultFound]:
+    steps = Steps([action("a")], out("a"))
+    key = next(answer.key for answer in steps.answers if isinstance(answer, LookUp))
+    steps.tell(LookUpSlow(identifier="a"))
+    assert steps.started() == ["a"]
+    outputs = (FileEntry(path="out", digest=digest_of("x")),)
+    return steps, ResultFound(identifier="a", key=key, outputs=outputs)
+
+
+def test_what_a_slow_look_up_finds_takes_the_place_of_the_run() -> None:
+    steps, found = slow_look_up()
+    assert steps.tell(found) == [Cancel(identifier="a")]
+    steps.end("a", OutcomeKind.CANCELLED)
+    assert steps.reports["a"].ending is Ending.FOUND
+
+
+def test_a_run_that_is_done_before_a_slow_look_up_counts() -> None:
+    steps, found = slow_look_up()
+    steps.succeed("a", out="x")
+    assert steps.reports["a"].ending is Ending.EXECUTED
+    assert steps.tell(found) == []
+
+
+def test_a_run_that_is_done_before_it_can_be_stopped_counts() -> None:
+    steps, found = slow_look_up()
+    steps.tell(found)
+    steps.succeed("a", out="x")
+    assert steps.reports["a"].ending is Ending.EXECUTED
+
+
+def test_a_slow_look_up_that_finds_nothing_changes_nothing() -> None:
+    steps, found = slow_look_up()
+    assert steps.tell(ResultNotFound(identifier="a", key=found.key)) == []
+    steps.succeed("a", out="x")
+    assert steps.reports["a"].ending is Ending.EXECUTED

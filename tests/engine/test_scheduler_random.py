@@ -51,7 +51,7 @@ def check_against_reference(build: Build, graph: Graph) -> None:
 def check_that_runs_had_a_cause(build: Build) -> None:
     for name, count in build.executed.items():
         node = build.scheduler.graph.actions[name]
-        assert count <= 1 + node.losses + node.rewinds
+        assert count <= 1 + node.losses + node.rewinds + node.shortages
     for key, count in build.finished_runs.items():
         nodes = [node for node in build.scheduler.graph.actions.values() if node.key == key]
         uncached = sum(node.action.cache.value == "none" for node in nodes)
@@ -79,7 +79,7 @@ def a_build_with_faults_equals_recursion(seed: int, size: int) -> None:
     graph = random_graph(chance, size, fragile=chance.random() < 0.5, measured=chance.random() < 0.5)
     world = World(chance)
     for _ in range(3):
-        build = world.build(graph, jobs=chance.randrange(1, 5), faults=Faults(losses=3, missing=4))
+        build = world.build(graph, jobs=chance.randrange(1, 5), faults=Faults(losses=3, missing=4, shortages=2, slow=4))
         check_against_reference(build, graph)
         check_that_runs_had_a_cause(build)
 
@@ -99,7 +99,7 @@ def an_edit_rebuilds_what_it_must(seed: int, size: int) -> None:
 def a_stopped_build_leaves_nothing_half_done(seed: int, size: int, cancel: bool) -> None:
     chance = random.Random(seed)
     graph = random_graph(chance, size, fragile=True)
-    faults = Faults(losses=2, missing=2, cancel_at=chance.randrange(2 * size) if cancel else -1)
+    faults = Faults(losses=2, missing=2, slow=2, cancel_at=chance.randrange(2 * size) if cancel else -1)
     build = World(chance).build(graph, keep_going=False, faults=faults)
     reference = Reference(graph)
     assert build.published <= build.succeeded

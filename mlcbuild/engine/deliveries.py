@@ -1,0 +1,77 @@
+"""Targets on their way to where the user looks for them."""
+
+from __future__ import annotations
+
+import threading
+
+from mlcbuild.engine.background import Background
+from mlcbuild.engine.instructions import Deliver, ReportTarget
+from mlcbuild.engine.outputs import OutputPlacer
+from mlcbuild.engine.result import TargetResult
+from mlcbuild.engine.stimuli import BlobsMissing, DeliveryFailed, Stimulus, TargetDelivered
+from mlcbuild.engine.supply import Supply
+from mlcbuild.errors import InfrastructureError, MlcbuildError
+
+
+class Deliveries:
+    """Used in the thread of the build alone, but for the jobs that it gives to `network`."""
+
+    def __init__(self, *, placer: OutputPlacer, supply: Supply, network: Background) -> None:
+        self._placer = placer
+        self._supply = supply
+        self._network = network
+        self._placing = threading.Lock()
+        self._begun: dict[str, Deliver] = {}
+        self._machine_faults: set[str] = set()  # labels that this machine could not place
+
+    def labels(self) -> tuple[str, ...]:
+        """Targets whose delivery has begun and not ended."""
+        return tuple(self._begun)
+
+    def begin(self, told: Deliver) -> list[Stimulus]:
+        self._begun[told.label] = told
+        with self._placing:
+            if self._placer.is_current(told.directory, told.files):
+                return [TargetDelivered(label=told.label)]
+        self._network.run(lambda: [self._place(told)])
+        return []
+
+    def end(self, told: ReportTarget) -> TargetResult:
+        delivered = self._begun.pop(told.label, None)
+        outputs: tuple[str, ...] = ()
+        if told.success and delivered is not None:
+            outputs = tuple(f"{delivered.directory}/{entry.path}" for entry in delivered.files)
+        return TargetResult(
+            label=told.label,
+            success=told.success,
+            outputs=outputs,
+            error=told.message,
+            environment=not told.success and told.label in self._machine_faults,
+        )
+
+    def save(self) -> None:
+        """Remember what lies where, once nothing is being placed."""
+        with self._placing:
+            self._placer.save()
+
+    def _place(self, told: Deliver) -> Stimulus:
+        missing = self._supply.lacking(told.files)
+        if missing:
+            supplied = self._supply.provide(missing, told.sources)
+            if supplied.problem:
+                return self._failed(told, supplied.problem, by_machine=supplied.environment)
+            if supplied.missing:
+                return BlobsMissing(needed_by=told.label, digests=supplied.missing)
+        try:
+            with self._placing:
+                placement = self._placer.place(told.directory, told.files)
+        except (MlcbuildError, ValueError) as error:
+            return self._failed(told, str(error), by_machine=isinstance(error, InfrastructureError))
+        if placement.missing:
+            return BlobsMissing(needed_by=told.label, digests=placement.missing)
+        return TargetDelivered(label=told.label)
+
+    def _failed(self, told: Deliver, message: str, *, by_machine: bool) -> DeliveryFailed:
+        if by_machine:
+            self._machine_faults.add(told.label)
+        return DeliveryFailed(label=told.label, message=message)

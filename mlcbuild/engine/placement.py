@@ -1,0 +1,46 @@
+"""On which of several executors an action runs: a choice by values, without waiting for anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mlcbuild.engine.action import Action, CachePolicy
+from mlcbuild.engine.executor import Executor
+
+LOCAL = "local"
+# A trip may cost a tenth of what is done at its end. Below that an action stays here, where all that it needs is.
+_WORTH_TRIPS = 10
+
+
+class NoExecutor(Exception):  # noqa: N818
+    """No executor can ever run an action. The message says why, an executor a line."""
+
+
+def is_bound_to_this_machine(action: Action) -> bool:
+    """Whether what it makes is true here only, or it needs what the user has here: files, network, credentials."""
+    return action.cache is CachePolicy.LOCAL or action.requirements.network
+
+
+def place(action: Action, executors: Sequence[Executor], used: Mapping[str, int], *, run_seconds: float) -> Executor:
+    """The executor for an action that takes `run_seconds`; `used` counts by name what each has been given.
+
+    The order of `executors` is that of preference. Raises NoExecutor, and InfrastructureError where one cannot start.
+    """
+    bound = is_bound_to_this_machine(action)
+    candidates: list[Executor] = []
+    refusals: list[str] = []
+    for executor in executors:
+        if bound and executor.name != LOCAL and any(other.name == LOCAL for other in executors):
+            continue
+        reason = executor.refusal(action.requirements)
+        if reason:
+            refusals.append(f"{executor.name}: {reason}")
+        else:
+            candidates.append(executor)
+    if not candidates:
+        raise NoExecutor("\n  ".join((f"{action.identifier} can run nowhere", *refusals)))
+    near = [executor for executor in candidates if run_seconds >= _WORTH_TRIPS * executor.trip_seconds]
+    candidates = near or [min(candidates, key=lambda executor: executor.trip_seconds)]
+    loads = {executor.name: used.get(executor.name, 0) / max(1, executor.slots) for executor in candidates}
+    free = (executor for executor in candidates if loads[executor.name] < 1)
+    return next(free, min(candidates, key=lambda executor: loads[executor.name]))

@@ -1,0 +1,173 @@
+"""Actions on their way through executors: inputs first, then a place, then an outcome that may be believed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from mlcbuild.engine.action import Action, ExecutionRequirements
+from mlcbuild.engine.background import Background
+from mlcbuild.engine.chronicle import Chronicle
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, OutcomeKind
+from mlcbuild.engine.instructions import Execute
+from mlcbuild.engine.keyring import Keyring
+from mlcbuild.engine.keys import ActionKey
+from mlcbuild.engine.look_ups import is_deterministic
+from mlcbuild.engine.placement import LOCAL, NoExecutor, place
+from mlcbuild.engine.supply import Supplied, Supply
+from mlcbuild.errors import InfrastructureError
+
+_AGAIN = (OutcomeKind.LOST, OutcomeKind.OUT_OF_MEMORY)
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One attempt of an action."""
+
+    execute: Execute
+    key: ActionKey
+    executor: Executor | None = None  # None until its inputs are in the store
+    is_cancelled: bool = False
+
+    @property
+    def executor_name(self) -> str:
+        return "" if self.executor is None else self.executor.name
+
+    @property
+    def is_elsewhere(self) -> bool:
+        return self.executor_name not in ("", LOCAL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The inputs of an action are in the store, or cannot be; a message for the inbox."""
+
+    identifier: str
+    supplied: Supplied
+
+
+class Runs:
+    """Used in the thread of the build alone, but for the jobs that it gives to `network`.
+
+    `run_seconds` says how long an action is thought to take.
+    """
+
+    def __init__(
+        self,
+        *,
+        executors: Sequence[Executor],
+        supply: Supply,
+        network: Background,
+        keyring: Keyring,
+        chronicle: Chronicle,
+        run_seconds: Callable[[Action], float],
+    ) -> None:
+        self._executors = tuple(executors)
+        self._supply = supply
+        self._network = network
+        self._keyring = keyring
+        self._chronicle = chronicle
+        self._run_seconds = run_seconds
+        self._runs: dict[str, Run] = {}
+        self._ended: dict[str, tuple[Run, ExecutionOutcome]] = {}
+        self._used: Counter[str] = Counter()
+
+    def identifiers(self) -> tuple[str, ...]:
+        """Actions that have begun and not ended."""
+        return tuple(self._runs)
+
+    def ended(self, identifier: str) -> tuple[Run | None, ExecutionOutcome | None]:
+        """The last attempt of an action that has ended, and what came of it."""
+        return self._ended.get(identifier, (None, None))
+
+    def begin(self, execute: Execute) -> list[ExecutionOutcome]:
+        """Fetch inputs, then submit. What ends here and now is returned."""
+        action = execute.action
+        _, last = self.ended(action.identifier)
+        if last is not None and last.kind in _AGAIN:
+            self._chronicle.notice(f"{action.identifier} runs again: {last.message or 'its executor was lost'}")
+        self._runs[action.identifier] = Run(
+            execute=execute, key=self._keyring.take(action, execute.inputs, execute.key)
+        )
+        missing = self._supply.lacking(execute.inputs)
+        if not missing:
+            return list(self.prepared(Prepared(identifier=action.identifier, supplied=Supplied())))
+        self._network.run(
+            lambda: [Prepared(identifier=action.identifier, supplied=self._supply.provide(missing, execute.sources))]
+        )
+        return []
+
+    def prepared(self, told: Prepared) -> Iterator[ExecutionOutcome]:
+        """Submit an action whose inputs have come; its outcome where it has one without a run."""
+        run = self._runs.get(told.identifier)
+        if run is None:
+            return
+        fault = _fault(run, told)
+        if fault is None:
+            try:
+                self._submit(run)
+            except (NoExecutor, InfrastructureError) as error:
+                fault = ExecutionOutcome(identifier=told.identifier, kind=OutcomeKind.ENVIRONMENT, message=str(error))
+        if fault is not None:
+            yield fault
+
+    def _submit(self, run: Run) -> None:
+        action = run.execute.action
+        executor = place(action, self._executors, self._used, run_seconds=self._run_seconds(action))
+        run.executor = executor
+        self._used[executor.name] += 1
+        self._chronicle.started(action.identifier, action.mnemonic, executor.name)
+        executor.submit(
+            ExecutionRequest(
+                identifier=action.identifier,
+                mnemonic=action.mnemonic,
+                command=action.command,
+                inputs=run.execute.inputs,
+                outputs=action.outputs,
+                environment=action.environment,
+                requirements=_requirements(run.execute),
+                is_deterministic=is_deterministic(action),
+                allowed_modules=self._keyring.modules_of(action),
+            )
+        )
+
+    def end(self, outcome: ExecutionOutcome) -> ExecutionOutcome | None:
+        """Take an outcome in: as it is to be believed; None where nobody waits for it."""
+        run = self._runs.pop(outcome.identifier, None)
+        if run is None:
+            return None
+        if run.executor is not None:
+            self._used[run.executor.name] -= 1
+        if outcome.kind is OutcomeKind.SUCCEEDED:
+            change = self._supply.change_in(run.execute.sources) or self._keyring.change_in_code(run.execute.action)
+            if change:
+                outcome = replace(outcome, kind=OutcomeKind.FAILED, message=change, outputs=())
+        self._ended[outcome.identifier] = (run, outcome)
+        return outcome
+
+    def cancel(self, identifier: str) -> None:
+        run = self._runs.get(identifier)
+        if run is not None:
+            run.is_cancelled = True
+            if run.executor is not None:
+                run.executor.cancel(identifier)
+
+
+def _fault(run: Run, told: Prepared) -> ExecutionOutcome | None:
+    """How an action ends that cannot be submitted."""
+    supplied = told.supplied
+    if run.is_cancelled:
+        kind = OutcomeKind.CANCELLED
+    elif supplied.problem:
+        kind = OutcomeKind.ENVIRONMENT if supplied.environment else OutcomeKind.FAILED
+    elif supplied.missing:
+        kind = OutcomeKind.INPUTS_MISSING
+    else:
+        return None
+    return ExecutionOutcome(identifier=told.identifier, kind=kind, message=supplied.problem, missing=supplied.missing)
+
+
+def _requirements(execute: Execute) -> ExecutionRequirements:
+    asked = execute.action.requirements
+    return replace(asked, memory_bytes=execute.memory_bytes) if execute.memory_bytes else asked

@@ -1,0 +1,89 @@
+"""What a machine has that actions ask for, and whether that is enough for one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.engine.action import ExecutionRequirements
+
+_CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CUdevice_attribute, cuda.h
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """`labels` are what it says of itself, such as ("arch", "sm_90"), sorted. `memory_bytes` 0: not known."""
+
+    cpus: int
+    memory_bytes: int = 0
+    gpus: float = 0.0
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def this_machine() -> Machine:
+    """As far as this process may use it: its affinity, its control group's memory, the driver's GPUs."""
+    architectures = _gpu_architectures()
+    return Machine(
+        cpus=len(os.sched_getaffinity(0)),
+        memory_bytes=_memory_bytes(),
+        gpus=len(architectures),
+        labels=(("arch", architectures[0]),) if len(set(architectures)) == 1 else (),
+    )
+
+
+def refusal(machine: Machine, requirements: ExecutionRequirements) -> str:
+    """Why the machine can never run what needs this; "" where it can."""
+    lacking: list[str] = []
+    if requirements.cpus > machine.cpus:
+        lacking.append(f"{requirements.cpus} cpus (it has {machine.cpus})")
+    if machine.memory_bytes and requirements.memory_bytes > machine.memory_bytes:
+        lacking.append(f"{_gibibytes(requirements.memory_bytes)} of memory (it has {_gibibytes(machine.memory_bytes)})")
+    if requirements.gpus > machine.gpus:
+        lacking.append(f"{requirements.gpus:g} GPUs (it has {machine.gpus:g})")
+    has = dict(machine.labels)
+    for name, value in requirements.labels:
+        if has.get(name) != value:
+            lacking.append(f"the label {name}={value} (it has {f'{name}={has[name]}' if name in has else 'none'})")
+    return f"needs {', '.join(lacking)}" if lacking else ""
+
+
+def _gibibytes(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GiB"
+
+
+def _memory_bytes() -> int:
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for file in _CGROUP_LIMITS:
+        try:
+            limits.append(int(file.read_text()))
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+    return min(limits)
+
+
+def _gpu_architectures() -> list[str]:
+    """`sm_90` and the like, one for each GPU that the driver shows to this process."""
+    if not any(Path("/dev").glob("nvidia[0-9]*")):
+        return []
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return []
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    return list(_architectures(driver, range(count.value)))
+
+
+def _architectures(driver: ctypes.CDLL, ordinals: Iterable[int]) -> Iterable[str]:
+    for ordinal in ordinals:
+        values = []
+        for attribute in (_CAPABILITY_MAJOR, _CAPABILITY_MINOR):
+            value = ctypes.c_int()
+            driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, ordinal)
+            values.append(value.value)
+        yield f"sm_{values[0]}{values[1]}"

@@ -1,0 +1,112 @@
+"""Where an action runs, and how long an answer is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements, ToolCall
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest
+from mlcbuild.engine.patience import Patience
+from mlcbuild.engine.placement import NoExecutor, place
+from mlcbuild.execution.machine import Machine, refusal
+
+
+@dataclass
+class Place:
+    """An executor that is never asked to run anything."""
+
+    name: str
+    slots: int
+    trip_seconds: float
+    machine: Machine
+
+    def refusal(self, requirements: ExecutionRequirements) -> str:
+        return refusal(self.machine, requirements)
+
+    def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
+        raise AssertionError
+
+    def submit(self, request: ExecutionRequest) -> None:
+        raise AssertionError
+
+    def cancel(self, identifier: str) -> None:
+        raise AssertionError
+
+    def close(self) -> None:
+        raise AssertionError
+
+
+CLUSTER = Place("ray", 8, 0.1, Machine(cpus=8, gpus=1, labels=(("arch", "sm_90"),)))
+LOCAL = Place("local", 2, 0.0, Machine(cpus=2, memory_bytes=8 << 30))
+
+
+def action(*, cache: CachePolicy = CachePolicy.ALL, requirements: ExecutionRequirements | None = None) -> Action:
+    return Action(
+        identifier="a",
+        mnemonic="A",
+        owner="//a",
+        inputs=(),
+        outputs=("out",),
+        command=ToolCall(arguments=("true",)),
+        cache=cache,
+        requirements=requirements or ExecutionRequirements(),
+    )
+
+
+def placed(wanted: Action, *, run_seconds: float, used: dict[str, int] | None = None) -> str:
+    return place(wanted, [CLUSTER, LOCAL], used or {}, run_seconds=run_seconds).name
+
+
+def test_what_is_worth_the_trip_goes_to_the_cluster_and_the_rest_stays() -> None:
+    assert placed(action(), run_seconds=5) == "ray"
+    assert placed(action(), run_seconds=0.05) == "local"
+
+
+def test_what_is_worth_the_trip_runs_here_while_the_cluster_is_full() -> None:
+    assert placed(action(), run_seconds=5, used={"ray": 8}) == "local"
+    assert placed(action(), run_seconds=5, used={"ray": 8, "local": 4}) == "ray"
+
+
+def test_what_is_true_of_this_machine_alone_runs_here() -> None:
+    assert placed(action(cache=CachePolicy.LOCAL), run_seconds=500) == "local"
+    assert placed(action(requirements=ExecutionRequirements(network=True)), run_seconds=500) == "local"
+
+
+def test_requirements_choose_however_small_the_work() -> None:
+    wants_gpu = ExecutionRequirements(gpus=1, labels=(("arch", "sm_90"),))
+    assert placed(action(requirements=wants_gpu), run_seconds=0.001) == "ray"
+
+
+def test_what_can_run_nowhere_is_told_with_each_reason() -> None:
+    wanted = action(
+        requirements=ExecutionRequirements(cpus=9, memory_bytes=9 << 30, gpus=2, labels=(("arch", "sm_80"),))
+    )
+    with pytest.raises(NoExecutor) as told:
+        placed(wanted, run_seconds=1)
+    assert str(told.value).splitlines() == [
+        "a can run nowhere",
+        "  ray: needs 9 cpus (it has 8), 2 GPUs (it has 1), the label arch=sm_80 (it has arch=sm_90)",
+        "  local: needs 9 cpus (it has 2), 9.0 GiB of memory (it has 8.0 GiB), 2 GPUs (it has 0), "
+        "the label arch=sm_80 (it has none)",
+    ]
+
+
+def test_an_answer_is_waited_for_as_long_as_the_work_would_take() -> None:
+    now = 100.0
+    patience = Patience(lambda: now)
+    assert patience.seconds_left() is None
+    patience.asked("short", run_seconds=0.01)
+    patience.asked("long", run_seconds=30)
+    patience.asked("answered", run_seconds=0.01)
+    patience.answered("answered")
+    assert patience.seconds_left() == pytest.approx(0.5)
+    assert patience.exhausted() == []
+    now = 100.6
+    assert patience.exhausted() == ["short"]
+    assert patience.exhausted() == []
+    now = 131.0
+    assert patience.seconds_left() == 0
+    assert patience.exhausted() == ["long"]
