@@ -5,23 +5,27 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cli.cache_maintenance import store_root
 from mlcbuild.cli.opening import OpenWorkspace, is_in_workspace, open_workspace
 from mlcbuild.cli.options import GlobalOptions
-from mlcbuild.cli.remote_settings import RemoteFlags
+from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote
 from mlcbuild.doctor.check import Check, Part
 from mlcbuild.doctor.disk_cache import disk_checks
 from mlcbuild.doctor.distributions import distribution_checks
-from mlcbuild.doctor.finding import skipped
+from mlcbuild.doctor.finding import Finding, skipped
 from mlcbuild.doctor.machine import machine_checks
 from mlcbuild.doctor.programs import program_checks
 from mlcbuild.doctor.workspace import workspace_checks
 from mlcbuild.errors import UsageError
 from mlcbuild.workspace.problems import known_values
+from mlcbuild.workspace.settings import WorkspaceSettings
 
-NAMES = ("machine", "programs", "distributions", "workspace", "disk", "remote", "signing")
+if TYPE_CHECKING:
+    from mlcbuild.cache.remote.configuration import RemoteConfiguration
+
 _EVERYTHING = "//..."
 
 
@@ -35,24 +39,65 @@ class Parts:
 
     def chosen(self, names: Sequence[str]) -> list[Part]:
         """All parts, or those of the names. Raises UsageError for a name that no part has."""
+        made = {
+            "machine": lambda: [Part(name="machine", checks=machine_checks)],
+            "programs": lambda: [Part(name="programs", checks=program_checks)],
+            "distributions": lambda: [Part(name="distributions", checks=distribution_checks)],
+            "workspace": lambda: [Part(name="workspace", checks=self._workspace_checks)],
+            "disk": lambda: [Part(name="disk", checks=lambda: disk_checks(self._disk_root, self._function()))],
+            "remote": self._remote,
+            "signing": self._signing,
+        }
         for name in names:
-            if name not in NAMES:
-                raise UsageError(f'unknown part "{name}"', advice=(known_values(name, NAMES),))
-        return [part for part in self._all() if not names or part.name in names]
+            if name not in made:
+                raise UsageError(f'unknown part "{name}"', advice=(known_values(name, made),))
+        return [part for name, parts in made.items() if not names or name in names for part in parts()]
 
-    def _all(self) -> list[Part]:
+    def _remote(self) -> list[Part]:
+        """One for each server, or one that says why there is none."""
+        try:
+            configuration = self._configuration
+        except Exception as error:
+            return [Part(name="remote", checks=functools.partial(_raising, error))]
+        if configuration is None:
+            return [Part(name="remote", checks=_without_remote)]
+        from mlcbuild.cache.remote.probing import open_probe
+        from mlcbuild.doctor.remote import impatient, remote_part
+
+        function = self._function()
+        places = [configuration.in_namespace(), configuration] if configuration.namespace else [configuration]
         return [
-            Part(name="machine", checks=machine_checks),
-            Part(name="programs", checks=program_checks),
-            Part(name="distributions", checks=distribution_checks),
-            Part(name="workspace", checks=self._workspace_checks),
-            Part(name="disk", checks=lambda: disk_checks(self._disk_root, self._function())),
+            remote_part(
+                open_probe(impatient(place), function),
+                address=place.shown,
+                may_write=configuration.policy.sends and place is places[0],
+                has_namespace=place is not places[0],
+            )
+            for place in places
         ]
+
+    def _signing(self) -> list[Part]:
+        try:
+            configuration = self._configuration
+        except Exception:
+            return []  # Which the part before has told.
+        if configuration is None:
+            return []
+        from mlcbuild.doctor.signing import signing_checks
+
+        return [Part(name="signing", checks=functools.partial(signing_checks, configuration))]
+
+    @functools.cached_property
+    def _configuration(self) -> RemoteConfiguration | None:
+        found = self._workspace
+        settings = found.settings if found else WorkspaceSettings(root=self._options.directory, name="")
+        resolved = resolve_remote(self._flags, self._options.environment, settings)
+        return resolved.configuration if resolved and resolved.configuration.is_used else None
 
     @functools.cached_property
     def _workspace(self) -> OpenWorkspace | None:
         directory = self._options.directory
-        return open_workspace(directory) if is_in_workspace(directory) else None
+        return open_workspace(directory, to_load=True) if is_in_workspace(directory) else None
 
     def _function(self) -> DigestFunction:
         """The workspace's; BLAKE3 outside of one, and where its settings have mistakes, which are told elsewhere."""
@@ -73,3 +118,14 @@ class Parts:
             outputs=found.output_root,
             count_targets=lambda: len(found.load([_EVERYTHING], "").targets),
         )
+
+
+def _without_remote() -> Sequence[Check]:
+    def told() -> Finding:
+        return skipped("none is configured", "to try one: --remote=ADDRESS; docs/remote.md says what there is")
+
+    return (Check(name="configured", examine=told),)
+
+
+def _raising(error: Exception) -> NoReturn:
+    raise error

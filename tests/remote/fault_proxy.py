@@ -75,12 +75,17 @@ def slow_down(seconds: int | None = None, **settings: object) -> Fault:
 
 @dataclass(kw_only=True)
 class FaultProxy:
-    """Listens while the block of `faulty` lasts; tests append to `faults` and read `requests`."""
+    """Listens while the block of `faulty` lasts; tests append to `faults` and read `requests`.
+
+    `rewrite` makes another request of each that is passed on, `answer_headers` take the place of the server's.
+    """
 
     port: int
     upstream: tuple[str, int]
     faults: list[Fault] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+    rewrite: Callable[[Request], Request] = field(default=lambda request: request)
+    answer_headers: dict[str, str] = field(default_factory=dict)  # names in lower case
     lock: threading.Lock = field(default_factory=threading.Lock)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -198,6 +203,7 @@ def _made_up(request: Request, fault: Fault) -> bytes:
 
 
 def _forward(proxy: FaultProxy, request: Request, client: socket.socket, fault: Fault | None) -> bool:
+    request = proxy.rewrite(request)
     with socket.create_connection(proxy.upstream, timeout=60) as server, server.makefile("rb") as answers:
         passed_on = {**request.headers, "connection": "close", "content-length": str(len(request.body))}
         for name in ("expect", "transfer-encoding"):
@@ -215,6 +221,7 @@ def _forward(proxy: FaultProxy, request: Request, client: socket.socket, fault: 
             _reset(client)
             return False
         headers.pop("connection", None)
+        headers.update(proxy.answer_headers)
         length = 0 if request.method == "HEAD" else int(headers.get("content-length", "0"))
         if headers.get("transfer-encoding", "").lower() == "chunked" and request.method != "HEAD":
             body: Iterator[bytes] = iter([_body(answers, headers, method=request.method, status=first.split()[1])])

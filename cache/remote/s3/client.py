@@ -161,10 +161,10 @@ def _doing(name: str, what: str, address: str) -> str:
     return f"{verbs.get(name, 'uploading')} {what} at {address}"
 
 
-def _made(settings: S3Settings) -> Any:
+def made_session(settings: S3Settings) -> Any:
+    """boto's session for the settings: it finds credentials and a region. Raises S3Error where boto3 is missing."""
     try:
         import boto3
-        from botocore.config import Config
     except ModuleNotFoundError as error:
         raise S3Error(
             f"{settings.address} needs boto3, which is not installed",
@@ -172,7 +172,16 @@ def _made(settings: S3Settings) -> Any:
             trouble=Trouble.REFUSED,
             advice=("pip install 'mlcbuild[s3]'",),
         ) from error
-    session = boto3.session.Session(profile_name=settings.profile or None, region_name=settings.region or None)
+    try:
+        return boto3.session.Session(profile_name=settings.profile or None, region_name=settings.region or None)
+    except Exception as error:
+        raise classified(error, f"reading the AWS settings for {settings.address}") from error
+
+
+def _made(settings: S3Settings) -> Any:
+    session = made_session(settings)
+    from botocore.config import Config
+
     styles: dict[str, Any] = {}
     if settings.addressing is not Addressing.AUTO:
         styles["addressing_style"] = settings.addressing.value

@@ -65,11 +65,12 @@ _SILENT = frozenset({"ReadTimeoutError", "ConnectTimeoutError", "TimeoutError"})
 
 
 class S3Error(TransportError):
-    """A TransportError with the status and code that S3 answered; 0 and a name of ours where it did not."""
+    """A TransportError with the status, code and date that S3 answered; 0, a name of ours and "" where it did not."""
 
-    def __init__(self, message: str, *, status: int = 0, code: str, **others: Any) -> None:
+    def __init__(self, message: str, *, status: int = 0, code: str, date: str = "", **others: Any) -> None:
         super().__init__(message, **others)
         self.status = status
+        self.date = date
         self.code = code
 
 
@@ -115,12 +116,14 @@ def _of_answer(response: Mapping[str, Any], doing: str) -> S3Error:
     # The answer to a HEAD has no body, and so no code.
     code = {"403": "AccessDenied", "301": "PermanentRedirect"}.get(code, code)
     told = f"status {status}" if code == str(status) else f"{code} (status {status})"
+    headers = metadata.get("HTTPHeaders", {})
     return S3Error(
         f"{doing} was answered {told}",
         status=status,
         code=code,
+        date=str(headers.get("date", "")),
         trouble=_kind(status, code),
-        retry_after=_retry_after(metadata.get("HTTPHeaders", {})),
+        retry_after=_retry_after(headers),
         advice=_ADVICE.get(code, ()),
     )
 

@@ -1,0 +1,81 @@
+"""A server of the Remote Execution API looked at. REAPI has neither conditions nor a way to remove things."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.remote import grpc
+from mlcbuild.cache.remote.probing import Heed
+from mlcbuild.cache.remote.settings import ServerSettings
+from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
+
+if TYPE_CHECKING:
+    from mlcbuild.cache.remote.grpc.transport import GrpcTransport
+
+
+class GrpcProbe:
+    """See `mlcbuild.cache.remote.probing.Probe`."""
+
+    removes = False
+
+    def __init__(self, address: str, function: DigestFunction, settings: ServerSettings) -> None:
+        self._address = address
+        self._function = function
+        self._settings = settings
+        self._opened: GrpcTransport | None = None
+        self.naming = f"{function.value}, as the server says itself"
+
+    @property
+    def transport(self) -> Transport:
+        return self._connected()
+
+    def credentials(self) -> str:
+        names = ", ".join(name for name, _ in self._settings.headers)
+        found = [f"header {names} of the settings"] if names else []
+        if self._settings.client_certificate is not None:
+            found.append("a client certificate")
+        return ", ".join(found)
+
+    def server_time(self) -> float | None:
+        return None
+
+    def condition(self, _digest: Digest, _data: bytes, /) -> Heed:
+        return Heed.NOT_MADE
+
+    def checksum(self, digest: Digest, data: bytes, /) -> Heed:
+        """Wrong bytes under the name of others, which REAPI has a server refuse. Where it does not, the right ones take
+        their place.
+        """
+        with tempfile.TemporaryDirectory(prefix="mlcbuild-doctor-") as folder:
+            path = Path(folder) / "blob"
+            path.write_bytes(bytes([data[0] ^ 0x40]) + data[1:])
+            try:
+                self._connected().upload(digest, path, replace=True)
+            except TransportError as error:
+                if error.trouble in (Trouble.UNUSABLE, Trouble.ITEM):
+                    return Heed.HEEDED
+                raise
+            path.write_bytes(data)
+            self._connected().upload(digest, path, replace=True)
+        return Heed.IGNORED
+
+    def upload_in_parts(self, _digest: Digest, _path: Path, /) -> bool:
+        return False
+
+    def remove(self, _digest: Digest, /) -> None:
+        """Nothing."""
+
+    def remove_result(self, _key: Digest, /) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def _connected(self) -> GrpcTransport:
+        if self._opened is None:
+            self._opened = grpc.connect(self._address, self._function, self._settings)
+        return self._opened

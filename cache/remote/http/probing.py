@@ -1,0 +1,126 @@
+"""A server of Bazel's HTTP protocol looked at. The protocol promises little; servers do more, or do not."""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import io
+import os
+from pathlib import Path
+
+from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.reapi import ActionResult, ExecutedActionMetadata
+from mlcbuild.cache.remote.http.address import HttpAddress, authorization_from_netrc
+from mlcbuild.cache.remote.http.bodies import Body
+from mlcbuild.cache.remote.http.transport import HttpTransport
+from mlcbuild.cache.remote.probing import Heed
+from mlcbuild.cache.remote.settings import ServerSettings
+from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
+
+_CONDITION_KEY = b"mlcbuild doctor: may a result be written over?"
+
+
+class HttpProbe:
+    """See `mlcbuild.cache.remote.probing.Probe`."""
+
+    removes = False
+
+    def __init__(self, address: str, function: DigestFunction, settings: ServerSettings) -> None:
+        self._address = HttpAddress.parse(address)
+        self._function = function
+        self._settings = settings
+        self._opened: _Raw | None = None
+        self.naming = f"{function.value}, which nothing in this protocol tells the server"
+
+    @property
+    def transport(self) -> Transport:
+        return self._raw
+
+    def credentials(self) -> str:
+        found = []
+        names = [name for name, _ in self._settings.headers]
+        if names:
+            found.append(f"header {', '.join(names)} of the settings")
+        if not any(name.lower() == "authorization" for name in names):
+            try:
+                if self._address.authorization:
+                    found.append("name and password in the address")
+                elif authorization_from_netrc(self._address.origin.host):
+                    found.append("name and password in the netrc file")
+            except ValueError as error:
+                raise TransportError(str(error), trouble=Trouble.REFUSED) from None
+        if self._settings.client_certificate is not None:
+            found.append("a client certificate")
+        return ", ".join(found)
+
+    def server_time(self) -> float | None:
+        with contextlib.suppress(ValueError, TypeError, OverflowError, TransportError):
+            return email.utils.parsedate_to_datetime(self._raw.date()).timestamp()
+        return None
+
+    def condition(self, _digest: Digest, _data: bytes, /) -> Heed:
+        """With a result of nothing, always under the same key: the protocol has no way to remove it."""
+        key = self._function.of_bytes(_CONDITION_KEY)
+        for worker in ("mlcbuild doctor, first", "mlcbuild doctor, second"):
+            result = ActionResult(execution_metadata=ExecutedActionMetadata(worker=worker)).encode()
+            try:
+                if not self._raw.put_where_nothing_is(f"/ac/{key.hash}", result):
+                    return Heed.HEEDED
+            except TransportError as error:
+                if error.trouble is Trouble.UNUSABLE:
+                    return Heed.REFUSED
+                raise
+        return Heed.IGNORED
+
+    def checksum(self, digest: Digest, data: bytes, /) -> Heed:
+        """Wrong bytes under the name of others. Where they are taken, the right ones take their place."""
+        spoiled = bytes([data[0] ^ 0x40]) + data[1:]
+        try:
+            self._raw.put(f"/cas/{digest.hash}", spoiled)
+        except TransportError as error:
+            if error.trouble in (Trouble.UNUSABLE, Trouble.ITEM):
+                return Heed.HEEDED
+            raise
+        self._raw.put(f"/cas/{digest.hash}", data)
+        return Heed.IGNORED
+
+    def upload_in_parts(self, _digest: Digest, _path: Path, /) -> bool:
+        return False
+
+    def remove(self, _digest: Digest, /) -> None:
+        """Nothing."""
+
+    def remove_result(self, _key: Digest, /) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _raw(self) -> _Raw:
+        if self._opened is None:
+            self._opened = _Raw(self._address, self._function, self._settings)
+        return self._opened
+
+
+class _Raw(HttpTransport):
+    """Requests that a transport makes for no build."""
+
+    def date(self) -> str:
+        """What any answer says; "" where it says nothing."""
+        path = f"/cas/{os.urandom(32).hex()}"
+        doing, target = self._doing("HEAD", path), self._address.path + path
+        with self._exchange("HEAD", self._address.origin, target, doing, self._deadline(0)) as response:
+            return str(response.headers.get("Date", ""))
+
+    def put(self, path: str, data: bytes) -> None:
+        self._put(path, _body(data))
+
+    def put_where_nothing_is(self, path: str, data: bytes) -> bool:
+        """False where the server says that something is there (412)."""
+        return self._put(path, _body(data), headers={"If-None-Match": "*"})
+
+
+def _body(data: bytes) -> Body:
+    return Body(stream=io.BytesIO(data), size_bytes=len(data), name="what is tried")
