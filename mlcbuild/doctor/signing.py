@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Sequence
 
@@ -11,7 +12,9 @@ from mlcbuild.cache.remote.configuration import RemoteConfiguration
 from mlcbuild.cache.remote.opening import open_signatures
 from mlcbuild.cache.remote.signing import UNKNOWN, Signatures
 from mlcbuild.doctor.check import Check
+from mlcbuild.doctor.examination import of_error
 from mlcbuild.doctor.finding import Finding, mistake, ok, problem, skipped, warning
+from mlcbuild.errors import CacheError
 
 
 def signing_checks(configuration: RemoteConfiguration) -> Sequence[Check]:
@@ -29,7 +32,7 @@ def trusted(configuration: RemoteConfiguration) -> Finding:
 
 
 def ours(configuration: RemoteConfiguration) -> Finding:
-    """A result is signed and checked by others' eyes. Raises CacheError for a key that is none."""
+    """A result is signed and checked by others' eyes."""
     if not configuration.policy.sends:
         return skipped("nothing is sent, so nothing is signed")
     if configuration.signing_key is None:
@@ -41,10 +44,13 @@ def ours(configuration: RemoteConfiguration) -> Finding:
         )
     key = Digest(os.urandom(32).hex(), 100)
     result = ActionResult(execution_metadata=ExecutedActionMetadata(worker="mlcbuild doctor"))
+    try:
+        line = configuration.signing_key.public.line
+    except CacheError as error:
+        return mistake(error.message, *error.advice) if _is_installed() else of_error(error)
     signed = open_signatures(configuration).sign(key, result)
     others = Signatures(trusted_keys=configuration.trusted_keys, salt=configuration.salt)
     reason = others.check(key, signed)
-    line = configuration.signing_key.public.line
     if reason == UNKNOWN:
         return mistake(
             f"results are signed by {line}, which is none of the trusted keys",
@@ -57,3 +63,7 @@ def ours(configuration: RemoteConfiguration) -> Finding:
         return problem("a signature is believed for another action", "install cryptography again")
     by = f"signs as {line}"
     return ok(f"{by}, which is trusted" if configuration.trusted_keys else f"{by}; no keys are trusted here")
+
+
+def _is_installed() -> bool:
+    return importlib.util.find_spec("cryptography") is not None

