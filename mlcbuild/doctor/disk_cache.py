@@ -14,6 +14,7 @@ import shutil
 import statistics
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -149,14 +150,12 @@ def small_writes(root: Path, function: DigestFunction) -> Finding:
     """Blobs of 4 KiB, each made durable and renamed, as a build keeps what an action made."""
     source = random.Random()
     times = []
-    with _folder(root) as folder:
-        store = DiskStore(folder, function)
+    with _folder(root) as folder, _store(folder, function) as store:
         for _ in range(_SMALL_WRITES):
             data = source.randbytes(SMALL_BYTES)
             began = time.perf_counter()
             store.put_bytes(data)
             times.append(time.perf_counter() - began)
-        store.release()
     median, longest = statistics.median(times), max(times)
     told = f"{duration(median)} a durable file of 4 KiB, at most {duration(longest)}"
     figures: dict[str, Figure] = {"median_seconds": median, "longest_seconds": longest}
@@ -170,19 +169,15 @@ def throughput(root: Path, function: DigestFunction, *, size: int = BIG_BYTES) -
     status = os.statvfs(_nearest(root))
     size = min(size, max(status.f_bavail * status.f_frsize // 4, SMALL_BYTES))
     data = random.Random().randbytes(size)
-    with _folder(root) as folder:
-        writer = DiskStore(folder, function)
+    with _folder(root) as folder, _store(folder, function) as writer, _store(folder, function) as reader:
         began = time.perf_counter()
         digest = writer.put_bytes(data)
         written = time.perf_counter() - began
         with writer.path_of(digest).open("rb") as stream:
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        reader = DiskStore(folder, function)
         began = time.perf_counter()
         came_back = reader.read(digest)
         read = time.perf_counter() - began
-        for store in (writer, reader):
-            store.release()
     figures: dict[str, Figure] = {"size_bytes": size, "write_seconds": written, "read_seconds": read}
     if came_back != data:
         return problem("what was written came back with other bytes", "test this disk and this memory", **figures)
@@ -223,6 +218,9 @@ def _folder(root: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(dir=parent))
         try:
             yield folder
+        except BaseException as error:
+            _let_go(error)
+            raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
@@ -231,6 +229,22 @@ def _folder(root: Path) -> Iterator[Path]:
         for each in (parent, *made):
             with contextlib.suppress(OSError):
                 each.rmdir()
+
+
+@contextlib.contextmanager
+def _store(folder: Path, function: DigestFunction) -> Iterator[DiskStore]:
+    store = DiskStore(folder, function)
+    try:
+        yield store
+    finally:
+        store.release()
+
+
+def _let_go(error: BaseException | None) -> None:
+    """A store that could not be made, and which the error's story holds, ends now: it looks at its folder then."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _remove_old(parent: Path) -> None:
