@@ -80,6 +80,22 @@ def build(place: Place, *arguments: str, **variables: str) -> tuple[int, str]:
     return code, said
 
 
+def doctor(place: Place, capsys: Capture, monkeypatch: pytest.MonkeyPatch, **variables: str) -> tuple[int, str]:
+    """Examine the remote, in text and for programs, and look through all that was said and left."""
+    texts = []
+    with monkeypatch.context() as patch:
+        for name, value in {**place.environment(), **FAST, **variables}.items():
+            patch.setenv(name, value)
+        patch.chdir(place.root)
+        for output in ("text", "json"):
+            code = main(["doctor", "workspace", "remote", "signing", f"--output={output}"])
+            texts.append("".join(capsys.readouterr()))
+    said = "".join(texts)
+    assert not found_in(said.encode())
+    assert not found_in(b"".join(path.read_bytes() for path in place.folder.rglob("*") if path.is_file()))
+    return code, said
+
+
 def found_in(data: bytes) -> list[str]:
     return [secret for secret in SECRETS if secret.encode() in data]
 
@@ -118,6 +134,65 @@ def test_http(place: Place, server: http_server.Cache, fault: str) -> None:
     assert {asked.headers.get("X-Token") for asked in server.log} == {TOKEN}
     assert {asked.headers.get("Authorization") for asked in server.log} == {f"Basic {SECRETS[2]}"}
     assert not found_in(b"".join(server.blobs.values()))
+
+
+@pytest.mark.parametrize("fault", HTTP_FAULTS)
+def test_a_doctor_over_http(
+    place: Place, server: http_server.Cache, fault: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if found := HTTP_FAULTS[fault]:
+        server.faults.append(found)
+    code, said = doctor(place, capsys, monkeypatch, MLCBUILD_REMOTE=with_password(server.address))
+    assert (code == 0) == (found is None)
+    assert "header X-Token of the settings, name and password in the address" in said
+    assert {asked.headers.get("X-Token") for asked in server.log} == {TOKEN}
+    assert {asked.headers.get("Authorization") for asked in server.log} == {f"Basic {SECRETS[2]}"}
+    assert not found_in(b"".join(server.blobs.values()))
+
+
+@pytest.mark.parametrize("status", [200, 403, 500])
+def test_a_doctor_over_s3(
+    place: Place, server: http_server.Cache, status: int, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if status != 200:
+        server.faults.append(http_server.status(status, times=1000))
+    address = {"MLCBUILD_REMOTE": "s3://bucket/p", "MLCBUILD_REMOTE_ENDPOINT": server.address}
+    _, said = doctor(place, capsys, monkeypatch, **address, **AWS)
+    assert "variables of the environment (AWS_ACCESS_KEY_ID, with a session token)" in said
+    assert any("PLANTEDACCESSKEYID00" in asked.headers.get("Authorization", "") for asked in server.log)
+
+
+@pytest.mark.parametrize("code", ["UNAUTHENTICATED", "UNAVAILABLE", "INTERNAL"])
+def test_a_doctor_over_grpc(place: Place, code: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(method: str, request: bytes, context: Any) -> bytes | None:
+        context.abort(getattr(grpc.StatusCode, code), f"you sent {dict(context.invocation_metadata())}")
+        return None
+
+    with grpc_server.running(DigestFunction.BLAKE3) as remote:
+        remote.faults.append(refuse)
+        answer, said = doctor(place, capsys, monkeypatch, MLCBUILD_REMOTE=remote.address)
+        assert answer in (2, 36)
+        assert "header X-Token of the settings" in said
+        assert remote.log
+
+
+def test_a_doctor_of_settings_with_mistakes(place: Place, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in (f"https://{USER}:{PASSWORD}@host", f"s3://{USER}:{QUOTED}@bucket", f"https://host/?token={TOKEN}"):
+        assert doctor(place, capsys, monkeypatch, MLCBUILD_REMOTE=address)[0] == 2
+
+
+def test_a_check_that_breaks_quotes_nothing(
+    place: Place, server: http_server.Cache, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlcbuild.cache.remote.http.transport import HttpTransport
+
+    def broken(self: HttpTransport, key: object) -> bytes | None:
+        raise RuntimeError(f"a bug, with {self._headers!r}")
+
+    monkeypatch.setattr(HttpTransport, "read_result", broken)
+    code, said = doctor(place, capsys, monkeypatch, MLCBUILD_REMOTE=with_password(server.address))
+    assert code == 37
+    assert "the check itself failed: RuntimeError at test_remote_secrets.py:" in said
 
 
 def test_nobody_there(place: Place) -> None:
@@ -232,6 +307,6 @@ def test_credentials_are_no_part_of_what_is_kept_of_a_settled_build(place: Place
 def test_help_shows_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     for name, value in {"MLCBUILD_REMOTE": with_password("https://host"), **FAST, **AWS}.items():
         monkeypatch.setenv(name, value)
-    for command in ("build", "run", "fetch", "info"):
+    for command in ("build", "run", "fetch", "info", "doctor"):
         main([command, "--help"])
     assert not found_in(capsys.readouterr().out.encode())
