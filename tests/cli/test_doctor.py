@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,3 +131,73 @@ def test_a_part_that_is_none(place: Path, capsys: Capture) -> None:
     assert out == ""
     assert err.startswith('error: unknown part "dsik"\n')
     assert 'did you mean "disk"?' in err
+
+
+def test_a_check_that_takes_its_time_is_spoken_of(
+    place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mlcbuild.cli import doctor_parts
+    from mlcbuild.doctor.check import Check
+
+    def slow() -> Finding:
+        time.sleep(2.5)
+        return ok("at last")
+
+    monkeypatch.setattr(doctor_parts, "machine_checks", lambda: (Check(name="patience", examine=slow),))
+    assert main(["doctor", "machine"]) == 0
+    out, err = capsys.readouterr()
+    assert "ok       patience          at last" in out
+    lines = err.splitlines()
+    assert 1 <= len(lines) <= 3
+    assert all(re.fullmatch(r"machine: patience · \d\.\d s", line) for line in lines)
+
+
+@pytest.mark.parametrize(("color", "is_painted"), [("auto", False), ("always", True), ("never", False)])
+def test_colour_is_for_terminals_and_who_asks(
+    place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, color: str, is_painted: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert main(["--color", color, "doctor", "workspace"]) == 0
+    assert ("\x1b[" in capsys.readouterr().out) is is_painted
+
+
+def test_examining_is_ended_by_ctrl_c(place: Path, tmp_path: Path) -> None:
+    """Even amid a server that never answers; it listens and accepts nobody."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        command = [sys.executable, "-m", "mlcbuild.cli.main", "doctor", "remote", "--remote"]
+        process = subprocess.Popen(
+            [*command, f"http://127.0.0.1:{silent.getsockname()[1]}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            assert process.stdout is not None
+            while "credentials" not in (line := process.stdout.readline()):
+                assert line or process.poll() is None
+            time.sleep(0.5)
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            process.wait()
+    assert time.monotonic() - began < 10
+    assert process.returncode == 8
+    assert "Traceback" not in err
+
+
+def test_what_examines_imports_nothing_heavy() -> None:
+    program = """
+import sys
+import mlcbuild.cli.commands.doctor
+clients = {"tvm", "tvm_ffi", "ray", "boto3", "botocore", "grpc", "torch", "numpy", "asyncio", "cryptography"}
+light = sorted(clients & set(sys.modules))
+assert not any(name.startswith("mlcbuild.doctor") for name in sys.modules)
+import mlcbuild.cli.doctor_output, mlcbuild.doctor.remote, mlcbuild.doctor.signing
+heavy = sorted((clients - {"asyncio"}) & set(sys.modules))
+print(light, heavy)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] []"
