@@ -159,9 +159,14 @@ def test_wrong_bytes_twice_count_as_absent_and_name_blob_and_server(tmp_path: Pa
     assert other.cache.counters.blobs_lost == 1
 
 
-def test_a_download_that_is_cut_begins_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [20_000, 100_000])
+def test_a_download_that_is_cut_begins_anew(tmp_path: Path, size: int) -> None:
+    """Small blobs are gathered in memory, large ones in a file."""
     server = MemoryTransport()
-    (sent,) = filled(tmp_path / "a", server)
+    one = machine(tmp_path / "a", server)
+    sent = made(one.store, 1, sizes=(size,))
+    one.send(sent)
+    one.cache.finish()
     cuts = iter([1.0, 0.0] * 20)
     happens = server._happens
     server._happens = lambda likely: next(cuts) > 0 if likely == 0.5 else happens(likely)  # type: ignore[method-assign]
@@ -169,6 +174,7 @@ def test_a_download_that_is_cut_begins_anew(tmp_path: Path) -> None:
     other = machine(tmp_path / "b", server, downloads=1)
     assert other.takes(sent)
     assert other.cache.counters.retries > 0
+    assert other.cache.counters.blobs_wrong == 0
 
 
 # Results that are no hits
