@@ -76,6 +76,8 @@ def owner(root: Path) -> Finding:
     folders = [root, root / "v1", *(base for base, _ in bases(root))]
     folders += [base / name for base, _ in bases(root) for name in ("cas", "ac", "tmp", "held", "locks")]
     there = [folder for folder in folders if folder.exists()]
+    if os.statvfs(_nearest(root)).f_flag & os.ST_RDONLY:
+        return problem(f"{_nearest(root)} lies on a file system that is mounted read-only", _ELSEWHERE)
     for folder in there or [_nearest(root)]:
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             status = folder.stat()

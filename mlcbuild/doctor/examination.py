@@ -74,7 +74,7 @@ def of_error(error: MlcbuildError, *, blame: Blame | None = None) -> Finding:
     """A finding of an error that a user can meet: its message, and its advice."""
     told = [error] if not isinstance(error, WorkspaceErrors) else list(error.errors)
     first, *rest = (f"{each.location}: {each.message}" if each.location else each.message for each in told)
-    line, *more = first.splitlines()
+    line, *more = first.splitlines() or [type(error).__name__]
     advice = [*more, *(hint for each in told[:1] for hint in each.advice), *rest]
     return Finding(
         verdict=Verdict.PROBLEM,
@@ -98,7 +98,7 @@ def _told(error: BaseException) -> tuple[Finding, str]:
         return of_error(error), ""
     if isinstance(error, OSError) and error.errno is not None:
         where = f"{error.filename}: " if isinstance(error.filename, str | Path) else ""
-        return problem(f"{where}{error.strerror or type(error).__name__}"), ""
+        return problem(" ".join(f"{where}{error.strerror or type(error).__name__}".split())), ""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     finding = Finding(

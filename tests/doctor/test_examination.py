@@ -100,6 +100,12 @@ def test_a_bug_is_a_finding_that_quotes_nothing_of_what_was_raised() -> None:
         assert "with a secret" in examined.failure
 
 
+def test_an_error_without_words_or_with_many_lines_is_one_finding_too() -> None:
+    assert failing(CacheError("")).finding.measured == "CacheError"
+    assert failing(CacheError("one\ntwo", advice=("three\nfour",))).finding.advice == ("two", "three", "four")
+    assert failing(PermissionError(13, "Permission denied", "/a\nb")).finding.measured == "/a b: Permission denied"
+
+
 def test_an_error_of_the_system_names_its_file() -> None:
     finding = failing(PermissionError(13, "Permission denied", "/some/file")).finding
     assert (finding.measured, finding.blame) == ("/some/file: Permission denied", Blame.MACHINE)
