@@ -176,56 +176,29 @@ def signed_without(*dropped: str) -> Callable[[Request], Request]:
     return rewrite
 
 
-def test_a_server_that_takes_conditions_and_heeds_none(doctor: Doctor, world: World, proxy: FaultProxy) -> None:
-    proxy.rewrite = signed_without("if-none-match")
+def test_a_server_that_takes_every_demand_and_heeds_none(doctor: Doctor, world: World, proxy: FaultProxy) -> None:
+    proxy.rewrite = signed_without("if-none-match", "x-amz-checksum-crc32", "content-md5")
     said = doctor(**settings(world, proxy.endpoint))
     assert said.code == 0
-    assert said.of("warning") == ["conditions"]
+    assert said.of("warning") == ["conditions", "checksums"]
     assert said.measured("conditions") == "the server takes If-None-Match and heeds it not"
+    assert said.measured("checksums") == "the server takes bytes other than those that were promised"
     assert world.keys() == {}
 
 
-def test_a_server_that_refuses_conditions(doctor: Doctor, world: World, proxy: FaultProxy) -> None:
-    proxy.faults.append(
-        Fault(
-            wanted=lambda request: request.method == "PUT" and "if-none-match" in request.headers,
-            times=-1,
-            status=501,
-            code="NotImplemented",
-        )
-    )
-    said = doctor(**settings(world, proxy.endpoint))
-    assert said.of("warning") == ["conditions"]
-    assert said.measured("conditions") == "the server refuses If-None-Match"
+def test_a_server_that_refuses_what_it_does_not_know(doctor: Doctor, world: World, proxy: FaultProxy) -> None:
+    def refuse(wanted: Callable[[Request], bool], status: int, code: str) -> None:
+        proxy.faults.append(Fault(wanted=wanted, times=-1, status=status, code=code))
 
-
-def test_a_server_that_checks_no_checksums(doctor: Doctor, world: World, proxy: FaultProxy) -> None:
-    proxy.rewrite = signed_without("x-amz-checksum-crc32", "content-md5")
-    said = doctor(**settings(world, proxy.endpoint))
-    assert said.of("warning") == ["checksums"]
-    assert said.measured("checksums") == "the server takes bytes other than those that were promised"
-
-
-def test_a_server_that_knows_no_checksums(doctor: Doctor, world: World, proxy: FaultProxy) -> None:
-    proxy.faults.append(
-        Fault(
-            wanted=lambda request: "x-amz-checksum-crc32" in request.headers,
-            times=-1,
-            status=400,
-            code="InvalidArgument",
-        )
-    )
-    said = doctor(**settings(world, proxy.endpoint))
-    assert said.verdict("blobs") == "ok"  # without them
-    assert said.measured("checksums") == "the server refuses uploads with a checksum, so it checks none"
-
-
-def test_a_server_without_uploads_in_parts(doctor: Doctor, world: World, proxy: FaultProxy) -> None:
-    proxy.faults.append(
-        Fault(wanted=lambda request: request.query.startswith("uploads"), times=-1, status=501, code="NotImplemented")
-    )
+    refuse(lambda request: request.method == "PUT" and "if-none-match" in request.headers, 501, "NotImplemented")
+    refuse(lambda request: "x-amz-checksum-crc32" in request.headers, 400, "InvalidArgument")
+    refuse(lambda request: request.query.startswith("uploads"), 501, "NotImplemented")
     said = doctor(**settings(world, proxy.endpoint))
     assert said.code == 36
+    assert said.verdict("blobs") == "ok"  # without all that
+    assert said.of("warning") == ["conditions", "checksums"]
+    assert said.measured("conditions") == "the server refuses If-None-Match"
+    assert said.measured("checksums") == "the server refuses uploads with a checksum, so it checks none"
     assert said.of("problem") == ["parts"]
 
 
