@@ -14,6 +14,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -31,7 +32,9 @@ from mlcbuild.cache.inventory import (
 )
 from mlcbuild.cache.temporaries import remove_abandoned
 
-_REMOVED_AT_ONCE = 256
+_REMOVED_AT_ONCE = 512
+_A_THREAD = 32
+_THREADS = _REMOVED_AT_ONCE // _A_THREAD  # A removal waits for a server, or for a disk that is told of freed blocks.
 _PAUSE_SECONDS = 0.002  # between removals: longer than builds sleep that wait to write down what they hold
 
 Item = Blob | Result | Leftover
@@ -82,6 +85,15 @@ class Collected:
     freed_bytes: int = 0
     kept_bytes: int = 0
     over_bytes: int = 0
+
+    def counts(self, outcome: str | None, item: Item) -> bool:
+        """Whether the item was removed, which is noted. One that cannot be removed is counted, and stops nothing."""
+        if outcome:
+            self.failed += 1
+            self.reason = self.reason or outcome
+        elif outcome is not None:
+            self.freed_bytes += item.stored_bytes
+        return outcome == ""
 
 
 def plan(inventories: Sequence[Inventory], limits: Limits, *, now: int, held: Collection[str] = ()) -> list[Plan]:
@@ -145,8 +157,9 @@ def collect(
             with holds.removing():
                 held |= holds.hashes()
         plans = plan(inventories, limits, now=now(), held=held)
+        threads = stack.enter_context(ThreadPoolExecutor(_THREADS))
         for each, (_, _, holds) in zip(plans, stores, strict=True):
-            _carry_out(each, holds, collected, progress)
+            _carry_out(each, holds, threads, collected, progress)
     collected.kept_bytes = sum(inventory.stored_bytes for inventory in inventories) - collected.freed_bytes
     if limits.max_bytes is not None:
         collected.over_bytes = max(0, collected.kept_bytes - limits.max_bytes)
@@ -164,39 +177,59 @@ def _freed_with(result: Result, inventory: Inventory, references: dict[str, int]
     return freed
 
 
-def _carry_out(planned: Plan, holds: Holds, collected: Collected, progress: Progress) -> None:
+def _carry_out(planned: Plan, holds: Holds, threads: ThreadPoolExecutor, collected: Collected, tell: Progress) -> None:
     inventory = planned.inventory
     base = inventory.base
+
+    def take_result(result: Result) -> str | None:
+        path = f"{base}/ac/{result.hash[:2]}/{result.hash}"
+        return _remove(path) if result.hash not in holds and _is_as_seen(path, result) else None
+
     removed = [
         result
-        for result in _batches(planned.results, holds, progress, "removing results")
-        if _is_as_seen(base, result) and _remove(f"{base}/ac/{result.hash[:2]}/{result.hash}", collected)
+        for result, outcome in _taken(planned.results, take_result, holds, threads, tell, "removing results")
+        if collected.counts(outcome, result)
     ]
-    _make_durable({f"{base}/ac/{result.hash[:2]}" for result in removed})
     collected.results += len(removed)
-    collected.freed_bytes += sum(result.stored_bytes for result in removed)
+    list(threads.map(_make_durable, {f"{base}/ac/{result.hash[:2]}" for result in removed}))
+
+    has_index = (base / "checksums").is_dir()
+
+    def take_blob(blob: Blob) -> str | None:
+        if blob.hash in holds:
+            return None
+        name = f"{blob.hash[:2]}/{blob.hash}"
+        # A blob without its checksum is still known by its name; a checksum without its blob would stay for ever.
+        return (has_index and _remove(f"{base}/checksums/{name}")) or _remove(f"{base}/cas/{name}")
+
     still = _still_named(inventory, removed)
     going = [blob for blob in (*planned.named_blobs, *planned.unnamed_blobs) if blob.hash not in still]
-    has_index = (base / "checksums").is_dir()
-    for blob in _batches(going, holds, progress, "removing blobs"):
-        # A blob without its checksum is still known by its name; a checksum without its blob would stay for ever.
-        if has_index:
-            _remove(f"{base}/checksums/{blob.hash[:2]}/{blob.hash}", collected)
-        if _remove(f"{base}/cas/{blob.hash[:2]}/{blob.hash}", collected):
-            collected.blobs += 1
-            collected.freed_bytes += blob.stored_bytes
+    for blob, outcome in _taken(going, take_blob, holds, threads, tell, "removing blobs"):
+        collected.blobs += collected.counts(outcome, blob)
     for leftover in planned.leftovers:
-        if _remove(leftover.path, collected):
-            collected.leftovers += 1
-            collected.freed_bytes += leftover.stored_bytes
+        collected.leftovers += collected.counts(_remove(leftover.path), leftover)
 
 
-def _batches(items: Sequence[_Removable], holds: Holds, progress: Progress, what: str) -> Iterator[_Removable]:
-    """Those that nobody holds, each while nobody can begin to."""
+def _taken(
+    items: Sequence[_Removable],
+    take: Callable[[_Removable], str | None],
+    holds: Holds,
+    threads: ThreadPoolExecutor,
+    tell: Progress,
+    what: str,
+) -> Iterator[tuple[_Removable, str | None]]:
+    """Each item with what came of taking it away, a batch of them at a time while nobody can begin to hold one."""
+
+    def take_all(part: Sequence[_Removable]) -> list[str | None]:
+        return [take(item) for item in part]
+
     for start in range(0, len(items), _REMOVED_AT_ONCE):
-        progress(what, start, len(items))
+        tell(what, start, len(items))
+        batch = items[start : start + _REMOVED_AT_ONCE]
+        parts = [batch[first : first + _A_THREAD] for first in range(0, len(batch), _A_THREAD)]
         with holds.removing():
-            yield from (item for item in items[start : start + _REMOVED_AT_ONCE] if item.hash not in holds)
+            outcomes = [outcome for part in threads.map(take_all, parts) for outcome in part]
+        yield from zip(batch, outcomes, strict=True)
         time.sleep(_PAUSE_SECONDS)
 
 
@@ -211,34 +244,31 @@ def _still_named(inventory: Inventory, removed: Sequence[Result]) -> set[str]:
     }
 
 
-def _is_as_seen(base: Path, result: Result) -> bool:
+def _is_as_seen(path: str, result: Result) -> bool:
     """False for a result that was used, replaced or removed since."""
     try:
-        status = os.stat(f"{base}/ac/{result.hash[:2]}/{result.hash}")
+        status = os.stat(path)
     except OSError:
         return False
     return (status.st_ino, status.st_mtime_ns) == (result.inode, result.used)
 
 
-def _remove(path: str, collected: Collected) -> bool:
-    """False where there is no such file, or it cannot be removed, which is counted and stops nothing."""
+def _remove(path: str) -> str | None:
+    """ "" where it is removed, None where there is no such file, and why where it cannot be."""
     try:
         os.unlink(path)
     except FileNotFoundError:
-        return False
+        return None
     except OSError as error:
-        collected.failed += 1
-        collected.reason = collected.reason or f"{path}: {error.strerror or error}"
-        return False
-    return True
+        return f"{path}: {error.strerror or error}"
+    return ""
 
 
-def _make_durable(folders: Iterable[str]) -> None:
+def _make_durable(folder: str) -> None:
     """Wait until removals are on the disk: after a power failure no result may be back whose blobs are not."""
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

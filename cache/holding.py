@@ -96,7 +96,7 @@ class Holder:
 
 
 class Holds:
-    """What others hold, for the one that removes things. Made by `collecting`."""
+    """What others hold, for the one that removes things, in several threads if it likes. Made by `collecting`."""
 
     def __init__(self, base: Path) -> None:
         self._held_folder = base / "held"
@@ -104,10 +104,13 @@ class Holds:
         self._read: dict[str, int] = {}
         self._hashes: set[str] = set()
         self._refreshed = 0.0
+        self._mutex = threading.Lock()
 
     def __contains__(self, digest_hash: object) -> bool:
-        if time.monotonic() - self._refreshed > _FRESH_SECONDS:
-            self._refresh()
+        if self._is_stale():
+            with self._mutex:
+                if self._is_stale():
+                    self._refresh()
         return digest_hash in self._hashes
 
     @contextlib.contextmanager
@@ -127,8 +130,11 @@ class Holds:
     def close(self) -> None:
         os.close(self._lock)
 
+    def _is_stale(self) -> bool:
+        return time.monotonic() - self._refreshed > _FRESH_SECONDS
+
     def _refresh(self) -> None:
-        self._refreshed = time.monotonic()
+        began = time.monotonic()
         for name in _names_in(self._held_folder):
             start = self._read.get(name, 0)
             try:
@@ -142,6 +148,7 @@ class Holds:
             self._hashes.update(
                 data[position : position + _HASH_BYTES].hex() for position in range(0, whole, _HASH_BYTES)
             )
+        self._refreshed = began  # At last: other threads believe what is known as long as this is young.
 
 
 @contextlib.contextmanager

@@ -3,9 +3,6 @@
 A file counts as whole blocks of 4 KiB, as most file systems keep it, so that many small ones are not taken for little.
 """
 
-# ruff: noqa: PTH123
-# Paths are strings here: making a Path costs more than the system call that it is for.
-
 from __future__ import annotations
 
 import errno
@@ -22,6 +19,7 @@ from mlcbuild.cache.disk import LAYOUT_VERSION
 from mlcbuild.cache.references import ReferenceReader, References
 
 _BLOCK_BYTES = 4096
+_READ_BYTES = 1 << 16
 _FOLDER = re.compile(r"[0-9a-f]{2}")
 _NAME = re.compile(r"[0-9a-f]{64}")
 
@@ -122,17 +120,14 @@ def take_inventory(base: Path, function: DigestFunction, progress: Progress = no
     """
     found = Inventory(base=base, function=function)
     empty = function.of_bytes(b"").hash
-    for entry, is_ours, status in _files(f"{base}/cas", found.foreign):
-        if is_ours and entry.name != empty:
-            found.blobs[entry.name] = Blob(
-                hash=entry.name, size_bytes=status.st_size, used=max(status.st_ctime_ns, status.st_atime_ns)
+    for name, status in _files(f"{base}/cas", found.foreign):
+        if name != empty:
+            found.blobs[name] = Blob(
+                hash=name, size_bytes=status.st_size, used=max(status.st_ctime_ns, status.st_atime_ns)
             )
             progress("listing blobs", len(found.blobs), 0)
-    for entry, is_ours, status in _files(f"{base}/ac", found.foreign):
-        if is_ours:
-            found.results[entry.name] = Result(
-                hash=entry.name, size_bytes=status.st_size, used=status.st_mtime_ns, inode=status.st_ino
-            )
+    for name, status in _files(f"{base}/ac", found.foreign):
+        found.results[name] = Result(hash=name, size_bytes=status.st_size, used=status.st_mtime_ns, inode=status.st_ino)
     found.set_aside += _leftovers(f"{base}/corrupt")
     found.temporary += _leftovers(f"{base}/tmp")
     reader = ReferenceReader(lambda digest_hash: _content(f"{base}/cas/{digest_hash[:2]}/{digest_hash}"))
@@ -158,7 +153,7 @@ def read_references(base: Path, key_hash: str, reader: ReferenceReader) -> Refer
         return None
 
 
-def _files(top: str, foreign: list[Leftover]) -> Iterator[tuple[os.DirEntry[str], bool, os.stat_result]]:
+def _files(top: str, foreign: list[Leftover]) -> Iterator[tuple[str, os.stat_result]]:
     """Every file where blobs or results lie; those whose names are not hashes in their place go to `foreign`."""
     for folder in _entries(top):
         if not folder.is_dir(follow_symlinks=False):
@@ -170,13 +165,9 @@ def _files(top: str, foreign: list[Leftover]) -> Iterator[tuple[os.DirEntry[str]
                 status = entry.stat(follow_symlinks=False)
             except OSError:
                 continue
-            if (
-                is_fan
-                and entry.name.startswith(folder.name)
-                and _NAME.fullmatch(entry.name)
-                and stat.S_ISREG(status.st_mode)
-            ):
-                yield entry, True, status
+            name = entry.name
+            if is_fan and name[:2] == folder.name and _NAME.fullmatch(name) and stat.S_ISREG(status.st_mode):
+                yield name, status
             else:
                 foreign += _leftover(entry)
 
@@ -207,8 +198,17 @@ def _content(path: str) -> bytes | None:
     Raises OSError where it may be there and well: to go on would be to take its blobs for unnamed.
     """
     try:
-        with open(path, "rb", buffering=0) as stream:
-            return stream.readall()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.read(descriptor, _READ_BYTES)
+            if len(data) < _READ_BYTES:
+                return data
+            pieces = [data]
+            while piece := os.read(descriptor, _READ_BYTES):
+                pieces.append(piece)
+            return b"".join(pieces)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.EISDIR, errno.EIO):
             return None

@@ -72,9 +72,14 @@ def parse(data: bytes) -> Fields:
     Raises ValueError for bytes that are no message: truncated, a group, field number 0, an overlong number.
     """
     fields: Fields = {}
-    position = 0
-    while position < len(data):
-        tag, position = _read_varint(data, position)
+    position, end = 0, len(data)
+    while position < end:
+        # Numbers of one byte, which nearly all are, are read here: a call for each would take most of the time.
+        tag = data[position]
+        if tag < 128:
+            position += 1
+        else:
+            tag, position = _read_varint(data, position)
         number, wire_type = tag >> 3, tag & 7
         if not 1 <= number <= _MAXIMUM_FIELD_NUMBER:
             raise ValueError(f"field number {number} in a message")
@@ -83,16 +88,24 @@ def parse(data: bytes) -> Fields:
             value, position = _read_varint(data, position)
         else:
             if wire_type == LENGTH_DELIMITED:
-                length, position = _read_varint(data, position)
+                if position < end and data[position] < 128:
+                    length = data[position]
+                    position += 1
+                else:
+                    length, position = _read_varint(data, position)
             elif wire_type in _FIXED_BYTES:
                 length = _FIXED_BYTES[wire_type]
             else:
                 raise ValueError(f"wire type {wire_type} in field {number} of a message")
-            if position + length > len(data):
+            start, position = position, position + length
+            if position > end:
                 raise ValueError(f"a message ends inside field {number}")
-            value = data[position : position + length]
-            position += length
-        fields.setdefault(number, []).append(value)
+            value = data[start:position]
+        known = fields.get(number)
+        if known is None:
+            fields[number] = [value]
+        else:
+            known.append(value)
     return fields
 
 
