@@ -118,9 +118,7 @@ def test_outside_a_workspace(place: Path, tmp_path: Path, capsys: Capture, monke
 
 
 def test_mistakes_in_a_workspace_are_told_with_their_places(place: Path, snapshot: Snapshot, capsys: Capture) -> None:
-    (place / "BUILD.toml").write_text(
-        '[workspace]\nname = "example"\n\n[[modell]]\nname = "x"\n\n[[tool]]\nnam = "y"\n'
-    )
+    (place / "BUILD.toml").write_text('[workspace]\nname = "example"\n\n[[tool]]\nnam = "y"\n')
     assert main(["doctor", "workspace"]) == 7
     snapshot("doctor-mistakes", shown(capsys.readouterr().out, place))
 
