@@ -48,7 +48,7 @@ def _default(attribute: Attribute) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f"`{value}`" if isinstance(value, str | int | Label) else f"`{', '.join(map(str, value))}`"
+    return f"`{value}`" if isinstance(value, str | int | float | Label) else f"`{', '.join(map(str, value))}`"
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcbuild.rules.model_library import LIBRARY_ATTRIBUTES, compile_library, platform_of
-from mlcbuild.rules.providers import ExecutableInfo, FilesInfo, ModelInfo
+from mlcbuild.rules.providers import ExecutableInfo, FilesInfo, ModelInfo, PackageInfo
 from mlcbuild.rules.quantized_weights import ENCODE, quantize
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import RuleSchema
@@ -13,7 +13,8 @@ def implement(context: RuleContext) -> Providers:
     model = context.required("model", ModelInfo)
     quantization = context.target.string("quantization")
     weights = quantize(context, model, quantization=quantization, encode=context.target.string("encode"))
-    compiled = compile_library(context, model, platform_of(context))
+    platform = platform_of(context)
+    compiled = compile_library(context, model, platform)
     assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer
     generated = context.stage(
         "GenConfig",
@@ -31,7 +32,7 @@ def implement(context: RuleContext) -> Providers:
             ("tensor-cache.json", weights.index),
         )
     )
-    return (compiled, weights, files, ExecutableInfo())
+    return (compiled, weights, files, ExecutableInfo(), PackageInfo(platform=platform))
 
 
 MODEL_PACKAGE = Rule(
@@ -39,7 +40,7 @@ MODEL_PACKAGE = Rule(
         name="model_package",
         doc="Everything that running a model takes, in one directory; `mlcbuild run` generates text with it.",
         attributes=(*LIBRARY_ATTRIBUTES, ENCODE),
-        provides=("library", "weights", "files", "executable"),
+        provides=("library", "weights", "files", "executable", "package"),
     ),
     implementation=implement,
 )

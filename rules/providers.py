@@ -108,3 +108,13 @@ class LibraryInfo(Provider):
     noun: ClassVar[str] = "model_library"
 
     library: DerivedArtifact
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageInfo(Provider):
+    """A directory, the target's files, that the runtime loads."""
+
+    name: ClassVar[str] = "package"
+    noun: ClassVar[str] = "model_package"
+
+    platform: PlatformInfo

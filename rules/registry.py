@@ -22,6 +22,7 @@ BUILT_IN = (
     "hf_repository",
     "http_file",
     "local_file",
+    "logits_check",
     "model",
     "model_library",
     "model_package",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from mlcbuild.workspace.label import Label
 
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
-AttributeValue = bool | int | str | Label | tuple[str, ...] | tuple[Label, ...] | Mapping[str, JsonValue]
+AttributeValue = bool | int | float | str | Label | tuple[str, ...] | tuple[Label, ...] | Mapping[str, JsonValue]
 
 PLATFORM = "platform"
 """The attribute by which a target says what it is for, and the provider of the targets that it may name.
@@ -30,6 +30,7 @@ class AttributeKind(enum.Enum):
 
     STRING = "string"  # str
     INTEGER = "integer"  # int
+    NUMBER = "number"  # float, written with or without a point
     BOOLEAN = "boolean"  # bool
     STRING_LIST = "list of strings"  # tuple[str, ...]
     LABEL = "label"  # Label
@@ -76,7 +77,7 @@ class Attribute:
         kinds = AttributeKind
         object.__setattr__(self, "is_label", self.kind in (kinds.LABEL, kinds.LABEL_LIST))
         object.__setattr__(self, "is_table", self.kind in (kinds.STRING_MAP, kinds.TABLE))
-        if self.nonempty and self.kind in (kinds.INTEGER, kinds.BOOLEAN, kinds.LABEL):
+        if self.nonempty and self.kind in (kinds.INTEGER, kinds.NUMBER, kinds.BOOLEAN, kinds.LABEL):
             raise ValueError(f"attribute {self.name!r}: a {self.kind.value} is never empty")
         if not _IDENTIFIER.fullmatch(self.name):
             raise ValueError(f"not an attribute name (lower-case letters, digits, _): {self.name!r}")

@@ -74,6 +74,9 @@ class Target:
     def optional_integer(self, attribute: str) -> int | None:
         return cast("int | None", self.get(attribute))
 
+    def number(self, attribute: str) -> float:
+        return cast(float, self._present(attribute))
+
     def boolean(self, attribute: str) -> bool:
         return cast(bool, self._present(attribute))
 

@@ -74,6 +74,8 @@ class Reader:
             value = self._path(attribute, raw, origin)
         elif kind is AttributeKind.INTEGER:
             value = self._of_type(attribute, raw, origin, int)
+        elif kind is AttributeKind.NUMBER:
+            value = self._number(attribute, raw, origin)
         elif kind is AttributeKind.BOOLEAN:
             value = self._of_type(attribute, raw, origin, bool)
         else:
@@ -94,6 +96,13 @@ class Reader:
         """Note a value of another type than the attribute's."""
         wanted = wanted or f"be {_WANTED[attribute.kind]}"
         self.problems.add(f'"{attribute.name}" must {wanted}, not {describe(raw)}, in {self.owner}', origin)
+
+    def _number(self, attribute: Attribute, raw: Any, origin: Origin) -> float | None:
+        """TOML knows infinities and not-a-number, which are no measure of anything."""
+        if type(raw) in (int, float) and math.isfinite(raw):
+            return float(raw)
+        self.wrong_type(attribute, raw, origin)
+        return None
 
     def _of_type(self, attribute: Attribute, raw: Any, origin: Origin, wanted: type) -> Any:
         if type(raw) is wanted:
@@ -224,6 +233,7 @@ _WANTED = {
     AttributeKind.STRING: "a string",
     AttributeKind.CHOICE: "a string",
     AttributeKind.INTEGER: "an integer",
+    AttributeKind.NUMBER: "a number",
     AttributeKind.BOOLEAN: "true or false",
     AttributeKind.STRING_LIST: "a list of strings",
     AttributeKind.LABEL: "a label",

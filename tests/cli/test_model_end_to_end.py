@@ -31,6 +31,26 @@ model = ":model"
 quantization = "q0f32"
 platform = ":cpu"
 overrides = { context_window_size = 64, prefill_chunk_size = 16 }
+
+[[platform]]
+name = "newer"
+kind = "cpu"
+cpu = "x86-64-v3"
+
+[[model_package]]
+name = "other"
+model = ":model"
+quantization = "q0f32"
+platform = ":newer"
+overrides = { context_window_size = 64, prefill_chunk_size = 16 }
+
+[[logits_check]]
+name = "check"
+package = ":other"
+reference = ":package"
+prompts = ["hello", "world and more"]
+max_tokens = 3
+tolerance = 0.001
 """
 RUN = ["run", ":package", "--", "--raw", "--prompt", "hello", "--max-tokens", "5", "--threads", "1"]
 
@@ -75,3 +95,16 @@ def test_a_package_is_built_and_speaks(
 
     assert main(["run", ":package", "--", "--raw", "--prompt", "x " * 200]) == 2
     assert "the model's context is 64" in capsys.readouterr().err
+
+
+def test_a_package_says_what_another_says_and_is_asked_anew_each_time(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root.parent / "cache"))
+    assert main(["build", ":check"]) == 0
+    report = json.loads((root / capsys.readouterr().out.strip()).read_text())
+    assert report["steps"] == 6
+    assert 0 < report["largest_error"] < 0.001 < report["largest_reference"]
+    assert main(["build", ":check", "--build-report", "report.json"]) == 0
+    assert json.loads(Path("report.json").read_text())["actions"]["executed_local"] == 2
