@@ -190,6 +190,26 @@ def test_empty_files_and_folders_and_links_are_outputs(world: World) -> None:
     assert world.verify() == 2
 
 
+def test_a_tool_outside_the_workspace_counts_by_its_content(world: World) -> None:
+    tool = world.folder / "outside" / "tool"
+    tool.parent.mkdir()
+
+    def install(text: str) -> None:
+        tool.write_text(f"#!/bin/sh\necho {text} > $1\n")
+        tool.chmod(0o755)
+
+    head = f'[workspace]\nname = "example"\n[[tool]]\nname = "sh"\npath = "{tool}"\n'
+    world.commands('[[command]]\nname = "x"\ntool = ":sh"\noutputs = ["out"]\narguments = ["{outputs}"]\n', head=head)
+    install("one")
+    assert world.build().actions == {"executed_local": 1}
+    install("two")
+    assert world.build().actions == {"executed_local": 1}
+    assert world.output("x/out").read_text() == "two\n"
+    install("one")
+    assert world.build().actions == {"disk_hits": 1}
+    assert world.output("x/out").read_text() == "one\n"
+
+
 def test_a_tool_that_is_not_there_is_the_machines_fault(world: World) -> None:
     head = '[workspace]\nname = "example"\n[[tool]]\nname = "sh"\npath = "/bin/no-such-program"\n'
     world.commands(command("x", "true"), head=head)
