@@ -36,6 +36,7 @@ SMALL_BYTES = 4 << 10
 _SMALL_WRITES = 15
 _SLOW_WRITE = 0.1  # seconds: what a disk that turns takes for a write with two flushes, with some room
 _SLOW_PACE = 30_000_000  # bytes a second
+_TELLING_BYTES = 32 << 20  # of fewer, the flush decides
 _MOST_SKEW = 2.0  # seconds: files younger than that are not believed to be settled
 _FOLDER = "doctor"
 _OLD_SECONDS = 86_400.0
@@ -52,7 +53,12 @@ def disk_checks(root: Path, function: DigestFunction) -> Sequence[Check]:
         Check(name="abilities", examine=lambda: abilities(root), if_silent=_HANGS),
         Check(name="clock", examine=lambda: clock(root), if_silent=_HANGS),
         Check(name="small writes", examine=lambda: small_writes(root, function), if_silent=_HANGS, seconds=60.0),
-        Check(name="throughput", examine=lambda: throughput(root, function), if_silent=_HANGS, seconds=_SPEED_SECONDS),
+        Check(
+            name="throughput",
+            examine=lambda: throughput(root, function, size=BIG_BYTES),
+            if_silent=_HANGS,
+            seconds=_SPEED_SECONDS,
+        ),
         Check(name="contents", examine=lambda: contents(root), if_silent=_HANGS),
     )
 
@@ -166,7 +172,7 @@ def small_writes(root: Path, function: DigestFunction) -> Finding:
     return ok(told, **figures)
 
 
-def throughput(root: Path, function: DigestFunction, *, size: int = BIG_BYTES) -> Finding:
+def throughput(root: Path, function: DigestFunction, *, size: int) -> Finding:
     """One large blob written durably, and read back from the disk and verified, as far as the kernel lets go of it."""
     status = os.statvfs(_nearest(root))
     size = min(size, max(status.f_bavail * status.f_frsize // 4, SMALL_BYTES))
@@ -184,7 +190,7 @@ def throughput(root: Path, function: DigestFunction, *, size: int = BIG_BYTES) -
     if came_back != data:
         return problem("what was written came back with other bytes", "test this disk and this memory", **figures)
     told = f"wrote {pace(size, written)}, read and verified {pace(size, read)} ({byte_count(size)})"
-    if size == BIG_BYTES and size / written < _SLOW_PACE:
+    if size >= _TELLING_BYTES and size / written < _SLOW_PACE:
         return warning(told, "weights of a model are gigabytes: keep the cache on a faster disk", _ELSEWHERE, **figures)
     return ok(told, **figures)
 

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from mlcbuild.cache import file_systems
 from mlcbuild.cli.doctor_output import document, exit_code, finding_lines, summary
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
 from mlcbuild.cli.terminal import Style
+from mlcbuild.doctor import disk_cache
 from mlcbuild.doctor.check import Part
 from mlcbuild.doctor.examination import Examined
 from mlcbuild.doctor.finding import Blame, Finding, Verdict, mistake, ok, problem, skipped, warning
@@ -40,7 +42,12 @@ def of_blame(blame: Blame) -> Examined:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A workspace of its own, in which one stands, and a home without anything in it."""
+    """A workspace of its own, in which one stands, and a home without anything in it, on a disk that is called fit."""
+    (tmp_path / "mounts").write_text("rootfs / ext4 rw 0 0\n")
+    monkeypatch.setattr(file_systems, "MOUNTS", tmp_path / "mounts")
+    for name, value in {"NO_SPACE": 0, "LITTLE_SPACE": 0, "LITTLE_SHARE": 0.0, "BIG_BYTES": 1 << 20}.items():
+        monkeypatch.setattr(disk_cache, name, value)
+    monkeypatch.setattr(disk_cache, "_SLOW_WRITE", 10.0)
     root = tmp_path / "workspace"
     root.mkdir()
     (root / "BUILD.toml").write_text('[workspace]\nname = "example"\n')
@@ -55,8 +62,7 @@ def shown(text: str, place: Path) -> str:
     text = text.replace(str(place.parent), "<tmp>")
     text = re.sub(r"\d[\d,.]* ?(ms|s|[kMGT]?B/s|[kMGT]?B|%)(?!\w)", r"N \1", text)
     text = re.sub(r"N [kMGT]?B/s", "N MB/s", re.sub(r"N [kMGT]?B\b(?!/)", "N GB", text))
-    text = re.sub(r"N m?s\b", "N s", text)
-    return re.sub(r"\((ext4|xfs|btrfs|tmpfs|overlay)\)", "(FS)", text)
+    return re.sub(r"N m?s\b", "N s", text)
 
 
 def test_help(snapshot: Snapshot, capsys: Capture) -> None:
@@ -98,7 +104,7 @@ def test_what_programs_read(snapshot: Snapshot) -> None:
 def test_a_healthy_workspace_and_disk(place: Path, snapshot: Snapshot, capsys: Capture) -> None:
     assert main(["doctor", "workspace", "disk"]) == 0
     out, err = capsys.readouterr()
-    assert err == ""
+    assert all(" · " in line for line in err.splitlines())  # how far it is, on a machine with much else to do
     # What this file system can do differs; all else is the same everywhere.
     out = re.sub(r"(abilities +).*", r"\1…", out)
     snapshot("doctor-healthy", shown(out, place))
@@ -181,7 +187,7 @@ def test_examining_is_ended_by_ctrl_c(place: Path, tmp_path: Path) -> None:
         finally:
             process.kill()
             process.wait()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 20
     assert process.returncode == 8
     assert "Traceback" not in err
 
