@@ -90,6 +90,7 @@ class ActionNode:
     shortages: int = 0  # runs that memory was not enough for
     memory_bytes: int = 0  # what the next run gets, where more than it asks for; 0 for that
     is_asked_for: bool = False  # a look-up is on its way, though nobody waits for it any longer
+    failure: str = ""  # of a run, while a look-up is on its way that may know better
     late_result: ResultFound | None = None  # came while the action ran, which was told to stop
     priority: float = -1.0  # seconds of the longest path from here to a target; negative: not computed yet
     message: str = ""

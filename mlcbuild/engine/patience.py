@@ -1,7 +1,8 @@
 """How long a look-up over the network is waited for before its action runs all the same.
 
 As long as the action itself would take: whoever waits that long and then begins has lost at most as much again, however
-slow the network is, and no rule that does not know the future is better (the ski-rental problem).
+slow the network is, and no rule that does not know the future is better (the ski-rental problem). A remote that goes on
+answering is not slow, however many look-ups stand in line: where all is found, nothing is to run.
 """
 
 from __future__ import annotations
@@ -12,27 +13,35 @@ _LEAST_SECONDS = 0.5  # A server may be a continent away, and its answer worth m
 
 
 class Patience:
-    """Look-ups that are on their way, with the moment when each has taken too long. Seconds are those of `clock`."""
+    """Look-ups that are on their way, and how long each is waited for since it was asked and since the remote was heard
+    last. Seconds are those of `clock`.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._until: dict[str, float] = {}
+        self._asked: dict[str, tuple[float, float]] = {}  # when, and the seconds of patience
+        self._heard = clock()
 
     def asked(self, identifier: str, *, run_seconds: float) -> None:
         """A look-up begins, for an action that takes `run_seconds`."""
-        self._until[identifier] = self._clock() + max(_LEAST_SECONDS, run_seconds)
+        self._asked[identifier] = (self._clock(), max(_LEAST_SECONDS, run_seconds))
 
     def answered(self, identifier: str) -> None:
-        self._until.pop(identifier, None)
+        self._asked.pop(identifier, None)
+        self._heard = self._clock()
 
     def seconds_left(self) -> float | None:
         """Until the next one has taken too long; None where none is on its way."""
-        return max(0.0, min(self._until.values()) - self._clock()) if self._until else None
+        return max(0.0, min(map(self._until, self._asked)) - self._clock()) if self._asked else None
 
     def exhausted(self) -> list[str]:
         """Those that have taken too long, each told once."""
         now = self._clock()
-        late = [identifier for identifier, until in self._until.items() if until <= now]
+        late = [identifier for identifier in self._asked if self._until(identifier) <= now]
         for identifier in late:
-            del self._until[identifier]
+            del self._asked[identifier]
         return late
+
+    def _until(self, identifier: str) -> float:
+        asked, patience = self._asked[identifier]
+        return max(asked, self._heard) + patience

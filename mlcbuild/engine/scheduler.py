@@ -160,8 +160,9 @@ class Scheduler:
         if node is None:
             return
         if fault_in(node.action, told.outputs):
-            self._found_nothing(node)  # A result without what was declared is no result; the run overwrites it.
+            self._has_no_result(node)  # A result without what was declared is no result; the run overwrites it.
         else:
+            node.is_asked_for, node.failure = False, ""
             node.inline_manifest = told.manifest
             self._made(node, told.outputs, Ending.FOUND)
 
@@ -179,8 +180,17 @@ class Scheduler:
         return node if node.state is NodeState.READY else None
 
     def _on_result_not_found(self, told: s.ResultNotFound) -> None:
+        node = self.graph.actions.get(told.identifier)
+        if node is not None and node.key == told.key:
+            node.is_asked_for = False
         node = self._looked_up(told.identifier, told.key)
         if node is not None:
+            self._has_no_result(node)
+
+    def _has_no_result(self, node: ActionNode) -> None:
+        if node.failure:
+            self._fail(node, node.failure)
+        else:
             self._found_nothing(node)
 
     def _on_executed(self, told: s.Executed) -> None:
@@ -206,6 +216,11 @@ class Scheduler:
                 self._end_badly(node, NodeState.SKIPPED, "the build was interrupted")
             case OutcomeKind.CANCELLED:
                 self._lost(node, outcome.message)
+            case _ if node.is_asked_for and not node.rewinds and not self.cancelled:
+                # Another machine may have had what this one lacks: nothing has failed before the remote has answered.
+                node.failure = outcome.message or "it failed without a word"
+                node.state = NodeState.LOOKING_UP
+                self.in_flight += 1
             case _:
                 self._fail(node, outcome.message or "it failed without a word")
 

@@ -571,6 +571,26 @@ def test_a_run_that_is_done_before_it_can_be_stopped_counts() -> None:
     assert steps.reports["a"].ending is Ending.EXECUTED
 
 
+def test_a_run_that_fails_waits_for_the_look_up_that_it_overtook() -> None:
+    steps, found = slow_look_up()
+    assert steps.end("a", OutcomeKind.FAILED) == []
+    assert "a" not in steps.reports
+    steps.tell(found)
+    assert steps.reports["a"].ending is Ending.FOUND
+    steps, found = slow_look_up()
+    steps.end("a", OutcomeKind.FAILED)
+    steps.tell(ResultNotFound(identifier="a", key=found.key))
+    assert steps.reports["a"].ending is Ending.FAILED
+    assert steps.started() == []
+
+
+def test_a_run_that_fails_after_the_look_up_found_nothing_has_failed() -> None:
+    steps, found = slow_look_up()
+    steps.tell(ResultNotFound(identifier="a", key=found.key))
+    steps.end("a", OutcomeKind.FAILED)
+    assert steps.reports["a"].ending is Ending.FAILED
+
+
 def test_a_slow_look_up_that_finds_nothing_changes_nothing() -> None:
     steps, found = slow_look_up()
     assert steps.tell(ResultNotFound(identifier="a", key=found.key)) == []

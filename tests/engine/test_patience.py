@@ -1,0 +1,41 @@
+"""How long look-ups are waited for: as long as their actions take, and longer while the remote goes on answering."""
+
+from __future__ import annotations
+
+from mlcbuild.engine.patience import Patience
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_look_up_is_waited_for_as_long_as_its_action_takes() -> None:
+    clock = Clock()
+    patience = Patience(clock)
+    assert patience.seconds_left() is None
+    patience.asked("long", run_seconds=3.0)
+    patience.asked("short", run_seconds=0.01)
+    assert patience.seconds_left() == 0.5
+    clock.now += 0.5
+    assert patience.exhausted() == ["short"]
+    assert patience.exhausted() == [], "each is told once"
+    assert patience.seconds_left() == 2.5
+    clock.now += 2.5
+    assert patience.exhausted() == ["long"]
+
+
+def test_who_stands_in_line_while_the_remote_answers_is_not_given_up() -> None:
+    clock = Clock()
+    patience = Patience(clock)
+    for number in range(10):
+        patience.asked(str(number), run_seconds=0.0)
+    for number in range(8):
+        clock.now += 0.4
+        patience.answered(str(number))
+        assert patience.exhausted() == []
+    assert patience.seconds_left() == 0.5
+    clock.now += 0.5
+    assert patience.exhausted() == ["8", "9"], "it has gone silent"
