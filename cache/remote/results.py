@@ -95,8 +95,8 @@ def blobs_in(result: ActionResult) -> tuple[Digest, ...]:
 
 
 def explanation_of(key: Digest, result: ActionResult, store: BlobStore) -> tuple[Digest, ...]:
-    """What tells how a key was made, as far as the store has it: the encoded Action, whose digest is the key, its
-    Command, and whatever the result's metadata point to, which is the key's breakdown. Raises as `store.read` does.
+    """What tells how a key was made: the encoded Action, whose digest is the key, its Command if the store has the
+    Action, and whatever the result's metadata point to, which is the key's breakdown. Raises as `store.read` does.
 
     Not the Directories of its inputs, often many more than all the rest: the breakdown names each input.
     """
@@ -108,8 +108,7 @@ def explanation_of(key: Digest, result: ActionResult, store: BlobStore) -> tuple
     for item in metadata.auxiliary_metadata if metadata else ():
         with contextlib.suppress(ValueError):
             digests.append(decode_digest(item.value))
-    absent = set(store.missing(digests))
-    return unique(*(digest for digest in digests if digest not in absent))
+    return unique(*digests)
 
 
 def unique(*digests: Digest) -> tuple[Digest, ...]:

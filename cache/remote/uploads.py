@@ -65,7 +65,9 @@ class Uploads:
         transport = self._peer.transport
         signed = self._sign(parcel.key, with_contents(parcel.result, parcel.store)).encode()
         explanation = explanation_of(parcel.key, parcel.result, parcel.store)
-        self._send_blobs(unique(*blobs_in(parcel.result), *parcel.outputs, *explanation), parcel.store)
+        absent = set(parcel.store.missing(explanation))  # Who has a result may have got it without.
+        known = [digest for digest in explanation if digest not in absent]
+        self._send_blobs(unique(*blobs_in(parcel.result), *parcel.outputs, *known), parcel.store)
         was_written = self._peer.ask(
             Use.WRITE, lambda: transport.write_result(parcel.key, signed, replace=parcel.replace)
         )

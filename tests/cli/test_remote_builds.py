@@ -76,12 +76,18 @@ class Place:
 
     def build(self, *arguments: str, **variables: str) -> tuple[int, str]:
         """The exit code, and what was said."""
+        code, _, said = self.run("build", *(arguments or ("//...",)), **variables)
+        return code, said
+
+    def run(self, *arguments: str, **variables: str) -> tuple[int, str, str]:
+        """The exit code of a command, and what it wrote to standard output and said."""
         with self._monkeypatch.context() as patch:
             for name, value in {**self.environment(), **variables}.items():
                 patch.setenv(name, value)
             patch.chdir(self.root)
-            code = main(["build", *(arguments or ("//...",))])
-            return code, without_times(self._capsys.readouterr().err)
+            code = main(list(arguments))
+            out, said = self._capsys.readouterr()
+            return code, out, without_times(said)
 
     def user(self, remote: str) -> None:
         path = self.folder / "config/mlcbuild/settings.toml"
@@ -315,3 +321,25 @@ def modules_of(place: Place, arguments: list[str], **variables: str) -> set[str]
         [sys.executable, "-c", program], cwd=place.root, env=environment, capture_output=True, text=True, check=True
     )
     return set(done.stdout.split())
+
+
+def test_fetched_files_come_from_the_remote_too(
+    place: Callable[[str], Place], server: http_server.Cache, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside.bin"
+    outside.write_bytes(b"hello\n")
+    pin = DigestFunction.SHA256.of_bytes(b"hello\n").hash
+    ci, laptop = place("ci"), place("laptop")
+    for one in (ci, laptop):
+        build_file = one.root / "BUILD.toml"
+        build_file.write_text(
+            f'{build_file.read_text()}\n[[local_file]]\nname = "data"\npath = "{outside}"\nsha256 = "{pin}"\n'
+        )
+    code, _, said = ci.run("fetch", "//...", "--remote", server.address, "--remote-upload=results")
+    assert code == 0
+    assert "1 result sent" in said
+    outside.unlink()
+    assert laptop.run("fetch", "//...", "--no-remote")[0] == 48
+    code, out, said = laptop.run("fetch", "//...", "--remote", server.address)
+    assert (code, out) == (0, "mlcbuild-out/default/data/outside.bin\n")
+    assert "1 from remote" in said

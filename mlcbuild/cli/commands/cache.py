@@ -1,4 +1,4 @@
-"""`mlcbuild cache …`: the store on this machine's disk."""
+"""`mlcbuild cache …`: the store on this machine's disk, and what it exchanges with a remote."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import typer
 
 from mlcbuild.cli.completion import complete_pattern
 from mlcbuild.cli.help_format import examples
-from mlcbuild.cli.options import DiskCacheOption, OutputOption, global_options
+from mlcbuild.cli.options import (
+    ConfigOption,
+    DiskCacheOption,
+    OutputOption,
+    Patterns,
+    RemoteOption,
+    global_options,
+)
 from mlcbuild.cli.terminal import OutputFormat
 
 CACHE_EXAMPLES = examples(
@@ -16,6 +23,7 @@ CACHE_EXAMPLES = examples(
     "mlcbuild cache gc --max-size 50G --max-age 30d",
     "mlcbuild cache verify",
     "mlcbuild cache rm //models:smollm2-135m-cpu",
+    "mlcbuild cache pull //models/...",
 )
 
 MaxSizeOption = Annotated[
@@ -28,10 +36,17 @@ MaxAgeOption = Annotated[
     str,
     typer.Option("--max-age", metavar="AGE", show_default=False, help="Keep what was used within AGE: 12h, 30d, 2w."),
 ]
+TransfersOption = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", metavar="N", min=1, show_default=False, help="Move N files at once."),
+]
 
 
 def cache() -> None:
-    """Look after the disk cache, in which results of all workspaces lie."""
+    """Look after the disk cache, and move results to and from a remote one.
+
+    In the disk cache lie results of all workspaces.
+    """
 
 
 def stats(
@@ -108,9 +123,66 @@ def rm(
     remove_results(tuple(results), disk_cache, output, global_options(context))
 
 
+def pull(
+    context: typer.Context,
+    patterns: Patterns,
+    config: ConfigOption = "",
+    jobs: TransfersOption = None,
+    disk_cache: DiskCacheOption = None,
+    remote: RemoteOption = "",
+    output: OutputOption = OutputFormat.TEXT,
+) -> int:
+    """Bring results of targets from the remote cache to this disk, with all their files.
+
+    Everything is looked up that a build of the targets needs, and nothing runs. Afterwards that build needs no network.
+    Where an action has no result, what is there comes all the same, and the exit code is 1.
+    """
+    from mlcbuild.cli.cache_pull import pull_results
+    from mlcbuild.cli.cache_transfer import Transfer
+
+    transfer = Transfer(patterns=tuple(patterns), configuration=config, jobs=jobs, disk_cache=disk_cache, remote=remote)
+    return int(pull_results(transfer, output, global_options(context)))
+
+
+def push(
+    context: typer.Context,
+    patterns: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[PATTERN...]",
+            show_default=False,
+            autocompletion=complete_pattern,
+            help="Targets, as for a build.",
+        ),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Send all results in the disk cache, those of other workspaces too.")
+    ] = False,
+    config: ConfigOption = "",
+    jobs: TransfersOption = None,
+    disk_cache: DiskCacheOption = None,
+    remote: RemoteOption = "",
+    output: OutputOption = OutputFormat.TEXT,
+) -> int:
+    """Send results of targets from this disk to the remote cache, with all their files.
+
+    Everything is sent that a build of the targets finds here, and nothing runs. Who may not write, by the settings of
+    the remote, is refused. Where an action has no result here, the rest is sent all the same, and the exit code is 1.
+    """
+    from mlcbuild.cli.cache_push import push_results
+    from mlcbuild.cli.cache_transfer import Transfer
+
+    transfer = Transfer(
+        patterns=tuple(patterns or ()), configuration=config, jobs=jobs, disk_cache=disk_cache, remote=remote
+    )
+    return int(push_results(transfer, output, global_options(context), everything=everything))
+
+
 CACHE_COMMANDS = (
     (stats, examples("mlcbuild cache stats", "mlcbuild cache stats --max-size 50G      and what a gc would remove")),
     (gc, examples("mlcbuild cache gc --max-size 50G", "mlcbuild cache gc --max-age 30d --max-size 200G")),
     (verify, examples("mlcbuild cache verify")),
     (rm, examples("mlcbuild cache rm 3f2a91", "mlcbuild cache rm //models:smollm2-135m-cpu")),
+    (pull, examples("mlcbuild cache pull //models/...", "mlcbuild cache pull :all --remote s3://builds/mlcbuild")),
+    (push, examples("mlcbuild cache push //models/...", "mlcbuild cache push --all")),
 )

@@ -12,7 +12,10 @@ from mlcbuild.cli.options import (
     DiskCacheOption,
     JobsOption,
     KeepGoingOption,
+    NoRemoteOption,
     Patterns,
+    RemoteOption,
+    RemoteUploadOption,
     global_options,
 )
 
@@ -33,10 +36,14 @@ def fetch(
     jobs: JobsOption = None,
     keep_going: KeepGoingOption = False,
     disk_cache: DiskCacheOption = None,
+    remote: RemoteOption = "",
+    no_remote: NoRemoteOption = False,
+    remote_upload: RemoteUploadOption = None,
 ) -> int:
     """Fetch the files that targets need from outside the workspace.
 
-    Files come into the disk cache; a later build of the same targets needs no network. With --update the files'
+    Files come into the disk cache, from the remote cache where it has them, and a later build of the same targets
+    does not ask for them. With --update the files'
     digests are observed and written as pins, and nothing else of a BUILD.toml changes.
     """
     options = global_options(context)
@@ -46,6 +53,7 @@ def fetch(
         update_pins(tuple(patterns), config, options)
         return 0
     from mlcbuild.cli.build_session import BuildRequest, run_build
+    from mlcbuild.cli.remote_settings import RemoteFlags
 
     request = BuildRequest(
         patterns=tuple(patterns),
@@ -53,6 +61,7 @@ def fetch(
         jobs=jobs,
         keep_going=keep_going,
         disk_cache=disk_cache,
+        remote=RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote),
         fetch_only=True,
     )
     outcome = run_build(request, options)

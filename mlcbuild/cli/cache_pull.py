@@ -1,0 +1,89 @@
+"""`mlcbuild cache pull`: from the remote to this disk, all that a build of some targets would find there."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from mlcbuild.cli import text
+from mlcbuild.cli.cache_transfer import (
+    Transfer,
+    Voice,
+    and_needed_by,
+    lacking_document,
+    moved,
+    opened_remote,
+    walking,
+)
+from mlcbuild.cli.exit_codes import ExitCode, retry_reason
+from mlcbuild.cli.options import GlobalOptions
+from mlcbuild.cli.remote_summary import RemoteEnd, remote_line
+from mlcbuild.cli.slow_progress import slow_progress
+from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.engine.gathering import Gathered
+
+
+def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOptions) -> ExitCode:
+    """Bring results and their blobs here, and say what came; BUILD_FAILED where an action has none.
+
+    Raises MlcbuildError for all that keeps a build from beginning.
+    """
+    workspace, remote = opened_remote(transfer, options, writes=False)
+    with slow_progress(options) as progress:
+        voice = Voice(options, progress)
+        with walking(transfer, workspace, remote, voice) as walk:
+            cache = walk.remote
+
+            def show(done: int, total: int) -> None:
+                progress(f"pulling, {text.byte_count(cache.bytes_downloaded)}", done, total)
+
+            gathered = walk.gather(asks_remote=True, progress=show, tell=voice.note)
+            cache.finish()
+            end = RemoteEnd.of(cache)
+            root = walk.parts.store.root
+        assert end is not None
+        code = _code(gathered, end)
+        if output is OutputFormat.JSON:
+            document = {
+                "remote": end.addresses[0],
+                "disk_cache": str(root),
+                "pulled": len(gathered.came),
+                "here": len(gathered.here),
+                "bytes": end.counters.bytes_downloaded,
+                "missing": lacking_document(gathered.lacking),
+                "beyond": gathered.beyond,
+                "complete": gathered.is_whole,
+            }
+            print(json.dumps(document, indent=2, ensure_ascii=False))
+            return code
+        voice.lacking(gathered.lacking)
+    print(_told(gathered, end))
+    if not gathered.is_whole:
+        if line := remote_line(end):
+            print(line, file=sys.stderr)
+        if reason := retry_reason(code):
+            print(f"this may be retried: {reason}", file=sys.stderr)
+    return code
+
+
+def _code(gathered: Gathered, end: RemoteEnd) -> ExitCode:
+    """What a server that fails, or refuses, hides from us may be there."""
+    if gathered.is_whole:
+        return ExitCode.OK
+    hidden = {reason.name: count for reason, count in end.counters.misses}
+    return (
+        ExitCode.LOCAL_ENVIRONMENT if hidden["TIMED_OUT"] + hidden["OFF"] + hidden["REFUSED"] else ExitCode.BUILD_FAILED
+    )
+
+
+def _told(gathered: Gathered, end: RemoteEnd) -> str:
+    here = f"{text.plural(len(gathered.here), 'result')} {'was' if len(gathered.here) == 1 else 'were'} here"
+    came = f"pulled {moved(len(gathered.came), end.counters.bytes_downloaded)}" if gathered.came else ""
+    parts = [came] if came else []
+    if gathered.here or not came:
+        parts.append(here)
+    if not gathered.is_whole:
+        parts.append(
+            f"a build has to run {text.plural(len(gathered.lacking), 'action')}{and_needed_by(gathered.beyond)}"
+        )
+    return " · ".join(parts)

@@ -1,0 +1,162 @@
+"""What `mlcbuild cache push` and `pull` share: what is asked, the remote, the walk over the graph, and notes."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cache.remote.remote_cache import RemoteCache
+from mlcbuild.cli import text
+from mlcbuild.cli.opening import OpenWorkspace, open_workspace
+from mlcbuild.cli.options import GlobalOptions
+from mlcbuild.cli.remote_settings import RemoteFlags, ResolvedRemote, resolve_remote
+from mlcbuild.cli.slow_progress import SlowProgress
+from mlcbuild.cli.wiring import Parts, build_parts, targets_of
+from mlcbuild.engine.gathering import Gathered, Gathering, Lacking
+from mlcbuild.errors import UsageError
+from mlcbuild.rules.analysis import Analysis, analyse
+
+_MOST_SHOWN = 5
+_THREADS = 16  # They wait for the network.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """What the command line asks for. `jobs` None: as many blobs at once as a build moves."""
+
+    patterns: tuple[str, ...]
+    configuration: str = ""
+    jobs: int | None = None
+    disk_cache: Path | None = None
+    remote: str = ""
+
+
+class Voice:
+    """Says notes on standard error, beside a line of progress."""
+
+    def __init__(self, options: GlobalOptions, progress: SlowProgress) -> None:
+        self._style = options.style(sys.stderr)
+        self._progress = progress
+
+    def note(self, message: str) -> None:
+        self._write(f"{self._style.warning('note:')} {message}")
+
+    def lacking(self, lacking: Sequence[Lacking]) -> None:
+        """The first of them, a line each."""
+        for each in lacking[:_MOST_SHOWN]:
+            why = each.message or each.lack.value
+            self._write(f"{self._style.error('missing:')} {each.identifier}: {why}")
+        if len(lacking) > _MOST_SHOWN:
+            self._write(f"  and {len(lacking) - _MOST_SHOWN:,} more")
+
+    def _write(self, line: str) -> None:
+        self._progress.close()
+        print(line, file=sys.stderr, flush=True)
+
+
+def opened_remote(transfer: Transfer, options: GlobalOptions, *, writes: bool) -> tuple[OpenWorkspace, ResolvedRemote]:
+    """The workspace and its remote. Raises UsageError where there is none, or it may not be written and has to be."""
+    workspace = open_workspace(options.directory, to_load=True)
+    remote = resolve_remote(RemoteFlags(address=transfer.remote), options.environment, workspace.settings)
+    if remote is None:
+        raise UsageError(
+            "no remote cache is set here",
+            advice=("give one with --remote, in MLCBUILD_REMOTE, or as [remote] of the root BUILD.toml",),
+        )
+    configuration = remote.configuration
+    policy = configuration.policy
+    if writes and not policy.sends:
+        reason, advice = 'its upload is "never"', "set MLCBUILD_REMOTE_UPLOAD=results, or see who says never"
+        if policy.role.value != "read-write":
+            reason = f'the role here is "{policy.role.value}"'
+            advice = (
+                "where results may be sent from, set MLCBUILD_REMOTE_ROLE=read-write, as CI jobs do,\n"
+                'or role = "read-write" in [remote] of your settings.toml'
+            )
+        raise UsageError(
+            f"nothing may be written to {configuration.shown}: {reason}", advice=tuple(advice.splitlines())
+        )
+    if transfer.jobs:
+        policy = dataclasses.replace(policy, downloads=transfer.jobs, uploads=transfer.jobs)
+        configuration = dataclasses.replace(configuration, policy=policy)
+    return workspace, dataclasses.replace(remote, configuration=configuration)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walk:
+    """Targets that were analysed, and the parts that look their results up."""
+
+    parts: Parts
+    analysis: Analysis
+    configuration: str
+
+    @property
+    def remote(self) -> RemoteCache:
+        assert self.parts.remote is not None
+        return self.parts.remote
+
+    def gather(
+        self, *, asks_remote: bool, progress: Callable[[int, int], object], tell: Callable[[str], object]
+    ) -> Gathered:
+        parts = self.parts
+        gathering = Gathering(
+            workspace=parts.workspace.root,
+            store=parts.store,
+            toolchains=parts.toolchains,
+            implementations=parts.implementations,
+            digests=parts.digests,
+            remote=self.remote if asks_remote else None,
+            threads=_THREADS,
+            progress=progress,
+            tell=tell,
+        )
+        targets = targets_of(self.analysis.requested, output=f"{parts.workspace.settings.output}/{self.configuration}")
+        return gathering.gather(self.analysis.actions, targets)
+
+
+@contextmanager
+def walking(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote, voice: Voice) -> Iterator[Walk]:
+    """While no other builds in the workspace. Raises MlcbuildError for all that keeps a build from beginning."""
+    loaded = workspace.load(transfer.patterns, transfer.configuration)
+    analysis = analyse(loaded, workspace.rules)
+    if not analysis.requested:
+        voice.note("no targets match")
+    with build_parts(
+        workspace,
+        analysis.actions,
+        jobs=1,
+        keep_going=True,
+        check_determinism=False,
+        recache=False,
+        disk_cache=transfer.disk_cache,
+        remote=remote,
+        listeners=(),
+        say=voice.note,
+    ) as parts:
+        yield Walk(parts=parts, analysis=analysis, configuration=loaded.configuration.name)
+
+
+def wait_until(done: Callable[[], bool], meanwhile: Callable[[], object]) -> None:
+    """Without an end: the user can end it."""
+    while not done():
+        meanwhile()
+        time.sleep(0.02)
+
+
+def moved(count: int, byte_count: int) -> str:
+    """`98 results, 1.2 GB`."""
+    return f"{text.plural(count, 'result')}, {text.byte_count(byte_count)}"
+
+
+def lacking_document(lacking: Sequence[Lacking]) -> list[dict[str, str]]:
+    """The same for programs."""
+    return [{"action": each.identifier, "reason": each.message or each.lack.value} for each in lacking]
+
+
+def and_needed_by(beyond: int) -> str:
+    return f", and {beyond:,} more that need them" if beyond else ""

@@ -1,0 +1,308 @@
+"""The results that targets need, with all their bytes, found along the graph as a build finds them; nothing runs.
+
+The scheduler decides as ever. Where it wants an action run, the action is told to have no result, so whatever needs it
+is left out, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+import enum
+import queue
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.cache.remote.results import blobs_in, explanation_of
+from mlcbuild.cache.store import BlobMissingError
+from mlcbuild.engine.action import Action, CachePolicy
+from mlcbuild.engine.background import Background
+from mlcbuild.engine.executor import ExecutionOutcome, OutcomeKind
+from mlcbuild.engine.instructions import (
+    AnnounceWanted,
+    Deliver,
+    DigestSources,
+    Discover,
+    Ending,
+    Execute,
+    Finished,
+    Instruction,
+    LookUp,
+    ReportAction,
+)
+from mlcbuild.engine.keyring import Keyring, StageImplementations, ToolchainFingerprints
+from mlcbuild.engine.look_ups import FoundRemotely, LocalStore, LookUps, RemoteTrouble
+from mlcbuild.engine.remote import RemoteCache
+from mlcbuild.engine.scheduler import Scheduler
+from mlcbuild.engine.state import LastBuild
+from mlcbuild.engine.stimuli import (
+    ActionsAdded,
+    ActionsDiscovered,
+    BlobsMissing,
+    DiscoveryFailed,
+    Executed,
+    ResultFound,
+    ResultNotFound,
+    Stimulus,
+    Target,
+    TargetDelivered,
+    TargetsRequested,
+)
+from mlcbuild.engine.supply import Supply
+from mlcbuild.errors import CacheError, MlcbuildError
+
+_SOURCES_A_JOB = 64
+_LOOK_SECONDS = 0.2  # between looks at the clock, for whoever shows progress
+
+
+class Lack(enum.Enum):
+    """Why an action has no result; the value is what people are told."""
+
+    ABSENT = "no result"
+    INCOMPLETE = "a result whose blobs have gone"
+    NEVER_SHARED = 'a result on the machine that made it alone: cache = "local"'
+    NEVER_KEPT = "no result ever: it runs in every build"
+    NO_KEY = "no key"  # and `message` says why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lacking:
+    """An action without a result."""
+
+    identifier: str
+    lack: Lack
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What was found, each key once, and what was not. `beyond`: actions that need one of `lacking`, as far as they are
+    known: their keys are not, nor what they would have led to.
+    """
+
+    here: tuple[Digest, ...]  # keys of results that the store had
+    came: tuple[Digest, ...]  # of those for which the remote was needed
+    lacking: tuple[Lacking, ...]
+    beyond: int
+    private: frozenset[Digest]  # keys, of `here`, whose results are true of this machine only
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.lacking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Told:
+    message: str
+
+
+class Gathering:
+    """One walk over the graph. `remote` None: the store alone is asked, and blobs of its results may be elsewhere.
+
+    `progress` is called with the number of actions that have ended and of those known, several times a second; `tell`
+    with what people should know; both from the thread of `gather`.
+    """
+
+    def __init__(
+        self,
+        *,
+        workspace: Path,
+        store: LocalStore,
+        toolchains: ToolchainFingerprints,
+        implementations: StageImplementations,
+        digests: FileDigests,
+        remote: RemoteCache | None,
+        threads: int,
+        progress: Callable[[int, int], object] = lambda _done, _total: None,
+        tell: Callable[[str], object] = lambda _message: None,
+    ) -> None:
+        self._store = store
+        self._remote = remote
+        self._progress = progress
+        self._tell = tell
+        self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self._background = Background(self._inbox, threads=threads)
+        self._supply = Supply(
+            workspace=workspace,
+            store=store,
+            digests=digests,
+            remote=remote,
+            trouble=lambda error: self._say(str(error)),
+        )
+        self._look_ups = LookUps(store=store, remote=remote, last_build=LastBuild(None), rerun=False)
+        self._keyring = Keyring(
+            toolchains=toolchains,
+            implementations=implementations,
+            function=store.function,
+            last_build=LastBuild(None),
+        )
+        self._scheduler = Scheduler(key_of=self._keyring, jobs=threads, keep_going=True)
+        self._lacks: dict[str, Lack] = {}
+        self._came: set[str] = set()
+        self._reports: dict[str, ReportAction] = {}
+        self._known = 0
+        self._is_finished = False
+
+    def gather(self, actions: Iterable[Action], targets: Sequence[Target]) -> Gathered:
+        """To be called once. Raises MlcbuildError where no look-up makes sense."""
+        if self._remote is not None:
+            self._remote.start(self._say)
+        told: list[Stimulus] = [ActionsAdded(actions=tuple(actions)), TargetsRequested(targets=tuple(targets))]
+        try:
+            while True:
+                answers: list[Stimulus] = []
+                for instruction in self._scheduler.handle(*told):
+                    answers += self._carry_out(instruction)
+                if self._is_finished:
+                    break
+                told = answers or self._next()
+        finally:
+            self._background.close(wait=False)
+        while not self._inbox.empty():
+            self._receive(self._inbox.get())
+        return self._gathered()
+
+    def _gathered(self) -> Gathered:
+        here: dict[Digest, None] = {}
+        came: dict[Digest, None] = {}
+        lacking = []
+        private = set()
+        for identifier, report in self._reports.items():
+            if report.ending is Ending.FAILED:
+                lack = self._lacks.get(identifier, Lack.NO_KEY)
+                message = report.message if lack is Lack.NO_KEY else ""
+                lacking.append(Lacking(identifier=identifier, lack=lack, message=message))
+            elif report.key is not None and report.ending in (Ending.FOUND, Ending.SHARED):
+                (came if identifier in self._came else here)[report.key] = None
+                if report.action.cache is CachePolicy.LOCAL:
+                    private.add(report.key)
+        skipped = sum(report.ending is Ending.SKIPPED for report in self._reports.values())
+        return Gathered(
+            here=tuple(key for key in here if key not in came),
+            came=tuple(came),
+            lacking=tuple(sorted(lacking, key=lambda each: each.identifier)),
+            beyond=skipped,
+            private=frozenset(private),
+        )
+
+    # The loop.
+
+    def _next(self) -> list[Stimulus]:
+        while True:
+            self._progress(len(self._reports), self._known)
+            try:
+                told = self._receive(self._inbox.get(timeout=_LOOK_SECONDS))
+            except queue.Empty:
+                continue
+            while not self._inbox.empty():
+                told += self._receive(self._inbox.get())
+            if told:
+                return told
+
+    def _receive(self, message: object) -> list[Stimulus]:
+        match message:
+            case _Told(message=text) | RemoteTrouble(message=text):
+                self._tell(text)
+                return []
+            case Exception():
+                raise message
+            case _:
+                return [message]  # type: ignore[list-item]  # Whoever puts anything else puts a stimulus.
+
+    def _say(self, message: str) -> None:
+        self._inbox.put(_Told(message=message))
+
+    def _carry_out(self, instruction: Instruction) -> list[Stimulus]:
+        match instruction:
+            case LookUp():
+                self._background.run(partial(self._look_up, instruction))
+            case DigestSources(paths=paths):
+                for start in range(0, len(paths), _SOURCES_A_JOB):
+                    self._background.run(partial(self._supply.digest, paths[start : start + _SOURCES_A_JOB]))
+            case AnnounceWanted(total=total):
+                self._known = total
+            case Execute(action=action):
+                return [Executed(outcome=self._without_a_result(action))]
+            case Discover():
+                return [self._discovered(instruction)]
+            case Deliver(label=label):
+                return [TargetDelivered(label=label)]
+            case ReportAction(action=action):
+                self._reports[action.identifier] = instruction
+            case Finished():
+                self._is_finished = True
+            case _:
+                pass
+        return []
+
+    def _without_a_result(self, action: Action) -> ExecutionOutcome:
+        default = Lack.NEVER_KEPT if action.cache is CachePolicy.NONE else Lack.ABSENT
+        lack = self._lacks.setdefault(action.identifier, default)
+        return ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.FAILED, message=lack.value)
+
+    def _discovered(self, told: Discover) -> Stimulus:
+        action = told.action
+        assert action.discoverer is not None
+        try:
+            manifest = told.inline if told.inline is not None else self._store.read(told.manifest)
+            discovery = action.discoverer(discovering=action.identifier, manifest=manifest)
+        except BlobMissingError:
+            self._lacks[action.identifier] = Lack.INCOMPLETE
+            return BlobsMissing(needed_by=action.identifier, digests=(told.manifest,))
+        except (ValueError, MlcbuildError) as error:
+            return DiscoveryFailed(identifier=action.identifier, message=f"its manifest cannot be read: {error}")
+        return ActionsDiscovered(identifier=action.identifier, discovery=discovery)
+
+    # Look-ups, in other threads.
+
+    def _look_up(self, wanted: LookUp) -> list[object]:
+        action = wanted.action
+        messages: list[object] = []
+        lack = Lack.ABSENT
+        found = self._look_ups.here(wanted)
+        self._keyring.drop(wanted.key)
+        if found is not None:
+            was_whole = self._remote is None or not self._missing(found)
+            if was_whole or self._is_whole(found, action):
+                if not was_whole:
+                    self._came.add(action.identifier)
+                return [found]
+            lack = Lack.INCOMPLETE
+        if self._look_ups.asks_remote(action):
+            messages = self._look_ups.there(wanted)
+            for message in messages:
+                if isinstance(message, FoundRemotely):
+                    if self._is_whole(message.found, action):
+                        self._came.add(action.identifier)
+                        return [message.found]
+                    lack = Lack.INCOMPLETE
+            messages = [message for message in messages if isinstance(message, RemoteTrouble)]
+        elif self._remote is not None and lack is Lack.ABSENT:
+            lack = Lack.NEVER_SHARED
+        self._lacks[action.identifier] = lack
+        return [*messages, ResultNotFound(identifier=action.identifier, key=wanted.key)]
+
+    def _missing(self, found: ResultFound) -> tuple[Digest, ...]:
+        return self._store.missing([entry.digest for entry in found.outputs])
+
+    def _is_whole(self, found: ResultFound, action: Action) -> bool:
+        """Whether all outputs are in the store, or come now."""
+        if self._remote is None or action.cache is CachePolicy.LOCAL:
+            return False
+        try:
+            self._remote.fetch(self._missing(found), self._store)
+            if self._missing(found):
+                return False
+            self._fetch_what_tells(found.key, self._remote)
+        except CacheError as error:
+            self._say(str(error))
+        return not self._missing(found)
+
+    def _fetch_what_tells(self, key: Digest, remote: RemoteCache) -> None:
+        """The log, and what the key was made of: a result is whole without them."""
+        result = self._store.get(key)
+        if result is not None:
+            remote.fetch([key, *blobs_in(result)], self._store)
+            remote.fetch(explanation_of(key, result, self._store), self._store)

@@ -1,0 +1,316 @@
+"""`mlcbuild cache push` and `pull`: results between this disk and a remote, whole, and nothing run for it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cli.main import main
+from tests.cli.test_remote_builds import Place, results_in, shown
+from tests.remote import grpc_server, http_server
+
+Snapshot = Callable[[str, str], None]
+Capture = pytest.CaptureFixture[str]
+WRITES = {"MLCBUILD_REMOTE_ROLE": "read-write"}
+
+MORE = """
+[[command]]
+name = "folder"
+tool = ":sh"
+inputs = [":one"]
+outputs = ["folder/"]
+arguments = ["-c", "mkdir -p $1/sub; cat $0 > $1/a; head -c 200000 /dev/zero > $1/sub/large", "{inputs}", "{outputs}"]
+
+[[command]]
+name = "mine"
+tool = ":sh"
+inputs = [":one"]
+outputs = ["mine.txt"]
+arguments = ["-c", "hostname > $1", "{inputs}", "{outputs}"]
+cache = "local"
+tags = ["manual"]
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> Callable[[str], Place]:
+    def made(name: str) -> Place:
+        one = Place(tmp_path / name, monkeypatch, capsys)
+        build_file = one.root / "BUILD.toml"
+        build_file.write_text(build_file.read_text() + MORE)
+        return one
+
+    return made
+
+
+@pytest.fixture
+def server() -> Iterator[http_server.Cache]:
+    with http_server.running() as cache:
+        yield cache
+
+
+def same(server: http_server.Cache, place: Place, told: str) -> str:
+    told = re.sub(r"[\d.]+ k?B\b", "N", shown(server, told)).replace(str(place.folder), "<folder>")
+    return re.sub(r'"bytes": \d+', '"bytes": N', told)
+
+
+@pytest.mark.parametrize("command", ["cache pull", "cache push"])
+def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    snapshot(f"help-{command.replace(' ', '-')}", capsys.readouterr().out)
+
+
+def test_what_was_pushed_and_pulled_builds_without_a_network(
+    place: Callable[[str], Place], server: http_server.Cache, snapshot: Snapshot
+) -> None:
+    first, second = place("first"), place("second")
+    assert first.build("//...")[0] == 0
+    told = []
+    for _ in range(2):
+        code, out, said = first.run("cache", "push", "//...", "--remote", server.address, **WRITES)
+        assert (code, said) == (0, "")
+        told.append(out)
+    assert len(results_in(server)) == 3
+    for _ in range(2):
+        code, out, said = second.run("cache", "pull", "//...", "--remote", server.address)
+        assert (code, said) == (0, "")
+        told.append(out)
+    snapshot("cache-push-pull", same(server, first, "".join(told)))
+    assert not (second.root / "mlcbuild-out").exists()
+    asked = len(server.log)
+    code, said = second.build("//...", "--no-remote")
+    assert code == 0
+    assert "3 actions: 3 from disk" in said
+    assert len(server.log) == asked
+    # What tells how keys were made has come too, so what was pulled can be pushed from here.
+    shutil.rmtree(second.root / "mlcbuild-out")
+    held = dict(server.blobs)
+    server.blobs.clear()
+    code, out, said = second.run("cache", "push", "--all", "--remote", server.address, **WRITES)
+    assert (code, said) == (0, "")
+    assert out.startswith("sent 3 results")
+    assert server.blobs == held
+
+
+def test_a_build_that_fetched_lazily_is_completed_by_a_pull(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    first, second = place("first"), place("second")
+    first.build("//...", "--remote", server.address, "--remote-upload=results")
+    assert second.build("//:two", "--remote", server.address)[0] == 0
+    store = DiskStore(second.folder / "cache/mlcbuild", DigestFunction.BLAKE3)
+    large = store.function.of_bytes(bytes(200_000))
+    code, out, _ = second.run("cache", "pull", "//...", "--remote", server.address, "--output=json", "--jobs=2")
+    assert code == 0
+    told = json.loads(out)
+    assert told["complete"]
+    assert not told["missing"]
+    assert told["pulled"] >= 1
+    assert store.missing([large]) == ()
+
+
+def test_what_has_no_result_is_named_and_the_rest_comes(
+    place: Callable[[str], Place], server: http_server.Cache, snapshot: Snapshot
+) -> None:
+    first, second = place("first"), place("second")
+    first.build("//:folder", "//:mine", "--remote", server.address, "--remote-upload=results")
+    server.log.clear()
+    code, out, said = second.run("cache", "pull", "//...", "//:mine", "//:broken", "--remote", server.address)
+    assert code == 1
+    snapshot("cache-pull-incomplete", same(server, second, said + out))
+    assert "PUT" not in server.methods()
+    code, out, _ = second.run(
+        "cache", "pull", "//...", "//:mine", "//:broken", "--remote", server.address, "--output=json"
+    )
+    assert code == 1
+    snapshot("cache-pull-json", same(server, second, out))
+    code, said = second.build("//:folder", "--no-remote")
+    assert "2 actions: 2 from disk" in said
+
+
+def test_actions_behind_one_without_a_result_are_counted(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    code, out, said = place("laptop").run("cache", "pull", "//...", "--remote", server.address)
+    assert code == 1
+    assert out == "0 results were here · a build has to run 1 action, and 2 more that need them\n"
+    assert "missing: //:one" in said
+
+
+def test_a_result_whose_blobs_have_gone_is_none(place: Callable[[str], Place], server: http_server.Cache) -> None:
+    first, second = place("first"), place("second")
+    first.build("//:folder", "--remote", server.address, "--remote-upload=results")
+    large = DigestFunction.BLAKE3.of_bytes(bytes(200_000))
+    del server.blobs[f"/cas/{large.hash}"]
+    code, _, said = second.run("cache", "pull", "//:folder", "--remote", server.address)
+    assert code == 1
+    assert "missing: //:folder Command: a result whose blobs have gone\n" in said
+    # Who has them heals that.
+    code, _, said = first.run("cache", "push", "//:folder", "--remote", server.address, **WRITES)
+    assert (code, said) == (0, "")
+    assert second.run("cache", "pull", "//:folder", "--remote", server.address)[0] == 0
+
+
+def test_a_remote_that_cannot_be_reached_may_be_asked_again_later(place: Callable[[str], Place]) -> None:
+    first = place("first")
+    nobody = {"MLCBUILD_REMOTE": "http://127.0.0.1:9", "MLCBUILD_REMOTE_CONNECT_TIMEOUT": "1"}
+    code, out, said = first.run("cache", "pull", "//...", **nobody)
+    assert code == 36
+    assert said.endswith("this may be retried: this machine failed, not your targets\n")
+    first.build("//...")
+    code, out, said = first.run("cache", "push", "//...", **nobody, **WRITES)
+    assert code == 36
+    assert "3 not sent" in out
+
+
+def test_a_push_of_targets_that_are_not_built_says_which(
+    place: Callable[[str], Place], server: http_server.Cache, snapshot: Snapshot
+) -> None:
+    first = place("first")
+    first.build("//:one", "//:mine")
+    code, out, said = first.run("cache", "push", "//...", "//:mine", "--remote", server.address, **WRITES)
+    assert code == 1
+    snapshot("cache-push-incomplete", same(server, first, said + out))
+    assert len(results_in(server)) == 1, "what is true of this machine only stays here"
+    code, out, said = first.run("cache", "push", "//...", "--remote", server.address, "--output=json", **WRITES)
+    snapshot("cache-push-json", same(server, first, out))
+
+
+def test_a_push_sends_what_was_fetched_lazily_no_second_time(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    first, second = place("first"), place("second")
+    first.build("//...", "--remote", server.address, "--remote-upload=results")
+    second.build("//...", "--remote", server.address)
+    shutil.rmtree(second.root / "mlcbuild-out")
+    # As if only the Tree had come: nobody asked for the folder's files.
+    large = DigestFunction.BLAKE3.of_bytes(bytes(200_000))
+    path = second.folder / f"cache/mlcbuild/v1/blake3/cas/{large.hash[:2]}/{large.hash}"
+    path.unlink()
+    code, out, said = second.run("cache", "push", "//...", "--remote", server.address, **WRITES)
+    assert (code, out, said) == (0, "3 results were there\n", "")
+    with http_server.running() as other:
+        code, out, said = second.run("cache", "push", "//...", "--remote", other.address, **WRITES)
+        assert code == 1
+        assert "1 not whole on this disk" in out
+        assert len(results_in(other)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables"),
+    [
+        pytest.param(["push", "//..."], {}, id="no remote"),
+        pytest.param(["pull", "//..."], {"MLCBUILD_REMOTE_ROLE": "none"}, id="no role"),
+        pytest.param(["push", "//...", "--remote=http://host"], {}, id="a reader"),
+        pytest.param(
+            ["push", "--all"],
+            {"MLCBUILD_REMOTE": "http://host", **WRITES, "MLCBUILD_REMOTE_UPLOAD": "never"},
+            id="never",
+        ),
+        pytest.param(["push"], {"MLCBUILD_REMOTE": "http://host", **WRITES}, id="nothing"),
+        pytest.param(["push", "--all", "//..."], {"MLCBUILD_REMOTE": "http://host", **WRITES}, id="both"),
+        pytest.param(["pull"], {}, id="no targets"),
+    ],
+)
+def test_mistakes(
+    place: Callable[[str], Place],
+    arguments: list[str],
+    variables: dict[str, str],
+    snapshot: Snapshot,
+    request: pytest.FixtureRequest,
+) -> None:
+    code, out, said = place("laptop").run("cache", *arguments, **variables)
+    assert (code, out) == (2, "")
+    snapshot(f"usage-cache-transfer-{request.node.callspec.id.replace(' ', '-')}", said)
+
+
+def test_a_workspace_cannot_let_anybody_push(place: Callable[[str], Place], server: http_server.Cache) -> None:
+    laptop = place("laptop")
+    laptop.build("//...")
+    build_file = laptop.root / "BUILD.toml"
+    build_file.write_text(f'{build_file.read_text()}\n[remote]\naddress = "{server.address}"\nrole = "read-write"\n')
+    code, _, _ = laptop.run("cache", "push", "//...")
+    assert code == 2
+    assert not server.blobs
+
+
+def test_a_push_is_signed_and_goes_to_the_namespace(
+    place: Callable[[str], Place], server: http_server.Cache, tmp_path: Path
+) -> None:
+    private, public = tmp_path / "ci.key", tmp_path / "ci.pub"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", private], check=True)
+    subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True)
+    ci, laptop = place("ci"), place("laptop")
+    ci.build("//...")
+    where = {
+        "MLCBUILD_REMOTE": server.address,
+        "MLCBUILD_REMOTE_TRUSTED_KEYS": str(public),
+        "MLCBUILD_REMOTE_NAMESPACE": "release/1",
+    }
+    # Nobody would believe them.
+    code, out, _ = ci.run("cache", "push", "//...", **where, **WRITES)
+    assert (code, out) == (1, "0 results were there · 3 not sent, as nobody signed them\n")
+    assert not server.blobs
+    code, out, _ = ci.run("cache", "push", "//...", **where, **WRITES, MLCBUILD_REMOTE_SIGNING_KEY=str(private))
+    assert code == 0
+    assert len([path for path in server.blobs if path.startswith("/namespaces/release/1/ac/")]) == 3
+    assert all(path.startswith("/namespaces/release/1/") for path in server.blobs)
+    code, out, said = laptop.run("cache", "pull", "//...", **where)
+    assert (code, said) == (0, "")
+    # What came signed can be sent on by somebody without the key.
+    with http_server.running() as mirror:
+        code, out, said = laptop.run("cache", "push", "--all", **{**where, "MLCBUILD_REMOTE": mirror.address}, **WRITES)
+        assert (code, said) == (0, "")
+        assert out.startswith("sent 3 results")
+
+
+def test_over_grpc_the_whole_key_is_known(place: Callable[[str], Place]) -> None:
+    first, second = place("first"), place("second")
+    for one in (first, second):
+        build_file = one.root / "BUILD.toml"
+        build_file.write_text(build_file.read_text().replace('"example"', '"example"\ndigest = "sha256"'))
+    first.build("//...")
+    with grpc_server.running(DigestFunction.SHA256) as remote:
+        code, _, said = first.run("cache", "push", "--all", "--remote", remote.address, **WRITES)
+        assert (code, said) == (0, "")
+        code, _, said = second.run("cache", "pull", "//...", "--remote", remote.address)
+        assert (code, said) == (0, "")
+    assert "3 from disk" in second.build("//...")[1]
+
+
+def test_results_that_are_not_whole_are_left_out_of_all(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    first = place("first")
+    first.build("//...")
+    store = DiskStore(first.folder / "cache/mlcbuild", DigestFunction.BLAKE3)
+    key = next(iter((store.root / "v1/blake3/ac").glob("*/*")))
+    action = store.root / f"v1/blake3/cas/{key.name[:2]}/{key.name}"
+    assert store.read(Digest(key.name, action.stat().st_size))
+    action.unlink()
+    code, out, said = first.run("cache", "push", "--all", "--remote", server.address, **WRITES)
+    assert (code, said) == (0, "")
+    assert out.startswith("sent 2 results")
+    assert out.endswith("· 1 not whole on this disk\n")
+
+
+def test_progress_is_said_where_it_takes_long(
+    place: Callable[[str], Place], server: http_server.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlcbuild.cli.slow_progress._QUIET_SECONDS", -1.0)
+    first, second = place("first"), place("second")
+    first.build("//...")
+    _, out, said = first.run("cache", "push", "//...", "--remote", server.address, **WRITES)
+    assert re.match(r"(pushing, [\d.]+ k?B: \d+ % · 0.0 s\n)+", said)
+    assert out.startswith("sent 3")
+    _, out, said = second.run("cache", "pull", "//...", "--remote", server.address)
+    assert re.match(r"(pulling, [\d.]+ k?B: \d+( %)? · 0.0 s\n)+", said)
+    assert out.startswith("pulled 3")
