@@ -187,6 +187,24 @@ def test_two_signals_end_it_at_once(stage: Stage, building: subprocess.Popen[str
     stage.finish(up_to_date=1, executed_local=2)
 
 
+def test_a_client_and_its_server_that_are_killed_at_once_take_the_action_with_them(world: World) -> None:
+    """As by the kernel for want of memory: nobody is left who could clean up after the action's own process."""
+    begun = world.folder / "begun"
+    world.commands(command("x", f"echo > {begun}; exec sleep 120"))
+    process = world.start("build", ":x")
+    wait_until(begun.exists, "the action")
+    server = fork_server_of(process)
+    below = descendants_of(server)
+    assert len(below) == 1
+    for pid in (server, process.pid):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (server, process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    wait_until(lambda: ended(below), "the end of the action")
+    assert world.verify() == 0
+
+
 @pytest.mark.slow
 def test_a_killed_client_while_it_places_outputs_leaves_no_stale_file(world: World) -> None:
     """Killed at any moment: whatever lies in the output folder, the next build puts it right."""
