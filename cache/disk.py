@@ -40,7 +40,7 @@ from mlcbuild.errors import CacheError, InfrastructureError, LocalEnvironmentErr
 
 LAYOUT_VERSION = "v1"
 BLOB_MODE = 0o444
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 256 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

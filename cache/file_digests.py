@@ -12,7 +12,7 @@ from mlcbuild.cache.stat_memory import StatMemory, identity_of, is_settled, now_
 from mlcbuild.errors import Location, WorkspaceError
 
 _ATTEMPTS = 3
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

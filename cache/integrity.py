@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 ATTRIBUTE = "user.mlcbuild.xxh3-128"
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 256 << 10
 _UNSUPPORTED = (errno.ENOTSUP, errno.EPERM, errno.ENOSYS, errno.EINVAL, errno.ERANGE)
 CHECKSUM_BYTES = 16
 

@@ -21,7 +21,7 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.inventory import Blob, Inventory, Progress, Result, no_progress, take_inventory
 from mlcbuild.cache.reapi import ActionResult, Tree
 
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 256 << 10
 _MOST_THREADS = 8
 
 

@@ -1,0 +1,69 @@
+"""What a hit in the disk cache costs with its outputs put in place, an action.
+
+    python benchmarks/disk_hits.py [--actions N] [--rounds N]
+
+Method. A workspace of N `command` targets (`command_targets.py`) is built once, which fills a cache. Then, in turn:
+
+- **hits**: the outputs and `.mlcbuild/` are removed, as in a new clone, and everything is built again: every action is
+  looked up in the cache, its result read, its output verified and put in place. Removing is not timed.
+- **nothing to do, the long way**: the same again at once, with outputs in place: the workspace is loaded and
+  analysed, every action is known to be up to date. `--events=/dev/null` keeps both off the short way, which asks
+  nothing but stats.
+
+A hit with its placement is the difference of the two, divided by N; the bound is 1 ms. Printed beside it: the whole
+build with hits divided by N, the start of Python, loading, analysis and source digests included, which no difference
+can flatter. Times are those of whole processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+
+from benchmarks.command_targets import build, forget_outputs, write_workspace
+
+BOUND_MILLISECONDS = 1.0
+LONG_WAY = "--events=/dev/null"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--actions", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="mlcbuild-disk-hits-"))
+    try:
+        workspace, cache = folder / "workspace", folder / "cache"
+        write_workspace(workspace, arguments.actions)
+        seconds, _ = build(workspace, cache)
+        print(f"{arguments.actions:,} actions run, once: {seconds:.1f} s")
+        hits: list[float] = []
+        idle: list[float] = []
+        for number in range(arguments.rounds + 1):
+            forget_outputs(workspace)
+            took, told = build(workspace, cache, LONG_WAY)
+            if f"{arguments.actions} from disk" not in told.replace(",", ""):
+                raise SystemExit(f"not everything was a hit: {told}")
+            took_idle, told = build(workspace, cache, LONG_WAY)
+            if f"{arguments.actions} up to date" not in told.replace(",", ""):
+                raise SystemExit(f"something was done: {told}")
+            if number:  # The first round warms the kernel's caches.
+                hits.append(took)
+                idle.append(took_idle)
+        each = sorted((hit - none) / arguments.actions * 1000 for hit, none in zip(hits, idle, strict=True))
+        print(f"hits: median {statistics.median(hits):.3f} s, least {min(hits):.3f} s")
+        print(f"nothing to do, the long way: median {statistics.median(idle):.3f} s, least {min(idle):.3f} s")
+        print(f"whole build with hits: {statistics.median(hits) / arguments.actions * 1000:.3f} ms an action")
+        print(
+            f"a hit put in place: median {statistics.median(each):.3f} ms an action ({each[0]:.3f} to {each[-1]:.3f}), "
+            f"bound {BOUND_MILLISECONDS:.0f} ms"
+        )
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""How fast files are digested as builds do it, in the speed of the bare hash functions on the same bytes.
+
+    python benchmarks/hashing.py [--megabytes N] [--rounds N]
+
+Method. A file of N random megabytes (in the kernel's cache) is digested in turn by
+
+- `FileDigests.of`, as for a source file: BLAKE3 of what is read, with the stats that prove it unchanged, against
+  `blake3` fed with the same file read in pieces of 256 KiB, which no size beats, by the shortest loop that Python has (`readinto` one buffer);
+- `DigestFunction.of_file` against the same;
+- `checksum_of_file`, which guards a blob at rest and is computed whenever one is read first, against `xxh3_128` fed by
+  the same loop;
+- `DiskStore.put_file(move=True)`, both functions at once and the store's own work, against both fed by the same loop.
+  With `move` because a copy is the disk's time; renaming back and forth is not timed.
+
+Printed: megabytes a second, and the median of the ratios of the rounds; the bound is 0.9. Bare functions on bytes that
+are in memory already are printed besides: the difference to the loops is what reading costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import blake3
+import xxhash
+
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.cache.integrity import checksum_of_file
+
+BOUND = 0.9
+MIB = 1 << 20
+PIECE_BYTES = 256 << 10
+FUNCTION = DigestFunction.BLAKE3
+
+
+def fed(path: Path, *hashers: Any) -> None:
+    buffer = bytearray(PIECE_BYTES)
+    view = memoryview(buffer)
+    with path.open("rb", buffering=0) as stream:
+        while count := stream.readinto(buffer):
+            for hasher in hashers:
+                hasher.update(view[:count])
+    for hasher in hashers:
+        hasher.digest()
+
+
+def checksum(path: Path) -> None:
+    with path.open("rb", buffering=0) as stream:
+        checksum_of_file(stream.fileno())
+
+
+def pairs(folder: Path, data: Path) -> dict[str, tuple[Callable[[], float], Callable[[], float]]]:
+    """Name → ours, theirs; each answers seconds."""
+
+    def stored() -> float:
+        # A store that is empty each time, or nothing would be written; the file comes back afterwards.
+        root = folder / "store"
+        store = DiskStore(root, FUNCTION)
+        begin = time.perf_counter()
+        digest = store.put_file(data, move=True)
+        took = time.perf_counter() - begin
+        blob = root / "v1/blake3/cas" / digest.hash[:2] / digest.hash
+        blob.chmod(0o644)
+        blob.rename(data)
+        store.release()
+        return took
+
+    return {
+        "source file": (
+            timed(lambda: FileDigests(folder, FUNCTION).of(data.name)),
+            timed(lambda: fed(data, blake3.blake3())),
+        ),
+        "of_file": (timed(lambda: FUNCTION.of_file(data)), timed(lambda: fed(data, blake3.blake3()))),
+        "check of a blob": (timed(lambda: checksum(data)), timed(lambda: fed(data, xxhash.xxh3_128()))),
+        "put into the store": (stored, timed(lambda: fed(data, blake3.blake3(), xxhash.xxh3_128()))),
+    }
+
+
+def timed(work: Callable[[], object]) -> Callable[[], float]:
+    def run() -> float:
+        begin = time.perf_counter()
+        work()
+        return time.perf_counter() - begin
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=9)
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="mlcbuild-hashing-"))
+    try:
+        data = folder / "data"
+        with data.open("wb") as stream:
+            for _ in range(arguments.megabytes):
+                stream.write(os.urandom(MIB))
+        os.sync()
+        size = arguments.megabytes * MIB / 1e6
+        for name, (ours, theirs) in pairs(folder, data).items():
+            ours()
+            theirs()
+            rounds = [(ours(), theirs()) for _ in range(arguments.rounds)]
+            ratios = sorted(their / our for our, their in rounds)
+            mine, bare = (statistics.median(each) for each in zip(*rounds, strict=True))
+            spread = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+            print(f"{name:18} {size / mine:6.0f} MB/s, bare {size / bare:6.0f} MB/s, ratio {spread}, bound {BOUND}")
+        memory = data.read_bytes()
+        for name, function in (("blake3", blake3.blake3), ("xxh3_128", xxhash.xxh3_128)):
+            took = min(timed(lambda function=function: function(memory).digest())() for _ in range(5))  # type: ignore[misc]
+            print(f"{name} on bytes in memory: {size / took:.0f} MB/s")
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
