@@ -7,9 +7,11 @@ answering is not slow, however many look-ups stand in line: where all is found, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 _LEAST_SECONDS = 0.5  # A server may be a continent away, and its answer worth more than a run on a laptop.
+_FIRST_SECONDS = 3.0  # for the first answer: a client is loaded and connected before
 
 
 class Patience:
@@ -19,16 +21,17 @@ class Patience:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._asked: dict[str, tuple[float, float]] = {}  # when, and the seconds of patience
-        self._heard = clock()
+        self._asked: dict[str, tuple[float, float]] = {}  # when, and the seconds of its action
+        self._heard = -math.inf
+        self._least = _FIRST_SECONDS
 
     def asked(self, identifier: str, *, run_seconds: float) -> None:
         """A look-up begins, for an action that takes `run_seconds`."""
-        self._asked[identifier] = (self._clock(), max(_LEAST_SECONDS, run_seconds))
+        self._asked[identifier] = (self._clock(), run_seconds)
 
     def answered(self, identifier: str) -> None:
         self._asked.pop(identifier, None)
-        self._heard = self._clock()
+        self._heard, self._least = self._clock(), _LEAST_SECONDS
 
     def seconds_left(self) -> float | None:
         """Until the next one has taken too long; None where none is on its way."""
@@ -40,8 +43,9 @@ class Patience:
         late = [identifier for identifier in self._asked if self._until(identifier) <= now]
         for identifier in late:
             del self._asked[identifier]
+            self._least = _LEAST_SECONDS
         return late
 
     def _until(self, identifier: str) -> float:
-        asked, patience = self._asked[identifier]
-        return max(asked, self._heard) + patience
+        asked, run_seconds = self._asked[identifier]
+        return max(asked, self._heard) + max(self._least, run_seconds)

@@ -16,6 +16,8 @@ def test_a_look_up_is_waited_for_as_long_as_its_action_takes() -> None:
     clock = Clock()
     patience = Patience(clock)
     assert patience.seconds_left() is None
+    patience.asked("first", run_seconds=0.0)
+    patience.answered("first")
     patience.asked("long", run_seconds=3.0)
     patience.asked("short", run_seconds=0.01)
     assert patience.seconds_left() == 0.5
@@ -25,6 +27,21 @@ def test_a_look_up_is_waited_for_as_long_as_its_action_takes() -> None:
     assert patience.seconds_left() == 2.5
     clock.now += 2.5
     assert patience.exhausted() == ["long"]
+
+
+def test_the_first_answer_may_take_what_loading_and_connecting_takes() -> None:
+    clock = Clock()
+    patience = Patience(clock)
+    patience.asked("short", run_seconds=0.01)
+    patience.asked("long", run_seconds=10.0)
+    assert patience.seconds_left() == 3.0
+    clock.now += 2.9
+    assert patience.exhausted() == []
+    clock.now += 0.1
+    assert patience.exhausted() == ["short"]
+    assert patience.seconds_left() == 7.0
+    patience.asked("after", run_seconds=0.01)
+    assert patience.seconds_left() == 0.5, "loading and connecting has been waited for"
 
 
 def test_who_stands_in_line_while_the_remote_answers_is_not_given_up() -> None:
