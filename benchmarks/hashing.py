@@ -5,7 +5,8 @@
 Method. A file of N random megabytes (in the kernel's cache) is digested in turn by
 
 - `FileDigests.of`, as for a source file: BLAKE3 of what is read, with the stats that prove it unchanged, against
-  `blake3` fed with the same file read in pieces of 256 KiB, which no size beats, by the shortest loop that Python has (`readinto` one buffer);
+  `blake3` fed with the same file in pieces of 256 KiB, which no size beats, by the shortest loop that Python has
+  (`readinto` one buffer);
 - `DigestFunction.of_file` against the same;
 - `checksum_of_file`, which guards a blob at rest and is computed whenever one is read first, against `xxh3_128` fed by
   the same loop;
