@@ -38,6 +38,7 @@ class Server:
     metadata: list[dict[str, str]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     most_batched_bytes: int = 0
+    most_blob_bytes: int = 0
     after_piece: Callable[[], object] = lambda: None  # called after each piece of a Read
     answers_early: bool = False  # a Write of what is there, before its end
 
@@ -69,7 +70,8 @@ class Server:
 
     def _capabilities(self, _: wire.Fields) -> bytes:
         cache = wire.bytes_field(1, wire.varint(self.function.reapi_number)) + wire.bytes_field(2, b"\x08\x01")
-        return wire.bytes_field(1, cache + wire.integer_field(4, self.most_batched_bytes))
+        limits = wire.integer_field(4, self.most_batched_bytes) + wire.integer_field(8, self.most_blob_bytes)
+        return wire.bytes_field(1, cache + limits)
 
     def _find_missing(self, fields: wire.Fields) -> bytes:
         absent = [item for item in wire.all_bytes(fields, 2) if str(decode_digest(item)) not in self.blobs]

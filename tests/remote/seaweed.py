@@ -26,6 +26,8 @@ import pytest
 
 ACCESS_KEY = "AKIAMLCBUILDTESTS001"
 SECRET_KEY = "a-secret-of-the-tests/alone+1"
+OTHER_ACCESS_KEY = "AKIAMLCBUILDTESTS002"  # of the same user
+OTHER_SECRET_KEY = "another-secret-of-the-tests/+2"
 _BUCKET = "of-the-tests"
 _START_SECONDS = 60.0
 _PORTS = (
@@ -100,9 +102,10 @@ def _start(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
     ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
     for name in ("data", "s"):
         (folder / name).mkdir(exist_ok=True)
-    credentials = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
+    keys = ((ACCESS_KEY, SECRET_KEY), (OTHER_ACCESS_KEY, OTHER_SECRET_KEY))
+    credentials = [{"accessKey": access, "secretKey": secret} for access, secret in keys]
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
-    settings = {"identities": [{"name": "tests", "credentials": [credentials], "actions": actions}]}
+    settings = {"identities": [{"name": "tests", "credentials": credentials, "actions": actions}]}
     (folder / "s3.json").write_text(json.dumps(settings))
     command = [
         *(_binary(), "-logtostderr", "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder / 'data'}"),

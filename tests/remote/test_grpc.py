@@ -184,6 +184,23 @@ def test_a_server_that_has_a_large_blob_says_so_before_its_end(
     assert not uploaded(remote, content, tmp_path)
 
 
+@pytest.mark.parametrize("limit", [1000, 2 << 20])
+def test_a_blob_that_is_too_large_for_the_server_is_not_sent(server: Server, tmp_path: Path, limit: int) -> None:
+    server.most_blob_bytes = limit
+    remote = connect(server.address, SHA256)
+    error = trouble(lambda: uploaded(remote, os.urandom(limit + 1), tmp_path))
+    assert error.trouble is Trouble.ITEM
+    assert f"it takes blobs of at most {limit} bytes" in error.message
+    assert uploaded(remote, os.urandom(limit), tmp_path)
+    assert not {"Write", "BatchUpdateBlobs"} & set(server.methods()[:-1])
+    remote.close()
+
+
+def test_a_message_that_is_too_large_says_nothing_of_the_rest(server: Server, remote: GrpcTransport) -> None:
+    server.faults.append(ending(grpc.StatusCode.RESOURCE_EXHAUSTED, "received message larger than max (5 vs. 4)"))
+    assert trouble(lambda: remote.write_result(KEY, b"x", replace=True)).trouble is Trouble.ITEM
+
+
 # Trouble
 
 

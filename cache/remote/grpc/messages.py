@@ -46,12 +46,13 @@ class Status:
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
     """Of `ServerCapabilities {1 cache_capabilities}`, of which `CacheCapabilities {1 digest_functions,
-    2 action_cache_update_capabilities {1 update_enabled}, 4 max_batch_total_size_bytes}`.
+    2 action_cache_update_capabilities {1 update_enabled}, 4 max_batch_total_size_bytes, 8 max_cas_blob_size_bytes}`.
     """
 
     functions: frozenset[int]  # numbers of DigestFunction.Value
     may_update_results: bool
     most_batched_bytes: int  # 0: the server sets no limit
+    most_blob_bytes: int = 0  # of one blob; 0 likewise
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -60,6 +61,7 @@ class Capabilities:
             functions=frozenset(wire.all_integers(cache, 1)),
             may_update_results=wire.one_flag(wire.parse(wire.one_bytes(cache, 2) or b""), 1),
             most_batched_bytes=wire.one_integer(cache, 4),
+            most_blob_bytes=wire.one_integer(cache, 8),
         )
 
 

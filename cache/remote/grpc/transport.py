@@ -7,6 +7,7 @@ ActionResult that was written: fields that it does not know are kept, and it may
 from __future__ import annotations
 
 import contextlib
+import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -49,6 +50,7 @@ class GrpcTransport:
         self._function = function
         self._calls = calls
         self._may_update_results = capabilities.may_update_results
+        self._most_blob = capabilities.most_blob_bytes or sys.maxsize
         self._most_batched = min(capabilities.most_batched_bytes or MOST_SENT_BYTES, MOST_SENT_BYTES)
 
     @property
@@ -61,7 +63,7 @@ class GrpcTransport:
 
     @property
     def batched_bytes(self) -> int:
-        return max(min(MOST_BATCHED_BLOB_BYTES, self._most_batched - _AROUND_A_BLOB_BYTES), 0)
+        return max(min(MOST_BATCHED_BLOB_BYTES, self._most_batched - _AROUND_A_BLOB_BYTES, self._most_blob), 0)
 
     # Blobs
 
@@ -140,6 +142,8 @@ class GrpcTransport:
         if digest.size_bytes <= self.batched_bytes:
             return not self.upload_many([(digest, path)], replace=replace)
         doing = self._doing(f"writing {digest}")
+        if digest.size_bytes > self._most_blob:
+            raise TransportError(f"{doing}: it takes blobs of at most {self._most_blob} bytes", trouble=Trouble.ITEM)
         name = self._address.upload_name(digest, self._function, str(uuid.uuid4()))
         try:
             answer, was_taken = self._calls.write(WRITE, _pieces(name, digest, path), doing, moved=digest.size_bytes)
