@@ -42,7 +42,8 @@ class RemoteConfiguration:
 
     `address` may hold a name and a password, so `shown` is what people see; "" stands for no remote. `namespace` is a
     path below the address: results are read from there first, then from the address, and written there alone. `salt`
-    is part of the name of every result. With `trusted_keys`, what none of them signed is a miss.
+    is part of the name of every result. With `trusted_keys`, what none of them signed is a miss; with
+    `unsigned_in_namespace`, not so what nobody signed in the namespace.
     """
 
     address: str = field(default="", repr=False)
@@ -50,6 +51,7 @@ class RemoteConfiguration:
     namespace: str = ""
     salt: str = ""
     trusted_keys: tuple[PublicKey, ...] = ()
+    unsigned_in_namespace: bool = False
     signing_key: PrivateKey | None = field(default=None, repr=False)
     server: ServerSettings = field(default_factory=ServerSettings)
     s3: S3Options = field(default_factory=S3Options)

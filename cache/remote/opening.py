@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
-from mlcbuild.cache.remote.signing import Signatures
+from mlcbuild.cache.remote.signing import UNSIGNED, Signatures
 from mlcbuild.cache.remote.transport import BatchingTransport, DigestFunctionError, Sink, Transport, TransportError
 from mlcbuild.errors import MlcbuildError, WorkspaceError
 
 if TYPE_CHECKING:
+    from mlcbuild.cache.remote.lookups import Check
     from mlcbuild.cache.remote.remote_cache import RemoteCache
 
 Refuse = Callable[[DigestFunctionError], MlcbuildError]
@@ -33,6 +35,7 @@ def open_remote(
         open_transports(configuration, function, refuse=refuse),
         configuration.policy,
         check=signatures.check,
+        check_first=check_of_first(configuration, signatures),
         sign=signatures.sign,
     )
 
@@ -52,6 +55,18 @@ def open_signatures(configuration: RemoteConfiguration) -> Signatures:
         trusted_keys=configuration.trusted_keys,
         salt=configuration.salt,
     )
+
+
+def check_of_first(configuration: RemoteConfiguration, signatures: Signatures) -> Check:
+    """Why a result of the place that is written is not believed: as elsewhere, but unsigned ones may be."""
+    if not (configuration.namespace and configuration.unsigned_in_namespace):
+        return signatures.check
+
+    def check(key: Digest, result: ActionResult) -> str:
+        reason = signatures.check(key, result)
+        return "" if reason == UNSIGNED else reason
+
+    return check
 
 
 def _opened(configuration: RemoteConfiguration, function: DigestFunction, refuse: Refuse) -> Transport:

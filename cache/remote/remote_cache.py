@@ -34,9 +34,10 @@ class RemoteCache:
     """The engine's RemoteCache (engine/remote.py) over one transport or several: all are read, in order, and the first
     is written, so that a place of one's own can lie over one that others trust.
 
-    `check` says why a result is not to be believed, "" where it is; `sign` answers the result with its signature. Both
-    are called from several threads. No trouble of a server is raised: it is told to whoever called `start`, once of a
-    kind and server, and counted. One cache serves one build. The transports are its own, and `close` closes them.
+    `check` says why a result is not to be believed, "" where it is, and `check_first` the same for the first transport
+    where that is another question; `sign` answers the result with its signature. All are called from several threads.
+    No trouble of a server is raised: it is told to whoever called `start`, once of a kind and server, and counted. One
+    cache serves one build. The transports are its own, and `close` closes them.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class RemoteCache:
         policy: RemotePolicy,
         *,
         check: Check = _believe,
+        check_first: Check | None = None,
         sign: Sign = _as_it_is,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], bool] | None = None,
@@ -81,11 +83,11 @@ class RemoteCache:
                 peer,
                 downloads=self._downloads,
                 tally=self._tally,
-                check=check,
+                check=check if number or check_first is None else check_first,
                 asks_for_blobs=policy.asks_for_blobs,
                 warn=self._warn,
             )
-            for peer in self._peers
+            for number, peer in enumerate(self._peers)
         )
         self._uploads = Uploads(
             self._peers[0],

@@ -105,6 +105,8 @@ def resolve_remote(
     address, role, headers = said.get("address"), said.get("role"), said.get("headers")
     if headers is not None and address is not None and not _is_meant_for(headers, address):
         del said["headers"]
+    if ranks.get("namespace", 0) == 0:
+        said.pop("unsigned", None)  # It was said of a namespace of one's own, and not of one that a workspace chooses.
     if address is None or address.value == NONE or (role is not None and role.value == NONE):
         return None
     return _resolved(said, settings.digest, recache=recache)
@@ -214,6 +216,7 @@ def _resolved(said: Mapping[str, _Said], digest: str, *, recache: bool) -> Resol
             namespace=text("namespace"),
             salt=text("salt"),
             trusted_keys=_trusted_keys(said.get("trusted_keys")),
+            unsigned_in_namespace=text("unsigned") == "namespace",
             signing_key=_signing_key(said.get("signing_key")) if policy.sends else None,
             server=_server_settings(said, address.value),
             s3=remote.S3Options(

@@ -42,7 +42,7 @@ _SHARED: tuple[Attribute, ...] = (
     Attribute(
         name="namespace",
         kind=_TEXT,
-        doc="A place of its own for results, read after the address itself and written instead of it.",
+        doc="A place of its own for results, read before the address itself and written instead of it.",
     ),
     Attribute(
         name="salt",
@@ -93,6 +93,12 @@ _SHARED: tuple[Attribute, ...] = (
 PERSONAL: tuple[Attribute, ...] = (
     Attribute(name="headers", kind=AttributeKind.STRING_MAP, doc="HTTP and gRPC: sent with every request; secret."),
     Attribute(name="signing_key", kind=_TEXT, doc="A PEM file: the private key that signs results; secret."),
+    Attribute(
+        name="unsigned",
+        kind=AttributeKind.CHOICE,
+        allowed=("refused", "namespace"),
+        doc="Where keys are trusted: what nobody signed is refused, or believed in the namespace and nowhere else.",
+    ),
     Attribute(name="profile", kind=_TEXT, doc="S3: the profile of the AWS settings."),
     Attribute(name="client_certificate", kind=_TEXT, doc="A PEM file: our certificate, with the chain."),
     Attribute(name="client_key", kind=_TEXT, doc="A PEM file: the key of that certificate."),

@@ -343,3 +343,41 @@ def test_fetched_files_come_from_the_remote_too(
     code, out, said = laptop.run("fetch", "//...", "--remote", server.address)
     assert (code, out) == (0, "mlcbuild-out/default/data/outside.bin\n")
     assert "1 from remote" in said
+
+
+def test_a_pull_request_believes_its_own_unsigned_results_and_only_signed_ones_below(
+    place: Callable[[str], Place], server: http_server.Cache, tmp_path: Path
+) -> None:
+    private, public = tmp_path / "ci.key", tmp_path / "ci.pub"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", private], check=True)
+    subprocess.run(["openssl", "pkey", "-in", private, "-pubout", "-out", public], check=True)
+    stranger, ci = place("stranger"), place("ci")
+    keys = {"MLCBUILD_REMOTE": server.address, "MLCBUILD_REMOTE_TRUSTED_KEYS": str(public)}
+    # Two results below: one that somebody left unsigned, and a signed one.
+    stranger.build("//:two", "--remote", server.address, "--remote-upload=results")
+    ci.build("//:one", **keys, MLCBUILD_REMOTE_ROLE="read-write", MLCBUILD_REMOTE_SIGNING_KEY=str(private))
+    mine = {
+        **keys,
+        "MLCBUILD_REMOTE_ROLE": "read-write",
+        "MLCBUILD_REMOTE_NAMESPACE": "pull/12",
+        "MLCBUILD_REMOTE_UNSIGNED": "namespace",
+    }
+    code, said = place("first-run").build("//...", **mine)
+    assert code == 0
+    assert "2 actions: 1 from remote, 1 ran (1 local)" in said
+    assert "1 missed (unsigned), 1 result sent" in said
+    code, said = place("second-run").build("//...", **mine)
+    assert code == 0
+    assert "2 actions: 2 from remote" in said
+    # Who has the namespace and does not say so, and who does not have it, believes none of it.
+    for number, other in enumerate(({**mine, "MLCBUILD_REMOTE_UNSIGNED": "refused"}, keys)):
+        code, said = place(f"other{number}").build("//...", **other)
+        assert code == 0
+        assert "2 actions: 1 from remote, 1 ran (1 local)" in said
+    # A signature that is wrong is no missing one.
+    third = place("third-run")
+    (path,) = (path for path in server.blobs if path.startswith("/namespaces/pull/12/ac/"))
+    server.blobs[path] = server.blobs[results_in(server)[0]]  # signed, for another key
+    code, said = third.build("//...", **mine)
+    assert code == 0
+    assert "1 ran (1 local)" in said

@@ -152,11 +152,15 @@ def test_everything_that_can_be_said_arrives(world: World, tmp_path: Path) -> No
         'region = "r"\naddressing = "path"\nlayout = "bazel-remote"\nchecksums = "never"\nprofile = "ci"\n'
         'authorities = "ca.pem"\nclient_certificate = "client.pem"\nclient_key = "client.key"\n'
         'connections = 4\nconnect_timeout = 1\nidle_timeout = 2\ntimeout = 3\nsigning_key = "ci.key"\n'
+        'unsigned = "namespace"\n'
         f'headers = {{ Authorization = "Bearer {SECRET}" }}'
     )
     said = {name for name in world.user_file.read_text().split() if name in {a.name for a in REMOTE_SETTINGS}}
     assert said | {"trusted_keys", "namespace", "salt", "slowest", "drain_timeout"} == {a.name for a in REMOTE_SETTINGS}
     made = world.made()
+    assert not made.unsigned_in_namespace, "the namespace is the workspace's"
+    assert world.made(namespace="pull/12").unsigned_in_namespace
+    assert not world.made(namespace="pull/12", unsigned="refused").unsigned_in_namespace
     assert not made.policy.replaces
     again = resolve_remote(RemoteFlags(), world.environment, load_settings(world.root), recache=True)
     assert again is not None
