@@ -144,7 +144,7 @@ class Driver:
             key_of=self._key_of,
             jobs=jobs or sum(executor.slots for executor in executors),
             keep_going=keep_going,
-            seconds_by_mnemonic=dict(last_build.seconds_by_mnemonic),
+            seconds_of=self._run_seconds,
         )
         self._runs = Runs(
             executors=self._executors,
@@ -153,6 +153,7 @@ class Driver:
             keyring=self._keyring,
             chronicle=self._chronicle,
             run_seconds=self._run_seconds,
+            peak_bytes=lambda action: last_build.peak_bytes_by_mnemonic.get(action.mnemonic, 0),
         )
         self._deliveries = Deliveries(placer=placer, supply=self._supply, network=self._network)
         self._patience = Patience(time.monotonic)
@@ -355,7 +356,8 @@ class Driver:
             raise
 
     def _run_seconds(self, action: Action) -> float:
-        return self._last_build.seconds_by_mnemonic.get(action.mnemonic, UNKNOWN_SECONDS)
+        known = self._last_build.seconds_of(action.identifier, action.mnemonic)
+        return UNKNOWN_SECONDS if known is None else known
 
     # Look-ups.
 
@@ -441,7 +443,9 @@ class Driver:
                 is_elsewhere = run is not None and run.is_elsewhere
                 status = ActionStatus.EXECUTED_RAY if is_elsewhere else ActionStatus.EXECUTED_LOCAL
                 if outcome is not None:
-                    self._last_build.remember_seconds(action.mnemonic, outcome.run_seconds)
+                    self._last_build.remember_seconds(
+                        action.mnemonic, outcome.run_seconds, identifier=action.identifier
+                    )
             case Ending.FOUND | Ending.SHARED:
                 status, outcome = self._status_of_hit(told), None
         signature = self._keyring.new_signature(action.identifier)

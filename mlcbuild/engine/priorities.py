@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
+from mlcbuild.engine.action import Action
 from mlcbuild.engine.nodes import ActionNode
 
-UNKNOWN_SECONDS = 1.0  # for a mnemonic that has never been measured
+UNKNOWN_SECONDS = 1.0  # for an action whose kind has never been measured
+
+SecondsOf = Callable[[Action], float]
 
 
-def rank(nodes: Iterable[ActionNode], seconds_by_mnemonic: Mapping[str, float]) -> None:
+def unknown_seconds(_action: Action) -> float:
+    """What a scheduler without a memory thinks of every action."""
+    return UNKNOWN_SECONDS
+
+
+def rank(nodes: Iterable[ActionNode], seconds_of: SecondsOf) -> None:
     """Give each node that has none its priority: its own seconds, and the most of those that wait for it.
 
     Priorities already given stay, so that the whole build costs one visit a node and an edge. Nodes on a cycle
@@ -29,6 +37,5 @@ def rank(nodes: Iterable[ActionNode], seconds_by_mnemonic: Mapping[str, float]) 
                 stack += unknown
                 continue
             ahead = max((w.priority for w in node.waiters if isinstance(w, ActionNode)), default=0.0)
-            own = seconds_by_mnemonic.get(node.action.mnemonic, UNKNOWN_SECONDS)
-            node.priority = own + max(ahead, 0.0)
+            node.priority = seconds_of(node.action) + max(ahead, 0.0)
             stack.pop()

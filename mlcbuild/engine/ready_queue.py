@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
 
 from mlcbuild.engine.nodes import ActionNode, NodeState
-from mlcbuild.engine.priorities import rank
+from mlcbuild.engine.priorities import SecondsOf, rank
 
 
 class ReadyQueue:
     """`jobs` slots, each action taking as many as it wants cpus; one that wants more than there are runs alone."""
 
-    def __init__(self, *, jobs: int, seconds_by_mnemonic: Mapping[str, float]) -> None:
+    def __init__(self, *, jobs: int, seconds_of: SecondsOf) -> None:
         if jobs < 1:
             raise ValueError(f"a build needs at least one job: {jobs}")
         self.jobs = jobs
         self.running: dict[str, ActionNode] = {}
         self.used_slots = 0
-        self._seconds = seconds_by_mnemonic
+        self._seconds_of = seconds_of
         self._heap: list[tuple[float, int, ActionNode]] = []
         self._unranked: list[ActionNode] = []
 
@@ -28,7 +27,7 @@ class ReadyQueue:
 
     def push(self, node: ActionNode) -> None:
         if node.priority < 0:
-            rank(self._unranked, self._seconds)
+            rank(self._unranked, self._seconds_of)
             self._unranked = []
         heapq.heappush(self._heap, (-node.priority, node.index, node))
 

@@ -14,10 +14,7 @@ from typing import Protocol
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine import stimuli as s
-from mlcbuild.engine.action import (
-    Action,
-    CachePolicy,
-)
+from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.graph import Graph
 from mlcbuild.engine.instructions import (
@@ -36,6 +33,7 @@ from mlcbuild.engine.instructions import (
     ReportTarget,
 )
 from mlcbuild.engine.nodes import BROKEN, ENDED, ActionNode, Consumer, NodeState, SourceNode, TargetNode
+from mlcbuild.engine.priorities import SecondsOf, unknown_seconds
 from mlcbuild.engine.ready_queue import ReadyQueue
 from mlcbuild.engine.resolution import fault_in
 from mlcbuild.errors import BuildError, InternalError, MlcbuildError
@@ -55,7 +53,7 @@ class Scheduler:
     """Decides what a build does next.
 
     `jobs` actions run at once at most, each counted as `requirements.cpus` (no more than `jobs`). Without
-    `keep_going` nothing new starts after the first failure. `seconds_by_mnemonic` are remembered durations.
+    `keep_going` nothing new starts after the first failure. `seconds_of` says how long an action is thought to take.
     """
 
     def __init__(
@@ -64,14 +62,14 @@ class Scheduler:
         key_of: KeyFunction,
         jobs: int,
         keep_going: bool = False,
-        seconds_by_mnemonic: Mapping[str, float] | None = None,
+        seconds_of: SecondsOf = unknown_seconds,
         rewind_limit: int = REWIND_LIMIT,
         loss_limit: int = LOSS_LIMIT,
         shortage_limit: int = SHORTAGE_LIMIT,
     ) -> None:
         self.keep_going = keep_going
         self.graph = Graph()
-        self.queue = ReadyQueue(jobs=jobs, seconds_by_mnemonic=seconds_by_mnemonic or {})
+        self.queue = ReadyQueue(jobs=jobs, seconds_of=seconds_of)
         self.leaders: dict[Digest, ActionNode] = {}
         self.in_flight = 0  # look-ups, discoveries, deliveries, executions and digests not answered yet
         self.unsettled = 0  # wanted actions and targets that have not ended

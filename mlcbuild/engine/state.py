@@ -1,4 +1,4 @@
-"""What a workspace remembers of its last build: each action's key and result, and how long each kind of action takes.
+"""What a workspace remembers of its last build: each action's key and result, and how long it took.
 
 It lies in `.mlcbuild/`. It saves computing keys and reading results that have not changed, tells what is up to date,
 and which action to run first; whoever deletes it loses nothing else.
@@ -23,14 +23,16 @@ LOCK_FILE = "lock"
 _KIND = "last build 1"
 _MOST_ACTIONS = 100_000
 _MOST_OUTPUTS = 64  # of one action; a larger result is read from the action cache again
-_WEIGHT_OF_NEW = 0.5
+_SECONDS = 4  # their place in a record
 
 
 class LastBuild:
-    """Keys and results by action identifier, seconds by mnemonic. `path = None` remembers for this object's life.
+    """Keys, results and seconds by action identifier; seconds by mnemonic.
 
-    A record is a JSON list: signature, key's hash and size, and the outputs as one flat list of path, hash, size and
-    executable bit, or null where they are not remembered.
+    `path = None` remembers for this object's life.
+
+    A record is a JSON list: signature, key's hash and size, the outputs as one flat list of path, hash, size and
+    executable bit, or null where they are not remembered, and, of an action that has run here, its seconds.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -38,11 +40,30 @@ class LastBuild:
         records = self._memory.get("actions")
         self._records: dict[str, list[object]] = records if isinstance(records, dict) else {}
         self._seconds = _numbers(self._memory.get("seconds"))
+        self._measured: dict[str, float] = {}  # by identifier, since the file was read
+        self._peaks = {name: int(size) for name, size in _numbers(self._memory.get("peak bytes")).items()}
         self._changed = False
+
+    @property
+    def peak_bytes_by_mnemonic(self) -> Mapping[str, int]:
+        """About the most memory that an action of each kind was seen to use."""
+        return self._peaks
 
     @property
     def seconds_by_mnemonic(self) -> Mapping[str, float]:
         return self._seconds
+
+    def seconds_of(self, identifier: str, mnemonic: str) -> float | None:
+        """How long an action took; where it has not run here, how long its kind takes; None where neither has."""
+        own = self._seconds_of(identifier)
+        return self._seconds.get(mnemonic) if own is None else own
+
+    def _seconds_of(self, identifier: str) -> float | None:
+        if identifier in self._measured:
+            return self._measured[identifier]
+        record = self._records.get(identifier)
+        last = record[_SECONDS] if isinstance(record, list) and len(record) > _SECONDS else None
+        return float(last) if isinstance(last, (int, float)) and last >= 0 else None
 
     def identifiers(self) -> tuple[str, ...]:
         """The actions that are known."""
@@ -51,7 +72,7 @@ class LastBuild:
     def key_of(self, identifier: str) -> Digest | None:
         """The action's last key; None where it is not known."""
         try:
-            _, key_hash, size, _ = self._records[identifier]
+            _, key_hash, size, *_ = self._records[identifier]
             return Digest(key_hash, size)  # type: ignore[arg-type]  # Digest checks both.
         except (KeyError, TypeError, ValueError):
             return None
@@ -70,7 +91,7 @@ class LastBuild:
     def outputs_for(self, identifier: str, key: Digest) -> tuple[FileEntry, ...] | None:
         """The action's last result where that had this key and is remembered."""
         try:
-            _, key_hash, size, flat = self._records[identifier]
+            _, key_hash, size, flat, *_ = self._records[identifier]
             if flat is None or key_hash != key.hash or size != key.size_bytes:
                 return None
             values = iter(flat)  # type: ignore[call-overload]  # TypeError is what a damaged record raises.
@@ -88,28 +109,47 @@ class LastBuild:
             for entry in outputs:
                 flat += (entry.path, entry.digest.hash, entry.digest.size_bytes, entry.is_executable)
         record = [signature, key.hash, key.size_bytes, flat]
-        if self._records.get(identifier) != record:
+        known = self._records.get(identifier)
+        if not isinstance(known, list) or known[:_SECONDS] != record:
+            seconds = self._seconds_of(identifier)
             # The newest stand last, so that those of targets long gone are the first to be dropped.
             self._records.pop(identifier, None)
-            self._records[identifier] = record
+            self._records[identifier] = record if seconds is None else [*record, seconds]
             self._changed = True
 
-    def remember_seconds(self, mnemonic: str, seconds: float) -> None:
-        """Take a new measurement in: half of it and half of what was known."""
-        known = self._seconds.get(mnemonic, seconds)
-        self._seconds[mnemonic] = known + _WEIGHT_OF_NEW * (seconds - known)
+    def remember_seconds(self, mnemonic: str, seconds: float, *, identifier: str = "") -> None:
+        """Take a new measurement in: half of it and half of what was known. An action's lasts as its record does."""
+        self._seconds[mnemonic] = _mixed(self._seconds.get(mnemonic), seconds)
+        if identifier:
+            self._measured[identifier] = _mixed(self._seconds_of(identifier), seconds)
         self._changed = True
+
+    def remember_peak(self, mnemonic: str, peak_bytes: int) -> None:
+        """Take a new measurement in: a larger one at once, a smaller one slowly. 0 is none."""
+        if peak_bytes:
+            known = self._peaks.get(mnemonic, peak_bytes)
+            self._peaks[mnemonic] = max(peak_bytes, known - (known - peak_bytes) // _SMALLER_PEAKS)
+            self._changed = True
 
     def save(self) -> None:
         """Write the file where something changed. A disk that cannot take it costs time later, nothing else."""
         if not self._changed:
             return
+        for identifier, seconds in self._measured.items():
+            record = self._records.get(identifier)
+            if isinstance(record, list) and len(record) >= _SECONDS:
+                record[_SECONDS:] = [round(seconds, 3)]
         for identifier in list(self._records)[: max(0, len(self._records) - _MOST_ACTIONS)]:
             del self._records[identifier]
         self._memory.set("actions", self._records)
         self._memory.set("seconds", self._seconds)
+        self._memory.set("peak bytes", self._peaks)
         self._memory.save()
         self._changed = False
+
+
+def _mixed(known: float | None, seconds: float) -> float:
+    return seconds if known is None else (known + seconds) / 2
 
 
 def _numbers(value: object) -> dict[str, float]:

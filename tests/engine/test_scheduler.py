@@ -102,7 +102,7 @@ class Steps:
             key_of=key_of,
             jobs=jobs,
             keep_going=keep_going,
-            seconds_by_mnemonic={"slow": 100.0},
+            seconds_of=lambda action: {"slow": 100.0}.get(action.mnemonic, 1.0),
             rewind_limit=3,
             loss_limit=2,
         )

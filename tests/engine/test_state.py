@@ -52,6 +52,40 @@ def test_new_seconds_count_half(tmp_path: Path) -> None:
     assert build.seconds_by_mnemonic == {"Compile": 6.0}
 
 
+def test_seconds_of_an_action_come_before_those_of_its_kind(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    build = remembered(path)
+    build.remember_seconds("Compile", 8.0, identifier="//a:b Compile")
+    build.remember_seconds("Compile", 2.0, identifier="never remembered")
+    build.save()
+    again = LastBuild(path)
+    assert again.seconds_of("//a:b Compile", "Compile") == 8.0
+    assert again.seconds_of("//a:c Compile", "Compile") == 4.0
+    assert again.seconds_of("never remembered", "Compile") == 4.0
+    assert again.seconds_of("//a:c Link", "Link") is None
+
+
+def test_seconds_of_an_action_outlive_its_key(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    build = remembered(path)
+    build.remember_seconds("Compile", 8.0, identifier="//a:b Compile")
+    build.save()
+    build = LastBuild(path)
+    build.remember("//a:b Compile", "another signature", digest_of("another key"), OUTPUTS)
+    build.remember_seconds("Compile", 4.0, identifier="//a:b Compile")
+    build.save()
+    again = LastBuild(path)
+    assert again.seconds_of("//a:b Compile", "Compile") == 6.0
+    assert again.outputs_for("//a:b Compile", digest_of("another key")) == OUTPUTS
+
+
+def test_a_record_without_seconds_is_as_good_as_ever(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    remembered(path)
+    assert LastBuild(path).key_for("//a:b Compile", "signature") == KEY
+    assert LastBuild(path).seconds_of("//a:b Compile", "Compile") == 4.0
+
+
 def test_a_result_of_many_files_is_left_to_the_action_cache(tmp_path: Path) -> None:
     build = LastBuild(tmp_path / "state")
     many = tuple(FileEntry(path=f"p{index}", digest=digest_of("1")) for index in range(100))
