@@ -1,0 +1,108 @@
+"""A walk over the graph by look-ups alone: the same results as a build finds, discovered ones too, and nothing runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.engine.action import Action, CachePolicy, DiscoveredArtifacts, SourceArtifact
+from mlcbuild.engine.gathering import Gathered, Gathering, Lack
+from mlcbuild.engine.stimuli import Target
+from tests.engine.small_workspace import NoStages, NoToolchains, Workspace, shell, target
+from tests.engine.test_driver import OneAPart
+from tests.remote.cache_world import machine
+from tests.remote.memory_transport import MemoryTransport
+
+
+def graph() -> tuple[list[Action], Target]:
+    """An action that discovers two actions a part, whose outputs the last one joins: 8 in all for three parts."""
+    split = shell(
+        "split",
+        "for p in $(cat in); do echo $p > parts/$p; echo parts/$p >> manifest; done",
+        [("in", SourceArtifact(path="parts"))],
+        ("manifest", "parts/"),
+        discoverer=OneAPart(),
+    )
+    join = shell("join", "cat d/* > out", [("d/", DiscoveredArtifacts(action="split", group="doubled"))])
+    return [split, join], target("//p:t", join.output("out"))
+
+
+@pytest.fixture
+def server() -> MemoryTransport:
+    return MemoryTransport()
+
+
+def built(folder: Path, server: MemoryTransport) -> Workspace:
+    workspace = Workspace(folder, remote=machine(folder / "unused", server).cache)
+    workspace.write("parts", "x y z")
+    actions, wanted = graph()
+    assert workspace.build(actions, wanted).success
+    return workspace
+
+
+def gathered(workspace: Workspace, server: MemoryTransport | None, actions: list[Action], wanted: Target) -> Gathered:
+    root = workspace.root / "workspace"
+    remote = None if server is None else machine(workspace.root / "unused", server).cache
+    return Gathering(
+        workspace=root,
+        store=workspace.store,
+        toolchains=NoToolchains(),
+        implementations=NoStages(),
+        digests=FileDigests(root, DigestFunction.BLAKE3, root / "gathered"),
+        remote=remote,
+        threads=4,
+    ).gather(actions, [wanted])
+
+
+def test_all_that_a_build_would_look_up_comes_whole(tmp_path: Path, server: MemoryTransport) -> None:
+    built(tmp_path / "first", server)
+    other = Workspace(tmp_path / "second")
+    other.write("parts", "x y z")
+    actions, wanted = graph()
+    found = gathered(other, server, actions, wanted)
+    assert found.is_whole
+    assert (len(found.came), found.here, found.beyond) == (8, (), 0)
+    assert other.build(actions, wanted).success, "without a remote"
+    assert other.executed() == set()
+    found = gathered(other, None, actions, wanted)
+    assert (found.came, len(found.here)) == ((), 8)
+
+
+def test_what_is_here_in_part_is_completed(tmp_path: Path, server: MemoryTransport) -> None:
+    first = built(tmp_path / "first", server)
+    actions, wanted = graph()
+    for blob in (first.root / "store/v1/blake3/cas").glob("*/*"):
+        if blob.read_bytes() == b"x\nx\ny\ny\nz\nz\n":
+            blob.unlink()
+    found = gathered(first, server, actions, wanted)
+    assert (len(found.came), len(found.here)) == (1, 7)
+
+
+def test_an_action_without_a_result_ends_its_branch_alone(tmp_path: Path, server: MemoryTransport) -> None:
+    built(tmp_path / "first", server)
+    other = Workspace(tmp_path / "second")
+    other.write("parts", "x w z")
+    actions, wanted = graph()
+    found = gathered(other, server, actions, wanted)
+    # The list of parts is another one, so it is not known what it leads to.
+    assert [(each.identifier, each.lack) for each in found.lacking] == [("split", Lack.ABSENT)]
+    assert found.beyond == 1
+    measure = shell("measure", "date > out", cache=CachePolicy.NONE)
+    mine = shell("mine", "hostname > out", cache=CachePolicy.LOCAL)
+    both = shell("both", "cat a b > out", [("a", measure.output("out")), ("b", mine.output("out"))])
+    other = Workspace(tmp_path / "third")
+    found = gathered(other, server, [measure, mine, both], target("//p:u", both.output("out")))
+    assert {each.identifier: each.lack for each in found.lacking} == {
+        "measure": Lack.NEVER_KEPT,
+        "mine": Lack.NEVER_SHARED,
+    }
+
+
+def test_a_source_that_is_not_there_is_told(tmp_path: Path, server: MemoryTransport) -> None:
+    actions, wanted = graph()
+    (lacking,) = gathered(Workspace(tmp_path / "one"), server, actions, wanted).lacking
+    assert lacking.lack is Lack.NO_KEY
+    assert "parts" in lacking.message
