@@ -7,12 +7,16 @@ A copy's modification time is set three seconds back, so that an edit always cha
 of the clock.
 """
 
+# ruff: noqa: PTH102, PTH103, PTH105, PTH108, PTH112
+# Paths are strings here: making a Path costs more than the system call that it is for.
+
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
 import stat
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,14 +77,14 @@ class OutputPlacer:
         All are prepared before the first is renamed into place. Raises LocalEnvironmentError where the disk
         is full, CacheError where the directory cannot be written, ValueError for paths that leave it.
         """
-        top = self._workspace / directory
+        top = f"{self._workspace}/{directory}"
         stale = self._stale(top, directory, {entry.path for entry in files})
         kept: list[FileEntry] = []
         wanted: list[FileEntry] = []
         for entry in files:
             _check_path(entry.path)
             (kept if self._is_right(top, directory, entry) else wanted).append(entry)
-        prepared: list[tuple[FileEntry, Path]] = []
+        prepared: list[tuple[FileEntry, str]] = []
         try:
             missing = self._prepare(top, wanted, prepared)
             if missing:
@@ -89,15 +93,16 @@ class OutputPlacer:
                 self._memory.withdraw()
                 self._is_withdrawn = True
             for path in stale:
-                self._remove(top, directory, path)
-            for entry, temporary in prepared:
-                self._put(top, directory, entry, temporary)
+                self._remove(Path(top), directory, path)
+            while prepared:
+                self._put(top, directory, *prepared[-1])
+                prepared.pop()
         except OSError as error:
-            raise disk_error(error, top, "placing outputs under") from error
+            raise disk_error(error, Path(top), "placing outputs under") from error
         finally:
             for _, temporary in prepared:
                 with contextlib.suppress(OSError):
-                    temporary.unlink()
+                    os.unlink(temporary)
         return Placement(
             written=tuple(sorted(entry.path for entry in wanted)),
             kept=tuple(sorted(entry.path for entry in kept)),
@@ -133,17 +138,17 @@ class OutputPlacer:
             and status.st_mtime_ns < now_nanoseconds() - SETTLING_NANOSECONDS
         )
 
-    def _is_right(self, top: Path, directory: str, entry: FileEntry) -> bool:
+    def _is_right(self, top: str, directory: str, entry: FileEntry) -> bool:
         """Whether the file is there with the right bytes and mode: by memory, else by reading it."""
         if self._is_untouched(directory, entry):
             return True
-        path = top / entry.path
+        path = f"{top}/{entry.path}"
         try:
-            status = path.lstat()
+            status = os.lstat(path)
             if (
                 status.st_mode != stat.S_IFREG | _mode(entry)
                 or status.st_size != entry.digest.size_bytes
-                or self._store.function.of_file(path) != entry.digest
+                or self._store.function.of_file(Path(path)) != entry.digest
             ):
                 return False
         except OSError:
@@ -151,57 +156,54 @@ class OutputPlacer:
         self._remember(directory, entry, status)
         return True
 
-    def _stale(self, top: Path, directory: str, wanted: set[str]) -> list[str]:
+    def _stale(self, top: str, directory: str, wanted: set[str]) -> list[str]:
         placed = self._placed.get(directory)
         if placed is None:
             # Nothing is known of this directory: it is new, or the state was lost. Read-only files are taken for
             # ours, but for those in the directories of other targets below this one.
-            others = {str(self._workspace / other) for other in self._placed}
-            placed = self._placed[directory] = _read_only_files(top, others)
+            placed = self._placed[directory] = _read_only_files(top, directory, self._placed)
         return sorted(placed - wanted)
 
-    def _prepare(
-        self, top: Path, wanted: list[FileEntry], prepared: list[tuple[FileEntry, Path]]
-    ) -> tuple[Digest, ...]:
+    def _prepare(self, top: str, wanted: list[FileEntry], prepared: list[tuple[FileEntry, str]]) -> tuple[Digest, ...]:
         """Make a temporary file of each entry beside its place; answer the blobs that are not there."""
         missing = list(self._store.missing(entry.digest for entry in wanted))
         if missing:
             return tuple(missing)
         _make_room(self._workspace, top)
         for entry in wanted:
-            temporary = top / f"{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
+            temporary = f"{top}/{_TEMPORARY}{os.getpid()}-{os.urandom(6).hex()}"
             prepared.append((entry, temporary))
             try:
-                self._make(self._store.path_of(entry.digest), temporary, entry)
+                self._make(temporary, entry)
             except (BlobMissingError, FileNotFoundError):
                 missing.append(entry.digest)
         return tuple(dict.fromkeys(missing))
 
-    def _make(self, blob: Path, temporary: Path, entry: FileEntry) -> None:
-        with blob.open("rb", buffering=0) as source:
-            status = os.fstat(source.fileno())
-            linkable = (
-                entry.digest.size_bytes >= HARD_LINK_FROM_BYTES
-                and status.st_uid == os.geteuid()
-                and stat.S_IMODE(status.st_mode) == _mode(entry)
-            )
-            if linkable and _link(blob, temporary):
-                return
-            clone_or_copy(source.fileno(), str(temporary), mode=_mode(entry))
+    def _make(self, temporary: str, entry: FileEntry) -> None:
+        mode = _mode(entry)
+        with self._store.open(entry.digest) as source:
+            if entry.digest.size_bytes >= HARD_LINK_FROM_BYTES:
+                status = os.fstat(source.fileno())
+                linkable = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == mode
+                if linkable and _link(self._store.path_of(entry.digest), temporary):
+                    return
+            clone_or_copy(source.fileno(), temporary, mode=mode)
         then = now_nanoseconds() - _SET_BACK_NANOSECONDS
         os.utime(temporary, ns=(then, then))
 
-    def _put(self, top: Path, directory: str, entry: FileEntry, temporary: Path) -> None:
-        path = top / entry.path
-        _make_real_directories(top, path.parent)
-        if path.is_dir() and not path.is_symlink():
-            _remove_directory(path)
-        # rename() of two names of one file does nothing and leaves both.
+    def _put(self, top: str, directory: str, entry: FileEntry, temporary: str) -> None:
+        path = f"{top}/{entry.path}"
+        if "/" in entry.path:
+            _make_real_directories(Path(top), Path(path).parent)
         with contextlib.suppress(FileNotFoundError):
-            if path.lstat().st_ino == temporary.lstat().st_ino:
-                path.unlink()
-        temporary.replace(path)
-        self._remember(directory, entry, path.lstat())
+            status = os.lstat(path)
+            if stat.S_ISDIR(status.st_mode):
+                _remove_directory(path)
+            elif status.st_ino == os.lstat(temporary).st_ino:
+                # rename() of two names of one file does nothing and leaves both.
+                os.unlink(path)
+        os.replace(temporary, path)
+        self._remember(directory, entry, os.lstat(path))
 
     def _remember(self, directory: str, entry: FileEntry, status: os.stat_result) -> None:
         self._memory.set(f"{directory}//{entry.path}", status, bytes.fromhex(entry.digest.hash))
@@ -224,7 +226,7 @@ def _mode(entry: FileEntry) -> int:
     return 0o555 if entry.is_executable else 0o444
 
 
-def _link(blob: Path, temporary: Path) -> bool:
+def _link(blob: Path, temporary: str) -> bool:
     try:
         os.link(blob, temporary)
     except OSError as error:
@@ -245,9 +247,14 @@ def _is_below_real_directories(top: Path, path: str) -> bool:
     return not any((top / parent).is_symlink() for parent in parents)
 
 
-def _make_room(workspace: Path, top: Path) -> None:
+def _make_room(workspace: Path, top: str) -> None:
     """Make a target's own directory, in whose place or way an output of a target of another name may lie."""
-    for parent in reversed([top, *top.parents]):
+    with contextlib.suppress(OSError):
+        os.mkdir(top)
+        return
+    if os.path.isdir(top):
+        return
+    for parent in reversed([Path(top), *Path(top).parents]):
         if workspace not in parent.parents or not parent.is_file():
             continue
         if parent.lstat().st_mode & 0o222:
@@ -256,7 +263,7 @@ def _make_room(workspace: Path, top: Path) -> None:
                 advice=("move it away",),
             )
         parent.unlink()
-    top.mkdir(parents=True, exist_ok=True)
+    os.makedirs(top, exist_ok=True)
 
 
 def _make_real_directories(top: Path, wanted: Path) -> None:
@@ -269,20 +276,22 @@ def _make_real_directories(top: Path, wanted: Path) -> None:
         parent.mkdir(exist_ok=True)
 
 
-def _remove_directory(path: Path) -> None:
+def _remove_directory(path: str) -> None:
     import shutil
 
     shutil.rmtree(path)
 
 
-def _read_only_files(top: Path, others: set[str]) -> set[str]:
+def _read_only_files(top: str, directory: str, others: Container[str]) -> set[str]:
+    """Files below `top`, which is `directory` of the workspace, but for those in directories that are `others`."""
     found: set[str] = set()
     for folder, folders, names in os.walk(top):
-        folders[:] = [name for name in folders if f"{folder}/{name}" not in others]
+        below = folder[len(top) + 1 :]
+        prefix = f"{below}/" if below else ""
+        folders[:] = [name for name in folders if f"{directory}/{prefix}{name}" not in others]
         for name in names:
-            path = Path(folder, name)
             with contextlib.suppress(OSError):
-                mode = path.lstat().st_mode
+                mode = os.lstat(f"{folder}/{name}").st_mode
                 if stat.S_ISREG(mode) and (not mode & 0o222 or name.startswith(_TEMPORARY)):
-                    found.add(str(path.relative_to(top)))
+                    found.add(f"{prefix}{name}")
     return found
