@@ -371,7 +371,8 @@ class Driver:
             return [found]
         if not self._look_ups.asks_remote(wanted.action):
             return [ResultNotFound(identifier=wanted.action.identifier, key=wanted.key)]
-        self._patience.asked(wanted.action.identifier, run_seconds=self._run_seconds(wanted.action))
+        if self._remote is not None and self._remote.may_be_overtaken:
+            self._patience.asked(wanted.action.identifier, run_seconds=self._run_seconds(wanted.action))
         self._network.run(lambda: self._look_ups.there(wanted))
         return []
 
@@ -446,6 +447,7 @@ class Driver:
                     self._last_build.remember_seconds(
                         action.mnemonic, outcome.run_seconds, identifier=action.identifier
                     )
+                    self._last_build.remember_peak(action.mnemonic, outcome.peak_bytes)
             case Ending.FOUND | Ending.SHARED:
                 status, outcome = self._status_of_hit(told), None
         signature = self._keyring.new_signature(action.identifier)

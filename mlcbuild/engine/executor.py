@@ -35,6 +35,7 @@ class ExecutionRequest:
     outputs: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
     requirements: ExecutionRequirements  # its memory is what this attempt gets: more after it was too little
+    expected_bytes: int = 0  # of memory: what its kind was seen to use, where it asks for nothing; 0: not known
     is_deterministic: bool = True  # the same inputs give the same bytes: no fetch, no measurement
     allowed_modules: frozenset[str] = field(default_factory=frozenset)  # the implementation's closure; empty: unchecked
 

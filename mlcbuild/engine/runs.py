@@ -50,7 +50,7 @@ class Prepared:
 class Runs:
     """Used in the thread of the build alone, but for the jobs that it gives to `network`.
 
-    `run_seconds` says how long an action is thought to take.
+    `run_seconds` says how long an action is thought to take, `peak_bytes` how much memory; 0 for unknown.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class Runs:
         keyring: Keyring,
         chronicle: Chronicle,
         run_seconds: Callable[[Action], float],
+        peak_bytes: Callable[[Action], int] = lambda _: 0,
     ) -> None:
         self._executors = tuple(executors)
         self._supply = supply
@@ -69,6 +70,7 @@ class Runs:
         self._keyring = keyring
         self._chronicle = chronicle
         self._run_seconds = run_seconds
+        self._peak_bytes = peak_bytes
         self._runs: dict[str, Run] = {}
         self._ended: dict[str, tuple[Run, ExecutionOutcome]] = {}
         self._used: Counter[str] = Counter()
@@ -127,6 +129,7 @@ class Runs:
                 outputs=action.outputs,
                 environment=action.environment,
                 requirements=_requirements(run.execute),
+                expected_bytes=self._peak_bytes(action),
                 is_deterministic=is_deterministic(action),
                 allowed_modules=self._keyring.modules_of(action),
             )

@@ -23,6 +23,7 @@ LOCK_FILE = "lock"
 _KIND = "last build 1"
 _MOST_ACTIONS = 100_000
 _MOST_OUTPUTS = 64  # of one action; a larger result is read from the action cache again
+_SMALLER_PEAKS = 20  # so many of them bring what is remembered most of the way down
 _SECONDS = 4  # their place in a record
 
 

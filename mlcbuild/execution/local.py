@@ -19,15 +19,18 @@ from mlcbuild.engine.action import ExecutionRequirements, StageCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution import environment
+from mlcbuild.execution.admission import Need, Room
 from mlcbuild.execution.collect import OutputProblem, collect
 from mlcbuild.execution.layout import LinkedBlob, MissingInputs, changed, lay_out, vanished
 from mlcbuild.execution.machine import Machine, refusal, this_machine
+from mlcbuild.execution.memory import available_bytes
 from mlcbuild.execution.scratch import Scratch, remove
 from mlcbuild.execution.server import ForkServer, ServerProcess
 from mlcbuild.execution.verdict import Verdict, judge
 from mlcbuild.execution.warm import HIDDEN, Warmth
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MEMORY_SECONDS = 0.5  # how often memory is looked at that an action waits for
 
 
 @dataclass(kw_only=True, eq=False)
@@ -38,6 +41,9 @@ class _Task:
     directory: Path | None = None
     process: ServerProcess | None = None
     cancelled: bool = field(default=False)
+    laid_out: float = 0.0  # when its inputs were there
+    ended: float = 0.0  # when its process was gone
+    peak_bytes: int = 0
 
     def outcome(
         self,
@@ -59,17 +65,34 @@ class _Task:
             missing=missing,
             worker="local",
             queued_seconds=started - self.submitted,
+            input_seconds=max(0.0, self.laid_out - started),
             run_seconds=now - started,
+            output_seconds=now - self.ended if self.ended else 0.0,
+            peak_bytes=self.peak_bytes,
         )
+
+    @property
+    def need(self) -> Need:
+        asked = self.request.requirements
+        memory_bytes = asked.memory_bytes or self.request.expected_bytes
+        return Need(cpus=asked.cpus, gpus=asked.gpus, memory_bytes=memory_bytes)
+
+    @property
+    def unused_bytes(self) -> int:
+        """What it was let in for and does not hold yet."""
+        return max(0, self.need.memory_bytes - (self.process.resident_bytes if self.process else 0))
 
 
 class LocalExecutor:
     """An `Executor`: `jobs` cpus, in submission order. Work files lie below `scratch`, which outlives builds.
 
+    An action starts when its cpus and GPUs are free and its memory is there, or when nothing else runs.
+
     `module_paths` are directories where the modules of a workspace's own stages lie, named by their paths from there.
     Of them a stage can import what shares its first name with a module of its closure, nothing else.
     `variables` stand in for some of those that actions and servers have (`environment.FIXED`).
-    `machine` is what actions may count on; by default all that is here.
+    `machine` is what actions may count on; by default all that is here. `available_bytes` tells how much memory is
+    free.
     Nothing is started before the first action, and no fork server before an action wants it.
     """
 
@@ -85,6 +108,7 @@ class LocalExecutor:
         module_paths: tuple[Path, ...] = (),
         variables: Mapping[str, str] = MappingProxyType({}),
         machine: Machine | None = None,
+        available_bytes: Callable[[], int] = available_bytes,
     ) -> None:
         if jobs < 1:
             raise ValueError(f"jobs must be at least 1, not {jobs}")
@@ -102,7 +126,8 @@ class LocalExecutor:
         self._queue: deque[_Task] = deque()
         self._running: dict[str, _Task] = {}
         self._idle = 0
-        self._free = jobs
+        self._room = Room(cpus=jobs, gpus=self._machine.gpus)
+        self._available_bytes = available_bytes
         self._threads: list[threading.Thread] = []
         self._closed = False
 
@@ -171,30 +196,38 @@ class LocalExecutor:
             finally:
                 with self._condition:
                     del self._running[task.request.identifier]
-                    self._free += self._cpus(task.request)
+                    self._room.leave(task.need)
                     self._condition.notify_all()
             self._tell(outcome)
             if task.directory is not None:  # after the outcome, which does not need to wait for it
                 remove(task.directory)
 
     def _next(self) -> _Task | None:
-        """The next task, once its cpus are free; None when the executor closes."""
+        """The next task, once there is room for it; None when the executor closes."""
         with self._condition:
             while True:
-                if self._queue and self._cpus(self._queue[0].request) <= self._free:
-                    task = self._queue.popleft()
-                    self._free -= self._cpus(task.request)
-                    self._running[task.request.identifier] = task
-                    task.started = time.monotonic()
-                    return task
+                wants_memory = False
+                if self._queue and self._room.has_place_for(self._queue[0].need):
+                    wants_memory = not self._has_memory_for(self._queue[0])
+                    if not wants_memory:
+                        task = self._queue.popleft()
+                        self._room.enter(task.need)
+                        self._running[task.request.identifier] = task
+                        task.started = time.monotonic()
+                        return task
                 if self._closed:
                     return None
                 self._idle += 1
-                self._condition.wait()
+                # Memory is given back by others on this machine too, who notify nobody.
+                self._condition.wait(_MEMORY_SECONDS if wants_memory else None)
                 self._idle -= 1
 
-    def _cpus(self, request: ExecutionRequest) -> int:
-        return min(max(request.requirements.cpus, 1), self.slots)
+    def _has_memory_for(self, task: _Task) -> bool:
+        """Whether it fits beside what runs, which may not have taken all that it was let in for. One may always run."""
+        need = task.need.memory_bytes
+        if not need or not self._running:
+            return True
+        return need + sum(other.unused_bytes for other in self._running.values()) <= self._available_bytes()
 
     def _tell(self, outcome: ExecutionOutcome) -> None:
         assert self._report is not None
@@ -220,6 +253,7 @@ class LocalExecutor:
     def _run(self, task: _Task, directory: Path) -> ExecutionOutcome:
         request = task.request
         blobs = lay_out(request, directory, self._store)
+        task.laid_out = time.monotonic()
         server = self._server(self._warmth.preload(request))
         process = server.launch(self._body(request, directory))
         with self._condition:
@@ -227,7 +261,8 @@ class LocalExecutor:
             cancelled = task.cancelled
         if cancelled:
             process.kill()
-        end = process.wait(request.requirements.timeout_seconds)
+        end = process.wait(request.requirements.timeout_seconds, memory_bytes=request.requirements.memory_bytes)
+        task.ended, task.peak_bytes = time.monotonic(), end.peak_bytes
         if task.cancelled:
             return task.outcome(Verdict(kind=OutcomeKind.CANCELLED), log=end.log)
         verdict = judge(request, end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import selectors
 import signal
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from mlcbuild.execution import environment
 from mlcbuild.execution.log import BoundedLog
+from mlcbuild.execution.memory import MemoryWatch
 
 _PROGRAM = Path(__file__).with_name("fork_server.py")
 _DRAIN_SECONDS = 1.0  # how long to read on after the end, for what an escaped descendant still holds open
@@ -33,8 +35,9 @@ class ProcessEnd:
     status: int | None
     result: bytes  # what it wrote on its channel
     log: bytes
-    peak_bytes: int  # its largest resident set, what it shares with its server included
+    peak_bytes: int  # its largest resident set, what it shares with its server included; of all its processes
     timed_out: bool
+    out_of_memory: bool  # it held more than it was given
     error: str  # why it could not be started; "" where it was
 
 
@@ -48,7 +51,8 @@ class ServerProcess:
         self._request = request
         self._lock = threading.Lock()
         self._open = True
-        self._exists = False
+        self._pid = 0  # 0: not forked yet
+        self._watch = MemoryWatch(0)
 
     def kill(self) -> None:
         """Kill the process and its group. Does nothing after its end.
@@ -56,21 +60,27 @@ class ServerProcess:
         Where the server has not yet forked it (it may be importing), `wait` returns at once and it never runs.
         """
         with self._lock, contextlib.suppress(OSError):
-            if self._open and self._exists:
+            if self._open and self._pid:
                 self._control.send(b"k")
             elif self._open:
                 self._control.shutdown(socket.SHUT_RDWR)
 
-    def wait(self, timeout: float = 0.0) -> ProcessEnd:
+    @property
+    def resident_bytes(self) -> int:
+        """What it and its descendants were seen to hold when they were last looked at."""
+        return self._watch.resident_bytes
+
+    def wait(self, timeout: float = 0.0, *, memory_bytes: int = 0) -> ProcessEnd:
         """Send the request, collect what comes, and return at the end.
 
-        `timeout` is in seconds from the fork on (a server that starts takes its time); 0 for none.
+        `timeout` is in seconds from the fork on (a server that starts takes its time); 0 for none. Whatever holds
+        more than `memory_bytes` is killed; 0 for no limit.
         """
         with contextlib.suppress(OSError):  # a process killed before it has read its request
             self._channel.sendall(self._request)
             self._channel.shutdown(socket.SHUT_WR)
         try:
-            return self._collect(timeout)
+            return self._collect(timeout, memory_bytes)
         finally:
             with self._lock:
                 self._open = False
@@ -78,17 +88,20 @@ class ServerProcess:
             self._channel.close()
             os.close(self._log)
 
-    def _collect(self, timeout: float) -> ProcessEnd:
+    def _collect(self, timeout: float, memory_bytes: int) -> ProcessEnd:
         told, result, log = bytearray(), bytearray(), BoundedLog()
         timed_out = False
+        watch = self._watch = MemoryWatch(memory_bytes)
         deadline: float | None = None
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(self._channel, selectors.EVENT_READ)
             selector.register(self._log, selectors.EVENT_READ)
             while selector.get_map():
-                rest = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-                events = selector.select(rest)
+                nearest = min(math.inf if deadline is None else deadline, watch.next_look)
+                events = selector.select(None if math.isinf(nearest) else max(nearest - time.monotonic(), 0.0))
+                if time.monotonic() >= watch.next_look and watch.look(self._pid):
+                    self.kill()
                 if not events and deadline is not None and time.monotonic() >= deadline:
                     if self._control not in selector.get_map():
                         break  # it has ended; something that escaped still holds its log
@@ -98,9 +111,9 @@ class ServerProcess:
                     data = _read(key.fd)
                     if key.fileobj is self._control:
                         told += data
-                        if data and not self._exists:
+                        if data and not self._pid and (pid := _facts(told).get("pid")):
                             with self._lock:
-                                self._exists = True
+                                self._pid = int(pid)
                             deadline = time.monotonic() + timeout if timeout > 0 else None
                     elif key.fileobj is self._channel:
                         result += data
@@ -110,9 +123,8 @@ class ServerProcess:
                         selector.unregister(key.fileobj)
                         if key.fileobj is self._control:
                             deadline = time.monotonic() + _DRAIN_SECONDS
-        facts: dict[str, int | str] = {}
-        for line in told.splitlines():
-            facts |= json.loads(line)
+                            watch.stop()
+        facts = _facts(told)
         if "status" not in facts and "pid" in facts:
             # The server went away. It took its child with it (PR_SET_PDEATHSIG), but not that one's children.
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -121,8 +133,9 @@ class ServerProcess:
             status=int(facts["status"]) if "status" in facts else None,
             result=bytes(result),
             log=log.bytes(),
-            peak_bytes=int(facts.get("peak_bytes", 0)),
+            peak_bytes=max(watch.peak_bytes, int(facts.get("peak_bytes", 0))),
             timed_out=timed_out,
+            out_of_memory=watch.is_over,
             error=str(facts.get("error", "")),
         )
 
@@ -243,6 +256,15 @@ class ForkServer:
                 self._process.wait()
         self._socket = self._process = None
         self._hello = {}
+
+
+def _facts(told: bytes | bytearray) -> dict[str, int | str]:
+    """What the server has said of a process so far, in lines that are complete."""
+    facts: dict[str, int | str] = {}
+    for line in told.splitlines(keepends=True):
+        if line.endswith(b"\n"):
+            facts |= json.loads(line)
+    return facts
 
 
 def _read(descriptor: int) -> bytes:

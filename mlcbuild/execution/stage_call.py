@@ -6,7 +6,7 @@ pairs), `parameters` (an object), `hints` (an object) and `module_paths` (where 
 relative to the current directory, the action's, and stay so: no absolute path can get into an output by way of an
 argument.
 
-The answer is a JSON object: `kind` (`succeeded`, `failed` or `environment`) and `message`.
+The answer is a JSON object: `kind` (`succeeded`, `failed`, `environment` or `out of memory`) and `message`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ def _outcome(description: dict[str, Any]) -> tuple[str, str]:
         return kind, str(error)
     except MemoryError as error:
         _print_traceback(error)
-        return "environment", "out of memory\n  run fewer actions at once (--jobs), or use a machine with more memory"
+        return (
+            "out of memory",
+            "memory ran out\n  run fewer at once (--jobs), or use a machine with more of it",
+        )
     except BaseException as error:
         _print_traceback(error)
         if full := _disk_full(error):

@@ -38,6 +38,12 @@ def judge(request: ExecutionRequest, end: ProcessEnd) -> Verdict:
             message=f"{name} ran longer than its limit of {limit} and was stopped",
             exit_code=exit_code,
         )
+    if end.out_of_memory:
+        message = (
+            f"{name} held {_gibibytes(end.peak_bytes)} of memory, more than the "
+            f"{_gibibytes(request.requirements.memory_bytes)} that it asks for, and was stopped"
+        )
+        return Verdict(kind=OutcomeKind.OUT_OF_MEMORY, message=message, exit_code=exit_code)
     if exit_code < 0:
         return _signalled(name, -exit_code, end)
     if isinstance(request.command, StageCall):
@@ -47,17 +53,21 @@ def judge(request: ExecutionRequest, end: ProcessEnd) -> Verdict:
 
 def _signalled(name: str, number: int, end: ProcessEnd) -> Verdict:
     if number == signal.SIGKILL:
-        gibibytes = end.peak_bytes / (1 << 30)
         message = (
             f"{name} was killed (SIGKILL), most likely by the kernel for want of memory; "
-            f"it had used {gibibytes:.1f} GiB\n  run fewer actions at once (--jobs), or use a machine with more memory"
+            f"it had used {_gibibytes(end.peak_bytes)}"
+            "\n  run fewer actions at once (--jobs), or use a machine with more memory"
         )
-        return Verdict(kind=OutcomeKind.ENVIRONMENT, message=message, exit_code=-number)
+        return Verdict(kind=OutcomeKind.OUT_OF_MEMORY, message=message, exit_code=-number)
     try:
         called = signal.Signals(number).name
     except ValueError:
         called = f"signal {number}"
     return Verdict(kind=OutcomeKind.FAILED, message=f"{name} crashed with {called}; its log follows", exit_code=-number)
+
+
+def _gibibytes(count: int) -> str:
+    return f"{count / (1 << 30):.1f} GiB"
 
 
 def _stage(name: str, exit_code: int, end: ProcessEnd) -> Verdict:

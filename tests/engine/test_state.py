@@ -171,3 +171,11 @@ def test_a_second_build_waits_and_says_so(tmp_path: Path) -> None:
         assert "waiting for process" in said[0]
     thread.join(10)
     assert entered.is_set()
+
+
+def test_a_larger_peak_counts_at_once_and_a_smaller_one_slowly(tmp_path: Path) -> None:
+    last = LastBuild(tmp_path / "last")
+    for peak in (100, 1000, 200, 0):
+        last.remember_peak("Link", peak)
+    last.save()
+    assert dict(LastBuild(tmp_path / "last").peak_bytes_by_mnemonic) == {"Link": 960}

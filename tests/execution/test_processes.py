@@ -50,7 +50,7 @@ def test_an_exit_without_a_result_is_a_failure(world: World) -> None:
 
 def test_a_kill_from_outside_is_taken_for_want_of_memory(world: World) -> None:
     outcome = world.run(world.stage("killed"))
-    assert outcome.kind is OutcomeKind.ENVIRONMENT
+    assert outcome.kind is OutcomeKind.OUT_OF_MEMORY
     assert "memory" in outcome.message
 
 

@@ -124,9 +124,9 @@ def test_a_function_that_is_not_there_fails_the_action(world: World) -> None:
     assert "No module named 'no_such_module'" in outcome.message
 
 
-def test_want_of_memory_is_the_machines_fault(world: World) -> None:
+def test_want_of_memory_is_told_as_that(world: World) -> None:
     outcome = world.run(world.stage("out_of_memory"))
-    assert outcome.kind is OutcomeKind.ENVIRONMENT
+    assert outcome.kind is OutcomeKind.OUT_OF_MEMORY
     assert "--jobs" in outcome.message
 
 

@@ -171,3 +171,13 @@ def lock_directory(*, out: Path) -> None:
     inner.mkdir()
     (inner / "file").write_text("x")
     inner.chmod(0o500)
+
+
+def allocate(*, out: Path, mebibytes: int, seconds: float, in_child: bool = False) -> None:
+    """Hold so much memory for a while, here or in a child."""
+    program = f"import time; held = b'x' * ({mebibytes} << 20); time.sleep({seconds})"
+    if in_child:
+        subprocess.run([sys.executable, "-c", program], check=True)
+    else:
+        exec(program)
+    out.write_text("x")

@@ -1,0 +1,119 @@
+"""How much memory the processes of an action hold, and how much this machine has left: read from /proc and /sys.
+
+A limit is kept by looking, not by the kernel. A control group would have to be delegated to whoever builds, which
+it rarely is, and charges files that were read as well; `RLIMIT_AS` and `RLIMIT_DATA` count what is reserved, of which
+compilers and drivers reserve many times what they use, and hold for each process alone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_LOOK_SECONDS = 0.1
+_CLOSE_LOOK_SECONDS = 0.02  # where more than half of the limit is used: an allocation of gigabytes takes no longer
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_HELD = ("Pss_Anon:", "Pss_Shmem:")  # not files that are mapped: the kernel can take their pages back
+# Limit, use, and the name of what can be taken back in memory.stat: control groups, version 2 and version 1.
+_GROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "inactive_file"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
+)
+
+
+class MemoryWatch:
+    """Looks at what a process and its descendants hold, now and then. `next_look` is in monotonic seconds."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.resident_bytes = 0  # when it last looked
+        self.peak_bytes = 0
+        self.is_over = False  # they held more than the limit
+        self.next_look = time.monotonic() + _LOOK_SECONDS
+
+    def look(self, pid: int) -> bool:
+        """Look at the tree below `pid`, 0 for one that is not there yet; whether it has just gone over the limit."""
+        resident = self.resident_bytes = resident_bytes(pid) if pid else 0
+        limit = self._limit_bytes
+        # The exact figure takes longer, and is never the larger one.
+        held = held_bytes(pid) if 0 < limit < resident else 0
+        self.peak_bytes = max(self.peak_bytes, held or resident)
+        self.is_over = held > limit > 0
+        is_close = 0 < limit < 2 * resident
+        self.next_look = time.monotonic() + (_CLOSE_LOOK_SECONDS if is_close else _LOOK_SECONDS)
+        if self.is_over:
+            self.stop()
+        return self.is_over
+
+    def stop(self) -> None:
+        self.next_look = math.inf
+
+
+def resident_bytes(pid: int) -> int:
+    """The resident sets of a process and its descendants, together: quick, and too much where they share pages."""
+    return sum(_resident(member) for member in _tree(pid))
+
+
+def held_bytes(pid: int) -> int:
+    """What a process and its descendants hold and nobody can take back; shared pages count in proportion."""
+    return sum(_held(member) for member in _tree(pid))
+
+
+def available_bytes() -> int:
+    """What could be had now without anything being killed for it; a very large number where nobody tells."""
+    limits = [_machine_available()]
+    for limit_file, use_file, cache_name in _GROUPS:
+        try:
+            limit = int(Path(limit_file).read_text())  # ValueError for "max"
+            use = int(Path(use_file).read_text())
+            statistics = Path(use_file).with_name("memory.stat").read_text()
+        except (OSError, ValueError):
+            continue
+        cached = next((line.split()[1] for line in statistics.splitlines() if line.startswith(f"{cache_name} ")), "0")
+        limits.append(max(0, limit - use + int(cached)))
+    return min(limits)
+
+
+def _machine_available() -> int:
+    try:
+        with Path("/proc/meminfo").open() as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return 1 << 62
+
+
+def _tree(pid: int) -> Iterator[int]:
+    found = [pid]
+    while found:
+        member = found.pop()
+        yield member
+        try:
+            for task in os.listdir(f"/proc/{member}/task"):  # noqa: PTH208
+                with open(f"/proc/{member}/task/{task}/children") as children:  # noqa: PTH123
+                    found += map(int, children.read().split())
+        except OSError:
+            continue
+
+
+def _resident(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/statm") as statistics:  # noqa: PTH123
+            return int(statistics.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def _held(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as statistics:  # noqa: PTH123
+            return sum(int(line.split()[1]) * 1024 for line in statistics if line.startswith(_HELD))
+    except OSError:
+        return _resident(pid)
