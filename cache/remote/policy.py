@@ -36,6 +36,7 @@ class RemotePolicy:
     role: Role = Role.READ
     upload: Upload = Upload.RESULTS
     replaces: bool = False
+    races: bool = True  # an action need not wait for an answer that takes longer than itself
     asks_for_blobs: bool = False
     drain_seconds: float = 60.0
     downloads: int = 16  # transfers at a time

@@ -128,6 +128,10 @@ class RemoteCache:
     def sends_what_was_found(self) -> bool:
         return self._policy.sends and self._policy.upload is Upload.ALWAYS
 
+    @property
+    def may_be_overtaken(self) -> bool:
+        return self._policy.races
+
     def start(self, tell: Callable[[str], object]) -> None:
         self._tell = tell
 

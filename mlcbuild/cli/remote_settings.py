@@ -207,6 +207,7 @@ def _resolved(said: Mapping[str, _Said], digest: str, *, recache: bool) -> Resol
         role=Role(text("role") or Role.READ.value),
         upload=Upload(text("upload") or Upload.RESULTS.value),
         replaces=recache,
+        races=text("slow_answers") != "wait",
         drain_seconds=float(drain.value) if drain else RemotePolicy.drain_seconds,
     )
     with _told_of(address):

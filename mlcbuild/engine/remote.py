@@ -24,6 +24,11 @@ class RemoteCache(Protocol):
         """Whether it wants to be sent what was found on this machine too, and not only what ran."""
         ...
 
+    @property
+    def may_be_overtaken(self) -> bool:
+        """Whether an action may run while its look-up takes longer than itself."""
+        ...
+
     def start(self, tell: Callable[[str], object]) -> None:
         """A build begins; `tell` takes what people should know, from any thread, until `finish` has returned."""
         ...

@@ -40,6 +40,12 @@ _SHARED: tuple[Attribute, ...] = (
         doc="What is written where that is allowed: nothing, what ran here, or what was found on this disk as well.",
     ),
     Attribute(
+        name="slow_answers",
+        kind=AttributeKind.CHOICE,
+        allowed=("race", "wait"),
+        doc="Of a look-up that takes longer than its action would: the action runs meanwhile, or waits.",
+    ),
+    Attribute(
         name="namespace",
         kind=_TEXT,
         doc="A place of its own for results, read before the address itself and written instead of it.",

@@ -152,7 +152,7 @@ def test_everything_that_can_be_said_arrives(world: World, tmp_path: Path) -> No
         'region = "r"\naddressing = "path"\nlayout = "bazel-remote"\nchecksums = "never"\nprofile = "ci"\n'
         'authorities = "ca.pem"\nclient_certificate = "client.pem"\nclient_key = "client.key"\n'
         'connections = 4\nconnect_timeout = 1\nidle_timeout = 2\ntimeout = 3\nsigning_key = "ci.key"\n'
-        'unsigned = "namespace"\n'
+        'unsigned = "namespace"\nslow_answers = "wait"\n'
         f'headers = {{ Authorization = "Bearer {SECRET}" }}'
     )
     said = {name for name in world.user_file.read_text().split() if name in {a.name for a in REMOTE_SETTINGS}}
@@ -162,6 +162,8 @@ def test_everything_that_can_be_said_arrives(world: World, tmp_path: Path) -> No
     assert world.made(namespace="pull/12").unsigned_in_namespace
     assert not world.made(namespace="pull/12", unsigned="refused").unsigned_in_namespace
     assert not made.policy.replaces
+    assert not made.policy.races
+    assert world.made(slow_answers="race").policy.races
     again = resolve_remote(RemoteFlags(), world.environment, load_settings(world.root), recache=True)
     assert again is not None
     assert again.configuration.policy.replaces

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -30,6 +31,8 @@ class SharedFolder:
         self.bytes_uploaded = 0
         self.is_down = False
         self.sends_what_was_found = False
+        self.may_be_overtaken = False
+        self.seconds = 0.0  # of a look-up
         self.ended: list[str] = []
 
     def start(self, tell: Callable[[str], object]) -> None:
@@ -44,6 +47,7 @@ class SharedFolder:
 
     def find(self, key: Digest, store: LocalBlobStore) -> ActionResult | None:
         self._check()
+        time.sleep(self.seconds)
         result = self._there.get(key)
         if result is not None:
             self.fetch([directory.tree_digest for directory in result.output_directories], store)
@@ -187,3 +191,18 @@ def test_an_interruption_ends_the_wait_for_uploads(tmp_path: Path) -> None:
     graph = actions()
     assert workspace.build(graph, target("//p:t", graph[1].output("out"))).success
     assert slow.ended == ["finished"]
+
+
+@pytest.mark.parametrize("may_be_overtaken", [True, False])
+def test_an_action_runs_while_its_look_up_takes_longer_where_that_is_allowed(
+    tmp_path: Path, remote: SharedFolder, may_be_overtaken: bool
+) -> None:
+    graph = actions()
+    machine(tmp_path, "first", remote).build(graph, target("//p:t", graph[0].output("d/")))
+    second = machine(tmp_path, "second", remote)
+    remote.seconds = 5.0
+    remote.may_be_overtaken = may_be_overtaken
+    assert second.build(graph, target("//p:t", graph[0].output("d/"))).success
+    assert set(second.statuses().values()) == {
+        ActionStatus.EXECUTED_LOCAL if may_be_overtaken else ActionStatus.REMOTE_HIT
+    }

@@ -14,7 +14,6 @@ from mlcbuild.cache.remote.retrying import RetryPolicy
 from mlcbuild.cache.remote.transport import Transport
 from mlcbuild.engine.action import Action, SourceArtifact
 from mlcbuild.engine.events import ActionStatus, Notice
-from mlcbuild.engine.state import STATE_FILE, LastBuild
 from tests.engine.small_workspace import Workspace, shell, target
 from tests.remote.fault_proxy import Fault, FaultProxy, Request, slow_down
 from tests.remote.s3_world import World, deadlines
@@ -46,13 +45,10 @@ class User:
         settings: dict[str, Any] = {
             "role": Role.READ_WRITE,
             "upload": Upload.RESULTS,
+            "races": False,
             "retries": RetryPolicy(first=0.01, longest=0.1),
         }
         self.remote = RemoteCache(transports, RemotePolicy(**(settings | changes)), seed=1)
-        # A look-up that takes longer than its action is overtaken by it, and these take no time at all.
-        last_build = LastBuild(folder / "workspace" / ".mlcbuild" / STATE_FILE)
-        last_build.remember_seconds("Shell", 3600.0)
-        last_build.save()
         self.workspace = Workspace(folder, remote=self.remote)
         self.workspace.write("a.txt", "hello")
         self.graph = actions()
