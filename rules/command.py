@@ -6,6 +6,7 @@ import re
 
 from mlcbuild.engine.action import Artifact, CachePolicy, DiscoveredArtifacts, Input, SourceArtifact
 from mlcbuild.rules.providers import ExecutableInfo, FilesInfo, ToolInfo
+from mlcbuild.rules.requirements import REQUIREMENTS, requirements_of
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.label import Label, LabelError, read_label
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
@@ -45,6 +46,7 @@ def implement(context: RuleContext) -> Providers:
         environment=target.string_map("environment"),
         toolchains=(f"program:{tool.path}",) if tool.path else (),
         cache=CachePolicy(target.string("cache")),
+        requirements=requirements_of(target),
     )
     files = FilesInfo(files=tuple((name, action.output(f"out/{name}")) for name in sorted(outputs)))
     if len(outputs) == 1 and not outputs[0].endswith("/"):
@@ -131,6 +133,7 @@ COMMAND = Rule(
                 default="Command",
                 doc="What progress and reports call the action.",
             ),
+            REQUIREMENTS,
             Attribute(
                 name="cache",
                 kind=AttributeKind.CHOICE,

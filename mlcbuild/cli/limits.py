@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mlcbuild.errors import UsageError
+from mlcbuild.workspace.measures import AGE_ADVICE, SIZE_ADVICE, age_of, size_of
 
 if TYPE_CHECKING:
     from mlcbuild.cache.eviction import Limits
 
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
-_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw])", re.IGNORECASE)
 MAX_SIZE_VARIABLE = "MLCBUILD_CACHE_MAX_SIZE"
 MAX_AGE_VARIABLE = "MLCBUILD_CACHE_MAX_AGE"
-SIZE_ADVICE = "write 500M, 50G, 1.5T, or 50GiB"
-AGE_ADVICE = "write 12h, 30d, or 2w"
-_POWERS = "KMGTP"
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def read_limits(max_size: str, max_age: str, environment: Mapping[str, str]) -> Limits:
@@ -51,18 +45,3 @@ def read_age(text: str, *, place: str) -> float:
     if age is None:
         raise UsageError(f'{place}: "{text}" is no age', advice=(AGE_ADVICE,))
     return age
-
-
-def size_of(text: str) -> int | None:
-    """Bytes: `50G` and `50GB` are 50 × 1000³, `50GiB` 50 × 1024³, a number alone is bytes. None for what is no size."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or (found[3] and not found[2]):
-        return None
-    power = _POWERS.index(found[2].upper()) + 1 if found[2] else 0
-    return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
-
-
-def age_of(text: str) -> float | None:
-    """Seconds: `90m`, `12h`, `30d`, `2w`. None for what is no age."""
-    found = _AGE.fullmatch(text.strip())
-    return float(found[1]) * _SECONDS[found[2].lower()] if found else None

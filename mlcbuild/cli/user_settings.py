@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from mlcbuild.cli.limits import AGE_ADVICE, SIZE_ADVICE, age_of, size_of
 from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
+from mlcbuild.workspace.measures import AGE_ADVICE, SIZE_ADVICE, age_of, size_of
 from mlcbuild.workspace.problems import Problems, known_values
 from mlcbuild.workspace.remote import REMOTE_TABLE, RemoteTable, read_remote
 from mlcbuild.workspace.schema import Attribute, AttributeKind

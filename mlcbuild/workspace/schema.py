@@ -38,6 +38,8 @@ class AttributeKind(enum.Enum):
     STRING_MAP = "table of strings"  # Mapping[str, str]
     TABLE = "table"  # Mapping[str, JsonValue]
     CHOICE = "choice"  # str, one of `allowed`
+    SIZE = "size"  # int, bytes: written 4GiB
+    DURATION = "duration"  # float, seconds: written 10m
     PATH = "path"  # str: written relative to the package, held relative to the workspace root, with "/"
 
 
@@ -69,6 +71,8 @@ class Attribute:
     allow_files: bool = False  # a label may name a file or folder of the workspace where no target has that name
     placeholders: tuple[str, ...] = ()  # words in braces that the rule itself fills in, which a matrix leaves alone
     nonempty: bool = False  # a string, list or table may not be empty
+    minimum: float | None = None  # the least value of an INTEGER or a NUMBER
+    fields: tuple[Attribute, ...] = ()  # the known keys of a TABLE; empty: any
     # Derived; fields because they are asked for with every value that is read.
     is_label: bool = field(init=False, repr=False, compare=False)
     is_table: bool = field(init=False, repr=False, compare=False)  # so values by platform are under `select`
@@ -89,6 +93,10 @@ class Attribute:
             raise ValueError(f"attribute {self.name!r}: `allowed` is for choices and lists of strings")
         if (self.provides or self.rules or self.allow_files) and not self.is_label:
             raise ValueError(f"attribute {self.name!r}: `provides`, `rules` and `allow_files` are for labels")
+        if self.minimum is not None and self.kind not in (kinds.INTEGER, kinds.NUMBER):
+            raise ValueError(f"attribute {self.name!r}: a minimum is for numbers")
+        if self.fields and self.kind is not kinds.TABLE:
+            raise ValueError(f"attribute {self.name!r}: `fields` are for tables")
         if self.mandatory and self.default is not None:
             raise ValueError(f"attribute {self.name!r} is mandatory and has the default {self.default!r}")
         if self.kind is AttributeKind.CHOICE and self.default is not None and self.default not in self.allowed:

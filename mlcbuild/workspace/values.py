@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from mlcbuild.errors import Location
 from mlcbuild.workspace.label import Label, LabelError, read_label
+from mlcbuild.workspace.measures import DURATION_ADVICE, SIZE_ADVICE, age_of, size_of
 from mlcbuild.workspace.problems import Problems, known_values
 from mlcbuild.workspace.schema import Attribute, AttributeKind, AttributeValue
 from mlcbuild.workspace.toml import Origin
@@ -70,6 +71,8 @@ class Reader:
             value = self._string_map(attribute, raw, origin)
         elif kind is AttributeKind.TABLE:
             value = self._table(attribute, raw, origin)
+        elif kind is AttributeKind.SIZE or kind is AttributeKind.DURATION:
+            value = self._measure(attribute, raw, origin)
         elif kind is AttributeKind.PATH:
             value = self._path(attribute, raw, origin)
         elif kind is AttributeKind.INTEGER:
@@ -83,6 +86,10 @@ class Reader:
             if kind is AttributeKind.CHOICE and value is not None and value not in attribute.allowed:
                 self.unknown(attribute.name, raw, attribute.allowed, origin)
                 return None
+        if attribute.minimum is not None and isinstance(value, (int, float)) and value < attribute.minimum:
+            least = f"{attribute.minimum:g}"
+            self.problems.add(f'"{attribute.name}" must be at least {least}, not {raw}, in {self.owner}', origin)
+            return None
         if attribute.nonempty and value is not None and not value:
             self.problems.add(f'"{attribute.name}" in {self.owner} is empty', origin)
             return None
@@ -177,7 +184,33 @@ class Reader:
         if type(raw) is not dict:
             self.wrong_type(attribute, raw, origin)
             return None
+        if attribute.fields:
+            return self._fields(attribute, raw, origin)
         return dict(raw) if self._is_json(attribute, raw, origin) else None
+
+    def _fields(self, attribute: Attribute, raw: dict[str, Any], origin: Origin) -> Mapping[str, Any] | None:
+        known = {member.name: member for member in attribute.fields}
+        values: dict[str, Any] = {}
+        for name, item in raw.items():
+            if name in known:
+                values[name] = self.read(known[name], item, origin.at(name))
+            else:
+                message = f'unknown key "{name}" of "{attribute.name}" in {self.owner}'
+                self.problems.add(message, origin.at(name), known_values(name, known), of_key=True)
+                values[name] = None
+        return None if None in values.values() else values
+
+    def _measure(self, attribute: Attribute, raw: Any, origin: Origin) -> float | None:
+        is_size = attribute.kind is AttributeKind.SIZE
+        if type(raw) is not str:
+            self.wrong_type(attribute, raw, origin)
+            return None
+        value = size_of(raw) if is_size else age_of(raw)
+        if not value:
+            what, advice = ("size", SIZE_ADVICE) if is_size else ("duration", DURATION_ADVICE)
+            self.problems.add(f'"{attribute.name}" in {self.owner} is no {what}: "{raw}"', origin, advice)
+            return None
+        return value
 
     def _is_json(self, attribute: Attribute, raw: Any, origin: Origin) -> bool:
         """Whether TOML's value has a JSON equal; dates, infinities and not-a-number have none."""
@@ -241,6 +274,8 @@ _WANTED = {
     AttributeKind.STRING_MAP: "a table of strings",
     AttributeKind.TABLE: "a table",
     AttributeKind.PATH: "a path",
+    AttributeKind.SIZE: "a size such as 4GiB",
+    AttributeKind.DURATION: "a duration such as 10m",
 }
 
 

@@ -1,0 +1,28 @@
+"""Sizes and times as people write them: `50G`, `4GiB`, `30d`, `10m`."""
+
+from __future__ import annotations
+
+import re
+
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
+_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([smhdw])", re.IGNORECASE)
+SIZE_ADVICE = "write 500M, 50G, 1.5T, or 50GiB"
+AGE_ADVICE = "write 12h, 30d, or 2w"
+DURATION_ADVICE = "write 30s, 10m, or 2h"
+_POWERS = "KMGTP"
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+
+
+def size_of(text: str) -> int | None:
+    """Bytes: `50G` and `50GB` are 50 × 1000³, `50GiB` 50 × 1024³, a number alone is bytes. None for what is no size."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or (found[3] and not found[2]):
+        return None
+    power = _POWERS.index(found[2].upper()) + 1 if found[2] else 0
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
+
+
+def age_of(text: str) -> float | None:
+    """Seconds: `90m`, `12h`, `30d`, `2w`. None for what is no age."""
+    found = _AGE.fullmatch(text.strip())
+    return float(found[1]) * _SECONDS[found[2].lower()] if found else None
