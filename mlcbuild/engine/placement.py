@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
 
-from mlcbuild.engine.action import Action, CachePolicy
-from mlcbuild.engine.executor import Executor
+from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements
 
 LOCAL = "local"
 # A trip may cost a tenth of what is done at its end. Below that an action stays here, where all that it needs is.
 _WORTH_TRIPS = 10
+
+
+class Place(Protocol):
+    """What of an executor decides; `mlcbuild.engine.executor.Executor` is one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def trip_seconds(self) -> float: ...
+
+    def refusal(self, requirements: ExecutionRequirements) -> str: ...
+
+
+AnyPlace = TypeVar("AnyPlace", bound=Place)
 
 
 class NoExecutor(Exception):  # noqa: N818
@@ -21,13 +39,13 @@ def is_bound_to_this_machine(action: Action) -> bool:
     return action.cache is CachePolicy.LOCAL or action.requirements.network
 
 
-def place(action: Action, executors: Sequence[Executor], used: Mapping[str, int], *, run_seconds: float) -> Executor:
+def place(action: Action, executors: Sequence[AnyPlace], used: Mapping[str, int], *, run_seconds: float) -> AnyPlace:
     """The executor for an action that takes `run_seconds`; `used` counts by name what each has been given.
 
     The order of `executors` is that of preference. Raises NoExecutor, and InfrastructureError where one cannot start.
     """
     bound = is_bound_to_this_machine(action)
-    candidates: list[Executor] = []
+    candidates: list[AnyPlace] = []
     refusals: list[str] = []
     for executor in executors:
         if bound and executor.name != LOCAL and any(other.name == LOCAL for other in executors):

@@ -310,8 +310,12 @@ class Scheduler:
         while True:
             while self._evaluate:
                 node = self._evaluate.popleft()
-                if node.state is NodeState.WAITING and node.pending == 0 and self._may_advance(node):
+                if node.state is not NodeState.WAITING:
+                    continue
+                if node.pending == 0 and self._may_advance(node):
                     self._advance(node)
+                elif node.pending and not self._stopping:
+                    self._wait_for_discovered(node)
             self._start_ready()
             if self._evaluate:
                 continue
@@ -375,7 +379,7 @@ class Scheduler:
             self._resolved(node, files)
 
     def _unready_producers(self, node: Consumer) -> dict[int, SourceNode | ActionNode] | None:
-        """Those that `node` now waits for; None where it never will be, and has ended."""
+        """Those that `node` waits for from now on; None where it never will be ready, and has ended."""
         unready: dict[int, SourceNode | ActionNode] = {}
         for producer in self.graph.producers_of(node):
             if isinstance(producer, SourceNode):
@@ -397,16 +401,26 @@ class Scheduler:
                 cause = producer.discovered_by
                 self._wanted_for[cause] = self._wanted_for.get(cause, 0) + 1
             unready[id(producer)] = producer
-        node.pending = len(unready)
+        waits = node.pending > 0
         for producer in unready.values():
-            producer.waiters.append(node)
+            if not waits or node not in producer.waiters:
+                producer.waiters.append(node)
+                node.pending += 1
         return unready
+
+    def _wait_for_discovered(self, node: Consumer) -> None:
+        """What has been discovered for a node need not wait for the other things that the node waits for."""
+        try:
+            self._unready_producers(node)
+        except BuildError as error:
+            self._fail(node, str(error))
 
     def _release(self, producer: SourceNode | ActionNode) -> None:
         waiters, producer.waiters = producer.waiters, []
+        discovers = isinstance(producer, ActionNode) and producer.action.discoverer is not None
         for waiter in waiters:
             waiter.pending -= 1
-            if waiter.pending == 0 and waiter.state is NodeState.WAITING:
+            if waiter.state is NodeState.WAITING and (waiter.pending == 0 or discovers):
                 self._evaluate.append(waiter)
 
     # One action's way: key, look-up, run, result.

@@ -68,8 +68,10 @@ def a_build_without_faults_equals_recursion(seed: int, size: int) -> None:
     assert all(count == 1 for count in first.looked_up.values())
     second = world.build(graph)
     check_against_reference(second, graph)
+    # Which discovered actions are wanted by a target that fails in the end depends on what ends first.
+    made = {name for name, report in first.reports.items() if report.ending in _MADE}
     assert all(
-        second.scheduler.graph.actions[name].action.cache.value == "none" or first.reports[name].ending is Ending.FAILED
+        second.scheduler.graph.actions[name].action.cache.value == "none" or name not in made
         for name in second.executed
     )
 

@@ -1,0 +1,343 @@
+"""A build in virtual time: the scheduler and the placement of real builds, with machines and work that are values.
+
+What is simulated is what a real build waits for: runs, trips to machines, slow look-ups, machines that go, memory that
+is too little. Everything is decided by the scheduler and by `placement.place`, as in a real build.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.engine.action import Action, ExecutionRequirements
+from mlcbuild.engine.critical_path import critical_path
+from mlcbuild.engine.events import PathStep
+from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
+from mlcbuild.engine.instructions import (
+    Cancel,
+    Deliver,
+    DigestSources,
+    Discover,
+    Ending,
+    Execute,
+    Finished,
+    Instruction,
+    LookUp,
+    ReportAction,
+    ReportTarget,
+)
+from mlcbuild.engine.placement import NoExecutor, place
+from mlcbuild.engine.priorities import SecondsOf, unknown_seconds
+from mlcbuild.engine.scheduler import Scheduler
+from mlcbuild.engine.stimuli import (
+    ActionsAdded,
+    ActionsDiscovered,
+    Cancelled,
+    Executed,
+    ExecutorLost,
+    LookUpSlow,
+    ResultFound,
+    ResultNotFound,
+    SourceDigested,
+    Stimulus,
+    Target,
+    TargetDelivered,
+    TargetsRequested,
+)
+from mlcbuild.errors import InternalError
+
+Watcher = Callable[[Scheduler, Sequence[Instruction]], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """What a run comes to, `seconds` after it began."""
+
+    seconds: float
+    outcome: ExecutionOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a look-up comes to after `seconds`; None: no result."""
+
+    seconds: float = 0.0
+    outputs: tuple[FileEntry, ...] | None = None
+
+
+class Work(Protocol):
+    """What actions come to: the part of a world that the scheduler does not decide."""
+
+    def source(self, path: str) -> Digest: ...
+
+    def key_of(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest: ...
+
+    def look_up(self, action: Action, key: Digest) -> Answer: ...
+
+    def perform(self, execute: Execute) -> Performance: ...
+
+    def manifest(self, digest: Digest) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """An executor: as many workers as it has slots. `refuses` says why an action can never run on any of them."""
+
+    name: str
+    slots: int
+    trip_seconds: float = 0.0
+    refuses: Callable[[ExecutionRequirements], str] = lambda _requirements: ""
+
+    def refusal(self, requirements: ExecutionRequirements) -> str:
+        return self.refuses(requirements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """`count` of the actions that run on an executor at that time are lost with their machine."""
+
+    executor: str
+    count: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Run:
+    """An attempt of an action, in seconds since the build began."""
+
+    execute: Execute
+    executor: str
+    given: float
+    start: float = -1.0  # negative: still in the executor's queue
+    end: float = -1.0  # negative: it has no outcome yet
+    kind: OutcomeKind | None = None
+    performance: Performance | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pool:
+    machines: Machines
+    free: int
+    waiting: deque[Run] = field(default_factory=deque)
+    running: dict[str, Run] = field(default_factory=dict)
+
+    def slots_of(self, run: Run) -> int:
+        return min(run.execute.action.requirements.cpus, self.machines.slots)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """What came of a build. `seconds` is its length."""
+
+    seconds: float
+    success: bool
+    runs: tuple[Run, ...]  # in the order in which they were given to executors
+    reports: dict[str, ReportAction]
+    delivered: dict[str, Deliver]
+    scheduler: Scheduler
+
+    @property
+    def work_seconds(self) -> float:
+        """Of all runs, trips included: what one worker would have taken."""
+        return sum(run.end - run.start for run in self.runs if run.start >= 0)
+
+    def path(self) -> tuple[PathStep, ...]:
+        """The chain of runs that took longest; an action that shared another's result waited for that one."""
+        graph = self.scheduler.graph
+        runs = {run.execute.action.identifier: run for run in self.runs if run.kind is OutcomeKind.SUCCEEDED}
+        steps = {
+            name: PathStep(identifier=name, mnemonic=run.execute.action.mnemonic, seconds=run.end - run.start)
+            for name, run in runs.items()
+        }
+        ran = {run.execute.key: name for name, run in runs.items()}
+
+        def producers_of(identifier: str) -> list[str]:
+            node = graph.actions[identifier]
+            names = [producer.name for producer in graph.known_producers_of(node)]
+            if node.discovered_by:
+                names.append(node.discovered_by)
+            if node.ending is Ending.SHARED and node.key in ran:
+                names.append(ran[node.key])
+            return names
+
+        return critical_path(steps, producers_of)
+
+
+class Simulation:
+    """One build from its beginning to its end; `run` once.
+
+    `work` is asked for what really happens, `seconds_of` for how long an action is thought to take. A look-up that
+    takes longer than `patience_seconds` is overtaken. `happenings` come at their times; Cancelled is an interruption.
+    `watch` is called after each step of the scheduler with what it says. `jobs = 0` stands for all slots.
+    """
+
+    def __init__(
+        self,
+        *,
+        actions: Iterable[Action],
+        targets: Iterable[Target],
+        work: Work,
+        machines: Sequence[Machines],
+        seconds_of: SecondsOf = unknown_seconds,
+        jobs: int = 0,
+        keep_going: bool = False,
+        patience_seconds: float = float("inf"),
+        happenings: Iterable[tuple[float, Loss | Cancelled]] = (),
+        watch: Watcher | None = None,
+    ) -> None:
+        self._work = work
+        self._machines = tuple(machines)
+        self._seconds_of = seconds_of
+        self._patience = patience_seconds
+        self._watch = watch
+        self._pools = {machine.name: _Pool(machines=machine, free=machine.slots) for machine in machines}
+        self._used: Counter[str] = Counter()
+        self._runs: list[Run] = []
+        self._current: dict[str, Run] = {}
+        self._reports: dict[str, ReportAction] = {}
+        self._delivered: dict[str, Deliver] = {}
+        self._now = 0.0
+        self._end: Finished | None = None
+        self._agenda: list[tuple[float, int, Stimulus | Run | Loss]] = []
+        self._entries = 0
+        self._scheduler = Scheduler(
+            key_of=work.key_of,
+            jobs=jobs or sum(machine.slots for machine in machines),
+            keep_going=keep_going,
+            seconds_of=seconds_of,
+        )
+        self._told: list[Stimulus] = [
+            ActionsAdded(actions=tuple(actions)),
+            TargetsRequested(targets=tuple(targets)),
+        ]
+        for when, happening in happenings:
+            self._at(when, happening)
+
+    def run(self) -> Simulated:
+        """Raises InternalError where the build stands still."""
+        self._tell(self._told)
+        while self._end is None:
+            if not self._agenda:
+                raise InternalError(f"the simulated build stands still after {self._now} seconds")
+            self._now, _, happening = heapq.heappop(self._agenda)
+            self._tell(self._happens(happening))
+        return Simulated(
+            seconds=self._now,
+            success=self._end.success,
+            runs=tuple(self._runs),
+            reports=self._reports,
+            delivered=self._delivered,
+            scheduler=self._scheduler,
+        )
+
+    def _at(self, when: float, happening: Stimulus | Run | Loss) -> None:
+        self._entries += 1
+        heapq.heappush(self._agenda, (when, self._entries, happening))
+
+    def _tell(self, told: list[Stimulus]) -> None:
+        while told and self._end is None:
+            instructions = self._scheduler.handle(*told)
+            if self._watch is not None:
+                self._watch(self._scheduler, instructions)
+            told = [answer for instruction in instructions for answer in self._carry_out(instruction)]
+
+    def _happens(self, happening: Stimulus | Run | Loss) -> list[Stimulus]:
+        match happening:
+            case Run(performance=performance):
+                if happening.kind is not None or performance is None:
+                    return []  # It was lost or cancelled before.
+                self._over(happening, performance.outcome.kind)
+                return [Executed(outcome=performance.outcome)]
+            case Loss(executor=name, count=count):
+                lost = list(self._pools[name].running.values())[:count]
+                for run in lost:
+                    self._over(run, OutcomeKind.LOST)
+                return [ExecutorLost(identifiers=tuple(run.execute.action.identifier for run in lost))] if lost else []
+            case _:
+                return [happening]
+
+    def _carry_out(self, instruction: Instruction) -> list[Stimulus]:
+        match instruction:
+            case DigestSources(paths=paths):
+                return [SourceDigested(path=path, digest=self._work.source(path)) for path in paths]
+            case LookUp():
+                return self._look_up(instruction)
+            case Execute():
+                return self._execute(instruction)
+            case Cancel(identifier=identifier):
+                return self._cancel(identifier)
+            case Discover(action=action, manifest=digest):
+                assert action.discoverer is not None
+                found = action.discoverer(discovering=action.identifier, manifest=self._work.manifest(digest))
+                return [ActionsDiscovered(identifier=action.identifier, discovery=found)]
+            case Deliver(label=label):
+                self._delivered[label] = instruction
+                return [TargetDelivered(label=label)]
+            case ReportAction(action=action):
+                self._reports[action.identifier] = instruction
+            case ReportTarget(label=label, success=False):
+                self._delivered.pop(label, None)
+            case Finished():
+                self._end = instruction
+            case _:
+                pass
+        return []
+
+    def _look_up(self, wanted: LookUp) -> list[Stimulus]:
+        identifier = wanted.action.identifier
+        answer = self._work.look_up(wanted.action, wanted.key)
+        told: Stimulus = ResultNotFound(identifier=identifier, key=wanted.key)
+        if answer.outputs is not None:
+            told = ResultFound(identifier=identifier, key=wanted.key, outputs=answer.outputs)
+        if answer.seconds <= 0:
+            return [told]
+        if answer.seconds > self._patience:
+            self._at(self._now + self._patience, LookUpSlow(identifier=identifier))
+        self._at(self._now + answer.seconds, told)
+        return []
+
+    def _execute(self, execute: Execute) -> list[Stimulus]:
+        action = execute.action
+        try:
+            chosen = place(action, self._machines, self._used, run_seconds=self._seconds_of(action))
+        except NoExecutor as error:
+            outcome = ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.ENVIRONMENT, message=str(error))
+            return [Executed(outcome=outcome)]
+        run = Run(execute=execute, executor=chosen.name, given=self._now)
+        self._runs.append(run)
+        self._current[action.identifier] = run
+        self._used[chosen.name] += 1
+        pool = self._pools[chosen.name]
+        pool.waiting.append(run)
+        self._start(pool)
+        return []
+
+    def _start(self, pool: _Pool) -> None:
+        while pool.waiting and pool.slots_of(pool.waiting[0]) <= pool.free:
+            run = pool.waiting.popleft()
+            pool.free -= pool.slots_of(run)
+            pool.running[run.execute.action.identifier] = run
+            run.start = self._now
+            run.performance = self._work.perform(run.execute)
+            self._at(self._now + pool.machines.trip_seconds + run.performance.seconds, run)
+
+    def _cancel(self, identifier: str) -> list[Stimulus]:
+        run = self._current.get(identifier)
+        if run is None or run.kind is not None:
+            return []
+        self._over(run, OutcomeKind.CANCELLED)
+        return [Executed(outcome=ExecutionOutcome(identifier=identifier, kind=OutcomeKind.CANCELLED))]
+
+    def _over(self, run: Run, kind: OutcomeKind) -> None:
+        run.end, run.kind = self._now, kind
+        pool = self._pools[run.executor]
+        self._used[run.executor] -= 1
+        if run.start < 0:
+            pool.waiting.remove(run)
+            return
+        del pool.running[run.execute.action.identifier]
+        pool.free += pool.slots_of(run)
+        self._start(pool)
