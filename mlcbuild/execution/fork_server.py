@@ -1,7 +1,7 @@
 """A process that imports slow libraries once and forks a child for each action. Run as a script, by path.
 
-Started by exec, with nothing of ours but this file and `source_loader.py`, and single-threaded, so that a fork is
-safe and an edited module is never stale: our own code is imported in the child. The one argument is JSON::
+Started by exec, with nothing of ours but this file, `source_loader.py` and `sandbox.py`, and single-threaded, so that
+a fork is safe and an edited module is never stale: our own code is imported in the child. The one argument is JSON::
 
     {"socket": 3, "preload": ["numpy", "tvm"], "hide": ["torch"]}
 
@@ -48,9 +48,10 @@ _FALLTHROUGH_EXIT = 70  # EX_SOFTWARE: the child's own plumbing failed
 class Server:
     """The loop. Its state is one control socket for each child that runs."""
 
-    def __init__(self, requests: socket.socket, source_loader: Any) -> None:
+    def __init__(self, requests: socket.socket, source_loader: Any, sandbox: Any) -> None:
         self._requests = requests
         self._source_loader = source_loader
+        self._sandbox = sandbox
         self._pid = os.getpid()
         self._controls: dict[int, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
@@ -161,14 +162,14 @@ class Server:
                 closing.close()
             for descriptor in (nothing, log, self._wake_read, self._wake_write):
                 os.close(descriptor)
-            os._exit(_run(channel, self._source_loader))
+            os._exit(_run(channel, self._source_loader, self._sandbox))
         except BaseException:
             traceback.print_exc()
             sys.stderr.flush()
         os._exit(_FALLTHROUGH_EXIT)
 
 
-def _run(channel: socket.socket, source_loader: Any) -> int:
+def _run(channel: socket.socket, source_loader: Any, sandbox: Any) -> int:
     """Read the request and carry it out; the exit status. A tool replaces this process."""
     pieces = []
     while piece := channel.recv(1 << 16):
@@ -180,6 +181,13 @@ def _run(channel: socket.socket, source_loader: Any) -> int:
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None
+    policy = request.get("sandbox")
+    if policy:
+        try:
+            sandbox.confine(policy)
+        except OSError as error:
+            _tell(channel, {"unconfined": str(error)})
+            return _FALLTHROUGH_EXIT
     if "arguments" in request:
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
@@ -196,12 +204,16 @@ def _run(channel: socket.socket, source_loader: Any) -> int:
         names=request["module_names"],
         cache=request["bytecode"],
     )
+    witness = sandbox.Witness(policy) if policy else None
+    if witness:
+        witness.watch()
     stage_call = importlib.import_module("mlcbuild.execution.stage_call")
     plumbing = len(source_loader.FOUND)
     result = stage_call.call(request["call"])
     sys.stdout.flush()
     sys.stderr.flush()
-    _tell(channel, {**result, "modules": source_loader.FOUND[plumbing:]})
+    seen = {"undeclared": witness.undeclared, "network": witness.asked_for_network} if witness else {}
+    _tell(channel, {**result, **seen, "modules": source_loader.FOUND[plumbing:]})
     return 0
 
 
@@ -220,8 +232,9 @@ def _tell(stream: socket.socket, message: dict[str, Any]) -> None:
         stream.sendall(json.dumps(message).encode() + b"\n")
 
 
-def _load_source_loader() -> Any:
-    spec = importlib.util.spec_from_file_location("source_loader", Path(__file__).with_name("source_loader.py"))
+def _load_beside(name: str) -> Any:
+    """A file of ours beside this one, without the package that it is in."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -237,7 +250,8 @@ def main() -> int:
     requests.set_inheritable(False)
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     faulthandler.enable()
-    source_loader = _load_source_loader()
+    source_loader = _load_beside("source_loader")
+    sandbox = _load_beside("sandbox")
     sys.meta_path.insert(0, source_loader.HidingFinder(settings["hide"]))
     try:
         for name in settings["preload"]:
@@ -251,7 +265,7 @@ def main() -> int:
     _tell(requests, {"ready": os.getpid(), "threads": threads, "modules": modules})
     gc.collect()
     gc.freeze()
-    server = Server(requests, source_loader)
+    server = Server(requests, source_loader, sandbox)
     try:
         server.serve()
     finally:

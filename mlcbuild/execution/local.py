@@ -15,18 +15,20 @@ from types import MappingProxyType
 import mlcbuild
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
-from mlcbuild.engine.action import ExecutionRequirements, StageCall
+from mlcbuild.engine.action import ExecutionRequirements, StageCall, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution import environment
 from mlcbuild.execution.admission import Need, Room
 from mlcbuild.execution.collect import OutputProblem, collect
+from mlcbuild.execution.confinement import Confinement
+from mlcbuild.execution.kept import keep
 from mlcbuild.execution.layout import LinkedBlob, MissingInputs, changed, lay_out, vanished
 from mlcbuild.execution.machine import Machine, refusal, this_machine
 from mlcbuild.execution.memory import available_bytes
 from mlcbuild.execution.scratch import Scratch, remove
 from mlcbuild.execution.server import ForkServer, ServerProcess
-from mlcbuild.execution.verdict import Verdict, judge
+from mlcbuild.execution.verdict import Verdict, judge, undeclared_reads
 from mlcbuild.execution.warm import HIDDEN, Warmth
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -92,7 +94,9 @@ class LocalExecutor:
     Of them a stage can import what shares its first name with a module of its closure, nothing else.
     `variables` stand in for some of those that actions and servers have (`environment.FIXED`).
     `machine` is what actions may count on; by default all that is here. `available_bytes` tells how much memory is
-    free.
+    free. With `sandbox` actions are confined as far as this machine can, those with network aside: they see nothing of
+    `module_paths`, nor of the directories `hidden`, but their inputs and the modules that their keys count. The
+    directories of failed actions are kept below `keep_failed`.
     Nothing is started before the first action, and no fork server before an action wants it.
     """
 
@@ -109,6 +113,9 @@ class LocalExecutor:
         variables: Mapping[str, str] = MappingProxyType({}),
         machine: Machine | None = None,
         available_bytes: Callable[[], int] = available_bytes,
+        sandbox: bool = False,
+        hidden: tuple[Path, ...] = (),
+        keep_failed: Path | None = None,
     ) -> None:
         if jobs < 1:
             raise ValueError(f"jobs must be at least 1, not {jobs}")
@@ -128,6 +135,10 @@ class LocalExecutor:
         self._idle = 0
         self._room = Room(cpus=jobs, gpus=self._machine.gpus)
         self._available_bytes = available_bytes
+        self._is_confining = sandbox
+        self._hidden = hidden
+        self._confinement: Confinement | None = None
+        self._keep_failed = keep_failed
         self._threads: list[threading.Thread] = []
         self._closed = False
 
@@ -255,7 +266,11 @@ class LocalExecutor:
         blobs = lay_out(request, directory, self._store)
         task.laid_out = time.monotonic()
         server = self._server(self._warmth.preload(request))
-        process = server.launch(self._body(request, directory))
+        body = self._body(request, directory)
+        confinement = self._confinement_of(request)
+        process = server.launch(
+            {**body, "sandbox": confinement.policy(request, directory, blobs)} if confinement else body
+        )
         with self._condition:
             task.process = process
             cancelled = task.cancelled
@@ -266,6 +281,11 @@ class LocalExecutor:
         if task.cancelled:
             return task.outcome(Verdict(kind=OutcomeKind.CANCELLED), log=end.log)
         verdict = judge(request, end)
+        if verdict.undeclared:  # a module is named by its name
+            verdict = _check_modules(verdict, request)
+        elif verdict.kind is OutcomeKind.FAILED and confinement and isinstance(request.command, ToolCall):
+            refused = confinement.refused(end.log)
+            verdict = replace(verdict, message=undeclared_reads(verdict.message, refused)) if refused else verdict
         if verdict.kind is OutcomeKind.LOST and (reason := server.failure()):
             message = f"a worker cannot start: {reason}\n  reinstall mlcbuild and what it depends on"
             verdict = Verdict(kind=OutcomeKind.ENVIRONMENT, message=message)
@@ -274,6 +294,9 @@ class LocalExecutor:
         if verdict.kind is OutcomeKind.FAILED and (gone := vanished(blobs)):
             raise MissingInputs(gone)
         if verdict.kind is not OutcomeKind.SUCCEEDED:
+            if verdict.kind is OutcomeKind.FAILED and self._keep_failed is not None:
+                kept = keep(directory, self._keep_failed, request.identifier, body)
+                verdict = replace(verdict, message=f"{verdict.message}\n  kept: {kept} (run.sh in it runs it again)")
             return task.outcome(verdict, log=end.log)
         verdict = _check_modules(verdict, request)
         try:
@@ -310,6 +333,19 @@ class LocalExecutor:
                 "module_paths": [str(path) for path in self._module_paths],
             },
         }
+
+    def _confinement_of(self, request: ExecutionRequest) -> Confinement | None:
+        """None for what sees the user's own environment, and where nothing is to be confined."""
+        if not self._is_confining or request.requirements.network:
+            return None
+        with self._condition:
+            if self._confinement is None:
+                self._confinement = Confinement(
+                    workspace=self._module_paths,
+                    hidden=self._hidden,
+                    bytecode=self._parent.resolve() / "bytecode",
+                )
+            return self._confinement
 
     def _distrust(self, written: list[LinkedBlob], request: ExecutionRequest, exit_code: int) -> Verdict:
         """What is said of an action that wrote to its inputs; the store looks at those blobs again."""

@@ -14,7 +14,8 @@ import os
 import sys
 import types
 from collections.abc import Sequence
-from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
 from pathlib import Path
 
 FOUND: list[str] = []  # the full names of modules that were found here, in order
@@ -61,7 +62,6 @@ class DirectoryFinder:
     def __init__(self, directories: Sequence[str], names: Sequence[str]) -> None:
         self._directories = tuple(directories)
         self._names = frozenset(names)
-        self._finders: dict[str, FileFinder] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
@@ -71,23 +71,19 @@ class DirectoryFinder:
             return None
         folders: list[str] = []
         for entry in self._directories if path is None else path:
-            spec = self._finder(entry).find_spec(fullname)
-            if spec is None:
-                continue
-            if spec.loader is not None:
-                FOUND.append(fullname)
-                return spec
-            folders += spec.submodule_search_locations or ()
+            # By name alone, never by listing: what else lies there is nobody's business.
+            location = os.path.join(entry, fullname.rpartition(".")[2])  # noqa: PTH118
+            for file in (os.path.join(location, "__init__.py"), f"{location}.py"):  # noqa: PTH118
+                if os.path.isfile(file):  # noqa: PTH113
+                    FOUND.append(fullname)
+                    return spec_from_file_location(fullname, file, loader=ContentLoader(fullname, file))
+            if os.path.isdir(location):  # noqa: PTH112
+                folders.append(location)
         if not folders:
             return None
         package = ModuleSpec(fullname, None, is_package=True)  # folders without __init__.py
         package.submodule_search_locations = folders
         return package
-
-    def _finder(self, entry: str) -> FileFinder:
-        if entry not in self._finders:
-            self._finders[entry] = FileFinder(entry, (ContentLoader, SOURCE_SUFFIXES))
-        return self._finders[entry]
 
 
 class HidingFinder:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mlcbuild.engine.action import StageCall
@@ -21,6 +22,7 @@ class Verdict:
     message: str = ""
     exit_code: int = 0
     modules: tuple[str, ...] = field(default=())  # ours, that a stage loaded
+    undeclared: tuple[str, ...] = field(default=())  # paths that a stage was not let to read
 
 
 def judge(request: ExecutionRequest, end: ProcessEnd) -> Verdict:
@@ -46,6 +48,10 @@ def judge(request: ExecutionRequest, end: ProcessEnd) -> Verdict:
         return Verdict(kind=OutcomeKind.OUT_OF_MEMORY, message=message, exit_code=exit_code)
     if exit_code < 0:
         return _signalled(name, -exit_code, end)
+    if b"unconfined" in end.result[:20]:
+        reason = json.loads(end.result)["unconfined"]
+        message = f"{name} could not be confined: {reason}\n  build with --no-sandbox"
+        return Verdict(kind=OutcomeKind.ENVIRONMENT, message=message, exit_code=exit_code)
     if isinstance(request.command, StageCall):
         return _stage(name, exit_code, end)
     return _tool(request, exit_code, end)
@@ -81,7 +87,20 @@ def _stage(name: str, exit_code: int, end: ProcessEnd) -> Verdict:
             exit_code=exit_code,
         )
     message = f"{name}: {result['message']}" if result["message"] else ""
-    return Verdict(kind=kind, message=message, exit_code=exit_code, modules=tuple(result["modules"]))
+    undeclared = tuple(result.get("undeclared", ()))
+    if undeclared and kind in (OutcomeKind.SUCCEEDED, OutcomeKind.FAILED):
+        kind, message = OutcomeKind.FAILED, undeclared_reads(name, undeclared)
+    elif kind is OutcomeKind.FAILED and result.get("network"):
+        message += "\n  the network is cut from actions: fetch what it needs by a target of its own"
+    return Verdict(
+        kind=kind, message=message, exit_code=exit_code, modules=tuple(result["modules"]), undeclared=undeclared
+    )
+
+
+def undeclared_reads(name: str, paths: Sequence[str]) -> str:
+    """What is said of an action that was refused paths outside its inputs."""
+    which = "which is no input of it" if len(paths) == 1 else "which are no inputs of it"
+    return f"{name} asked for {', '.join(paths)}, {which}\n  declare what it reads, or build with --no-sandbox"
 
 
 def _tool(request: ExecutionRequest, exit_code: int, end: ProcessEnd) -> Verdict:

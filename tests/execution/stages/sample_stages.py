@@ -181,3 +181,57 @@ def allocate(*, out: Path, mebibytes: int, seconds: float, in_child: bool = Fals
     else:
         exec(program)
     out.write_text("x")
+
+
+def read(*, out: Path, path: str, swallow: bool = False) -> None:
+    """Copy a file that is no input; go on without it where it is refused, if told so."""
+    try:
+        out.write_text(Path(path).read_text())
+    except PermissionError:
+        if not swallow:
+            raise
+        out.write_text("nothing")
+
+
+def list_folder(*, out: Path, path: str) -> None:
+    out.write_text(" ".join(entry.name for entry in Path(path).iterdir()))
+
+
+def read_by_library(*, out: Path, path: str) -> None:
+    """As native code does, which no audit hook sees."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    descriptor = library.open(os.fsencode(path), os.O_RDONLY)
+    out.write_text(os.read(descriptor, 100).decode() if descriptor >= 0 else os.strerror(ctypes.get_errno()))
+
+
+def write_elsewhere(*, out: Path, path: str) -> None:
+    Path(path).write_text("x")
+    out.write_text("x")
+
+
+def connect(*, out: Path, port: int) -> None:
+    import socket
+
+    with socket.create_connection(("127.0.0.1", port)):
+        out.write_text("connected")
+
+
+def use_the_system(*, out: Path) -> None:
+    """What stages may rely on."""
+    import multiprocessing
+    import tempfile
+
+    with tempfile.TemporaryFile() as temporary, multiprocessing.Pool(1) as pool:
+        temporary.write(bytes(pool.map(abs, [-1])))
+    Path("here").mkdir()
+    out.with_suffix(".part").write_text(
+        subprocess.run(["/bin/uname"], capture_output=True, text=True, check=True).stdout
+    )
+    out.with_suffix(".part").rename(Path("here") / "name")
+    (Path("here") / "name").rename(out)
+    Path("/dev/null").write_text("x")
+    with Path("/dev/urandom").open("rb") as stream:
+        stream.read(1)
+    Path("/proc/self/status").read_text()

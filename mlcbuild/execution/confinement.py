@@ -1,0 +1,125 @@
+"""What an action may read and write: its declared inputs, the system, Python, and its own directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import mlcbuild
+from mlcbuild.engine.action import StageCall
+from mlcbuild.engine.executor import ExecutionRequest
+from mlcbuild.execution.layout import LinkedBlob
+
+# Read by everything that runs; never /home, /root, /tmp, /var, /run, /mnt or /srv.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/sys")
+_REFUSED = re.compile(r"(?<![\w.])/[^\s:'\"`,;()<>]+")
+_REFUSAL = ("permission denied", "eacces")
+_MOST_NAMED = 5
+
+
+class Confinement:
+    """The policies of a build (see `sandbox`).
+
+    `workspace` are directories of which nothing but declared inputs and the modules of stages is seen; `hidden` are
+    others of that kind, such as the cache and the user's home.
+    """
+
+    def __init__(self, *, workspace: Sequence[Path], hidden: Sequence[Path], bytecode: Path) -> None:
+        package = Path(mlcbuild.__file__).parent
+        self._workspace = [os.path.realpath(path) for path in workspace]
+        self._hidden = [*self._workspace, *(os.path.realpath(path) for path in (*hidden, package.parent))]
+        self._bytecode = str(bytecode)
+        self._shared = sorted(
+            {
+                found
+                for path in (*_SYSTEM, *_python_paths(self._workspace))
+                for found in without(os.path.realpath(path), self._hidden)
+            }
+        )
+        # Some of our rooms are links to directories beside the package.
+        self._package = [str(package), *(str(room.resolve()) for room in package.iterdir() if room.is_symlink())]
+
+    def policy(self, request: ExecutionRequest, directory: Path, blobs: Sequence[LinkedBlob]) -> dict[str, object]:
+        """For one action in its directory, as the forked child takes it."""
+        read = [*self._shared, *(str(blob.file) for blob in blobs)]
+        write: list[str] = []
+        command = request.command
+        if isinstance(command, StageCall):
+            read += [*self._package, *self._modules(request, command)]
+            write.append(self._bytecode)
+        elif os.path.isabs(command.arguments[0]):  # noqa: PTH117
+            read += _installation(command.arguments[0], self._hidden)
+        return {
+            "read": read,
+            "write": write,
+            "directory": str(directory),
+            "network": request.requirements.network,
+            "gpus": request.requirements.gpus > 0,
+        }
+
+    def refused(self, log: bytes) -> list[str]:
+        """Paths that a tool says it was not let to, that are there, and that no action sees."""
+        found: dict[str, None] = {}
+        for line in log.decode(errors="replace").splitlines():
+            if any(word in line.lower() for word in _REFUSAL):
+                for path in _REFUSED.findall(line):
+                    if os.path.lexists(path) and not self._is_shared(path):
+                        found[path] = None
+        return list(found)[:_MOST_NAMED]
+
+    def _is_shared(self, path: str) -> bool:
+        real = os.path.realpath(path)
+        return any(is_below(real, shared) for shared in (*self._shared, "/proc", "/dev"))
+
+    def _modules(self, request: ExecutionRequest, call: StageCall) -> list[str]:
+        """The files of the workspace's modules that a stage's key counts; where that is not known, all there is."""
+        if not request.allowed_modules:
+            return list(self._workspace)
+        files = []
+        for module in {*request.allowed_modules, call.function.partition(":")[0]}:
+            parts = module.split(".")
+            if parts[0] == mlcbuild.__name__:
+                continue
+            for root in self._workspace:
+                files.append(f"{root}/{'/'.join(parts)}.py")
+                files += [f"{root}/{'/'.join(parts[:depth])}/__init__.py" for depth in range(1, len(parts) + 1)]
+        return [path for path in dict.fromkeys(files) if os.path.isfile(path)]  # noqa: PTH113
+
+
+def without(path: str, hidden: Iterable[str]) -> list[str]:
+    """`path`, or, where hidden directories lie below it, what else lies there."""
+    inside = [one for one in hidden if is_below(one, path)]
+    if not inside:
+        return [path]
+    if path in inside:
+        return []
+    try:
+        names = os.listdir(path)  # noqa: PTH208
+    except OSError:
+        return []
+    return [found for name in names for found in without(f"{path.rstrip('/')}/{name}", inside)]
+
+
+def is_below(path: str, above: str) -> bool:
+    return path == above or path.startswith(above.rstrip("/") + "/")
+
+
+def _python_paths(workspace: Sequence[str]) -> list[str]:
+    """Where this interpreter and what it can import lie; of the workspace, no more than an environment in it."""
+    prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
+    libraries = {path for path in sys.path if path and os.path.exists(path)}  # noqa: PTH110
+    own = {path for path in libraries if any(is_below(os.path.realpath(path), root) for root in workspace)}
+    return sorted(prefixes | (libraries - own))
+
+
+def _installation(program: str, hidden: Sequence[str]) -> list[str]:
+    """A program with what was installed with it: PREFIX for PREFIX/bin/NAME, unless somebody lives there."""
+    found = []
+    for path in {program, os.path.realpath(program)}:
+        folder, prefix = os.path.dirname(path), os.path.dirname(os.path.dirname(path))  # noqa: PTH120
+        is_prefix = os.path.basename(folder) in ("bin", "sbin") and prefix != "/"  # noqa: PTH119
+        found.append(prefix if is_prefix and not any(is_below(one, prefix) for one in hidden) else path)
+    return found

@@ -1,0 +1,62 @@
+"""Directories of failed actions, kept for people: with the inputs, whatever was made, and a script to run it again."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from mlcbuild.execution import environment
+from mlcbuild.execution.scratch import remove
+from mlcbuild.execution.warm import HIDDEN
+
+SCRIPT = "run.sh"
+_CALL = "call.json"
+_BY_HAND = Path(__file__).with_name("by_hand.py")
+
+
+def keep(directory: Path, parent: Path, identifier: str, body: Mapping[str, object]) -> Path:
+    """Move an action's directory below `parent`, in place of that of its last failure, with a script in it.
+
+    `body` is the request as the fork server's child got it. Answers the new place. Raises OSError.
+    """
+    kept = parent / re.sub(r"[^\w.-]+", "_", identifier).strip("_")
+    parent.mkdir(parents=True, exist_ok=True)
+    if kept.exists():
+        remove(kept)
+    directory.rename(kept)
+    (kept / SCRIPT).write_text(_script(body, str(directory)), encoding="utf-8")
+    (kept / SCRIPT).chmod(0o755)
+    if "arguments" not in body:
+        (kept / _CALL).write_text(json.dumps({**body, "hide": HIDDEN}, indent=1), encoding="utf-8")
+    return kept
+
+
+def _script(body: Mapping[str, object], was: str) -> str:
+    variables, arguments = body["environment"], body.get("arguments")
+    assert isinstance(variables, Mapping)
+    if isinstance(arguments, tuple):
+        command = list(arguments)
+    else:
+        variables = {**environment.of_server(), **variables}
+        command = [sys.executable, "-s", "-P", str(_BY_HAND), _CALL]
+    words = [f"{name}={value}" for name, value in variables.items()] + command
+    return "\n".join(
+        (
+            "#!/bin/sh",
+            "# Runs the action again, in this directory and with its variables, but outside of the sandbox.",
+            'cd "$(dirname "$0")" && here=$(pwd) || exit',
+            "exec env -i \\",
+            *(f"  {_quoted(word, was)} \\" for word in words[:-1]),
+            f"  {_quoted(words[-1], was)}",
+            "",
+        )
+    )
+
+
+def _quoted(word: str, was: str) -> str:
+    """A word for the shell, with the directory's new place for its old one."""
+    return '"$here"'.join(shlex.quote(piece) if piece else "" for piece in word.split(was)) or "''"

@@ -1,0 +1,221 @@
+"""What a confined action can and cannot do, and that whoever tries is told by path."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.engine.executor import OutcomeKind
+from mlcbuild.execution.confinement import without
+from mlcbuild.execution.local import LocalExecutor
+from mlcbuild.execution.sandbox import cuts_network, landlock_version
+from tests.execution.conftest import STAGES
+
+if TYPE_CHECKING:
+    from tests.execution.conftest import World
+
+needs_landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
+needs_filter = pytest.mark.skipif(not cuts_network(), reason="the network is not cut on such a machine")
+
+
+@pytest.fixture
+def confined(world: World) -> World:
+    world.executor = LocalExecutor(
+        world.store,
+        jobs=2,
+        scratch=world.scratch,
+        module_paths=(STAGES,),
+        sandbox=True,
+        hidden=(world.directory / "home", world.store.root),
+        keep_failed=world.directory / "failed",
+    )
+    world.executor.start(world.outcomes.put)
+    return world
+
+
+@pytest.fixture
+def secret(world: World) -> str:
+    """A file of the user's home."""
+    path = world.directory / "home" / "secret.txt"
+    path.parent.mkdir()
+    path.write_text("the secret")
+    return str(path)
+
+
+def test_inputs_are_read_and_outputs_written(confined: World) -> None:
+    given = confined.entry("in/text.txt", "ab")
+    request = confined.stage("repeat", inputs=(given,), arguments=(("text", "in/text.txt"),), times=2)
+    assert confined.content(confined.run(request)) == "abab"
+    tool = confined.tool("/bin/cp", "in/text.txt", "out.txt", inputs=(given,))
+    assert confined.content(confined.run(tool)) == "ab"
+
+
+def test_the_system_is_there(confined: World) -> None:
+    assert confined.content(confined.run(confined.stage("use_the_system"))) == "Linux\n"
+
+
+def test_a_compiler_works(confined: World) -> None:
+    if not Path("/usr/bin/gcc").exists():
+        pytest.skip("there is no gcc")
+    source = confined.entry("x.c", '#include <stdio.h>\nint main(void) { return puts("x") < 0; }\n')
+    request = confined.tool("/bin/sh", "-c", "gcc -o program x.c && ./program > out.txt", inputs=(source,))
+    assert confined.content(confined.run(request)) == "x\n"
+
+
+@pytest.mark.parametrize("swallow", [False, True])
+def test_a_stage_that_reads_what_is_no_input_fails_by_path(confined: World, secret: str, swallow: bool) -> None:
+    outcome = confined.run(confined.stage("read", path=secret, swallow=swallow))
+    assert outcome.kind is OutcomeKind.FAILED
+    assert outcome.message.startswith(
+        f"//t:x Stage asked for {secret}, which is no input of it\n  declare what it reads, or build with --no-sandbox"
+    )
+
+
+def test_a_folder_that_is_listed_is_named(confined: World, secret: str) -> None:
+    folder = str(Path(secret).parent)
+    assert f"asked for {folder}," in confined.run(confined.stage("list_folder", path=folder)).message
+
+
+def test_a_file_that_is_not_there_is_nobodys_fault(confined: World) -> None:
+    outcome = confined.run(confined.stage("read", path=str(confined.directory / "absent")))
+    assert "FileNotFoundError" in outcome.message
+
+
+@needs_landlock
+def test_native_code_of_a_stage_is_refused(confined: World, secret: str) -> None:
+    assert confined.content(confined.run(confined.stage("read_by_library", path=secret))) == "Permission denied"
+
+
+@needs_landlock
+def test_another_file_of_the_workspace_is_no_input(confined: World) -> None:
+    module = frozenset({"sample_stages"})
+    path = str(STAGES / "sample_helper.py")
+    assert Path(path).is_file()
+    outcome = confined.run(confined.stage("read_by_library", path=path, allowed_modules=module))
+    assert confined.content(outcome) == "Permission denied"
+
+
+def test_a_module_that_the_key_does_not_count_is_named_as_a_module(world: World, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/helper.py").write_text("VALUE = 'x'\n")
+    (tmp_path / "own/stage.py").write_text(
+        "def run(*, out):\n    import importlib\n    out.write_text(importlib.import_module('own.helper').VALUE)\n"
+    )
+    executor = LocalExecutor(
+        world.store, jobs=1, scratch=world.scratch, module_paths=(tmp_path,), sandbox=True, hidden=(world.store.root,)
+    )
+    executor.start(world.outcomes.put)
+    executor.submit(world.stage("own.stage:run", allowed_modules=frozenset({"own.stage"})))
+    assert "loaded own.helper, which its key does not count" in world.next().message
+    executor.submit(world.stage("own.stage:run", allowed_modules=frozenset({"own.stage", "own.helper"})))
+    assert world.content(world.next()) == "x"
+    executor.close()
+
+
+@needs_landlock
+@pytest.mark.parametrize("command", ["cat {}", "cat < {}", "cp {} out.txt", "head -c 3 {}"])
+def test_a_tool_that_reads_what_is_no_input_fails_by_path(confined: World, secret: str, command: str) -> None:
+    outcome = confined.run(confined.tool("/bin/sh", "-ec", command.format(secret) + "; touch out.txt"))
+    assert outcome.kind is OutcomeKind.FAILED
+    assert f"asked for {secret}, which is no input of it" in outcome.message
+
+
+@needs_landlock
+def test_a_tool_cannot_read_another_actions_blob(confined: World) -> None:
+    other = confined.entry("x", "of another action")
+    outcome = confined.run(confined.tool("/bin/cp", str(confined.store.path_of(other.digest)), "out.txt"))
+    assert outcome.kind is OutcomeKind.FAILED
+
+
+@needs_landlock
+def test_nothing_is_written_outside(confined: World, secret: str) -> None:
+    beside = str(Path(secret).with_name("new.txt"))
+    assert "PermissionError" in confined.run(confined.stage("write_elsewhere", path=beside)).message
+    assert confined.run(confined.tool("/bin/touch", beside)).kind is OutcomeKind.FAILED
+    assert not Path(beside).exists()
+
+
+@needs_filter
+def test_the_network_is_cut(confined: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        outcome = confined.run(confined.stage("connect", port=server.getsockname()[1]))
+    assert outcome.kind is OutcomeKind.FAILED
+    assert "the network is cut from actions" in outcome.message
+
+
+def test_a_fetch_is_not_confined(confined: World, secret: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        requirements = ExecutionRequirements(network=True)
+        request = confined.stage("connect", port=server.getsockname()[1], requirements=requirements)
+        assert confined.content(confined.run(request)) == "connected"
+
+
+def test_without_a_sandbox_nothing_of_this_is_refused(world: World, secret: str) -> None:
+    assert world.content(world.run(world.stage("read", path=secret))) == "the secret"
+    assert world.content(world.run(world.tool("/bin/cp", secret, "out.txt"))) == "the secret"
+
+
+def test_existence_is_not_hidden(confined: World, secret: str) -> None:
+    outcome = confined.run(confined.tool("/bin/sh", "-c", f"test -e {secret} && echo there > out.txt"))
+    assert confined.content(outcome) == "there\n"
+
+
+def test_a_failed_actions_directory_is_kept_and_runs_by_hand(confined: World) -> None:
+    given = confined.entry("in/text.txt", "not what it wants")
+    outcome = confined.run(
+        confined.tool("/bin/grep", "-c", "$x it's", "in/text.txt", inputs=(given,), environment=(("A", "a  b"),))
+    )
+    kept = confined.directory / "failed" / "t_x_Command"
+    assert outcome.message.endswith(f"kept: {kept} (run.sh in it runs it again)")
+    assert (kept / "in/text.txt").read_text() == "not what it wants"
+    again = subprocess.run([kept / "run.sh"], capture_output=True, text=True, check=False)
+    assert (again.returncode, again.stdout) == (1, "0\n")
+    (kept / "in/text.txt").unlink()
+    (kept / "in/text.txt").write_text("$x it's\n")
+    assert subprocess.run([kept / "run.sh"], check=False).returncode == 0
+
+
+def test_a_failed_stage_runs_by_hand(confined: World) -> None:
+    outcome = confined.run(confined.stage("fail"))
+    assert "upside down" in outcome.message
+    again = subprocess.run(
+        [confined.directory / "failed" / "t_x_Stage" / "run.sh"], capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 1
+    assert again.stdout.startswith("failed: ValueError: the weights are upside down")
+    assert "sample_stages.py" in again.stderr
+
+
+def test_what_lies_beside_a_hidden_directory_is_listed_instead_of_what_holds_it(tmp_path: Path) -> None:
+    for folder in ("opt/tool", "opt/work/space", "opt/work/other"):
+        (tmp_path / folder).mkdir(parents=True)
+    root = str(tmp_path / "opt")
+    assert sorted(without(root, [f"{root}/work/space"])) == [f"{root}/tool", f"{root}/work/other"]
+    assert without(root, [root]) == []
+    assert without(f"{root}/tool", [f"{root}/work"]) == [f"{root}/tool"]
+
+
+def test_an_ordinary_user_can_confine() -> None:
+    """Nothing of it needs privileges: run by whoever runs the tests, or by nobody where that is root."""
+    program = (
+        "import ctypes, os, pathlib, platform, socket, struct, sys\n"
+        "sandbox = {'__name__': 'sandbox'}\n"
+        "exec(pathlib.Path(sys.argv[1]).read_text(), sandbox)\n"
+        "if os.getuid() == 0:\n"
+        "    os.setgid(65534); os.setuid(65534)\n"
+        "sandbox['confine']({'read': [], 'write': [], 'directory': '/nowhere', 'network': False, 'gpus': False})\n"
+        "for attempt in (lambda: open('/etc/passwd'), lambda: socket.socket(socket.AF_INET)):\n"
+        "    try:\n"
+        "        attempt()\n"
+        "    except PermissionError:\n"
+        "        print('refused')\n"
+    )
+    source = Path(__file__).parents[2] / "mlcbuild/execution/sandbox.py"
+    done = subprocess.run([sys.executable, "-c", program, source], capture_output=True, text=True, check=False)
+    assert done.stdout.count("refused") == (landlock_version() > 0) + cuts_network(), done.stderr
