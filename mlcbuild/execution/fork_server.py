@@ -42,6 +42,10 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ALWAYS = ("dataclasses", "enum", "inspect", "typing")  # what nearly every module of ours imports
+# A limit that all descendants of an action inherit, however they detach themselves, and that limits nobody: it counts
+# microseconds of real-time scheduling. Its value tells whose a stray is.
+_MARK = resource.RLIMIT_RTTIME
+_FIRST_MARK = 1 << 50
 _FALLTHROUGH_EXIT = 70  # EX_SOFTWARE: the child's own plumbing failed
 
 
@@ -54,6 +58,8 @@ class Server:
         self._sandbox = sandbox
         self._pid = os.getpid()
         self._controls: dict[int, socket.socket] = {}
+        self._marks: dict[int, int] = {}  # by the child's pid
+        self._next_mark = _FIRST_MARK
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -93,6 +99,7 @@ class Server:
         return True
 
     def _fork(self, control: socket.socket, channel: socket.socket, log: int) -> None:
+        self._next_mark += 1
         try:
             pid = os.fork()
         except OSError as error:
@@ -102,6 +109,7 @@ class Server:
         if pid == 0:
             self._become_child(control, channel, log)
         self._controls[pid] = control
+        self._marks[pid] = self._next_mark
         self._selector.register(control, selectors.EVENT_READ, pid)
         _tell(control, {"pid": pid})
 
@@ -115,23 +123,29 @@ class Server:
                 break
             pid = ended.si_pid
             control = self._controls.pop(pid, None)
+            self._marks.pop(pid, None)
             if control is not None:
                 # The child is still a zombie, so its number cannot have become another group's.
                 _kill_group(pid)
             _, status, usage = os.wait4(pid, 0)
+            self._kill_strays()
             if control is not None:
                 with contextlib.suppress(KeyError):
                     self._selector.unregister(control)
                 _tell(control, {"status": status, "peak_bytes": usage.ru_maxrss * 1024})
                 control.close()
-        if not self._controls:
-            self._kill_strays()
 
     def _kill_strays(self) -> None:
-        """Kill what left its process group and lost its parent: it became ours, as we are a subreaper."""
+        """Kill what left its process group, lost its parent, and belongs to no action that runs.
+
+        It became ours, as we are a subreaper. Those whose mark says nothing go when nothing runs.
+        """
+        marks = set(self._marks.values())
         with contextlib.suppress(OSError):
-            for pid in Path(f"/proc/self/task/{self._pid}/children").read_text().split():
-                os.kill(int(pid), signal.SIGKILL)
+            for word in Path(f"/proc/self/task/{self._pid}/children").read_text().split():
+                pid = int(word)
+                if pid not in self._controls and not (marks and _mark_of(pid) in (*marks, 0)):
+                    os.kill(pid, signal.SIGKILL)
 
     def end(self) -> None:
         """Kill all that runs, and wait until it has gone."""
@@ -150,6 +164,8 @@ class Server:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
+            with contextlib.suppress(ValueError, OSError):  # where a lower limit holds already
+                resource.setrlimit(_MARK, (self._next_mark, self._next_mark))
             _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 0)
             _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != self._pid:
@@ -224,6 +240,15 @@ def _kill_group(pid: int) -> None:
     except ProcessLookupError:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+def _mark_of(pid: int) -> int:
+    """0 where it has none."""
+    try:
+        mark = resource.prlimit(pid, _MARK)[1]
+    except OSError:
+        return 0
+    return mark if mark > _FIRST_MARK else 0
 
 
 def _tell(stream: socket.socket, message: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ The fork server loads this file by path; it imports the standard library only. A
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import socket
@@ -65,12 +66,12 @@ class _Program(ctypes.Structure):
 
 def landlock_version() -> int:
     """The version of Landlock that this kernel offers; 0 where it has none, or has it turned off."""
-    return max(0, int(_LIBC.syscall(_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION)))
+    return _VERSION
 
 
 def cuts_network() -> bool:
     """Whether the network can be cut on this kind of machine."""
-    return platform.machine() in _MACHINES
+    return _SECCOMP != 0
 
 
 def shortcomings() -> str:
@@ -136,10 +137,7 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         os.close(parent)
 
 
-def _cut_network() -> None:
-    if platform.machine() not in _MACHINES:
-        return
-    architecture, seccomp, socket_call = _MACHINES[platform.machine()]
+def _filter(architecture: int, socket_call: int) -> _Program:
     # Each: code, where to go if so and if not (counted from the next), operand. linux/bpf_common.h
     load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06
     families = len(_LOCAL_FAMILIES)
@@ -151,15 +149,25 @@ def _cut_network() -> None:
         (equal, 2, 0, _IO_URING_SETUP),  # it makes sockets too
         (equal, 2, 0, socket_call),
         (end, 0, 0, _ALLOW),
-        (end, 0, 0, _ERRNO | 38),  # ENOSYS
+        (end, 0, 0, _ERRNO | errno.ENOSYS),
         (load, 0, 0, 16),  # the first argument: the family
         *((equal, families - index, 0, family) for index, family in enumerate(_LOCAL_FAMILIES)),
-        (end, 0, 0, _ERRNO | 13),  # EACCES
+        (end, 0, 0, _ERRNO | errno.EACCES),
         (end, 0, 0, _ALLOW),
     ]
-    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
-    filter_ = _Program(len(program), code)
-    if _LIBC.syscall(seccomp, _SECCOMP_SET_MODE_FILTER, _SECCOMP_FLAG_SPEC_ALLOW, ctypes.byref(filter_)):
+    return _Program(len(program), b"".join(struct.pack("HBBI", *instruction) for instruction in program))
+
+
+# Made before the fork: each page that a child writes to costs it a copy.
+_SECCOMP, _FILTER = 0, _Program()
+if platform.machine() in _MACHINES:
+    _ARCHITECTURE, _SECCOMP, _SOCKET = _MACHINES[platform.machine()]
+    _FILTER = _filter(_ARCHITECTURE, _SOCKET)
+_VERSION = max(0, int(_LIBC.syscall(_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION)))
+
+
+def _cut_network() -> None:
+    if _SECCOMP and _LIBC.syscall(_SECCOMP, _SECCOMP_SET_MODE_FILTER, _SECCOMP_FLAG_SPEC_ALLOW, ctypes.byref(_FILTER)):
         raise _error("seccomp")
 
 
@@ -205,7 +213,7 @@ class Witness:
             return
         if path not in self.undeclared:
             self.undeclared.append(path)
-        raise PermissionError(13, "not an input of this action", path)
+        raise PermissionError(errno.EACCES, "not an input of this action", path)
 
     def _is_declared(self, path: str) -> bool:
         return path in self._exact or path.startswith(self._below)

@@ -104,6 +104,20 @@ def test_children_that_outlive_their_stage_are_killed(world: World, daemon: bool
     assert world.is_gone(int(pids.read_text()))
 
 
+def test_a_daemon_ends_with_its_action_while_another_runs(world: World) -> None:
+    started, pids = world.directory / "started", world.directory / "pids"
+    long = f"echo $$ > {started}.new; mv {started}.new {started}; sleep 1000"
+    world.executor.submit(world.tool("/bin/sh", "-c", long, identifier="long"))
+    other = int(world.wait_for(started))
+    # Forked twice, in a session of its own, with nothing left of its action's variables.
+    daemon = f"(setsid env -i /bin/sh -c 'echo $$ > {pids}; sleep 1000' >/dev/null 2>&1 &)"
+    script = f"{daemon}; while [ ! -s {pids} ]; do :; done"
+    outcome = world.run(world.tool("/bin/sh", "-c", f"{script}; touch out.txt", identifier="short"))
+    assert (outcome.identifier, outcome.kind) == ("short", OutcomeKind.SUCCEEDED)
+    assert world.is_gone(int(pids.read_text()))
+    assert Path(f"/proc/{other}").exists()
+
+
 def test_a_killed_server_loses_its_actions_and_is_replaced(world: World) -> None:
     pids = world.directory / "pids"
     world.executor.submit(world.stage("loop", pids=str(pids)))
