@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,52 @@ _SHAPES = [
 _CASES = [_SHAPES[0], *(pytest.param(shape, marks=pytest.mark.slow) for shape in _SHAPES[1:])]
 
 
+_RULES: dict[str, dict[str, Any]] = {"plain": {}, "llama3": LLAMA3}
+
+
+# Kernels, each compiled once for all numbers that it is tried with; `rule` is a name in _RULES.
+
+
+@functools.cache
+def _paged_decode(shape: _Shape, *, rule: str = "plain", sliding: bool = False) -> Any:
+    with quick_script_parsing():
+        original = _attention_decode_cpu(
+            shape.key_heads, shape.query_heads, shape.head_dim, shape.dtype, sliding, _RULES[rule]
+        )
+    return compiled(attention.paged_decode(original, rope_scaling=_RULES[rule], sliding_window=sliding))
+
+
+@functools.cache
+def _ragged_prefill(shape: _Shape) -> Any:
+    with quick_script_parsing():
+        original = _attention_prefill_ragged_cpu(
+            shape.key_heads, shape.query_heads, shape.head_dim, shape.head_dim, shape.dtype, {}
+        )
+    return compiled(attention.ragged_prefill(original, rope_scaling={}))
+
+
+@functools.cache
+def _paged_prefill(shape: _Shape, window: int) -> Any:
+    with quick_script_parsing():
+        original = _attention_prefill_cpu(
+            shape.key_heads,
+            shape.query_heads,
+            shape.head_dim,
+            shape.dtype,
+            window > 0,
+            {},
+            sliding_window_size=window,
+        )
+    return compiled(attention.paged_prefill(original, rope_scaling={}, window=window))
+
+
+@functools.cache
+def _rotation(dtype: str, rule: str, head_dim: int) -> Any:
+    with quick_script_parsing():
+        original = llama_rope_with_position_map(THETA, 0.5, head_dim, 9, 3, dtype, _RULES[rule], head_dim)
+    return compiled(rope.rotate(original, theta=THETA, scale=0.5, rope_scaling=_RULES[rule]))
+
+
 class _Cache:
     """A paged cache with sequences of the given lengths, their pages in any order."""
 
@@ -82,11 +129,9 @@ def _positions(lengths: list[int]) -> Array:
 
 @pytest.mark.parametrize("shape", _CASES, ids=str)
 @pytest.mark.parametrize("inline", [0, 1])
-@pytest.mark.parametrize("rule", [{}, LLAMA3], ids=["plain", "llama3"])
-def test_a_token_attends_to_what_the_cache_holds(shape: _Shape, inline: int, rule: dict[str, Any]) -> None:
-    with quick_script_parsing():
-        original = _attention_decode_cpu(shape.key_heads, shape.query_heads, shape.head_dim, shape.dtype, False, rule)
-    kernel = compiled(attention.paged_decode(original, rope_scaling=rule))
+@pytest.mark.parametrize("rule", _RULES)
+def test_a_token_attends_to_what_the_cache_holds(shape: _Shape, inline: int, rule: str) -> None:
+    kernel = _paged_decode(shape, rule=rule)
     random = np.random.default_rng(0)
     for lengths in ([1], [17, 33, 160], [700, 2]):
         cache = _Cache(shape, lengths)
@@ -101,22 +146,20 @@ def test_a_token_attends_to_what_the_cache_holds(shape: _Shape, inline: int, rul
             keys, values = cache.of(sequence)
             query = queries[sequence : sequence + 1]
             if inline:
-                query = rotated(query, last[sequence : sequence + 1], rule)
-                keys = rotated(keys, np.arange(length) + first[sequence], rule)
+                query = rotated(query, last[sequence : sequence + 1], _RULES[rule])
+                keys = rotated(keys, np.arange(length) + first[sequence], _RULES[rule])
             expected, logarithm = _attended(query, keys, values, np.ones((1, length), bool))
             np.testing.assert_allclose(found[7][sequence], expected[0], atol=_TOLERANCE[shape.dtype])
             np.testing.assert_allclose(found[8][sequence], logarithm[0], atol=1e-4)
 
 
 def test_a_sequence_without_keys_has_no_weight() -> None:
-    with quick_script_parsing():
-        original = _attention_decode_cpu(1, 2, 16, "float32", False, {})
-    cache = _Cache(_Shape(key_heads=1, query_heads=2, head_dim=16), [0, 5])
+    shape = _Shape(key_heads=1, query_heads=2, head_dim=16)
+    cache = _Cache(shape, [0, 5])
     queries = np.ones((2, 2, 16), np.float32)
     arrays = [queries, cache.pages, cache.starts, cache.numbers, cache.last, np.zeros(2, np.int32)]
     results = [np.zeros(2, np.int32), np.ones_like(queries), np.zeros((2, 2), np.float32)]
-    kernel = attention.paged_decode(original, rope_scaling={})
-    found = run(kernel, [*arrays, *results], 0, 1.0, THETA, 0.25)
+    found = run(_paged_decode(shape), [*arrays, *results], 0, 1.0, THETA, 0.25)
     assert not found[7][0].any()
     np.testing.assert_array_equal(found[8][0], np.float32(-5e4))
 
@@ -124,8 +167,6 @@ def test_a_sequence_without_keys_has_no_weight() -> None:
 @pytest.mark.parametrize("inline", [0, 1])
 def test_a_sliding_window_leaves_out_what_is_between_sink_and_window(inline: int) -> None:
     shape = _Shape()
-    with quick_script_parsing():
-        original = _attention_decode_cpu(shape.key_heads, shape.query_heads, shape.head_dim, shape.dtype, True, {})
     cache = _Cache(shape, [100])
     sink, offset = 4, 37  # keys 0 … 3, then 37 … 99
     lengths = np.array([[cache.last[0]], [offset], [sink]], np.int32)
@@ -134,8 +175,7 @@ def test_a_sliding_window_leaves_out_what_is_between_sink_and_window(inline: int
     first, position = np.zeros(1, np.int32), np.array([len(seen) - 1], np.int32)
     arrays = [queries, cache.pages, cache.starts, cache.numbers, lengths, first, position]
     results = [np.zeros_like(queries), np.zeros(queries.shape[:2], np.float32)]
-    kernel = attention.paged_decode(original, rope_scaling={}, sliding_window=True)
-    found = run(kernel, [*arrays, *results], inline, 1.0, THETA, shape.head_dim**-0.5)
+    found = run(_paged_decode(shape, sliding=True), [*arrays, *results], inline, 1.0, THETA, shape.head_dim**-0.5)
     keys, values = (array[seen] for array in cache.of(0))
     query = queries
     if inline:
@@ -148,11 +188,7 @@ def test_a_sliding_window_leaves_out_what_is_between_sink_and_window(inline: int
 @pytest.mark.parametrize("shape", _CASES, ids=str)
 @pytest.mark.parametrize("inline", [0, 1])
 def test_tokens_attend_to_those_before_them(shape: _Shape, inline: int) -> None:
-    with quick_script_parsing():
-        original = _attention_prefill_ragged_cpu(
-            shape.key_heads, shape.query_heads, shape.head_dim, shape.head_dim, shape.dtype, {}
-        )
-    kernel = compiled(attention.ragged_prefill(original, rope_scaling={}))
+    kernel = _ragged_prefill(shape)
     random = np.random.default_rng(0)
     for lengths in ([1], [7, 1, 33]):
         tokens, batch = sum(lengths), len(lengths)
@@ -182,16 +218,6 @@ def test_tokens_attend_to_those_before_them(shape: _Shape, inline: int) -> None:
 @pytest.mark.parametrize("window", [0, 12])
 def test_later_pieces_of_a_prompt_attend_to_the_cache(inline: int, causal: int, window: int) -> None:
     shape = _Shape()
-    with quick_script_parsing():
-        original = _attention_prefill_cpu(
-            shape.key_heads,
-            shape.query_heads,
-            shape.head_dim,
-            shape.dtype,
-            window > 0,
-            {},
-            sliding_window_size=window,
-        )
     cache = _Cache(shape, [40, 9])
     counts = [5, 9]
     starts = np.cumsum([0, *counts]).astype(np.int32)
@@ -200,8 +226,7 @@ def test_later_pieces_of_a_prompt_attend_to_the_cache(inline: int, causal: int, 
     lengths = np.array([cache.last, [0, 0], [0, 0]], np.int32) if window else cache.last
     arrays = [queries, starts, cache.pages, cache.starts, cache.numbers, lengths, np.zeros(2, np.int32), positions]
     results = [np.zeros_like(queries), np.zeros(queries.shape[:2], np.float32)]
-    kernel = attention.paged_prefill(original, rope_scaling={}, window=window)
-    found = run(kernel, [*arrays, *results], causal, inline, 1.0, THETA, shape.head_dim**-0.5)
+    found = run(_paged_prefill(shape, window), [*arrays, *results], causal, inline, 1.0, THETA, shape.head_dim**-0.5)
     for sequence, (length, count) in enumerate(zip([40, 9], counts, strict=True)):
         part = slice(starts[sequence], starts[sequence + 1])
         row, column = np.arange(count)[:, None], np.arange(length)[None]
@@ -219,22 +244,19 @@ def test_later_pieces_of_a_prompt_attend_to_the_cache(inline: int, causal: int, 
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("rule", [{}, LLAMA3], ids=["plain", "llama3"])
+@pytest.mark.parametrize("rule", _RULES)
 @pytest.mark.parametrize("tokens", [1, 7, 70])
 @pytest.mark.parametrize("applies", [0, 1])
 @pytest.mark.parametrize("head_dim", [64, 100])
 def test_queries_and_keys_are_rotated_by_their_positions(
-    dtype: str, rule: dict[str, Any], tokens: int, applies: int, head_dim: int
+    dtype: str, rule: str, tokens: int, applies: int, head_dim: int
 ) -> None:
-    with quick_script_parsing():
-        original = llama_rope_with_position_map(THETA, 0.5, head_dim, 9, 3, dtype, rule, head_dim)
     random = np.random.default_rng(0)
     packed = random.standard_normal((tokens, 15, head_dim)).astype(dtype)
     positions = random.integers(0, 500, tokens).astype(np.int32)
     empty = [np.zeros((tokens, heads, head_dim), dtype) for heads in (9, 3, 3)]
-    kernel = rope.rotate(original, theta=THETA, scale=0.5, rope_scaling=rule)
-    found = run(kernel, [packed, positions, *empty], applies)
-    expected = rotated(packed[:, :12], positions * 0.5 * applies, rule)
+    found = run(_rotation(dtype, rule, head_dim), [packed, positions, *empty], applies)
+    expected = rotated(packed[:, :12], positions * 0.5 * applies, _RULES[rule])
     tolerance = {"float32": 1e-4, "float16": 4e-3}[dtype]  # angles of 250 have 3e-5 between float32 neighbours
     np.testing.assert_allclose(np.concatenate(found[2:4], axis=1), expected, atol=tolerance)
     np.testing.assert_array_equal(found[4], packed[:, 12:])

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -42,8 +42,14 @@ SAMPLING = (
 ENTRIES = ("prefill", "decode", "batch_prefill", "batch_decode", "batch_verify")
 
 
-def _compile(directory: Path, config: Mapping[str, object], quantization: str, *, optimized: bool = True) -> None:
+def _compile(directory: Path, config: Mapping[str, object], quantization: str) -> None:
     """From a configuration to kernels with signatures, in `directory`."""
+    _partition(directory, config, quantization)
+    for name in _names(directory):
+        _schedule(directory, directory, name, optimized=True)
+
+
+def _partition(directory: Path, config: Mapping[str, object], quantization: str) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
     compile_graph(quantization, CUDA_TARGET, directory)
@@ -55,14 +61,16 @@ def _compile(directory: Path, config: Mapping[str, object], quantization: str, *
         manifest=at("manifest.json"),
         kind="cuda_kernel",
     )
-    for name in _names(directory):
-        schedule_gpu_kernel.run(
-            kernel=at("kernels", f"{name}.json"),
-            scheduled=at(f"{name}.json"),
-            signature=at(f"{name}.signature.json"),
-            optimized=optimized,
-            target=dict(CUDA_TARGET),
-        )
+
+
+def _schedule(partitioned: Path, directory: Path, name: str, *, optimized: bool) -> None:
+    schedule_gpu_kernel.run(
+        kernel=partitioned / "kernels" / f"{name}.json",
+        scheduled=directory / f"{name}.json",
+        signature=directory / f"{name}.signature.json",
+        optimized=optimized,
+        target=dict(CUDA_TARGET),
+    )
 
 
 def _names(directory: Path) -> list[str]:
@@ -173,34 +181,63 @@ def test_results_and_what_kernels_hand_on_are_planned_for_the_largest_batch(tiny
     assert usage["prefill"] > usage["decode"] > 0
 
 
+@pytest.fixture(scope="module")
+def partitioned(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The directory of the tiny model's kernels in a quantization, made when it is first asked for."""
+    made = {"q4f16_1": tiny}
+
+    def of(quantization: str) -> Path:
+        if quantization not in made:
+            made[quantization] = tmp_path_factory.mktemp(quantization)
+            _partition(made[quantization], TINY_LLAMA, quantization)
+        return made[quantization]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def checked() -> set[bytes]:
+    """Scheduled kernels whose text was looked at: quantizations, and optimized or not, have many in common."""
+    return set()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("optimized", [False, True])
 @pytest.mark.parametrize("quantization", ["q4f16_1", "q0f16", "q0f32"])
-def test_every_kernel_becomes_cuda_text(tmp_path: Path, quantization: str, optimized: bool) -> None:
-    _compile(tmp_path, TINY_LLAMA, quantization, optimized=optimized)
-    _check_texts(tmp_path)
+def test_every_kernel_becomes_cuda_text(
+    tmp_path: Path, quantization: str, optimized: bool, partitioned: Callable[[str], Path], checked: set[bytes]
+) -> None:
+    kernels = partitioned(quantization)
+    for name in _names(kernels):
+        _schedule(kernels, tmp_path, name, optimized=optimized)
+        _check_text(tmp_path, name, checked)
 
 
 @pytest.mark.slow
-def test_every_kernel_of_llama_3_8b_becomes_cuda_text(tmp_path: Path) -> None:
+def test_every_kernel_of_llama_3_8b_becomes_cuda_text(tmp_path: Path, checked: set[bytes]) -> None:
     _compile(tmp_path, LLAMA_3_8B, "q4f16_1")
-    _check_texts(tmp_path)
+    for name in _names(tmp_path):
+        _check_text(tmp_path, name, checked)
 
 
-def _check_texts(directory: Path) -> None:
-    for name in _names(directory):
-        compile_kernel.run(
-            scheduled=directory / f"{name}.json",
-            object=directory / "kernel.o",
-            device_source=directory / "kernel.cu",
-            launch=directory / "launch.json",
-            target=dict(CUDA_TARGET),
-        )
-        assert "__global__" in (directory / "kernel.cu").read_text()
-        functions = json.loads((directory / "launch.json").read_text())["functions"]
-        assert all(function["name"].startswith(name) for function in functions)
-        tags = {tag for function in functions for tag in function["launch_parameters"]}
-        assert any(tag.startswith("threadIdx") for tag in tags), f"{name} has no threads"
+def _check_text(directory: Path, name: str, checked: set[bytes]) -> None:
+    scheduled = directory / f"{name}.json"
+    content = hashlib.sha256(name.encode() + b"\n" + scheduled.read_bytes()).digest()
+    if content in checked:
+        return
+    compile_kernel.run(
+        scheduled=scheduled,
+        object=directory / "kernel.o",
+        device_source=directory / "kernel.cu",
+        launch=directory / "launch.json",
+        target=dict(CUDA_TARGET),
+    )
+    assert "__global__" in (directory / "kernel.cu").read_text()
+    functions = json.loads((directory / "launch.json").read_text())["functions"]
+    assert all(function["name"].startswith(name) for function in functions)
+    tags = {tag for function in functions for tag in function["launch_parameters"]}
+    assert any(tag.startswith("threadIdx") for tag in tags), f"{name} has no threads"
+    checked.add(content)
 
 
 _PROGRAM = """
