@@ -179,6 +179,10 @@ class RemoteCache:
             )
         )
 
+    def send_blobs(self, digests: Sequence[Digest], store: LocalBlobStore) -> None:
+        """Blobs alone, now; who has returned from it can rely on them. Raises CacheError."""
+        self._uploads.send_blobs(digests, store)
+
     def finish(self) -> None:
         """Wait for uploads, at most for the drain's seconds, and tell of those that were dropped. May be called from
         another thread than `abandon`.

@@ -67,14 +67,15 @@ class Uploads:
         explanation = explanation_of(parcel.key, parcel.result, parcel.store)
         absent = set(parcel.store.missing(explanation))  # Who has a result may have got it without.
         known = [digest for digest in explanation if digest not in absent]
-        self._send_blobs(unique(*blobs_in(parcel.result), *parcel.outputs, *known), parcel.store)
+        self.send_blobs(unique(*blobs_in(parcel.result), *parcel.outputs, *known), parcel.store)
         was_written = self._peer.ask(
             Use.WRITE, lambda: transport.write_result(parcel.key, signed, replace=parcel.replace)
         )
         if was_written:
             self._tally.add(results_uploaded=1, bytes_uploaded=len(signed))
 
-    def _send_blobs(self, digests: Sequence[Digest], store: LocalBlobStore) -> None:
+    def send_blobs(self, digests: Sequence[Digest], store: LocalBlobStore) -> None:
+        """Those that are not there. Raises CacheError, as `send` does."""
         with self._lock:
             left = [digest for digest in dict.fromkeys(digests) if digest.size_bytes and digest not in self._sent]
             replaced = {digest for digest in left if self._replaces or digest in self._peer.damaged}

@@ -5,7 +5,6 @@ The reports that were asked for are written however the command ends.
 
 from __future__ import annotations
 
-import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from mlcbuild.cli.atomic_file import write_json_atomically
 from mlcbuild.cli.build_report import BuildReport
 from mlcbuild.cli.console import Console
 from mlcbuild.cli.event_log import EventLog
+from mlcbuild.cli.execution_settings import ExecutionFlags, resolve_execution
 from mlcbuild.cli.exit_codes import ExitCode, retry_reason
 from mlcbuild.cli.failures import code_of
 from mlcbuild.cli.interruption import interrupting
@@ -55,6 +55,7 @@ class BuildRequest:
     events: Path | None = None
     disk_cache: Path | None = None
     remote: RemoteFlags = field(default_factory=RemoteFlags)
+    execution: ExecutionFlags = field(default_factory=ExecutionFlags)
     recache: bool = False  # use no cached result, put what is made in its place
     show_log: bool = False
     fetch_only: bool = False  # not the targets themselves, but what they need from outside the workspace
@@ -147,6 +148,7 @@ class _Session:
             remote = resolve_remote(
                 request.remote, self._options.environment, workspace.settings, recache=request.recache
             )
+            execution = resolve_execution(request.execution, self._options.environment, workspace.settings)
             if request.recache or (remote and remote.sends_what_was_found):
                 self._settling.told()  # There is something to do each time.
         with self._phase("analyse"):
@@ -172,7 +174,8 @@ class _Session:
                 build_parts(
                     workspace,
                     analysis.actions,
-                    jobs=request.jobs or len(os.sched_getaffinity(0)),
+                    jobs=request.jobs,
+                    execution=execution,
                     keep_going=request.keep_going,
                     check_determinism=request.check_determinism,
                     recache=request.recache,

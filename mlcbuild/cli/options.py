@@ -30,6 +30,14 @@ class RemoteUpload(enum.StrEnum):
     ALWAYS = "always"
 
 
+class ExecutorChoice(enum.StrEnum):
+    """The values of `--executor`."""
+
+    LOCAL = "local"
+    RAY = "ray"
+    AUTO = "auto"
+
+
 class QueryOutput(enum.StrEnum):
     """The values of `query --output`."""
 
@@ -140,6 +148,24 @@ RemoteUploadOption = Annotated[
         metavar="WHAT",
         show_default=False,
         help="Send never, results (of what runs here), or always (also of what is found on this disk). Default: never.",
+    ),
+]
+ExecutorOption = Annotated[
+    ExecutorChoice | None,
+    typer.Option(
+        "--executor",
+        metavar="local|ray|auto",
+        show_default=False,
+        help="Run actions on this machine, on a Ray cluster, or on either as it is worth the trip. Default: local.",
+    ),
+]
+RayAddressOption = Annotated[
+    str,
+    typer.Option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        show_default=False,
+        help="The Ray cluster. Without one, --executor=ray starts one on this machine for the build.",
     ),
 ]
 RecacheOption = Annotated[

@@ -1,4 +1,6 @@
-"""The user's own `settings.toml`: a remote cache, and limits of the disk cache, for all workspaces of who builds."""
+"""The user's own `settings.toml`, for all workspaces of who builds: a remote cache, where actions run,
+and limits of the disk cache.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import cast
 
 from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
+from mlcbuild.workspace.execution import EXECUTION_TABLE, ExecutionTable, read_execution
 from mlcbuild.workspace.measures import AGE_ADVICE, SIZE_ADVICE, age_of, size_of
 from mlcbuild.workspace.problems import Problems, known_values
 from mlcbuild.workspace.remote import REMOTE_TABLE, RemoteTable, read_remote
@@ -22,7 +25,7 @@ CACHE_SETTINGS: tuple[Attribute, ...] = (
     Attribute(name="max_age", kind=AttributeKind.STRING, doc="How long `cache gc` leaves what nobody uses: 30d."),
 )
 """What `[cache]` may say."""
-_TABLES = (REMOTE_TABLE, CACHE_TABLE)
+_TABLES = (REMOTE_TABLE, EXECUTION_TABLE, CACHE_TABLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +33,7 @@ class UserSettings:
     """What the file says; None and () stand for nothing."""
 
     remote: RemoteTable | None = None
+    execution: ExecutionTable | None = None
     max_bytes: int | None = None
     max_age_seconds: float | None = None
 
@@ -53,9 +57,10 @@ def read_user_settings(path: Path) -> UserSettings:
         if name not in _TABLES:
             problems.add(f'unknown table "{name}"', Location(path=str(path)), known_values(name, _TABLES))
     remote = _read_remote(file, problems) if REMOTE_TABLE in file.content else None
+    execution = read_execution(file, problems) if EXECUTION_TABLE in file.content else None
     limits = _read_limits(file, problems) if CACHE_TABLE in file.content else (None, None)
     problems.raise_if_any()
-    return UserSettings(remote=remote, max_bytes=limits[0], max_age_seconds=limits[1])
+    return UserSettings(remote=remote, execution=execution, max_bytes=limits[0], max_age_seconds=limits[1])
 
 
 def _read_remote(file: TomlFile, problems: Problems) -> RemoteTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.cli.execution_settings import AUTO, ResolvedExecution
+from mlcbuild.cli.executors import BoundExecutor, ray_executor
 from mlcbuild.cli.late_executor import LateExecutor
 from mlcbuild.cli.opening import OpenWorkspace
 from mlcbuild.cli.remote_settings import ResolvedRemote
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 _SCRATCH = "scratch"
 _OTHER_SCRATCH = "of the second of two runs"
 _LOCAL = "local"
+_HERE = ResolvedExecution()
 
 
 def targets_of(analysed: Iterable[AnalysedTarget], *, output: str) -> list[Target]:
@@ -72,7 +76,8 @@ def build_parts(
     workspace: OpenWorkspace,
     actions: Iterable[Action],
     *,
-    jobs: int,
+    jobs: int | None,
+    execution: ResolvedExecution = _HERE,
     keep_going: bool,
     check_determinism: bool,
     recache: bool,
@@ -91,13 +96,28 @@ def build_parts(
         implementations = Implementations(
             state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
         )
-        executor = LateExecutor(
+        cores = len(os.sched_getaffinity(0))
+        local = (BoundExecutor if execution.uses_ray and execution.executor != AUTO else LateExecutor)(
             name=_LOCAL,
-            slots=jobs,
+            slots=jobs or cores,
             make=lambda: (_checking_executor if check_determinism else _local_executor)(
-                store, jobs=jobs, scratch=state / _SCRATCH, workspace=workspace.root
+                store, jobs=jobs or cores, scratch=state / _SCRATCH, workspace=workspace.root
             ),
         )
+        executors: list[Executor] = [local]
+        if execution.uses_ray:
+            cluster = ray_executor(
+                store,
+                execution=execution,
+                remote=remote,
+                jobs=jobs,
+                cores=cores,
+                toolchains=toolchains,
+                names=sorted(set(_toolchains_of(actions))),
+                workspace=workspace.root,
+                say=say,
+            )
+            executors.insert(0, cluster)
         digests = FileDigests(workspace.root, function, state / "file-digests")
         placer = OutputPlacer(workspace.root, store, state / "outputs")
         cache = _remote_cache(remote, function)
@@ -106,12 +126,12 @@ def build_parts(
             store=store,
             toolchains=toolchains,
             implementations=implementations,
-            executors=[executor],
+            executors=executors,
             digests=digests,
             placer=placer,
             last_build=LastBuild(state / STATE_FILE),
             listeners=listeners,
-            jobs=jobs,
+            jobs=0 if execution.uses_ray else jobs or cores,
             keep_going=keep_going,
             rerun=check_determinism or recache,
             remote=cache,

@@ -9,6 +9,7 @@ from typing import cast
 
 from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
+from mlcbuild.workspace.execution import EXECUTION_TABLE, ExecutionTable, read_execution
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.packages import BUILD_FILE
 from mlcbuild.workspace.problems import Problems
@@ -112,6 +113,7 @@ class WorkspaceSettings:
     output: str = "mlcbuild-out"  # a folder below the root
     ignore: tuple[str, ...] = ()
     remote: RemoteTable | None = None
+    execution: ExecutionTable | None = None
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
     references: tuple[Reference, ...] = field(default=(), repr=False)  # labels that a load must check
 
@@ -170,6 +172,7 @@ def read_settings(root: Path, file: TomlFile, problems: Problems) -> WorkspaceSe
     values = read_table(file.content.get(WORKSPACE_TABLE, {}), WORKSPACE_SETTINGS, origin, reader)
     configurations, references = _read_configurations(file, problems)
     remote = read_remote(file, problems) if REMOTE_TABLE in file.content else None
+    execution = read_execution(file, problems) if EXECUTION_TABLE in file.content else None
     labels = cast("tuple[Label, ...]", values.get("rules", ()))
     reader.references.extend(references)
     return WorkspaceSettings(
@@ -181,6 +184,7 @@ def read_settings(root: Path, file: TomlFile, problems: Problems) -> WorkspaceSe
         output=cast(str, values["output"]),
         ignore=tuple(folder.strip("/") for folder in cast("tuple[str, ...]", values.get("ignore", ()))),
         remote=remote,
+        execution=execution,
         configurations=configurations,
         references=tuple(found for found in reader.references if found.attribute.name != "rules"),
     )

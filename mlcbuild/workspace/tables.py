@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from mlcbuild.workspace.execution import EXECUTION_TABLE
 from mlcbuild.workspace.label import Label, LabelError
 from mlcbuild.workspace.matrix import NO_CELL, Cell, expand, name_pattern, placeholders, substitute
 from mlcbuild.workspace.problems import Problems, known_values
@@ -59,7 +60,7 @@ class TableReader:
         package = Package(name=name)
         for rule, tables in file.content.items():
             origin = Origin(file, (rule,))
-            if rule in (WORKSPACE_TABLE, CONFIGURATION_TABLE, REMOTE_TABLE):
+            if rule in (WORKSPACE_TABLE, CONFIGURATION_TABLE, REMOTE_TABLE, EXECUTION_TABLE):
                 if name:
                     self.problems.add(f"[{rule}] belongs into the root's BUILD.toml", origin, of_key=True)
                 continue

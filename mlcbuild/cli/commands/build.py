@@ -13,12 +13,14 @@ from mlcbuild.cli.options import (
     ConfigOption,
     DiskCacheOption,
     EventsOption,
+    ExecutorOption,
     JobsOption,
     KeepGoingOption,
     NoRemoteOption,
     OutputOption,
     Patterns,
     ProfileOption,
+    RayAddressOption,
     RecacheOption,
     RemoteOption,
     RemoteUploadOption,
@@ -48,6 +50,8 @@ def build(
     remote: RemoteOption = "",
     no_remote: NoRemoteOption = False,
     remote_upload: RemoteUploadOption = None,
+    executor: ExecutorOption = None,
+    ray_address: RayAddressOption = "",
     recache: RecacheOption = False,
     output: OutputOption = OutputFormat.TEXT,
     show_log: ShowLogOption = False,
@@ -80,6 +84,7 @@ def build(
             tell(current, wall_seconds=options.elapsed())
             return 0
     from mlcbuild.cli.build_session import BuildRequest, run_build
+    from mlcbuild.cli.execution_settings import ExecutionFlags
     from mlcbuild.cli.remote_settings import RemoteFlags
 
     request = BuildRequest(
@@ -93,6 +98,7 @@ def build(
         events=events,
         disk_cache=disk_cache,
         remote=RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote),
+        execution=ExecutionFlags(executor=executor or "", ray_address=ray_address),
         recache=recache,
         show_log=show_log,
     )

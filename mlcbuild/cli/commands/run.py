@@ -13,9 +13,11 @@ from mlcbuild.cli.options import (
     ConfigOption,
     DiskCacheOption,
     EventsOption,
+    ExecutorOption,
     JobsOption,
     NoRemoteOption,
     ProfileOption,
+    RayAddressOption,
     RecacheOption,
     RemoteOption,
     RemoteUploadOption,
@@ -55,6 +57,8 @@ def run(
     remote: RemoteOption = "",
     no_remote: NoRemoteOption = False,
     remote_upload: RemoteUploadOption = None,
+    executor: ExecutorOption = None,
+    ray_address: RayAddressOption = "",
     recache: RecacheOption = False,
     show_log: ShowLogOption = False,
 ) -> int:
@@ -64,6 +68,7 @@ def run(
     output is executed in the current directory, with the arguments as they are; its exit code is the answer.
     """
     from mlcbuild.cli.build_session import BuildRequest
+    from mlcbuild.cli.execution_settings import ExecutionFlags
     from mlcbuild.cli.remote_settings import RemoteFlags
     from mlcbuild.cli.running import build_and_run
 
@@ -76,6 +81,7 @@ def run(
         events=events,
         disk_cache=disk_cache,
         remote=RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote),
+        execution=ExecutionFlags(executor=executor or "", ray_address=ray_address),
         recache=recache,
         show_log=show_log,
     )

@@ -1,0 +1,131 @@
+"""What is said of where actions run, by whom, and what holds.
+
+Each setting for itself, the first of these that says it: an option of the command, a variable, the user's
+`settings.toml`, `[execution]` of the root `BUILD.toml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlcbuild.cli.user_settings import read_user_settings, user_settings_file
+from mlcbuild.errors import Location, MlcbuildError, UsageError, WorkspaceError
+from mlcbuild.workspace.execution import EXECUTORS, ExecutionTable
+from mlcbuild.workspace.problems import known_values
+from mlcbuild.workspace.settings import WorkspaceSettings
+
+if TYPE_CHECKING:
+    from mlcbuild.cache.remote.configuration import RemoteConfiguration
+    from mlcbuild.execution.ray.settings import RaySettings
+
+LOCAL, RAY, AUTO = EXECUTORS
+EXECUTOR_VARIABLE = "MLCBUILD_EXECUTOR"
+ADDRESS_VARIABLE = "MLCBUILD_RAY_ADDRESS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionFlags:
+    """What the command line says of it; "" where it says nothing."""
+
+    executor: str = ""
+    ray_address: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedExecution:
+    """What holds. `executor` is `local` or `ray`, or `auto` where there is a cluster to choose."""
+
+    executor: str = LOCAL
+    ray_address: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    may_scale_to: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def uses_ray(self) -> bool:
+        return self.executor != LOCAL
+
+    def ray_settings(self, *, jobs: int, remote: RemoteConfiguration | None) -> RaySettings:
+        from mlcbuild.execution.machine import Machine
+        from mlcbuild.execution.ray.settings import RaySettings
+
+        return RaySettings(
+            address=self.ray_address,
+            jobs=jobs,
+            labels=self.labels,
+            may_scale_to=tuple(
+                Machine(
+                    cpus=kind["cpus"],
+                    memory_bytes=kind.get("memory") or 0,
+                    gpus=float(kind["gpus"]),
+                    labels=tuple(sorted(kind["labels"].items())),
+                )
+                for kind in self.may_scale_to
+            ),
+            remote=remote,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Said:
+    value: Any
+    place: Location | str
+
+    def mistake(self, message: str) -> MlcbuildError:
+        if isinstance(self.place, Location):
+            return WorkspaceError(message, location=self.place)
+        return UsageError(f"{self.place}: {message}")
+
+
+def resolve_execution(
+    flags: ExecutionFlags, environment: Mapping[str, str], settings: WorkspaceSettings
+) -> ResolvedExecution:
+    """Raises UsageError for options and variables, WorkspaceError for files."""
+    tables = [
+        settings.execution,
+        read_user_settings(user_settings_file(environment)).execution,
+    ]  # who counts more, later
+    said: dict[str, _Said] = {}
+    kinds: dict[str, Mapping[str, Any]] = {}
+    for table in tables:
+        if table is not None:
+            said.update(_said_in(table))
+            kinds.update(table.node_kinds)
+    for name, variable in (("executor", EXECUTOR_VARIABLE), ("ray_address", ADDRESS_VARIABLE)):
+        if environment.get(variable):
+            said[name] = _Said(value=environment[variable], place=variable)
+    for name, option, value in (
+        ("executor", "--executor", flags.executor),
+        ("ray_address", "--ray-address", flags.ray_address),
+    ):
+        if value:
+            said[name] = _Said(value=value, place=option)
+    executor, address = said.get("executor"), said.get("ray_address")
+    wanted = executor.value if executor else LOCAL
+    if executor is not None and wanted not in EXECUTORS:
+        raise executor.mistake(f'unknown executor "{wanted}": {known_values(wanted, EXECUTORS)}')
+    if address is not None:
+        _check_address(address)
+    if wanted == AUTO and address is None:
+        wanted = LOCAL
+    labels = said["labels"].value if "labels" in said else {}
+    return ResolvedExecution(
+        executor=wanted,
+        ray_address=address.value if address else "",
+        labels=tuple(sorted(labels.items())),
+        may_scale_to=tuple(kinds.values()),
+    )
+
+
+def _said_in(table: ExecutionTable) -> dict[str, _Said]:
+    return {name: _Said(value=value, place=table.location(name)) for name, value in table.values.items()}
+
+
+def _check_address(said: _Said) -> None:
+    from mlcbuild.execution.ray.settings import check_address
+
+    try:
+        check_address(said.value)
+    except ValueError as error:
+        raise said.mistake(str(error)) from None

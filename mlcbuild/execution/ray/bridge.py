@@ -1,0 +1,175 @@
+"""The process that talks to Ray, so that no other has to: `python -m mlcbuild.execution.ray.bridge DESCRIPTOR`.
+
+Ray ends the process that uses it where the cluster's head stays away; it starts threads, sets signal handlers, and
+takes a second to import. All of that happens here. The other side of the inherited socket DESCRIPTOR says in frames:
+
+- first `{"address": host:port or "", "jobs": …, "labels": …}`: connect, or start a cluster of this machine;
+- `{"do": "call", "number": …, "options": …}` with bytes for `node.serve`, to be run with these options of a Ray task,
+  and `{"do": "cancel", "number": …, "force": …}`.
+
+It is answered `{"is": "ready", …}` or `{"is": "refused", "message": …}`; `{"is": "nodes", "nodes": …}` at first and
+whenever they change; and for each call `{"is": "answer", "number": …}` with bytes or `{"is": "fault", …, "kind": …}`.
+When the other side goes away, what was started is ended, and then this process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from typing import Any
+
+from mlcbuild.execution.ray import node
+from mlcbuild.execution.ray.faults import fault_of
+from mlcbuild.execution.ray.frames import Receiver, send
+
+_WATCH_SECONDS = 1.0
+_OBJECT_STORE_BYTES = 256 << 20  # for what is moved in pieces
+
+
+class Bridge:
+    """Calls that are under way, by number."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+        self._calls: dict[int, Any] = {}
+        self._serve: Any = None
+        self._serve_once: Any = None
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        receiver = Receiver(self._connection)
+        first = receiver.receive()
+        if first is None:
+            return
+        try:
+            self._connect(first[0])
+        except Exception as error:
+            self._tell({"is": "refused", "message": f"{type(error).__name__}: {error}"})
+            return
+        self._tell({"is": "ready"})
+        threading.Thread(target=self._watch, name="nodes", daemon=True).start()
+        while (frame := receiver.receive()) is not None:
+            head, payload = frame
+            if head["do"] == "call":
+                self._call(head["number"], head["options"], payload)
+            else:
+                self._cancel(head["number"], force=head["force"])
+        self._stopped.set()
+
+    def _connect(self, told: dict[str, Any]) -> None:
+        import ray
+
+        common: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "error"}
+        if told["address"]:
+            ray.init(address=told["address"], **common)
+        else:
+            ray.init(
+                num_cpus=told["jobs"],
+                num_gpus=told["gpus"],
+                labels=told["labels"],
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _node_ip_address="127.0.0.1",
+                _temp_dir=told["temporary"],
+                **common,
+            )
+        self._serve = ray.remote(max_retries=0)(node.serve)
+        # Which GPUs a process sees is settled when it starts, so one with GPUs serves a single call.
+        self._serve_once = ray.remote(max_retries=0, max_calls=1)(node.serve)
+
+    def _call(self, number: int, options: dict[str, Any], payload: bytes) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        place = options.pop("node", "")
+        if place:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(place, soft=options.pop("soft"))
+        try:
+            serve = self._serve_once if options.get("num_gpus") else self._serve
+            reference = serve.options(**options).remote(payload)
+        except Exception as error:
+            self._fault(number, error)
+            return
+        self._calls[number] = reference
+        reference.future().add_done_callback(lambda future: self._ended(number, future))
+
+    def _ended(self, number: int, future: Future[bytes]) -> None:
+        self._calls.pop(number, None)
+        error = future.exception()
+        if error is None:
+            self._tell({"is": "answer", "number": number}, future.result())
+        else:
+            self._fault(number, error)
+
+    def _fault(self, number: int, error: BaseException) -> None:
+        fault = fault_of(error)
+        told = {"kind": fault.kind.value, "message": fault.message, "peak_bytes": fault.peak_bytes}
+        self._tell({"is": "fault", "number": number, **told})
+
+    def _cancel(self, number: int, *, force: bool) -> None:
+        import ray
+
+        reference = self._calls.get(number)
+        if reference is not None:
+            try:
+                ray.cancel(reference, force=force, recursive=False)
+            except Exception as error:
+                self._fault(number, error)
+
+    def _watch(self) -> None:
+        import ray
+
+        known: object = None
+        while not self._stopped.is_set():
+            try:
+                nodes = [_told_of(found) for found in ray.nodes() if found["Alive"]]  # type: ignore[no-untyped-call]
+            except Exception:
+                time.sleep(_WATCH_SECONDS)
+                continue
+            if nodes != known:
+                known = nodes
+                self._tell({"is": "nodes", "nodes": nodes})
+            self._stopped.wait(_WATCH_SECONDS)
+
+    def _tell(self, head: dict[str, Any], payload: bytes = b"") -> None:
+        with self._sending:
+            try:
+                send(self._connection, head, payload)
+            except OSError:
+                pass  # It went away, which the loop notices.
+
+
+def _told_of(found: dict[str, Any]) -> dict[str, Any]:
+    resources = found["Resources"]
+    return {
+        "id": found["NodeID"],
+        "name": found["NodeManagerHostname"],
+        "address": found["NodeManagerAddress"],
+        "cpus": resources.get("CPU", 0.0),
+        "gpus": resources.get("GPU", 0.0),
+        "memory_bytes": int(resources.get("memory", 0)),
+        "labels": sorted((found.get("Labels") or {}).items()),
+    }
+
+
+def main() -> int:
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    connection.set_inheritable(False)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The other side decides when this ends.
+    Bridge(connection).run()
+    if "ray" in sys.modules:
+        import ray
+
+        ray.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)

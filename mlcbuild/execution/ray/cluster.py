@@ -1,0 +1,352 @@
+"""A cluster as the build sees it: connected or not, its nodes, which of them may be used, and calls to them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.remote.configuration import RemoteConfiguration
+from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.engine.executor import OutcomeKind
+from mlcbuild.errors import InfrastructureError
+from mlcbuild.execution.ray.bridge_client import BridgeClient
+from mlcbuild.execution.ray.demand import Node, options_for, refusal_by
+from mlcbuild.execution.ray.faults import Fault
+from mlcbuild.execution.ray.frames import pack, unpack
+from mlcbuild.execution.ray.likeness import differences, digest_of
+from mlcbuild.execution.ray.node_store import identity_of
+from mlcbuild.execution.ray.remote_on_node import remote_to_json
+from mlcbuild.execution.ray.settings import RaySettings
+
+OnAnswer = Callable[[Mapping[str, Any], Sequence[bytes]], None]
+OnFault = Callable[[Fault], None]
+
+_COMPARE_SECONDS = 60.0
+_RETRY_SECONDS = 1.0
+_SHOWN_NODES = 5
+
+
+class NodeLostError(Exception):
+    """A node went away, or what it had; the action may run again elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What every call to a node says of the build."""
+
+    store: DiskStore
+    remote: RemoteConfiguration | None
+    toolchains: tuple[str, ...]
+
+    def to_json(self, likeness: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "store": str(self.store.root.absolute()),
+            "identity": identity_of(self.store.root),
+            "function": self.store.function.value,
+            "toolchains": self.toolchains,
+            "likeness": digest_of(likeness),
+            "remote": remote_to_json(self.remote),
+        }
+
+
+class _Answered:
+    """Waits for the answer to one call."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.head: Mapping[str, Any] = {}
+        self.blobs: Sequence[bytes] = ()
+        self.fault: Fault | None = None
+
+    def on_answer(self, head: Mapping[str, Any], blobs: Sequence[bytes]) -> None:
+        self.head, self.blobs = head, blobs
+        self._event.set()
+
+    def on_fault(self, fault: Fault) -> None:
+        self.fault = fault
+        self._event.set()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        return self._event.wait(seconds)
+
+
+class Cluster:
+    """Connects at the first question. `on_lost` is told, with a reason, when it went away; calls under way are then
+    forgotten, unanswered. Callbacks are called in one thread, which they must not keep waiting.
+    """
+
+    def __init__(
+        self,
+        settings: RaySettings,
+        *,
+        surroundings: Surroundings,
+        likeness: Callable[[], Mapping[str, str]],
+        numbers: Iterator[int],
+        say: Callable[[str], object],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._plain_surroundings = surroundings
+        self._likeness_of = likeness
+        self._likeness: Mapping[str, str] = {}
+        self._surroundings: dict[str, Any] = {}
+        self._numbers = numbers
+        self._say = say
+        self._on_lost = on_lost
+        self._changed = threading.Condition()
+        self._bridge: BridgeClient | None = None
+        self._is_ready = False
+        self._refused = ""  # why the last attempt failed
+        self._lost_at: float | None = None
+        self._nodes: dict[str, Node] | None = None
+        self._names: dict[str, str] = {}
+        self._compared: dict[str, bool] = {}  # node → whether it shares the build's store
+        self._avoided: dict[str, str] = {}  # node → why
+        self._calls: dict[int, tuple[OnAnswer, OnFault]] = {}
+        self._closed = False
+        self.was_connected = False
+
+    # Connecting
+
+    def ensure_connected(self, *, waits: bool) -> None:
+        """Raises InfrastructureError where there is no cluster, or none that may be used."""
+        with self._changed:
+            if self._is_ready:
+                return
+            if not waits and self._lost_at is not None:
+                self._reconnect_aside()
+                raise InfrastructureError(self._lost_message())
+        deadline = time.monotonic() + (
+            self._settings.connect_seconds if self._lost_at is None else self._settings.reconnect_seconds
+        )
+        while not self._connect(deadline):
+            if time.monotonic() >= deadline:
+                raise self._unreachable()
+            time.sleep(_RETRY_SECONDS)
+
+    def _reconnect_aside(self) -> None:
+        """One attempt at a time, in a thread of its own. Called with the lock held."""
+        if self._bridge is not None or self._closed or self._lost_at is None:
+            return
+        if time.monotonic() > self._lost_at + self._settings.reconnect_seconds:
+            return
+        deadline = self._lost_at + self._settings.reconnect_seconds
+        threading.Thread(target=self._connect, args=(deadline,), name="ray-again", daemon=True).start()
+
+    def _connect(self, deadline: float) -> bool:
+        """One attempt. Raises InfrastructureError where nothing but another setting or machine helps."""
+        with self._changed:
+            if self._is_ready:
+                return True
+            if self._closed:
+                raise InfrastructureError("the build has ended")
+            if self._bridge is None:
+                self._refused = ""
+                self._nodes = None
+                self._bridge = BridgeClient(self._settings, on_frame=self._on_frame, on_end=self._on_end)
+            bridge = self._bridge
+        if not self._likeness:
+            self._likeness = self._likeness_of()
+            self._surroundings = self._plain_surroundings.to_json(self._likeness)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._nodes is not None or self._refused or self._bridge is not bridge,
+                max(0.0, deadline - time.monotonic()),
+            )
+            if self._nodes is None:
+                self._bridge = None
+        if self._nodes is None:
+            bridge.close()
+            return False
+        self._compare()
+        with self._changed:
+            self._is_ready = self._bridge is bridge
+            self.was_connected |= self._is_ready
+            self._lost_at = None
+            return self._is_ready
+
+    def _unreachable(self) -> InfrastructureError:
+        where = f"the Ray cluster at {self._settings.address}" if self._settings.address else "a Ray cluster here"
+        reason = self._refused or f"no answer within {self._settings.connect_seconds:g} s"
+        advice = (
+            ("check the address, that this machine is a node of the cluster, and that both have the same token",)
+            if self._settings.address
+            else ("see what Ray printed, or build with --executor=local",)
+        )
+        doing = "cannot be reached" if self._settings.address else "cannot be started"
+        return InfrastructureError(f"{where} {doing}: {reason}", advice=advice)
+
+    def _lost_message(self) -> str:
+        return f"the Ray cluster at {self._settings.address or 'this machine'} went away"
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            bridge, self._bridge = self._bridge, None
+            self._is_ready = False
+            calls, self._calls = self._calls, {}
+            self._changed.notify_all()
+        for _, on_fault in calls.values():
+            on_fault(Fault(kind=OutcomeKind.CANCELLED, message=""))
+        if bridge is not None:
+            bridge.close()
+
+    # What the cluster is
+
+    @property
+    def all_share(self) -> bool:
+        """Whether every node works in the build's own store."""
+        with self._changed:
+            return all(self._compared.get(identifier, False) for identifier in self._nodes or ())
+
+    def surroundings(self) -> dict[str, Any]:
+        return self._surroundings
+
+    def refusal(self, requirements: ExecutionRequirements) -> str:
+        """Why no node, and none that may come, can ever run what needs this; "" where one can."""
+        wanted = dict(self._settings.labels)
+        may_come = [
+            machine for machine in self._settings.may_scale_to if wanted.items() <= dict(machine.labels).items()
+        ]
+        return refusal_by(self._usable(), may_come, requirements)
+
+    def options_for(self, requirements: ExecutionRequirements) -> dict[str, Any]:
+        with self._changed:
+            avoided = [identifier for identifier in self._avoided if identifier in (self._nodes or {})]
+        return options_for(requirements, labels=self._settings.labels, avoided=avoided)
+
+    def name_of(self, identifier: str) -> str:
+        return f"node {self._names.get(identifier, identifier[:12])}"
+
+    def avoid(self, identifier: str, reason: str) -> bool:
+        """Give a node nothing any more; False where there is no other."""
+        with self._changed:
+            others = [node for node in self._usable() if node.identifier != identifier]
+            if not others:
+                return False
+            self._avoided[identifier] = reason
+        self._say(f"{self.name_of(identifier)} of the Ray cluster is not used any more: {reason}")
+        return True
+
+    def differs(self, identifier: str, theirs: Mapping[str, str]) -> None:
+        """A node turned out to be unlike this machine."""
+        lines = differences(self._likeness, theirs)
+        with self._changed:
+            self._avoided[identifier] = "; ".join(lines)
+        self._say(f"{self.name_of(identifier)} of the Ray cluster is not used, because it differs: {'; '.join(lines)}")
+
+    def _usable(self) -> list[Node]:
+        with self._changed:
+            return [
+                node
+                for node in (self._nodes or {}).values()
+                if node.machine.cpus > 0 and node.identifier not in self._avoided and node.has(self._settings.labels)
+            ]
+
+    def _compare(self) -> None:
+        """Ask every node what it is. Raises InfrastructureError where none is like this machine."""
+        asked = [(node, self._question(node.identifier, {"call": "compare"})) for node in self._usable()]
+        deadline = time.monotonic() + _COMPARE_SECONDS
+        unlike: list[str] = []
+        for node, answered in asked:
+            if not answered.wait(max(0.1, deadline - time.monotonic())):
+                problem = f"it did not answer within {_COMPARE_SECONDS:g} s"
+            elif answered.fault is not None:
+                problem = answered.fault.message
+            elif "trouble" in answered.head:
+                problem = answered.head["trouble"]
+            else:
+                problem = "; ".join(differences(self._likeness, answered.head["likeness"]))
+                self._compared[node.identifier] = answered.head["is_shared"]
+            if problem:
+                with self._changed:
+                    self._avoided[node.identifier] = problem
+                unlike.append(f"{self.name_of(node.identifier)}: {problem}")
+        if not asked or len(unlike) < len(asked):
+            for line in unlike:
+                self._say(f"of the Ray cluster is not used, because it differs: {line}")
+            return
+        raise InfrastructureError(
+            "no node of the Ray cluster can run this build's actions, because they differ from this machine",
+            advice=(*unlike[:_SHOWN_NODES], "install the same mlcbuild, with what it depends on, on every node"),
+        )
+
+    # Calls
+
+    def call(
+        self, number: int, options: Mapping[str, Any], payload: bytes, *, on_answer: OnAnswer, on_fault: OnFault
+    ) -> None:
+        with self._changed:
+            bridge = self._bridge
+            if bridge is not None:
+                self._calls[number] = (on_answer, on_fault)
+        if bridge is None:
+            on_fault(Fault(kind=OutcomeKind.LOST, message=self._lost_message()))
+        else:
+            bridge.call(number, options, payload)
+
+    def cancel(self, number: int, *, force: bool) -> None:
+        bridge = self._bridge
+        if bridge is not None:
+            bridge.cancel(number, force=force)
+
+    def ask(
+        self, node: str, head: Mapping[str, Any], blobs: Sequence[bytes] = ()
+    ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
+        """Call a node and wait for its answer. Raises NodeLostError, InfrastructureError for trouble it has."""
+        answered = self._question(node, head, blobs)
+        answered.wait()
+        if answered.fault is not None:
+            raise NodeLostError(f"{self.name_of(node)}: {answered.fault.message}")
+        if "trouble" in answered.head:
+            raise InfrastructureError(f"{self.name_of(node)}: {answered.head['trouble']}")
+        return answered.head, answered.blobs
+
+    def _question(self, node: str, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> _Answered:
+        answered = _Answered()
+        options = {"num_cpus": 0, "node": node, "soft": False}
+        payload = pack({**head, "surroundings": self._surroundings}, blobs)
+        self.call(next(self._numbers), options, payload, on_answer=answered.on_answer, on_fault=answered.on_fault)
+        return answered
+
+    # What the bridge says, in its client's thread
+
+    def _on_frame(self, head: Mapping[str, Any], payload: bytes) -> None:
+        match head["is"]:
+            case "answer":
+                call = self._calls.pop(head["number"], None)
+                if call is not None:
+                    call[0](*unpack(payload))
+            case "fault":
+                call = self._calls.pop(head["number"], None)
+                if call is not None:
+                    kind = OutcomeKind(head["kind"])
+                    call[1](Fault(kind=kind, message=head["message"], peak_bytes=head["peak_bytes"]))
+            case "nodes":
+                with self._changed:
+                    self._nodes = {node["id"]: Node.from_json(node) for node in head["nodes"]}
+                    self._names.update((node.identifier, node.name) for node in self._nodes.values())
+                    self._changed.notify_all()
+            case "refused":
+                with self._changed:
+                    self._refused = head["message"]
+                    self._changed.notify_all()
+            case _:
+                pass
+
+    def _on_end(self, last_words: str) -> None:
+        with self._changed:
+            self._bridge = None
+            self._is_ready = False
+            self._lost_at = time.monotonic()
+            self._refused = self._refused or last_words
+            calls, self._calls = self._calls, {}
+            self._changed.notify_all()
+        reason = self._lost_message()
+        for _, on_fault in calls.values():
+            on_fault(Fault(kind=OutcomeKind.LOST, message=reason))
+        self._on_lost(reason)

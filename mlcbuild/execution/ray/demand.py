@@ -1,0 +1,78 @@
+"""What an action needs, in Ray's words; and whether a cluster has it, or may come to have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.execution.machine import Machine, refusal
+
+NODE_ID_LABEL = "ray.io/node-id"  # Ray gives it to each node itself
+_SHOWN_REASONS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node of a cluster that lives. `name` is its host's; `machine` what it offers."""
+
+    identifier: str
+    name: str
+    machine: Machine
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Node:
+        return cls(
+            identifier=told["id"],
+            name=told["name"],
+            machine=Machine(
+                cpus=int(told["cpus"]),
+                memory_bytes=told["memory_bytes"],
+                gpus=told["gpus"],
+                labels=tuple((name, value) for name, value in told["labels"]),
+            ),
+        )
+
+    def has(self, labels: Iterable[tuple[str, str]]) -> bool:
+        return set(labels) <= set(self.machine.labels)
+
+
+def options_for(
+    requirements: ExecutionRequirements, *, labels: Sequence[tuple[str, str]] = (), avoided: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The options of the Ray task for an action, on nodes with `labels` and on none of `avoided` (identifiers)."""
+    selector = {**dict(labels), **dict(requirements.labels)}
+    if avoided:
+        selector[NODE_ID_LABEL] = f"!in({','.join(sorted(avoided))})"
+    options: dict[str, Any] = {"num_cpus": requirements.cpus}
+    if requirements.gpus:
+        options["num_gpus"] = requirements.gpus
+    if requirements.memory_bytes:
+        options["memory"] = requirements.memory_bytes
+    if selector:
+        options["label_selector"] = selector
+    return options
+
+
+def refusal_by(nodes: Sequence[Node], may_come: Sequence[Machine], requirements: ExecutionRequirements) -> str:
+    """Why neither a node nor a machine that may be added can ever run what needs this; "" where one can."""
+    reasons: dict[str, list[str]] = {}
+    for name, machine in (
+        *((node.name, node.machine) for node in nodes),
+        *((f"a node of the kind {number + 1} that may come", machine) for number, machine in enumerate(may_come)),
+    ):
+        reason = refusal(machine, requirements)
+        if not reason:
+            return ""
+        reasons.setdefault(reason, []).append(name)
+    if not reasons:
+        return "the cluster has no node that may run actions"
+    told = [f"{_names(names)}: {reason}" for reason, names in list(reasons.items())[:_SHOWN_REASONS]]
+    if len(reasons) > _SHOWN_REASONS:
+        told.append(f"and {len(reasons) - _SHOWN_REASONS} more")
+    return f"no node of the cluster has what the action needs ({'; '.join(told)})"
+
+
+def _names(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

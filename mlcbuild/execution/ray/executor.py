@@ -1,0 +1,352 @@
+"""Run actions on a Ray cluster: each is a Ray task on a node, which works from a store of its own.
+
+Digests travel with a request. What a node lacks it fetches from the build's remote cache, or says so and is sent it;
+what it made it keeps, puts into that remote, or is asked for. Ray repeats nothing by itself: what is lost is told to
+the engine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import mlcbuild
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.store import BlobMissingError
+from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
+from mlcbuild.errors import InfrastructureError, MlcbuildError
+from mlcbuild.execution.ray.cluster import Cluster, NodeLostError, Surroundings
+from mlcbuild.execution.ray.couriers import Couriers
+from mlcbuild.execution.ray.faults import Fault
+from mlcbuild.execution.ray.frames import pack
+from mlcbuild.execution.ray.messages import outcome_from_json, request_to_json
+from mlcbuild.execution.ray.node import SMALL_BYTES, TOGETHER_BYTES
+from mlcbuild.execution.ray.settings import RaySettings
+
+_STOP_SECONDS = 8.0  # for a node to stop an action, until its worker is killed
+_ROUNDS = 4  # how often a node may say that it lacks something
+
+
+@dataclass(kw_only=True, eq=False)
+class _Flight:
+    """An action that was given to the cluster."""
+
+    request: ExecutionRequest
+    submitted: float
+    code: list[list[str]]
+    number: int = 0  # of its call; 0 where none is under way
+    rounds: int = 0
+    is_cancelled: bool = False
+    is_done: bool = False
+    timer: threading.Timer | None = field(default=None)
+
+
+class RayExecutor:
+    """An `Executor`. `module_paths` are where modules of a workspace's own stages lie; `likeness` answers what every
+    node must have in common with this machine, for `toolchains`; `say` takes what people should know, from any thread.
+
+    Nothing is started before the first question. With `falls_back` a cluster that cannot be reached refuses every
+    action; without, `refusal` raises InfrastructureError then.
+    """
+
+    name = "ray"
+
+    def __init__(
+        self,
+        store: DiskStore,
+        *,
+        settings: RaySettings,
+        slots: int,
+        toolchains: Sequence[str],
+        likeness: Callable[[], Mapping[str, str]],
+        module_paths: tuple[Path, ...] = (),
+        falls_back: bool = False,
+        trip_seconds: float = 0.0,
+        say: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self.slots = slots
+        self.trip_seconds = trip_seconds
+        self._store = store
+        self._module_paths = module_paths
+        self._falls_back = falls_back
+        self._say = say
+        self._said: set[str] = set()
+        self._report: Callable[[ExecutionOutcome], None] | None = None
+        self._lock = threading.Lock()
+        self._flights: dict[str, _Flight] = {}
+        self._numbers = itertools.count(1)
+        self._surroundings = Surroundings(store=store, remote=settings.remote, toolchains=tuple(toolchains))
+        self._settings = settings
+        self._cluster = Cluster(
+            settings,
+            surroundings=self._surroundings,
+            likeness=likeness,
+            numbers=self._numbers,
+            say=self._say_once,
+            on_lost=self._on_cluster_lost,
+        )
+        self._couriers = Couriers(self._cluster, store)
+        self._closed = False
+
+    # The executor's door.
+
+    def refusal(self, requirements: ExecutionRequirements) -> str:
+        try:
+            self._cluster.ensure_connected(waits=not (self._falls_back and self._cluster.was_connected))
+        except InfrastructureError as error:
+            if not self._falls_back:
+                raise
+            self._say_once(f"the build goes on without the Ray cluster: {error}")
+            return error.message
+        return self._cluster.refusal(requirements)
+
+    def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
+        self._report = report
+
+    def submit(self, request: ExecutionRequest) -> None:
+        if self._report is None:
+            raise RuntimeError("start() comes before submit()")
+        flight = _Flight(request=request, submitted=time.monotonic(), code=[])
+        with self._lock:
+            if self._closed:
+                raise RuntimeError(f"{request.identifier} was submitted to a closed executor")
+            self._flights[request.identifier] = flight
+        try:
+            flight.code = self._code_of(request)
+            self._send(flight)
+        except (MlcbuildError, OSError) as error:
+            self._fail(flight, OutcomeKind.ENVIRONMENT, str(error))
+
+    def cancel(self, identifier: str) -> None:
+        """The node stops the action with all its processes, or its worker is killed; CANCELLED in any case."""
+        with self._lock:
+            flight = self._flights.get(identifier)
+            if flight is None or flight.is_cancelled:
+                return
+            flight.is_cancelled = True
+            number = flight.number
+            flight.timer = threading.Timer(_STOP_SECONDS, self._kill, (flight,))
+            flight.timer.daemon = True
+            flight.timer.start()
+        if number:
+            self._cluster.cancel(number, force=False)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            flights = list(self._flights.values())
+        for flight in flights:
+            flight.is_cancelled = True
+        self._cluster.close()
+        self._couriers.close()
+        for flight in flights:
+            self._fail(flight, OutcomeKind.CANCELLED, "")
+
+    # On the way there.
+
+    def _send(self, flight: _Flight, node: str = "") -> None:
+        """Ask for a run; on `node`, an identifier, where that lives and none is named otherwise."""
+        request = flight.request
+        options = self._cluster.options_for(request.requirements)
+        if node:
+            options |= {"node": node, "soft": True}
+            options.pop("label_selector", None)  # The node was chosen by it already.
+        head = {
+            "call": "execute",
+            "surroundings": self._cluster.surroundings(),
+            "request": request_to_json(request),
+            "code": flight.code,
+        }
+        blobs = [] if self._cluster.all_share or node else self._small_inputs(flight)
+        payload = pack(head, blobs)
+        number = next(self._numbers)
+        with self._lock:
+            if flight.is_cancelled:
+                flight.number = 0
+            else:
+                flight.number = number
+        if not flight.number:
+            self._fail(flight, OutcomeKind.CANCELLED, "")
+            return
+        self._cluster.call(
+            number,
+            options,
+            payload,
+            on_answer=lambda head, blobs: self._on_answer(flight, head, blobs),
+            on_fault=lambda fault: self._on_fault(flight, fault),
+        )
+
+    def _small_inputs(self, flight: _Flight) -> list[bytes]:
+        digests = {entry.digest for entry in flight.request.inputs} | {Digest.parse(text) for _, text in flight.code}
+        blobs = []
+        room = TOGETHER_BYTES
+        for digest in sorted(digests, key=lambda digest: digest.size_bytes):
+            if digest.size_bytes > min(SMALL_BYTES, room):
+                break
+            try:
+                blobs.append(self._store.read(digest))
+            except BlobMissingError:
+                continue
+            room -= digest.size_bytes
+        return blobs
+
+    def _code_of(self, request: ExecutionRequest) -> list[list[str]]:
+        """The files of the workspace's modules in a stage's closure, in the store: [path, digest] pairs."""
+        code = []
+        for module in sorted(request.allowed_modules):
+            if module.partition(".")[0] == mlcbuild.__name__:
+                continue
+            path = module.replace(".", "/")
+            for root, name in itertools.product(self._module_paths, (f"{path}.py", f"{path}/__init__.py")):
+                if (root / name).is_file():
+                    code.append([name, str(self._store.put_file(root / name))])
+                    break
+        return code
+
+    # On the way back.
+
+    def _on_answer(self, flight: _Flight, head: Mapping[str, Any], blobs: Sequence[bytes]) -> None:
+        flight.number = 0
+        node = head.get("node_id", "")
+        if "likeness" in head:
+            self._cluster.differs(node, head["likeness"])
+            self._couriers.run(lambda: self._again(flight))
+        elif "trouble" in head:
+            self._on_trouble(flight, node, head["trouble"], is_full=head["is_full"])
+        elif "wants" in head:
+            self._couriers.run(lambda: self._bring(flight, node, [Digest.parse(text) for text in head["wants"]]))
+        else:
+            for trouble in head["troubles"]:
+                self._say_once(f"a node of the Ray cluster has trouble with the remote cache: {trouble}")
+            outcome = outcome_from_json(head["outcome"], log=blobs[0])
+            if head["is_full"]:
+                self._on_trouble(flight, node, outcome.message, is_full=True)
+            elif head["held"] or len(blobs) > 1:
+                self._couriers.run(lambda: self._take_home(flight, node, outcome, head["held"], blobs[1:]))
+            else:
+                self._finish(flight, outcome)
+
+    def _again(self, flight: _Flight) -> None:
+        reason = self._cluster.refusal(flight.request.requirements)
+        if reason:
+            self._fail(flight, OutcomeKind.ENVIRONMENT, reason)
+        else:
+            self._send(flight)
+
+    def _on_trouble(self, flight: _Flight, node: str, message: str, *, is_full: bool) -> None:
+        """A machine's own trouble. A full disk keeps others from that node, as long as there are others."""
+        if is_full and self._cluster.avoid(node, "its disk is full"):
+            self._fail(flight, OutcomeKind.LOST, f"{self._cluster.name_of(node)}: {message.partition(chr(10))[0]}")
+        else:
+            self._fail(flight, OutcomeKind.ENVIRONMENT, f"{self._cluster.name_of(node)}: {message}")
+
+    def _bring(self, flight: _Flight, node: str, wanted: Sequence[Digest]) -> None:
+        flight.rounds += 1
+        missing = self._store.missing(wanted)
+        if missing:
+            self._finish(
+                flight,
+                ExecutionOutcome(
+                    identifier=flight.request.identifier, kind=OutcomeKind.INPUTS_MISSING, missing=missing
+                ),
+            )
+            return
+        if flight.rounds > _ROUNDS:
+            self._fail(flight, OutcomeKind.LOST, f"{self._cluster.name_of(node)} does not keep what it is sent")
+            return
+        try:
+            for digest in wanted:
+                self._couriers.bring(node, digest)
+        except NodeLostError as error:
+            self._fail(flight, OutcomeKind.LOST, str(error))
+        except (MlcbuildError, OSError) as error:
+            self._fail(flight, OutcomeKind.ENVIRONMENT, str(error))
+        else:
+            self._send(flight, node)
+
+    def _take_home(
+        self, flight: _Flight, node: str, outcome: ExecutionOutcome, held: Sequence[str], blobs: Sequence[bytes]
+    ) -> None:
+        began = time.monotonic()
+        try:
+            for blob in blobs:
+                self._store.put_bytes(blob)
+            for text in held:
+                self._couriers.fetch(node, Digest.parse(text))
+        except NodeLostError as error:
+            self._fail(flight, OutcomeKind.LOST, str(error))
+        except (MlcbuildError, OSError) as error:
+            self._fail(flight, OutcomeKind.ENVIRONMENT, str(error))
+        else:
+            seconds = time.monotonic() - began
+            self._finish(
+                flight,
+                replace(
+                    outcome,
+                    output_seconds=outcome.output_seconds + seconds,
+                    run_seconds=outcome.run_seconds + seconds,
+                ),
+            )
+
+    def _on_fault(self, flight: _Flight, fault: Fault) -> None:
+        flight.number = 0
+        peak = flight.request.requirements.memory_bytes or fault.peak_bytes
+        message = f"{flight.request.identifier}: {fault.message}" if fault.message else ""
+        self._fail(flight, fault.kind, message, peak_bytes=peak if fault.kind is OutcomeKind.OUT_OF_MEMORY else 0)
+
+    def _on_cluster_lost(self, reason: str) -> None:
+        with self._lock:
+            flights = list(self._flights.values())
+        for flight in flights:
+            flight.number = 0
+            self._fail(flight, OutcomeKind.LOST, reason)
+
+    # Ends.
+
+    def _kill(self, flight: _Flight) -> None:
+        if flight.number:
+            self._cluster.cancel(flight.number, force=True)
+            time.sleep(1.0)
+        self._fail(flight, OutcomeKind.CANCELLED, "")
+
+    def _fail(self, flight: _Flight, kind: OutcomeKind, message: str, *, peak_bytes: int = 0) -> None:
+        self._finish(
+            flight,
+            ExecutionOutcome(
+                identifier=flight.request.identifier,
+                kind=kind,
+                message=message,
+                run_seconds=time.monotonic() - flight.submitted,
+                peak_bytes=peak_bytes,
+            ),
+        )
+
+    def _finish(self, flight: _Flight, outcome: ExecutionOutcome) -> None:
+        with self._lock:
+            if flight.is_done:
+                return
+            flight.is_done = True
+            self._flights.pop(flight.request.identifier, None)
+            if flight.timer is not None:
+                flight.timer.cancel()
+        if flight.is_cancelled and outcome.kind is not OutcomeKind.CANCELLED:
+            outcome = ExecutionOutcome(identifier=outcome.identifier, kind=OutcomeKind.CANCELLED)
+        if not outcome.queued_seconds:
+            waited = time.monotonic() - flight.submitted - outcome.run_seconds
+            outcome = replace(outcome, queued_seconds=max(0.0, waited))
+        assert self._report is not None
+        self._report(outcome)
+
+    def _say_once(self, message: str) -> None:
+        with self._lock:
+            if message in self._said:
+                return
+            self._said.add(message)
+        self._say(message)

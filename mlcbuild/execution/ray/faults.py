@@ -1,0 +1,59 @@
+"""What Ray's exceptions mean for an action: whose fault it was, and whether it may run again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcbuild.engine.executor import OutcomeKind
+
+_OUT_OF_MEMORY = frozenset({"OutOfMemoryError"})
+_CANCELLED = frozenset({"TaskCancelledError"})
+_REASONS = {
+    "WorkerCrashedError": "its worker process ended",
+    "NodeDiedError": "its node went away",
+    "ActorDiedError": "its worker process ended",
+    "ActorUnavailableError": "its worker cannot be reached",
+    "LocalRayletDiedError": "the node's Ray process ended",
+    "OwnerDiedError": "Ray lost its answer",
+    "ObjectLostError": "Ray lost its answer",
+    "ObjectFetchTimedOutError": "Ray lost its answer",
+    "OutOfDiskError": "Ray has no space left on its disk",
+    "ObjectStoreFullError": "Ray's object store is full",
+    "TaskUnschedulableError": "no node takes it any more",
+    "RuntimeEnvSetupError": "the node could not set up its environment",
+    "RaySystemError": "Ray failed",
+    "RpcError": "Ray failed",
+}
+_SHOWN_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """`message` is for people: a line or two. `peak_bytes`: what was too much; 0 where it is not known."""
+
+    kind: OutcomeKind
+    message: str
+    peak_bytes: int = 0
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Judged by the names of an exception's classes, so that nothing of Ray is imported for it."""
+    names = [base.__name__ for base in type(error).__mro__]
+    if _OUT_OF_MEMORY.intersection(names):
+        return Fault(kind=OutcomeKind.OUT_OF_MEMORY, message="its node ran out of memory, and Ray killed its worker")
+    if _CANCELLED.intersection(names):
+        return Fault(kind=OutcomeKind.CANCELLED, message="")
+    for name in names:
+        if name in _REASONS:
+            # Where memory runs out fast, Ray sees no more than that the worker has gone.
+            if name == "WorkerCrashedError" and "out of memory" in str(error).lower().replace("oom", "out of memory"):
+                return Fault(kind=OutcomeKind.OUT_OF_MEMORY, message="its node ran out of memory")
+            return Fault(kind=OutcomeKind.LOST, message=_REASONS[name])
+    text = str(error).strip()
+    if "RayTaskError" in names:
+        last = text.splitlines()[-1] if text else type(error).__name__
+        return Fault(kind=OutcomeKind.ENVIRONMENT, message=f"a node cannot run actions: {last[:_SHOWN_CHARACTERS]}")
+    if "RayError" in names:
+        return Fault(kind=OutcomeKind.LOST, message=f"Ray failed: {text.partition(chr(10))[0][:_SHOWN_CHARACTERS]}")
+    message = f"{type(error).__name__}: {text[:_SHOWN_CHARACTERS]}"
+    return Fault(kind=OutcomeKind.ENVIRONMENT, message=f"Ray does not take the action: {message}")

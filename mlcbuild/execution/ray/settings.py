@@ -1,0 +1,38 @@
+"""How a cluster is reached and used: one checked value, whatever said the parts of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcbuild.cache.remote.configuration import RemoteConfiguration
+from mlcbuild.execution.machine import Machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaySettings:
+    """`address` is host:port of a running cluster; "" stands for one that is started here and ended with the build.
+
+    `labels` are what every node that is used must say of itself, sorted. `may_scale_to` are machines that an autoscaler
+    may add: what one of these can run is waited for. `jobs` bounds the cpus of a cluster that is started here.
+    """
+
+    address: str = ""
+    jobs: int = 1
+    labels: tuple[tuple[str, str], ...] = ()
+    may_scale_to: tuple[Machine, ...] = ()
+    remote: RemoteConfiguration | None = None
+    connect_seconds: float = 60.0
+    reconnect_seconds: float = 30.0  # after the cluster went away, until it counts as lost
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise ValueError(f"jobs must be at least 1, not {self.jobs}")
+        if self.address:
+            check_address(self.address)
+
+
+def check_address(text: str) -> None:
+    """Raises ValueError for what is not host:port."""
+    host, colon, port = text.rpartition(":")
+    if "//" in text or not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f'the address of a Ray cluster is host:port, for instance 10.0.0.1:6379, not "{text}"')

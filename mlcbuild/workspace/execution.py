@@ -1,0 +1,81 @@
+"""`[execution]`: where actions run. The same table stands in the root `BUILD.toml` and in a user's own settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mlcbuild.errors import Location
+from mlcbuild.workspace.problems import Problems
+from mlcbuild.workspace.schema import Attribute, AttributeKind, AttributeValue
+from mlcbuild.workspace.toml import Origin, TomlFile
+from mlcbuild.workspace.values import Reader, read_table
+
+EXECUTION_TABLE = "execution"
+EXECUTORS = ("local", "ray", "auto")
+
+EXECUTION_SETTINGS: tuple[Attribute, ...] = (
+    Attribute(
+        name="executor",
+        kind=AttributeKind.CHOICE,
+        allowed=EXECUTORS,
+        doc="Where actions run: on this machine, on a Ray cluster, or on either as it is worth the trip.",
+    ),
+    Attribute(
+        name="ray_address",
+        kind=AttributeKind.STRING,
+        nonempty=True,
+        doc="host:port of a Ray cluster that runs; without it one is started here, where Ray is asked for.",
+    ),
+    Attribute(
+        name="labels",
+        kind=AttributeKind.STRING_MAP,
+        doc="What every node of the cluster that is used must say of itself.",
+    ),
+    Attribute(
+        name="may_scale_to",
+        kind=AttributeKind.TABLE,
+        doc="Kinds of nodes that the cluster's autoscaler may add, by name: their cpus, memory, gpus and labels.",
+    ),
+)
+"""What `[execution]` may say."""
+
+NODE_KIND_SETTINGS: tuple[Attribute, ...] = (
+    Attribute(name="cpus", kind=AttributeKind.INTEGER, mandatory=True, minimum=1, doc="Its CPUs."),
+    Attribute(name="memory", kind=AttributeKind.SIZE, doc="Its memory: 64GiB. Without it, as much as is asked for."),
+    Attribute(name="gpus", kind=AttributeKind.INTEGER, minimum=0, default=0, doc="Its GPUs."),
+    Attribute(name="labels", kind=AttributeKind.STRING_MAP, doc="What it says of itself."),
+)
+"""What is said of a kind of node in `[execution.may_scale_to.NAME]`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionTable:
+    """What a file says; `values` holds what it names itself, and no defaults. `node_kinds` are those of
+    `may_scale_to`, by name, each with its defaults.
+    """
+
+    values: Mapping[str, AttributeValue]
+    node_kinds: Mapping[str, Mapping[str, AttributeValue]]
+    origin: Origin = field(repr=False)
+
+    def location(self, name: str) -> Location:
+        return self.origin.at(name).location
+
+
+def read_execution(file: TomlFile, problems: Problems) -> ExecutionTable:
+    """The `[execution]` table of a file. Mistakes are noted."""
+    origin = Origin(file, (EXECUTION_TABLE,))
+    reader = Reader(owner=f"[{EXECUTION_TABLE}]", package="", problems=problems)
+    raw = file.content[EXECUTION_TABLE]
+    said = set(raw) if isinstance(raw, dict) else set()
+    values = {
+        name: value for name, value in read_table(raw, EXECUTION_SETTINGS, origin, reader).items() if name in said
+    }
+    kinds: dict[str, Mapping[str, AttributeValue]] = {}
+    told = values.get("may_scale_to")
+    for name, raw_kind in told.items() if isinstance(told, Mapping) else ():
+        place = f"{EXECUTION_TABLE}.may_scale_to.{name}"
+        inner = Reader(owner=f"[{place}]", package="", problems=problems)
+        kinds[name] = read_table(raw_kind, NODE_KIND_SETTINGS, origin.at("may_scale_to").at(name), inner)
+    return ExecutionTable(values=values, node_kinds=kinds, origin=origin)
