@@ -15,6 +15,14 @@ failed, and ends), then takes one-byte messages that carry three file descriptor
 - *log*, the child's standard output and standard error.
 
 When the socket closes, everything that runs is killed and the server ends.
+
+A server that outlives its clients is given `listen` instead, an inherited socket that they connect to::
+
+    {"listen": 3, "path": "….sock", "lock": "….lock", "idle_seconds": 900, "preload": …, "hide": …}
+
+It greets each client with `ready`, or with `stale` where what it has loaded is no more what lies on the disk; then
+it listens no longer. So it does when a client sends `q`, or after `idle_seconds` without one, holding the lock
+under which clients connect; it ends with the last of them.
 """
 
 from __future__ import annotations
@@ -22,6 +30,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import fcntl
 import gc
 import importlib
 import importlib.util
@@ -32,9 +41,11 @@ import select
 import selectors
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -52,8 +63,9 @@ _FALLTHROUGH_EXIT = 70  # EX_SOFTWARE: the child's own plumbing failed
 class Server:
     """The loop. Its state is one control socket for each child that runs."""
 
-    def __init__(self, requests: socket.socket, source_loader: Any, sandbox: Any) -> None:
-        self._requests = requests
+    def __init__(self, source_loader: Any, sandbox: Any, *, requests: Iterable[socket.socket] = ()) -> None:
+        self._clients = set(requests)
+        self._door: Door | None = None
         self._source_loader = source_loader
         self._sandbox = sandbox
         self._pid = os.getpid()
@@ -66,28 +78,69 @@ class Server:
     def serve(self) -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        self._selector.register(self._requests, selectors.EVENT_READ)
         self._selector.register(self._wake_read, selectors.EVENT_READ)
-        while True:
-            for key, _ in self._selector.select():
-                if key.fileobj is self._requests:
-                    if not self._accept():
-                        return
-                elif key.fileobj == self._wake_read:
+        for client in self._clients:
+            self._selector.register(client, selectors.EVENT_READ)
+        if self._door:
+            self._selector.register(self._door.listener, selectors.EVENT_READ)
+        while self._clients or self._door:
+            is_idle = self._door is not None and not self._clients
+            events = self._selector.select(self._door.idle_seconds if self._door and is_idle else None)
+            if not events and self._door and self._door.has_closed_if_nobody_comes():
+                self._close_door()
+            for key, _ in events:
+                if key.fileobj == self._wake_read:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wake_read, 1 << 16)
                     self._reap()
+                elif self._door and key.fileobj is self._door.listener:
+                    self._greet(self._door)
+                elif key.fileobj in self._clients:
+                    self._hear(key.fileobj)
                 elif key.data in self._controls:  # a kill, or the client went away
                     self._selector.unregister(key.fileobj)
                     _kill_group(key.data)
 
-    def _accept(self) -> bool:
+    def open(self, door: Door) -> None:
+        self._door = door
+
+    def _greet(self, door: Door) -> None:
+        client = door.accept()
+        if client is None:
+            return
+        if door.is_stale():
+            _tell(client, {"stale": self._pid})
+            client.close()
+            door.close()
+            self._close_door()
+            return
+        self._clients.add(client)
+        self._selector.register(client, selectors.EVENT_READ)
+        _tell(client, {**door.greeting, "running": len(self._controls), "clients": len(self._clients)})
+
+    def _close_door(self) -> None:
+        if self._door:
+            self._selector.unregister(self._door.listener)
+            self._door.listener.close()
+            self._door = None
+
+    def _hear(self, client: socket.socket) -> None:
+        """A request of a client, or its going away."""
         try:
-            message, descriptors, _, _ = socket.recv_fds(self._requests, 1, 3, socket.MSG_CMSG_CLOEXEC)
+            message, descriptors, _, _ = socket.recv_fds(client, 1, 3, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:  # it died before it had read all we said
-            return False
+            message, descriptors = b"", []
+        if message == b"q" and self._door:
+            self._door.close()
+            self._close_door()
         if not message:
-            return False
+            self._selector.unregister(client)
+            self._clients.discard(client)
+            client.close()
+        if len(descriptors) != 3:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return
         control, channel = (socket.socket(fileno=descriptor) for descriptor in descriptors[:2])
         log = descriptors[2]
         if select.select([control], [], [], 0)[0]:  # cancelled before it began
@@ -96,7 +149,6 @@ class Server:
             self._fork(control, channel, log)
         channel.close()
         os.close(log)
-        return True
 
     def _fork(self, control: socket.socket, channel: socket.socket, log: int) -> None:
         self._next_mark += 1
@@ -158,6 +210,10 @@ class Server:
             except ChildProcessError:
                 return
 
+    def _close_door_of_child(self) -> None:
+        if self._door:
+            self._door.listener.close()
+
     def _become_child(self, control: socket.socket, channel: socket.socket, log: int) -> NoReturn:
         """In the child: leave the server behind, become what the request says, and never return."""
         try:
@@ -174,8 +230,9 @@ class Server:
             for source, standard in ((nothing, 0), (log, 1), (log, 2)):
                 os.dup2(source, standard)
             self._selector.close()
-            for closing in (control, self._requests, *self._controls.values()):
+            for closing in (control, *self._clients, *self._controls.values()):
                 closing.close()
+            self._close_door_of_child()
             for descriptor in (nothing, log, self._wake_read, self._wake_write):
                 os.close(descriptor)
             os._exit(_run(channel, self._source_loader, self._sandbox))
@@ -183,6 +240,74 @@ class Server:
             traceback.print_exc()
             sys.stderr.flush()
         os._exit(_FALLTHROUGH_EXIT)
+
+
+class Door:
+    """Where clients come in. `greeting` is what they are told first."""
+
+    def __init__(
+        self, listener: socket.socket, *, path: str, lock: str, idle_seconds: float, greeting: Mapping[str, Any]
+    ) -> None:
+        self.listener = listener
+        self.idle_seconds = idle_seconds
+        self.greeting = greeting
+        self._path = path
+        self._lock = lock
+        listener.setblocking(False)
+        self._inode = os.stat(path).st_ino  # noqa: PTH116
+        self._loaded = _state_of_what_is_loaded()
+
+    def accept(self) -> socket.socket | None:
+        """The next client, if it is a process of the same user."""
+        try:
+            client, _ = self.listener.accept()
+        except OSError:
+            return None
+        client.setblocking(True)
+        _, user, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.geteuid():
+            client.close()
+            return None
+        return client
+
+    def is_stale(self) -> bool:
+        return _state_of_what_is_loaded(self._loaded) != self._loaded
+
+    def has_closed_if_nobody_comes(self) -> bool:
+        """Take the path away, unless a client is about to connect."""
+        with open(self._lock, "w") as lock:  # noqa: PTH123
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+            if select.select([self.listener], [], [], 0)[0]:
+                return False
+            self.close()
+            return True
+
+    def close(self) -> None:
+        """Take the path away, where it is still ours."""
+        with contextlib.suppress(OSError):
+            if os.stat(self._path).st_ino == self._inode:  # noqa: PTH116
+                os.unlink(self._path)  # noqa: PTH108
+
+
+def _state_of_what_is_loaded(paths: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
+    """The files of modules and libraries in this process, or those given, and what they look like."""
+    found = set(paths)
+    if not found:
+        found |= {str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
+        found |= {line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").open() if "/" in line}  # noqa: SIM115
+        found |= set(sys.path)  # an installation changes the folder
+    states: dict[str, tuple[int, ...]] = {}
+    for path in found:
+        try:
+            status = os.stat(path)  # noqa: PTH116
+        except OSError:
+            states[path] = ()
+        else:
+            states[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return states
 
 
 def _run(channel: socket.socket, source_loader: Any, sandbox: Any) -> int:
@@ -271,8 +396,11 @@ def main() -> int:
     settings = json.loads(sys.argv[1])
     for name in _ALWAYS:
         importlib.import_module(name)
-    requests = socket.socket(fileno=settings["socket"])
-    requests.set_inheritable(False)
+    listens = "listen" in settings
+    entrance = socket.socket(fileno=settings["listen" if listens else "socket"])
+    entrance.set_inheritable(False)
+    if listens:
+        os.chdir("/")
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     faulthandler.enable()
     source_loader = _load_beside("source_loader")
@@ -283,14 +411,33 @@ def main() -> int:
             importlib.import_module(name)
     except Exception as error:
         traceback.print_exc()
-        _tell(requests, {"error": f"{type(error).__name__}: {error}"})
+        failure = {"error": f"{type(error).__name__}: {error}"}
+        if listens:
+            os.unlink(settings["path"])  # noqa: PTH108
+            while select.select([entrance], [], [], 0)[0]:
+                _tell(entrance.accept()[0], failure)
+        else:
+            _tell(entrance, failure)
         return 1
     threads = len(list(Path("/proc/self/task").iterdir()))
     modules = [name for name in sys.modules if name.partition(".")[0] == "mlcbuild"]
-    _tell(requests, {"ready": os.getpid(), "threads": threads, "modules": modules})
+    greeting = {"ready": os.getpid(), "threads": threads, "modules": modules}
+    server = Server(source_loader, sandbox, requests=() if listens else (entrance,))
+    if listens:
+        greeting["preload"] = settings["preload"]
+        server.open(
+            Door(
+                entrance,
+                path=settings["path"],
+                lock=settings["lock"],
+                idle_seconds=settings["idle_seconds"],
+                greeting=greeting,
+            )
+        )
+    else:
+        _tell(entrance, greeting)
     gc.collect()
     gc.freeze()
-    server = Server(requests, source_loader, sandbox)
     try:
         server.serve()
     finally:

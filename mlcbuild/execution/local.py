@@ -26,6 +26,7 @@ from mlcbuild.execution.kept import keep
 from mlcbuild.execution.layout import LinkedBlob, MissingInputs, changed, lay_out, vanished
 from mlcbuild.execution.machine import Machine, refusal, this_machine
 from mlcbuild.execution.memory import available_bytes
+from mlcbuild.execution.pool import PooledServer
 from mlcbuild.execution.scratch import Scratch, remove
 from mlcbuild.execution.server import ForkServer, ServerProcess
 from mlcbuild.execution.verdict import Verdict, judge, undeclared_reads
@@ -96,7 +97,8 @@ class LocalExecutor:
     `machine` is what actions may count on; by default all that is here. `available_bytes` tells how much memory is
     free. With `sandbox` actions are confined as far as this machine can, those with network aside: they see nothing of
     `module_paths`, nor of the directories `hidden`, but their inputs and the modules that their keys count. The
-    directories of failed actions are kept below `keep_failed`.
+    directories of failed actions are kept below `keep_failed`. Fork servers are taken from the pool in `pool`, and left
+    there; without one they end with this.
     Nothing is started before the first action, and no fork server before an action wants it.
     """
 
@@ -116,6 +118,7 @@ class LocalExecutor:
         sandbox: bool = False,
         hidden: tuple[Path, ...] = (),
         keep_failed: Path | None = None,
+        pool: Path | None = None,
     ) -> None:
         if jobs < 1:
             raise ValueError(f"jobs must be at least 1, not {jobs}")
@@ -139,6 +142,7 @@ class LocalExecutor:
         self._hidden = hidden
         self._confinement: Confinement | None = None
         self._keep_failed = keep_failed
+        self._pool = pool
         self._threads: list[threading.Thread] = []
         self._closed = False
 
@@ -378,11 +382,15 @@ class LocalExecutor:
         with self._condition:
             assert self._scratch is not None
             if preload not in self._servers:
-                log = self._scratch.directory / f"server-{len(self._servers)}.log"
-                self._servers[preload] = ForkServer(
-                    preload=preload, hide=HIDDEN, log=log, variables=environment.of_server(self._variables)
-                )
+                self._servers[preload] = self._new_server(preload, self._scratch.directory)
             return self._servers[preload]
+
+    def _new_server(self, preload: tuple[str, ...], directory: Path) -> ForkServer:
+        variables = environment.of_server(self._variables)
+        if self._pool is not None:
+            return PooledServer(preload=preload, hide=HIDDEN, variables=variables, directory=self._pool)
+        log = directory / f"server-{len(self._servers)}.log"
+        return ForkServer(preload=preload, hide=HIDDEN, log=log, variables=variables)
 
 
 def _first_names(request: ExecutionRequest, call: StageCall) -> set[str]:

@@ -21,7 +21,7 @@ from mlcbuild.execution import environment
 from mlcbuild.execution.log import BoundedLog
 from mlcbuild.execution.memory import MemoryWatch
 
-_PROGRAM = Path(__file__).with_name("fork_server.py")
+PROGRAM = Path(__file__).with_name("fork_server.py")
 _DRAIN_SECONDS = 1.0  # how long to read on after the end, for what an escaped descendant still holds open
 _CLOSE_SECONDS = 10.0
 _PIECE_BYTES = 1 << 16
@@ -140,6 +140,12 @@ class ServerProcess:
         )
 
 
+def interpreter_command(settings: Mapping[str, object]) -> list[str]:
+    """The command that becomes a fork server."""
+    # No -I: it would ignore PYTHONHASHSEED too. -s and -P are its other parts.
+    return [sys.executable, "-s", "-P", str(PROGRAM), json.dumps(settings)]
+
+
 class ForkServer:
     """A fork server that holds the modules in `preload`. Started by the first `launch`, and again after its death.
 
@@ -214,8 +220,7 @@ class ForkServer:
         try:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    # No -I: it would ignore PYTHONHASHSEED too. -s and -P are its other parts.
-                    [sys.executable, "-s", "-P", str(_PROGRAM), json.dumps(settings)],
+                    interpreter_command(settings),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -1,0 +1,261 @@
+"""Fork servers that outlive the build that started them, one a kind: found by name, in a directory of the user's.
+
+A server's name stands for all that an action could notice of it: the interpreter, what it holds, its variables, our
+files that run in it, the limits, control groups and namespaces that its children inherit. Whether the libraries that
+it holds are still those on the disk it looks at itself, whenever a client comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import resource
+import socket
+import stat
+import struct
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.execution.server import PROGRAM, ForkServer, interpreter_command
+
+IDLE_SECONDS = 15 * 60.0
+_MOST_PATH_BYTES = 107  # of a socket: sockaddr_un
+_NAME_BYTES = 24
+_STARTED_BESIDE = ("source_loader.py", "sandbox.py")
+_NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "user")
+_ANSWER_SECONDS = 30.0
+_ASK_SECONDS = 0.5
+
+
+def pool_directory(environment: Mapping[str, str], fallback: Path) -> Path:
+    """Where the sockets lie: `$XDG_RUNTIME_DIR/mlcbuild`, else `fallback`, else, for what is too long, a short path."""
+    runtime = environment.get("XDG_RUNTIME_DIR", "")
+    places = [Path(runtime, "mlcbuild")] if runtime.startswith("/") and Path(runtime).is_dir() else []
+    places.append(fallback)
+    for place in places:
+        if len(os.fsencode(place)) + _NAME_BYTES + len("/.sock") <= _MOST_PATH_BYTES:
+            return place
+    return Path(tempfile.gettempdir(), f"mlcbuild-{os.geteuid()}")
+
+
+class PooledServer(ForkServer):
+    """A fork server of the pool in `directory`: found there, or started and left there.
+
+    Raises LocalEnvironmentError at its first launch where others could reach the directory.
+    """
+
+    def __init__(
+        self,
+        *,
+        preload: Sequence[str],
+        hide: Sequence[str],
+        variables: Mapping[str, str],
+        directory: Path,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._directory = directory
+        self._idle_seconds = idle_seconds
+        self._name = _name(preload, hide, variables)
+        super().__init__(preload=preload, hide=hide, log=directory / f"{self._name}.log", variables=variables)
+
+    def failure(self) -> str:
+        with self._lock:
+            self._read_hello()
+            return str(self._hello.get("error", ""))
+
+    def _ensure_running(self) -> None:
+        if self._socket is not None and self._is_open(self._socket):
+            return
+        self._forget()
+        _prepare(self._directory)
+        with _locked(self._directory / f"{self._name}.lock"):
+            path = self._directory / f"{self._name}.sock"
+            connection = _connect(path)
+            if connection is not None:
+                self._hello = _greeting(connection, _ANSWER_SECONDS)
+                if "ready" in self._hello:
+                    self._socket = connection
+                    return
+                connection.close()
+                self._hello = {}
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+            self._start(path)
+            self._socket = _connect(path)
+
+    def _is_open(self, connection: socket.socket) -> bool:
+        connection.setblocking(False)
+        try:
+            self._read_hello()  # It came first, so it would hide the end.
+            return connection.recv(1, socket.MSG_PEEK) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        finally:
+            connection.setblocking(True)
+
+    def _start(self, path: Path) -> None:
+        """Give a new server its socket, where clients can already queue."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(str(path))
+            listener.listen(64)
+            listener.set_inheritable(True)
+            settings = {
+                "listen": listener.fileno(),
+                "path": str(path),
+                "lock": str(path.with_suffix(".lock")),
+                "idle_seconds": self._idle_seconds,
+                "preload": self.preload,
+                "hide": self._hide,
+            }
+            log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                # Not subprocess: nobody waits for a process that is to stay.
+                command = interpreter_command(settings)
+                os.posix_spawn(
+                    command[0],
+                    command,
+                    self._variables,
+                    file_actions=[
+                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                        (os.POSIX_SPAWN_DUP2, log, 1),
+                        (os.POSIX_SPAWN_DUP2, log, 2),
+                    ],
+                    setsid=True,
+                )
+            finally:
+                os.close(log)
+
+    def _forget(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+        self._hello = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A server of the pool. `pid` is 0 where it did not answer, because it is still importing."""
+
+    name: str
+    pid: int = 0
+    preload: tuple[str, ...] = ()
+    running: int = 0  # actions
+
+
+def members(directory: Path) -> list[Member]:
+    """The servers that are there. Sockets of dead ones are passed over."""
+    found = []
+    for path in sorted(directory.glob("*.sock")):
+        connection = _connect(path)
+        if connection is None:
+            continue
+        with connection:
+            hello = _greeting(connection, _ASK_SECONDS)
+        preload = hello.get("preload")
+        if "stale" not in hello:
+            found.append(
+                Member(
+                    name=path.stem,
+                    pid=_integer(hello.get("ready")),
+                    preload=tuple(map(str, preload)) if isinstance(preload, list) else (),
+                    running=_integer(hello.get("running")),
+                )
+            )
+    return found
+
+
+def shut_down(directory: Path) -> int:
+    """Tell every server to end, once what it runs has ended; how many there were. Clears away what dead ones left."""
+    count = 0
+    for path in sorted(directory.glob("*.sock")):
+        with _locked(path.with_suffix(".lock")):
+            connection = _connect(path)
+            if connection is None:
+                path.unlink(missing_ok=True)
+                continue
+            with connection, contextlib.suppress(OSError):
+                _greeting(connection, _ANSWER_SECONDS)
+                connection.send(b"q")
+                count += 1
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(1)
+    return count
+
+
+def _name(preload: Sequence[str], hide: Sequence[str], variables: Mapping[str, str]) -> str:
+    executable = os.stat(sys.executable)  # noqa: PTH116
+    limits = [resource.getrlimit(getattr(resource, name)) for name in sorted(dir(resource)) if name[:7] == "RLIMIT_"]
+    groups = Path("/proc/self/cgroup").read_text(encoding="utf-8")
+    said: list[object] = [
+        [sys.executable, sys.prefix, sys.version, executable.st_ino, executable.st_mtime_ns],
+        [list(preload), list(hide), sorted(variables.items())],
+        [hashlib.sha256(path.read_bytes()).hexdigest() for path in (PROGRAM, *map(PROGRAM.with_name, _STARTED_BESIDE))],
+        [os.getresuid(), os.getresgid(), sorted(os.getgroups())],
+        [limits, groups, sorted(os.sched_getaffinity(0)), os.nice(0)],
+        [os.readlink(f"/proc/self/ns/{kind}") for kind in _NAMESPACES],  # noqa: PTH115
+        os.readlink("/proc/self/root"),  # noqa: PTH115
+    ]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:_NAME_BYTES]
+
+
+def _prepare(directory: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise LocalEnvironmentError(
+            f"warm workers cannot be kept in {directory}, which is not a directory of yours",
+            advice=("set XDG_RUNTIME_DIR to one, or build with --workers=cold",),
+        )
+    if status.st_mode & 0o077:
+        directory.chmod(0o700)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Whoever connects or leaves holds this: a server does not leave while a client is on its way in."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _connect(path: Path) -> socket.socket | None:
+    """None where nobody listens. Whoever does belongs to this user."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.connect(str(path))
+        _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    except OSError:
+        connection.close()
+        return None
+    if user != os.geteuid():
+        connection.close()
+        return None
+    return connection
+
+
+def _greeting(connection: socket.socket, seconds: float) -> dict[str, object]:
+    connection.settimeout(seconds)
+    try:
+        line = connection.recv(1 << 16)
+    except OSError:
+        return {}
+    finally:
+        connection.settimeout(None)
+    return json.loads(line) if line else {}
+
+
+def _integer(value: object) -> int:
+    return value if isinstance(value, int) else 0
