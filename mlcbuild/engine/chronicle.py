@@ -15,8 +15,10 @@ from mlcbuild.engine.events import (
     BuildEvent,
     BuildFinished,
     BuildStarted,
+    Cause,
     Notice,
     PathStep,
+    Slack,
     TargetFinished,
 )
 from mlcbuild.engine.executor import ExecutionOutcome, OutcomeKind
@@ -45,9 +47,9 @@ class Chronicle:
     def now(self) -> float:
         return self._clock() - self._began
 
-    def begin(self, labels: Iterable[str]) -> None:
+    def begin(self, labels: Iterable[str], *, jobs: int = 0) -> None:
         self._labels = tuple(dict.fromkeys(labels))
-        self._tell(BuildStarted(invocation=self._invocation, targets=self._labels, time=self.now))
+        self._tell(BuildStarted(invocation=self._invocation, targets=self._labels, time=self.now, jobs=jobs))
 
     def wanted(self, told: AnnounceWanted) -> None:
         self._tell(ActionsAdded(count=told.count, total=told.total, discovered_by=told.discovered_by, time=self.now))
@@ -63,9 +65,12 @@ class Chronicle:
         *,
         executor: str = "",
         environment: bool = False,
+        cause: Cause | None = None,
+        previous_key: str = "",
     ) -> None:
         """An action came to its end. `outcome` is that of its own run, which took place on `executor`, or nowhere.
 
+        `cause` and `previous_key` are those of the run.
         `environment`: it has no key, because of this machine.
         """
         action, now = report.action, self.now
@@ -102,6 +107,8 @@ class Chronicle:
                 input_seconds=0.0 if outcome is None else outcome.input_seconds,
                 output_seconds=0.0 if outcome is None else outcome.output_seconds,
                 peak_bytes=0 if outcome is None else outcome.peak_bytes,
+                cause=cause,
+                previous_key=previous_key,
             )
         )
 
@@ -126,6 +133,7 @@ class Chronicle:
         success: bool,
         interrupted: bool,
         critical_path: tuple[PathStep, ...],
+        slacks: tuple[Slack, ...] = (),
         bytes_downloaded: int,
         bytes_uploaded: int,
     ) -> BuildResult:
@@ -149,6 +157,7 @@ class Chronicle:
                 wall_seconds=result.wall_seconds,
                 counts=result.counts,
                 critical_path=critical_path,
+                slacks=slacks,
                 bytes_downloaded=bytes_downloaded,
                 bytes_uploaded=bytes_uploaded,
                 time=result.wall_seconds,

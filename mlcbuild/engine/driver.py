@@ -19,9 +19,9 @@ from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.chronicle import Chronicle, Listener
-from mlcbuild.engine.critical_path import critical_path
+from mlcbuild.engine.critical_path import critical_path, slacks
 from mlcbuild.engine.deliveries import Deliveries
-from mlcbuild.engine.events import ActionStatus
+from mlcbuild.engine.events import ActionStatus, Cause
 from mlcbuild.engine.executor import ExecutionOutcome, Executor, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import (
     AnnounceWanted,
@@ -176,7 +176,7 @@ class Driver:
 
         A build that fails or is interrupted is told by the result. Raises InternalError for a bug of ours.
         """
-        self._chronicle.begin(target.label for target in targets)
+        self._chronicle.begin((target.label for target in targets), jobs=self._scheduler.queue.jobs)
         for executor in self._executors:
             executor.start(lambda outcome: self._inbox.put(Executed(outcome=outcome)))
         if self._remote is not None:
@@ -312,6 +312,7 @@ class Driver:
             success=self._end.success,
             interrupted=self._end.cancelled,
             critical_path=critical_path(self._chronicle.executed, producers_of),
+            slacks=slacks(self._chronicle.executed, producers_of),
             bytes_downloaded=self._remote.bytes_downloaded if self._remote else 0,
             bytes_uploaded=self._remote.bytes_uploaded if self._remote else 0,
         )
@@ -450,12 +451,35 @@ class Driver:
                     self._last_build.remember_peak(action.mnemonic, outcome.peak_bytes)
             case Ending.FOUND | Ending.SHARED:
                 status, outcome = self._status_of_hit(told), None
+        executor = run.executor_name if outcome is not None and run is not None else ""
+        cause, previous_key = self._cause_of(told) if executor else (None, "")
         signature = self._keyring.new_signature(action.identifier)
         if signature and key is not None and told.ending in (Ending.EXECUTED, Ending.FOUND, Ending.SHARED):
             outputs = self._scheduler.graph.actions[action.identifier].outputs
             self._last_build.remember(action.identifier, signature, key, outputs)
-        executor = run.executor_name if outcome is not None and run is not None else ""
-        self._chronicle.ended(told, status, outcome, executor=executor, environment=action.identifier in self._keyless)
+        self._chronicle.ended(
+            told,
+            status,
+            outcome,
+            executor=executor,
+            environment=action.identifier in self._keyless,
+            cause=cause,
+            previous_key=previous_key,
+        )
+
+    def _cause_of(self, told: ReportAction) -> tuple[Cause, str]:
+        """Why an action ran, and the key it had here before where that was another; before its own is remembered."""
+        action, last = told.action, self._last_build.key_of(told.action.identifier)
+        previous = "" if last is None or last == told.key else last.hash
+        if action.cache is CachePolicy.NONE:
+            return Cause.NEVER_CACHED, previous
+        if self._look_ups.reruns(action):
+            return Cause.ASKED, previous
+        if self._scheduler.graph.actions[action.identifier].rewinds:
+            return Cause.OUTPUTS_GONE, previous
+        if last is None:
+            return Cause.FIRST, ""
+        return (Cause.CHANGED, previous) if previous else (Cause.NO_RESULT, "")
 
     def _status_of_hit(self, told: ReportAction) -> ActionStatus:
         assert told.key is not None

@@ -21,11 +21,23 @@ class ActionStatus(enum.Enum):
     SKIPPED = "skipped"  # something it needs failed, or the build stopped before it ran
 
 
+class Cause(enum.Enum):
+    """Why an action ran, where a result would have done."""
+
+    FIRST = "first build"  # this workspace has not built it, and no cache had it
+    CHANGED = "changed"  # its inputs, its command or its code
+    NO_RESULT = "no result"  # nothing changed since it was built here, but no cache has the result any more
+    OUTPUTS_GONE = "outputs gone"  # it had a result whose files had gone
+    ASKED = "asked"  # the user wants every action to run
+    NEVER_CACHED = "never cached"  # a measurement
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildStarted:
     invocation: str  # a UUID
     targets: tuple[str, ...]
     time: float = 0.0
+    jobs: int = 0  # how many actions run at once at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +81,8 @@ class ActionFinished:
     input_seconds: float = 0.0  # of the run, for laying out and fetching inputs
     output_seconds: float = 0.0  # of the run, for storing and sending outputs
     peak_bytes: int = 0  # the largest resident set; 0 where it was not measured
+    cause: Cause | None = None  # None where nothing ran
+    previous_key: str = ""  # what it was built under here before, where that differs from `key`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +114,21 @@ class PathStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slack:
+    """How much longer an action that ran could have taken before it would have been on the critical path."""
+
+    identifier: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BuildFinished:
     success: bool
     interrupted: bool
     wall_seconds: float
     counts: tuple[tuple[ActionStatus, int], ...]  # every status, in declaration order
     critical_path: tuple[PathStep, ...] = ()
+    slacks: tuple[Slack, ...] = ()  # of all that ran and is not on the critical path
     bytes_downloaded: int = 0
     bytes_uploaded: int = 0
     time: float = field(default=0.0)

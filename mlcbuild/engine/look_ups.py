@@ -47,7 +47,7 @@ class LookUps:
         self._rerun = rerun
 
     def asks_remote(self, action: Action) -> bool:
-        return self._remote is not None and action.cache is not CachePolicy.LOCAL and not self._reruns(action)
+        return self._remote is not None and action.cache is not CachePolicy.LOCAL and not self.reruns(action)
 
     def sends_found(self, action: Action) -> bool:
         """Whether a result found here is to be sent."""
@@ -55,7 +55,7 @@ class LookUps:
 
     def here(self, wanted: LookUp) -> ResultFound | None:
         action, key = wanted.action, wanted.key
-        if self._reruns(action):
+        if self.reruns(action):
             return None
         if not action.manifest:
             outputs = self._last_build.outputs_for(action.identifier, key)
@@ -88,7 +88,8 @@ class LookUps:
             return [RemoteTrouble(message=str(error))]
         return []
 
-    def _reruns(self, action: Action) -> bool:
+    def reruns(self, action: Action) -> bool:
+        """Whether it is to run whatever any cache has."""
         return self._rerun and is_deterministic(action)
 
     def _found(self, action: Action, key: Digest, result: ActionResult | None) -> ResultFound | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from mlcbuild.engine.critical_path import critical_path
+from mlcbuild.engine.critical_path import critical_path, slacks
 from mlcbuild.engine.events import PathStep
 
 
@@ -54,3 +54,27 @@ def test_it_is_the_longest_of_all_chains_of_random_graphs() -> None:
         ]
         longest = max((sum(executed.get(node, 0.0) for node in chain) for chain in chains), default=0.0)
         assert sum(executed[name] for name in names(executed, producers)) == longest
+
+
+def test_slack_is_what_an_action_could_take_longer() -> None:
+    """Against its definition: with as much more the action is on a longest chain, with less it is not."""
+    for seed in range(100):
+        chance = random.Random(seed)
+        count = chance.randrange(1, 15)
+        producers = {f"n{i}": [f"n{j}" for j in range(i) if chance.random() < 0.3] for i in range(count)}
+        seconds = {f"n{i}": float(chance.randrange(1, 9)) for i in range(count) if chance.random() < 0.8}
+        longest = length_of(seconds, producers)
+        told = slacks({name: step(name, taken) for name, taken in seconds.items()}, producers.__getitem__)
+        assert [slack.seconds for slack in told] == sorted(slack.seconds for slack in told)
+        by_name = {slack.identifier: slack.seconds for slack in told}
+        for name in seconds:
+            slack = by_name.get(name, 0.0)
+            assert length_of(seconds | {name: seconds[name] + slack}, producers) == longest
+            assert length_of(seconds | {name: seconds[name] + slack + 1}, producers) == longest + 1
+
+
+def length_of(seconds: dict[str, float], producers: dict[str, list[str]]) -> float:
+    total: dict[str, float] = {}
+    for name, needs in producers.items():
+        total[name] = seconds.get(name, 0.0) + max((total[need] for need in needs), default=0.0)
+    return max((total[name] for name in seconds), default=0.0)
