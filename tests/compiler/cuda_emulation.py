@@ -4,13 +4,14 @@ right."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,19 +54,20 @@ class Launch:
 
 
 def run_cuda(func: tirx.PrimFunc, arrays: Sequence[Array], directory: Path, *scalars: float) -> list[Array]:
-    """The arrays after a call of a scheduled kernel with copies of them."""
-    library = _build(func)
-    text, functions = device_code(library)
-    emulated = _compile(text, functions, directory)
+    """The arrays after a call of a scheduled kernel with copies of them.
+
+    The kernel is compiled when it is first called, and its text by the first call with that `directory`.
+    """
+    kernel = _built(func)
+    emulated = _compile(kernel.text, kernel.functions, directory)
     copies = [np.ascontiguousarray(array).copy() for array in arrays]
-    _call_host(library, {function.name: _launcher(emulated, function) for function in functions}, copies, scalars)
+    kernel.call({function.name: _launcher(emulated, function) for function in kernel.functions}, copies, scalars)
     return copies
 
 
 def launches(func: tirx.PrimFunc, arrays: Sequence[Array], *scalars: float) -> tuple[str, list[Launch]]:
     """The CUDA text of a scheduled kernel, and what a call with the arrays would start; nothing is computed."""
-    library = _build(func)
-    text, functions = device_code(library)
+    kernel = _built(func)
     started: list[Launch] = []
     places = {array.ctypes.data: place for place, array in enumerate(arrays)}
 
@@ -88,31 +90,49 @@ def launches(func: tirx.PrimFunc, arrays: Sequence[Array], *scalars: float) -> t
 
         return record
 
-    _call_host(library, {function.name: recorder(function) for function in functions}, arrays, scalars)
-    return text, started
+    kernel.call({function.name: recorder(function) for function in kernel.functions}, arrays, scalars)
+    return kernel.text, started
 
 
-def _build(func: tirx.PrimFunc) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class _Kernel:
+    """A kernel's host code, its CUDA text, and its device functions."""
+
+    library: Any
+    text: str
+    functions: tuple[device_functions.DeviceFunction, ...]
+    device: dict[str, Any] = field(default_factory=dict)
+
+    def call(self, device: Mapping[str, Any], arrays: Sequence[Array], scalars: Sequence[float]) -> None:
+        """Runs the host code, which starts the functions of `device` by name."""
+        tvm_ffi.register_global_func("__tvm_set_device", lambda *_: None, override=True)
+        # What a kernel keeps between its launches comes from the pool of the device, which here is that of the CPU.
+        tvm_ffi.register_global_func("device_api.cuda", tvm_ffi.get_global_func("device_api.cpu"), override=True)
+        # Host code looks for a function once and keeps what it found, so that has to lead to those of every call.
+        self.device.update(device)
+        for name in device:
+            tvm_ffi.register_global_func(name, functools.partial(self._start, name), override=True)
+        try:
+            self.library["kernel"](*(_as_of_a_gpu(array) for array in arrays), *scalars)
+        finally:
+            tvm_ffi.registry.remove_global_func("device_api.cuda")
+            for name in device:
+                tvm_ffi.registry.remove_global_func(name)
+
+    def _start(self, name: str, *given: Any) -> None:
+        self.device[name](*given)
+
+
+@functools.cache
+def _built(func: tirx.PrimFunc) -> _Kernel:
+    """Compiled once for each object: a PrimFunc that is equal to another has another hash."""
     target = tvm.target.Target(CUDA_TARGET)
     with target:
         module = tvm.IRModule({"kernel": func.with_attr("global_symbol", "kernel")})
-        return tvm.tirx.build(module, target=target)
-
-
-def _call_host(library: Any, device: Mapping[str, Any], arrays: Sequence[Array], scalars: Sequence[float]) -> None:
-    """Runs the kernel's host code, which starts the functions of `device` by name."""
+        library = tvm.tirx.build(module, target=target)
+    text, functions = device_code(library)
     library.clear_imports()
-    tvm_ffi.register_global_func("__tvm_set_device", lambda *_: None, override=True)
-    # What a kernel keeps between its launches comes from the pool of the device, which here is that of the CPU.
-    tvm_ffi.register_global_func("device_api.cuda", tvm_ffi.get_global_func("device_api.cpu"), override=True)
-    for name, function in device.items():
-        tvm_ffi.register_global_func(name, function, override=True)
-    try:
-        library["kernel"](*(_as_of_a_gpu(array) for array in arrays), *scalars)
-    finally:
-        tvm_ffi.registry.remove_global_func("device_api.cuda")
-        for name in device:
-            tvm_ffi.registry.remove_global_func(name)
+    return _Kernel(library=library, text=text, functions=functions)
 
 
 def device_code(library: Any) -> tuple[str, tuple[device_functions.DeviceFunction, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,20 @@ class _Heads:
         """TVM's kernel."""
         with quick_script_parsing():
             return _attention_decode(self.keys, self.queries, self.dim, "float16", sliding, rule or {}, _TARGET)
+
+
+@functools.cache
+def _paged_decode(heads: _Heads, *, shape: attention.DecodeShape | None = None, sliding: bool = False) -> tirx.PrimFunc:
+    """Ours, one object for each case: compiled once for all numbers that it is tried with."""
+    return attention.paged_decode(
+        heads.original(sliding=sliding), rope_scaling={}, sliding_window=sliding, shape=shape or attention.DecodeShape()
+    )
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the texts of kernels are compiled for the CPU, each once."""
+    return tmp_path_factory.mktemp("programs")
 
 
 class _Sequences:
@@ -129,21 +144,21 @@ def _slow_but_first(cases: list[_Heads]) -> list[Any]:
 @needs_gxx
 @pytest.mark.parametrize("rotates", [False, True])
 @pytest.mark.parametrize("heads", _slow_but_first(_HEADS), ids=str)
-def test_a_token_attends_to_what_the_cache_holds(tmp_path: Path, heads: _Heads, rotates: bool) -> None:
-    kernel = attention.paged_decode(heads.original(), rope_scaling={})
+def test_a_token_attends_to_what_the_cache_holds(programs: Path, heads: _Heads, rotates: bool) -> None:
+    kernel = _paged_decode(heads)
     for lengths in ([1], [15, 16, 17], [100, 33]):
-        _check(kernel, _Sequences(heads, lengths), tmp_path, rotates=rotates)
+        _check(kernel, _Sequences(heads, lengths), programs, rotates=rotates)
 
 
 @needs_gxx
 @pytest.mark.parametrize("rotates", [False, True])
 @pytest.mark.parametrize("heads", _slow_but_first([_HEADS[1], _HEADS[4], _HEADS[5]]), ids=str)
-def test_blocks_that_share_a_sequence_give_the_same(tmp_path: Path, heads: _Heads, rotates: bool) -> None:
-    kernel = attention.paged_decode(heads.original(), rope_scaling={}, shape=_EAGER)
+def test_blocks_that_share_a_sequence_give_the_same(programs: Path, heads: _Heads, rotates: bool) -> None:
+    kernel = _paged_decode(heads, shape=_EAGER)
     for lengths in ([100], [17, 300, 1], [2000]):
         sequences = _Sequences(heads, lengths)
         assert len(launches(kernel, sequences.arrays(sliding=False), 0, 1.0, THETA, 1.0)[1]) == 2
-        _check(kernel, sequences, tmp_path, rotates=rotates)
+        _check(kernel, sequences, programs, rotates=rotates)
 
 
 @needs_gxx
@@ -154,33 +169,33 @@ def test_blocks_that_share_a_sequence_give_the_same(tmp_path: Path, heads: _Head
     [(100, 4, 37), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(130, 0, 19), (20, 0, 0), (90, 20, 21)])],
 )
 def test_a_sliding_window_leaves_out_what_is_between_sink_and_window(
-    tmp_path: Path, shape: attention.DecodeShape, rotates: bool, length: int, sink: int, offset: int
+    programs: Path, shape: attention.DecodeShape, rotates: bool, length: int, sink: int, offset: int
 ) -> None:
     heads = _Heads()
-    kernel = attention.paged_decode(heads.original(sliding=True), rope_scaling={}, sliding_window=True, shape=shape)
+    kernel = _paged_decode(heads, shape=shape, sliding=True)
     sequences = _Sequences(heads, [length], sink=sink, offset=offset)
-    _check(kernel, sequences, tmp_path, sliding=True, rotates=rotates)
+    _check(kernel, sequences, programs, sliding=True, rotates=rotates)
 
 
 @needs_gxx
-def test_frequencies_follow_the_rule_of_the_model(tmp_path: Path) -> None:
+def test_frequencies_follow_the_rule_of_the_model(programs: Path) -> None:
     heads = _Heads()
     kernel = attention.paged_decode(heads.original(rule=LLAMA3), rope_scaling=LLAMA3)
-    _check(kernel, _Sequences(heads, [70]), tmp_path, rotates=True, rule=LLAMA3)
+    _check(kernel, _Sequences(heads, [70]), programs, rotates=True, rule=LLAMA3)
 
 
 @needs_gxx
 @pytest.mark.parametrize("shape", [attention.DecodeShape(), _EAGER], ids=["alone", "shared"])
-def test_a_sequence_without_tokens_gives_zeros(tmp_path: Path, shape: attention.DecodeShape) -> None:
+def test_a_sequence_without_tokens_gives_zeros(programs: Path, shape: attention.DecodeShape) -> None:
     heads = _Heads()
-    kernel = attention.paged_decode(heads.original(), rope_scaling={}, shape=shape)
-    _check(kernel, _Sequences(heads, [0, 200]), tmp_path)
+    kernel = _paged_decode(heads, shape=shape)
+    _check(kernel, _Sequences(heads, [0, 200]), programs)
 
 
 @pytest.mark.slow
 def test_long_sequences_are_shared_where_blocks_are_few() -> None:
     heads = _Heads(keys=8, queries=32, dim=128)
-    kernel = attention.paged_decode(heads.original(), rope_scaling={})
+    kernel = _paged_decode(heads)
     grids = []
     for lengths in ([48], [4096], [4096] * 8, [512] * 40):
         arrays = _Sequences(heads, lengths).arrays(sliding=False)
