@@ -67,6 +67,16 @@ _MODELS: dict[str, dict[str, object]] = {
 }
 
 
+# Every model and every quantization is seen; the other pairs, whose parts are all in these, by `pytest -m exhaustive`.
+_PAIRS = {
+    *(("grouped-64-tied", quantization) for quantization in schemes.NAMES),
+    ("bias-80-linear", "q0f32"),
+    ("bias-80-linear", "q4f16_1"),
+    ("grouped-128-llama3", "q0f16"),
+    ("grouped-128-llama3", "q4f32_1"),
+}
+
+
 @pytest.fixture(scope="module")
 def kernel_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compiled kernels by name, shared by the libraries of this module."""
@@ -97,8 +107,14 @@ def _sequences(vocabulary: int) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("quantization", schemes.NAMES)
-@pytest.mark.parametrize("name", _MODELS)
+@pytest.mark.parametrize(
+    ("name", "quantization"),
+    [
+        pytest.param(name, quantization, marks=() if (name, quantization) in _PAIRS else pytest.mark.exhaustive)
+        for name in _MODELS
+        for quantization in schemes.NAMES
+    ],
+)
 def test_logits_equal_those_of_transformers(name: str, quantization: str, tmp_path: Path, kernel_store: Path) -> None:
     config: dict[str, Any] = _MODELS[name]
     scheme = schemes.named(quantization)
