@@ -1,0 +1,27 @@
+"""How pytest-xdist deals out tests: by files, so that what a file's tests share is made once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadFileScheduling
+
+# Files whose tests share what takes much longer to make than to use are dealt out as one.
+_TOGETHER = {"tests/remote/test_lazy_downloads.py": "tests/remote/test_relocation.py"}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Whatever `--dist` says; in the order of collection, whose last files are quick ones."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return _TOGETHER.get(file, file)
+
+    config.option.loadscopereorder = False
+    return Files(config, log)
