@@ -249,7 +249,8 @@ _lower(Path(sys.argv[2]))
 """
 
 
-@pytest.mark.slow
+# In CI, `tests/end_to_end/test_byte_identity.py` holds the same, with more that differs. This names files of stages.
+@pytest.mark.exhaustive
 def test_two_processes_make_the_same_files(tmp_path: Path) -> None:
     root = Path(str(tests.__path__[0])).parent
     made = []
