@@ -10,8 +10,9 @@ LOG_TAIL_LINES = 20
 
 
 def ran_line(event: ActionFinished, *, counter: str, style: Style) -> str:
-    """`[12/62] //models:smollm2 Export · 4.2 s`"""
-    return f"{style.dim(counter)} {event.identifier} · {text.seconds(event.time - event.start)}"
+    """`[12/62] //models:smollm2 Export · 4.2 s`, of another machine `… · 4.2 s on node-2`"""
+    where = f" on {event.node}" if event.node else ""
+    return f"{style.dim(counter)} {event.identifier} · {text.seconds(event.time - event.start)}{where}"
 
 
 def failure_lines(event: ActionFinished, *, counter: str, log_file: str, whole_log: bool, style: Style) -> list[str]:

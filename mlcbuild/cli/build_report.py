@@ -8,14 +8,17 @@
       "actions": {"total": int, "up_to_date": int, "disk_hits": int, "remote_hits": int,
                   "executed_local": int, "executed_ray": int, "failed": int, "skipped": int},
       "critical_path": [{"action": str, "mnemonic": str, "seconds": float}, …],
+      "ran": {"run_seconds": float, "queued_seconds": float, "input_seconds": float, "output_seconds": float,
+              "peak_bytes": int, "nodes": {name: actions, …}},
       "bytes": {"downloaded": int, "uploaded": int},
       "remote": null, or {"addresses": [str, …], "hits": int, "misses": {reason: int}, "results_uploaded": int,
                           "uploads_dropped": int, "blobs_downloaded": int, "blobs_uploaded": int, "blobs_wrong": int,
                           "blobs_lost": int, "retries": int, "failures": int}
     }
 
-Paths are relative to the workspace. `error` is "" for a target that was built. A command that ends before its
-build begins (a mistake in a BUILD.toml, say) reports no targets and no actions.
+`ran` adds up what ran, in the seconds of each action; `peak_bytes` is the most that one of them held in memory, `nodes`
+counts what ran on other machines. Paths are relative to the workspace. `error` is "" for a target that was built. A
+command that ends before its build begins (a mistake in a BUILD.toml, say) reports no targets and no actions.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ class BuildReport:
         self._targets: dict[str, TargetFinished] = {}
         self._seen: Counter[ActionStatus] = Counter()
         self._failures: dict[str, str] = {}
+        self._ran: list[ActionFinished] = []
         self._finished: BuildFinished | None = None
 
     def __call__(self, event: BuildEvent) -> None:
@@ -60,6 +64,8 @@ class BuildReport:
                 self._invocation = event.invocation
             case ActionFinished():
                 self._seen[event.status] += 1
+                if event.executor:
+                    self._ran.append(event)
                 if event.status is ActionStatus.FAILED:
                     self._failures[f"{event.identifier} failed"] = event.message
             case TargetFinished():
@@ -90,6 +96,14 @@ class BuildReport:
                 {"action": step.identifier, "mnemonic": step.mnemonic, "seconds": round(step.seconds, 3)}
                 for step in (finished.critical_path if finished else ())
             ],
+            "ran": {
+                "run_seconds": round(sum(action.time - action.start for action in self._ran), 3),
+                "queued_seconds": round(sum(action.queued_seconds for action in self._ran), 3),
+                "input_seconds": round(sum(action.input_seconds for action in self._ran), 3),
+                "output_seconds": round(sum(action.output_seconds for action in self._ran), 3),
+                "peak_bytes": max((action.peak_bytes for action in self._ran), default=0),
+                "nodes": dict(sorted(Counter(action.node for action in self._ran if action.node).items())),
+            },
             "bytes": {
                 "downloaded": finished.bytes_downloaded if finished else 0,
                 "uploaded": finished.bytes_uploaded if finished else 0,

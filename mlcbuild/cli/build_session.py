@@ -6,6 +6,7 @@ The reports that were asked for are written however the command ends.
 from __future__ import annotations
 
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,9 +15,10 @@ from pathlib import Path
 
 from mlcbuild.cli.action_logs import ActionLogs
 from mlcbuild.cli.atomic_file import write_json_atomically
+from mlcbuild.cli.build_records import RECORD_DIRECTORY, write_record
 from mlcbuild.cli.build_report import BuildReport
 from mlcbuild.cli.console import Console
-from mlcbuild.cli.event_log import EventLog
+from mlcbuild.cli.event_log import EventLog, event_record
 from mlcbuild.cli.execution_settings import ExecutionFlags, resolve_execution
 from mlcbuild.cli.exit_codes import ExitCode, retry_reason
 from mlcbuild.cli.failures import code_of
@@ -28,7 +30,7 @@ from mlcbuild.cli.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.profile import Phase, Profile
 from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote
 from mlcbuild.cli.remote_summary import RemoteEnd
-from mlcbuild.cli.settled_builds import request_text
+from mlcbuild.cli.settled_builds import request_text, without_credentials
 from mlcbuild.cli.settling import Settling
 from mlcbuild.cli.summary import ending
 from mlcbuild.cli.terminal import is_terminal
@@ -131,6 +133,9 @@ class _Session:
         self._report = BuildReport(invocation=invocation)
         self._profile = Profile(invocation=invocation)
         self._events: EventLog | None = None
+        self._began = time.time() - options.elapsed()
+        self._told: list[BuildEvent] = []  # of what `mlcbuild log` shows
+        self._records: Path | None = None
         self._listeners = Listeners(dropped=self._note)
         self._listeners.add("the build report", self._report)
         self._listeners.add("the profile", self._profile)
@@ -151,6 +156,7 @@ class _Session:
             execution = resolve_execution(request.execution, self._options.environment, workspace.settings)
             if request.recache or (remote and remote.sends_what_was_found):
                 self._settling.told()  # There is something to do each time.
+        self._records = workspace.state_directory / RECORD_DIRECTORY
         with self._phase("analyse"):
             analysis = analyse(loaded, workspace.rules)
             wanted = fetched_targets(analysis) if request.fetch_only else analysis.requested
@@ -229,6 +235,7 @@ class _Session:
         if request.profile:
             trace = self._profile.document(phases=self._phases, build_began=self._build_began)
             problems += _written(request.profile, trace)
+        self._remember(code)
         if request.build_report:
             problems += _written(request.build_report, self._document(code))
         if problems and failure is None:
@@ -236,7 +243,22 @@ class _Session:
         for problem in problems:
             self._note(f"a report cannot be written: {problem}")
 
+    def _remember(self, code: ExitCode) -> None:
+        """Keep what came of the build for `mlcbuild log`; a disk that cannot take it costs nothing else."""
+        if self._records is None or (self._finished and _nothing_done(self._finished)):
+            return
+        with suppress(OSError):
+            write_record(
+                self._records,
+                [event_record(event) for event in self._told],
+                began=self._began,
+                arguments=[without_credentials(argument) for argument in self._options.arguments],
+                exit_code=int(code),
+            )
+
     def _listen(self, event: BuildEvent) -> None:
+        if isinstance(event, BuildStarted | ActionFinished | BuildFinished):
+            self._told.append(event)
         match event:
             case BuildStarted():
                 self._build_began = self._options.elapsed() - event.time

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+from mlcbuild.cli.build_records import RECORD_DIRECTORY
 from mlcbuild.cli.options import LOG_DIRECTORY, STATE_DIRECTORY
 from mlcbuild.engine.state import LOCK_FILE, WorkspaceLock
 from mlcbuild.errors import LocalEnvironmentError, WorkspaceError
@@ -30,7 +31,7 @@ def clean_workspace(directory: Path, *, expunge: bool) -> None:
         _remove(output)
         for entry in state.iterdir():
             # The lock itself stays: whoever waits for it would otherwise hold a file that nobody else sees.
-            is_log = entry.name == LOG_DIRECTORY or entry.name.startswith(_CRASH_FILES)
+            is_log = entry.name in (LOG_DIRECTORY, RECORD_DIRECTORY) or entry.name.startswith(_CRASH_FILES)
             if entry.name != LOCK_FILE and (expunge or not is_log):
                 _remove(entry)
 

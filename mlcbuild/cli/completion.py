@@ -49,6 +49,30 @@ def complete_configuration(incomplete: str) -> list[str]:
     return sorted({name for name in names if name.startswith(incomplete)})
 
 
+def complete_build(incomplete: str) -> list[str]:
+    """Numbers of remembered builds."""
+    from mlcbuild.cli.build_records import records
+
+    return [str(number) for number in range(1, len(records(_records())) + 1) if str(number).startswith(incomplete)]
+
+
+def complete_action(incomplete: str) -> list[str]:
+    """Names of actions that the last build ran, and begin with `incomplete`."""
+    from mlcbuild.cli.build_records import records
+
+    known = records(_records())
+    actions = known[0].actions() if known else ()
+    return sorted(
+        action["identifier"]
+        for action in actions
+        if action.get("executor") and action["identifier"].startswith(incomplete)
+    )
+
+
+def _records() -> Path:
+    return (_root_above(Path.cwd()) or Path()) / ".mlcbuild" / "builds"
+
+
 def _patterns(incomplete: str, directory: Path) -> Iterator[str]:
     root = _root_above(directory)
     if root is None:

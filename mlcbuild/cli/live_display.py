@@ -26,7 +26,7 @@ def live_lines(progress: Progress, *, now: float, width: int, height: int, style
     `now` is in seconds since the build began. On a low screen the status line names what runs.
     """
     running = list(progress.running.values())
-    status = [f"{len(running)} running"]
+    status = [progress.places or f"{len(running)} running"]
     if progress.failed:
         status.insert(0, f"{progress.failed} failed")
     if height < _SMALLEST_HEIGHT:

@@ -27,7 +27,7 @@ from mlcbuild.cli.terminal import ColorChoice
 from mlcbuild.cli.values import read_without_pydantic
 
 PROGRAM = "mlcbuild"
-COMMANDS = ("build", "run", "fetch", "query", "cache", "doctor", "info", "clean", "version")
+COMMANDS = ("build", "run", "fetch", "query", "cache", "log", "doctor", "info", "clean", "version")
 _COMPLETION_VARIABLE = "_MLCBUILD_COMPLETE"
 _GARBAGE_THRESHOLD = 200_000
 
@@ -104,7 +104,8 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
             made.command(cls=Command, context_settings=CONTEXT, epilog=epilog)(getattr(module, name))
             continue
         group = typer.Typer(cls=_Group, context_settings=CONTEXT, epilog=epilog)
-        group.callback()(getattr(module, name))
+        alone = getattr(module, f"{name.upper()}_STANDS_ALONE", False)
+        group.callback(invoke_without_command=alone)(getattr(module, name))
         for subcommand, subepilog in subcommands:
             group.command(cls=Command, context_settings=CONTEXT, epilog=subepilog)(subcommand)
         made.add_typer(group, name=name)

@@ -2,7 +2,8 @@
 
 The format is the JSON object form of the Trace Event Format: complete events (`"ph": "X"`) with times in
 microseconds, and metadata events that name the lanes. Process 1 is the command itself with its phases (load,
-analyse, build); process 2 holds the workers, one lane each; process 3 what caches answered.
+analyse, build); process 2 holds the workers of this machine, one lane each; process 3 what caches answered; each
+further process is another machine, with its workers. Inside an action's slice lie those of its inputs, run and outputs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mlcbuild.engine.events import (
     Notice,
 )
 
-_COMMAND, _WORKERS, _CACHES = 1, 2, 3
+_COMMAND, _WORKERS, _CACHES, _FIRST_NODE = 1, 2, 3, 4
 _PROCESS_NAMES = {_COMMAND: "mlcbuild", _WORKERS: "workers", _CACHES: "cache answers"}
 # An answer from a cache has no length worth seeing; a microsecond makes it a slice that can be clicked.
 _SHORTEST_MICROSECONDS = 1
@@ -81,15 +82,17 @@ class Profile:
         records: list[dict[str, object]] = [
             _slice(phase.name, "phase", _COMMAND, 1, _micro(phase.start), _micro(phase.end), {}) for phase in phases
         ]
-        lanes = {_WORKERS: _Lanes(), _CACHES: _Lanes()}
+        nodes = sorted({action.node for action in self._actions if action.node})
+        processes = {"": _WORKERS} | {node: _FIRST_NODE + index for index, node in enumerate(nodes)}
+        lanes = {process: _Lanes() for process in (_WORKERS, _CACHES, *processes.values())}
         for action in sorted(self._actions, key=lambda action: (action.start, action.time, action.identifier)):
             if action.status is ActionStatus.SKIPPED:
                 continue
             start = _micro(build_began + action.start)
             end = max(_micro(build_began + action.time), start + _SHORTEST_MICROSECONDS)
             ran = action.status in RAN or bool(action.worker)
-            process = _WORKERS if ran else _CACHES
-            lane = lanes[process].place(action.worker or action.status.value, start, end)
+            process = processes[action.node] if ran else _CACHES
+            lane = lanes[process].place(action.worker or action.executor or action.status.value, start, end)
             records.append(
                 _slice(
                     action_name(action.identifier),
@@ -101,6 +104,7 @@ class Profile:
                     self._told(action),
                 )
             )
+            records += _parts(action, process, lane, start, end)
         records += [
             {
                 "ph": "i",
@@ -114,7 +118,7 @@ class Profile:
             for notice in self._notices
         ]
         return {
-            "traceEvents": [*_names(lanes), *records],
+            "traceEvents": [*_names(lanes, {number: node for node, number in processes.items() if node}), *records],
             "displayTimeUnit": "ms",
             "otherData": {"invocation_id": self._invocation},
         }
@@ -128,9 +132,25 @@ class Profile:
             "on critical path": action.identifier in self._critical,
             "queued seconds": round(action.queued_seconds, 6),
         }
+        if action.executor:
+            told["executor"] = action.executor
+        if action.cause:
+            told["why it ran"] = action.cause.value
+        if action.peak_bytes:
+            told["peak memory bytes"] = action.peak_bytes
         if action.message:
             told["message"] = action.message
         return told
+
+
+def _parts(action: ActionFinished, process: int, lane: int, start: int, end: int) -> list[dict[str, object]]:
+    """What a run spent its time on, inside its slice; nothing where nobody measured."""
+    inputs = min(_micro(action.input_seconds), end - start)
+    outputs = min(_micro(action.output_seconds), end - start - inputs)
+    if not inputs and not outputs:
+        return []
+    cuts = (("inputs", start, start + inputs), ("run", start + inputs, end - outputs), ("outputs", end - outputs, end))
+    return [_slice(name, "part", process, lane, begin, stop, {}) for name, begin, stop in cuts if begin < stop]
 
 
 def _slice(
@@ -148,7 +168,7 @@ def _slice(
     }
 
 
-def _names(lanes: dict[int, _Lanes]) -> list[dict[str, object]]:
+def _names(lanes: dict[int, _Lanes], nodes: dict[int, str]) -> list[dict[str, object]]:
     named = [(_COMMAND, 1, "phases")]
     named += [
         (process, number, name if row == 0 else f"{name} ({row + 1})")
@@ -157,7 +177,7 @@ def _names(lanes: dict[int, _Lanes]) -> list[dict[str, object]]:
     ]
     processes = [
         {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
-        for process, name in _PROCESS_NAMES.items()
+        for process, name in (_PROCESS_NAMES | nodes).items()
         if process == _COMMAND or lanes[process].numbers
     ]
     threads = [

@@ -11,11 +11,13 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mlcbuild.cli.action_logs import ActionLogs, log_path
+from mlcbuild.cli.action_messages import ran_line
 from mlcbuild.cli.console import Console
 from mlcbuild.cli.live_display import live_lines
 from mlcbuild.cli.progress import Progress
@@ -333,3 +335,35 @@ def test_the_display_is_drawn_ten_times_a_second_at_most() -> None:
     elapsed = time.monotonic() - began
     screen.close()
     assert 1 <= screen.frames <= elapsed * 10 + 2
+
+
+def test_the_status_line_says_where_actions_run_once_there_are_several_places() -> None:
+    progress = Progress()
+    progress.apply(ActionsAdded(count=9, total=9))
+    for number in range(3):
+        progress.apply(ActionStarted(identifier=f"//m:a {number}", mnemonic="A", executor="local", time=0.0))
+    assert live_lines(progress, now=1.0, width=80, height=3, style=Style())[0].startswith("[0/9] 3 running · ")
+    for number in range(3, 8):
+        progress.apply(ActionStarted(identifier=f"//m:a {number}", mnemonic="A", executor="ray", time=0.0))
+    assert progress.places == "3 local, 5 ray"
+    for number, node in ((3, "node-a"), (4, "node-b")):
+        progress.apply(
+            ActionFinished(
+                identifier=f"//m:a {number}",
+                mnemonic="A",
+                owner="//m:a",
+                status=ActionStatus.EXECUTED_RAY,
+                start=0.0,
+                time=1.0,
+                executor="ray",
+                node=node,
+            )
+        )
+    assert live_lines(progress, now=1.0, width=80, height=24, style=Style())[0] == (
+        "[2/9] 3 local, 3 on 2 nodes of ray · 1.0 s"
+    )
+
+
+def test_what_ran_elsewhere_says_where() -> None:
+    event = replace(finished("//m:a Link", ActionStatus.EXECUTED_RAY, time=1.0), node="node-2")
+    assert ran_line(event, counter="[1/1]", style=Style()).endswith(" s on node-2")

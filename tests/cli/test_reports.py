@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import stat
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from mlcbuild.engine.events import (
     BuildEvent,
     BuildFinished,
     BuildStarted,
+    Cause,
     Notice,
     PathStep,
     TargetFinished,
@@ -186,3 +188,56 @@ def test_a_symbolic_link_keeps_pointing_where_it_did(tmp_path: Path) -> None:
     write_atomically(tmp_path / "link", "x")
     assert (tmp_path / "real/report.json").read_text() == "x"
     assert (tmp_path / "link").is_symlink()
+
+
+FAR: tuple[BuildEvent, ...] = tuple(
+    ActionFinished(
+        identifier=f"//m:a {name}",
+        mnemonic=name,
+        owner="//m:a",
+        status=ActionStatus.EXECUTED_RAY if node else ActionStatus.EXECUTED_LOCAL,
+        start=0.1,
+        time=1.1,
+        worker=worker,
+        executor="ray" if node else "local",
+        node=node,
+        queued_seconds=0.05,
+        input_seconds=0.2,
+        output_seconds=0.3,
+        peak_bytes=peak_bytes,
+        cause=Cause.CHANGED,
+    )
+    for name, node, worker, peak_bytes in (
+        ("Export", "node-b", "task 17", 1_000_000),
+        ("Phase0", "node-a", "task 4", 500_000),
+        ("Phase1", "node-a", "task 5", 0),
+        ("Link", "", "local", 0),
+    )
+)
+
+
+def test_a_profile_has_a_process_a_machine_and_what_runs_spent_their_time_on(snapshot: Snapshot) -> None:
+    lines = ",\n".join(json.dumps(record) for record in profile_of(FAR)["traceEvents"])
+    snapshot("profile-nodes", f"{lines}\n")
+
+
+def test_parts_of_a_slice_lie_in_it_and_fill_it() -> None:
+    slices = [record for record in profile_of(FAR)["traceEvents"] if record["ph"] == "X" and record["pid"] != 1]
+    for whole in (record for record in slices if record["cat"] != "part"):
+        lane = (whole["pid"], whole["tid"])
+        parts = [record for record in slices if record["cat"] == "part" and (record["pid"], record["tid"]) == lane]
+        assert [part["name"] for part in parts] == ["inputs", "run", "outputs"]
+        assert parts[0]["ts"] == whole["ts"]
+        assert all(one["ts"] + one["dur"] == other["ts"] for one, other in itertools.pairwise(parts))
+        assert sum(part["dur"] for part in parts) == whole["dur"]
+
+
+def test_a_report_adds_up_what_ran() -> None:
+    assert report_of(FAR, ExitCode.OK)["ran"] == {
+        "run_seconds": 4.0,
+        "queued_seconds": 0.2,
+        "input_seconds": 0.8,
+        "output_seconds": 1.2,
+        "peak_bytes": 1_000_000,
+        "nodes": {"node-a": 2, "node-b": 1},
+    }

@@ -1,0 +1,287 @@
+"""`mlcbuild log`: builds are remembered, and the record tells what they did."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlcbuild.cli.build_records import RECORD_DIRECTORY, records, write_record
+from mlcbuild.cli.completion import complete_action, complete_build
+from mlcbuild.cli.event_log import event_record
+from mlcbuild.cli.main import main
+from mlcbuild.engine.events import (
+    ActionFinished,
+    ActionStatus,
+    BuildEvent,
+    BuildFinished,
+    BuildStarted,
+    Cause,
+    PathStep,
+    Slack,
+)
+
+Snapshot = Callable[[str, str], None]
+Capture = pytest.CaptureFixture[str]
+
+BEGAN = 1_700_000_000.25
+BUILD_FILE = """\
+[workspace]
+name = "example"
+
+[[tool]]
+name = "sh"
+path = "/bin/sh"
+
+[[command]]
+name = "copy"
+tool = ":sh"
+inputs = ["data.txt"]
+arguments = ["-c", "echo copying; cat {inputs} > {outputs}"]
+outputs = ["copy.txt"]
+
+[[command]]
+name = "again"
+tool = ":sh"
+inputs = [":copy"]
+arguments = ["-c", "cat {inputs} > {outputs}"]
+outputs = ["again.txt"]
+
+[[command]]
+name = "bad"
+tool = ":sh"
+arguments = ["-c", "echo it goes wrong; exit 3"]
+outputs = ["never"]
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    root = tmp_path / "workspace"
+    root.mkdir()
+    (root / "BUILD.toml").write_text(BUILD_FILE)
+    (root / "data.txt").write_text("1\n")
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield root
+    monkeypatch.undo()
+    time.tzset()
+
+
+def ran(name: str, start: float, end: float, **more: Any) -> ActionFinished:
+    fields: dict[str, Any] = {
+        "identifier": f"//m:a {name}",
+        "mnemonic": name.split()[0],
+        "owner": "//m:a",
+        "status": ActionStatus.EXECUTED_LOCAL,
+        "start": start,
+        "time": end,
+        "key": f"{name.split()[0].encode().hex():0<64}"[:64],
+        "worker": "local",
+        "executor": "local",
+        "cause": Cause.FIRST,
+    }
+    return ActionFinished(**(fields | more))
+
+
+def hit(name: str, status: ActionStatus) -> ActionFinished:
+    return ran(name, 0.1, 0.1, status=status, worker="", executor="", cause=None)
+
+
+FAR = {"status": ActionStatus.EXECUTED_RAY, "executor": "ray", "worker": "node-2 task 9", "node": "node-2"}
+STORY: tuple[BuildEvent, ...] = (
+    BuildStarted(invocation="1b4e28ba-2fa1-4d63-883f-0016d3cca427", targets=("//m:a", "//m:b"), jobs=2),
+    hit("Import", ActionStatus.UP_TO_DATE),
+    ran("Export", 0.2, 4.2, queued_seconds=0.01, input_seconds=0.1, output_seconds=0.25, peak_bytes=512_000_000),
+    ran("CompileKernel fused_add", 4.3, 14.4, **FAR, queued_seconds=1.5, cause=Cause.CHANGED, previous_key="ef" * 32),
+    ran("CompileKernel fused_mul", 4.3, 5.4, cause=Cause.NO_RESULT),
+    ran("Link", 14.4, 14.6, status=ActionStatus.FAILED, message="no symbol foo", exit_code=1, cause=Cause.CHANGED),
+    BuildFinished(
+        success=False,
+        interrupted=False,
+        wall_seconds=15.0,
+        counts=tuple(zip(ActionStatus, (1, 0, 0, 2, 1, 1, 0), strict=True)),
+        critical_path=(
+            PathStep(identifier="//m:a Export", mnemonic="Export", seconds=4.0),
+            PathStep(identifier="//m:a CompileKernel fused_add", mnemonic="CompileKernel", seconds=10.1),
+            PathStep(identifier="//m:a Link", mnemonic="Link", seconds=0.2),
+        ),
+        slacks=(Slack(identifier="//m:a CompileKernel fused_mul", seconds=9.0),),
+    ),
+)
+
+
+def remember(workspace: Path, *, began: float = BEGAN, story: tuple[BuildEvent, ...] = STORY, code: int = 1) -> None:
+    write_record(
+        workspace / ".mlcbuild" / RECORD_DIRECTORY,
+        [event_record(event) for event in story],
+        began=began,
+        arguments=["build", "//m:a", "//m:b"],
+        exit_code=code,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("builds", ["log"]),
+        ("builds-json", ["log", "--output", "json"]),
+        ("what-ran", ["log", "what-ran"]),
+        ("what-ran-slowest", ["log", "what-ran", "--slowest", "--mnemonic", "CompileKernel"]),
+        ("what-ran-failed-json", ["log", "what-ran", "--failed", "--output", "json"]),
+        ("critical-path", ["log", "critical-path"]),
+        ("critical-path-json", ["log", "critical-path", "--output", "json"]),
+        ("show", ["log", "show", "fused_add"]),
+        ("show-json", ["log", "show", "//m:a Link", "--output", "json"]),
+        ("show-hit", ["log", "show", "Import"]),
+    ],
+)
+def test_what_is_told_of_builds(
+    name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture
+) -> None:
+    broken_off = (STORY[0], STORY[2])
+    remember(workspace, began=BEGAN - 100, story=broken_off, code=8)
+    remember(workspace)
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    snapshot(f"log-{name}", out)
+
+
+@pytest.mark.parametrize("command", ["log", "log what-ran", "log critical-path", "log show"])
+def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
+    assert main([*command.split(), "--help"]) == 0
+    snapshot(f"help-{command.replace(' ', '-')}", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("no-such-build", ["log", "what-ran", "--build", "7"]),
+        ("no-such-invocation", ["log", "critical-path", "--build", "abcdef"]),
+        ("no-such-action", ["log", "show", "nothing"]),
+        ("several-actions", ["log", "show", "CompileKernel"]),
+    ],
+)
+def test_mistakes(name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
+    remember(workspace)
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    snapshot(f"usage-log-{name}", err)
+
+
+def test_a_workspace_without_builds_says_so(workspace: Path, capsys: Capture) -> None:
+    assert main(["log"]) == 0
+    assert capsys.readouterr().out == "no build of this workspace is remembered\n"
+    assert main(["log", "what-ran"]) == 2
+    assert "build something first" in capsys.readouterr().err
+
+
+def test_ten_builds_are_remembered(workspace: Path) -> None:
+    for number in range(12):
+        remember(workspace, began=BEGAN + number)
+    known = records(workspace / ".mlcbuild" / RECORD_DIRECTORY)
+    assert [record.began for record in known] == [BEGAN + number for number in range(11, 1, -1)]
+    assert len(list((workspace / ".mlcbuild" / RECORD_DIRECTORY).iterdir())) == 10
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"version":1}\n', '{"version":2}\n', "\0\n"])
+def test_a_damaged_record_is_none(workspace: Path, damage: str) -> None:
+    remember(workspace)
+    remember(workspace, began=BEGAN + 1)
+    newest, *_ = records(workspace / ".mlcbuild" / RECORD_DIRECTORY)
+    newest.path.write_text(damage)
+    assert [record.began for record in records(newest.path.parent)] == [BEGAN]
+
+
+def test_a_build_is_told_by_number_or_by_its_first_digits(workspace: Path, capsys: Capture) -> None:
+    remember(workspace)
+    for wanted in ("1", "1b4e28", "1B4E"):
+        assert main(["log", "what-ran", "--build", wanted]) == 0
+    assert main(["log", "what-ran", "--build", "2"]) == 2
+    capsys.readouterr()
+
+
+def test_builds_and_actions_are_completed(workspace: Path) -> None:
+    remember(workspace)
+    remember(workspace, began=BEGAN + 1)
+    assert complete_build("") == ["1", "2"]
+    assert complete_action("//m:a L") == ["//m:a Link"]
+    assert "//m:a Import" not in complete_action("")
+
+
+def told(capsys: Capture, *arguments: str) -> Any:
+    assert main(["log", *arguments, "--output", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_real_build_is_remembered_with_why_it_ran(workspace: Path, capsys: Capture) -> None:
+    assert main(["build", ":again"]) == 0
+    capsys.readouterr()
+    first = told(capsys, "what-ran")["actions"]
+    assert [(action["action"], action["cause"]) for action in first] == [
+        ("//:copy Command", "first build"),
+        ("//:again Command", "first build"),
+    ]
+    assert all(action["executor"] == "local" and action["seconds"] > 0 for action in first)
+    (workspace / "data.txt").write_text("2\n")
+    assert main(["build", ":again"]) == 0
+    assert main(["build", ":again"]) == 0  # nothing to do: not worth remembering
+    assert main(["build", ":again", "--recache"]) == 0
+    capsys.readouterr()
+    builds = told(capsys)
+    assert [build["actions"] for build in builds] == [{"executed_local": 2}] * 3
+    assert {action["cause"] for action in told(capsys, "what-ran", "--build", "1")["actions"]} == {"asked"}
+    assert {action["cause"] for action in told(capsys, "what-ran", "--build", "2")["actions"]} == {"changed"}
+    shown = told(capsys, "show", "//:copy Command", "--build", "2")
+    now, before = shown["key_components"], shown["previous_key_components"]
+    assert {name for name in now if now[name] != before[name]} == {"input in/data.txt"}
+    assert shown["log"] == "copying\n"
+    path = told(capsys, "critical-path", "--build", "2")
+    assert [step["action"] for step in path["critical_path"]] == ["//:copy Command", "//:again Command"]
+    assert path["jobs"] >= 1
+    assert path["work_seconds"] == pytest.approx(path["path_seconds"], abs=0.01)
+
+
+def test_a_failure_is_shown_with_what_it_printed(workspace: Path, capsys: Capture) -> None:
+    assert main(["build", ":bad"]) == 1
+    capsys.readouterr()
+    shown = told(capsys, "show", "bad")
+    assert (shown["status"], shown["exit_code"], shown["log"]) == ("failed", 3, "it goes wrong\n")
+    assert told(capsys, "what-ran", "--failed")["actions"][0]["action"] == "//:bad Command"
+
+
+def test_results_that_went_are_the_cause_of_a_run(workspace: Path, capsys: Capture) -> None:
+    assert main(["build", ":copy"]) == 0
+    assert main(["cache", "rm", "//:copy"]) == 0
+    assert main(["build", ":copy"]) == 0
+    capsys.readouterr()
+    assert [action["cause"] for action in told(capsys, "what-ran")["actions"]] == ["no result"]
+
+
+def test_a_clean_keeps_what_is_known_of_builds(workspace: Path, capsys: Capture) -> None:
+    remember(workspace)
+    assert main(["clean"]) == 0
+    assert len(told(capsys)) == 1
+    assert main(["clean", "--expunge"]) == 0
+    assert told(capsys) == []
+
+
+def test_a_list_of_builds_loads_no_workspace(workspace: Path) -> None:
+    remember(workspace)
+    code = (
+        "import sys; from mlcbuild.cli.main import main; main(['log']);"
+        "unwanted = ('mlcbuild.rules', 'mlcbuild.cache.disk', 'mlcbuild.engine.driver', 'asyncio', 'numpy');"
+        "print([name for name in unwanted if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
