@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlcbuild.cli.user_settings import read_user_settings, user_settings_file
 from mlcbuild.errors import Location, MlcbuildError, UsageError, WorkspaceError
-from mlcbuild.workspace.execution import EXECUTORS, ExecutionTable
+from mlcbuild.workspace.execution import EXECUTORS, WORKERS, ExecutionTable
 from mlcbuild.workspace.problems import known_values
 from mlcbuild.workspace.settings import WorkspaceSettings
 
@@ -21,16 +21,23 @@ if TYPE_CHECKING:
     from mlcbuild.execution.ray.settings import RaySettings
 
 LOCAL, RAY, AUTO = EXECUTORS
+_COLD, WARM = WORKERS
 EXECUTOR_VARIABLE = "MLCBUILD_EXECUTOR"
 ADDRESS_VARIABLE = "MLCBUILD_RAY_ADDRESS"
+SANDBOX_VARIABLE = "MLCBUILD_SANDBOX"
+WORKERS_VARIABLE = "MLCBUILD_WORKERS"
+_SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionFlags:
-    """What the command line says of it; "" where it says nothing."""
+    """What the command line says of it; "" and None where it says nothing."""
 
     executor: str = ""
     ray_address: str = ""
+    sandbox: bool | None = None
+    keep_failed: bool = False  # the directories of actions
+    workers: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +46,9 @@ class ResolvedExecution:
 
     executor: str = LOCAL
     ray_address: str = ""
+    sandbox: bool = True
+    keep_failed: bool = False
+    warm_workers: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     may_scale_to: tuple[Mapping[str, Any], ...] = ()
 
@@ -92,14 +102,21 @@ def resolve_execution(
         if table is not None:
             said.update(_said_in(table))
             kinds.update(table.node_kinds)
-    for name, variable in (("executor", EXECUTOR_VARIABLE), ("ray_address", ADDRESS_VARIABLE)):
+    for name, variable in (
+        ("executor", EXECUTOR_VARIABLE),
+        ("ray_address", ADDRESS_VARIABLE),
+        ("sandbox", SANDBOX_VARIABLE),
+        ("workers", WORKERS_VARIABLE),
+    ):
         if environment.get(variable):
             said[name] = _Said(value=environment[variable], place=variable)
     for name, option, value in (
         ("executor", "--executor", flags.executor),
         ("ray_address", "--ray-address", flags.ray_address),
+        ("sandbox", "--sandbox", flags.sandbox),
+        ("workers", "--workers", flags.workers),
     ):
-        if value:
+        if value not in ("", None):
             said[name] = _Said(value=value, place=option)
     executor, address = said.get("executor"), said.get("ray_address")
     wanted = executor.value if executor else LOCAL
@@ -109,13 +126,27 @@ def resolve_execution(
         _check_address(address)
     if wanted == AUTO and address is None:
         wanted = LOCAL
+    workers = said.get("workers")
+    if workers is not None and workers.value not in WORKERS:
+        raise workers.mistake(f'unknown workers "{workers.value}": {known_values(workers.value, WORKERS)}')
     labels = said["labels"].value if "labels" in said else {}
     return ResolvedExecution(
         executor=wanted,
         ray_address=address.value if address else "",
+        sandbox=_switch(said["sandbox"]) if "sandbox" in said else True,
+        keep_failed=flags.keep_failed,
+        warm_workers=workers is not None and workers.value == WARM,
         labels=tuple(sorted(labels.items())),
         may_scale_to=tuple(kinds.values()),
     )
+
+
+def _switch(said: _Said) -> bool:
+    if isinstance(said.value, bool):
+        return said.value
+    if said.value.lower() not in _SWITCH:
+        raise said.mistake(f'"{said.value}" is neither 1 nor 0')
+    return _SWITCH[said.value.lower()]
 
 
 def _said_in(table: ExecutionTable) -> dict[str, _Said]:

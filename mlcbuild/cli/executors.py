@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cli.execution_settings import AUTO, ResolvedExecution
 from mlcbuild.cli.late_executor import LateExecutor
+from mlcbuild.cli.options import STATE_DIRECTORY
 from mlcbuild.cli.remote_settings import ResolvedRemote
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import Executor
 from mlcbuild.engine.toolchains import Toolchains
 
 _RAY = "ray"
+_KEPT = "failed"  # directories of failed actions
+_OTHER_SCRATCH = "of the second of two runs"
 # A round trip of a task costs a few milliseconds, moving its files more: below a tenth of a second nothing is worth it.
 _TRIP_SECONDS = 0.01
 # How many actions a cluster is given at once: those beyond its size wait there, where an autoscaler sees them.
@@ -27,6 +31,50 @@ class BoundExecutor(LateExecutor):
         if not requirements.network:
             return "actions run on Ray (--executor=ray)"
         return super().refusal(requirements)
+
+
+def local_executor(
+    store: DiskStore,
+    *,
+    jobs: int,
+    scratch: Path,
+    workspace: Path,
+    execution: ResolvedExecution,
+    checks_determinism: bool,
+    say: Callable[[str], object],
+) -> Executor:
+    """On this machine. To check determinism each action runs as ever, and again in other surroundings: other variables,
+    and a longer path with a space.
+    """
+    from mlcbuild.execution.environment import OTHER
+    from mlcbuild.execution.local import LocalExecutor
+    from mlcbuild.execution.sandbox import shortcomings
+    from mlcbuild.execution.twice import TwiceExecutor
+
+    def make(scratch: Path, variables: Mapping[str, str]) -> LocalExecutor:
+        return LocalExecutor(
+            store,
+            jobs=jobs,
+            scratch=scratch,
+            module_paths=(workspace,),
+            variables=variables,
+            sandbox=execution.sandbox,
+            hidden=(Path("~").expanduser(), store.root),
+            keep_failed=workspace / STATE_DIRECTORY / _KEPT if execution.keep_failed else None,
+            pool=worker_pool(os.environ) if execution.warm_workers else None,
+        )
+
+    if execution.sandbox and (missing := shortcomings()):
+        say(f"the sandbox has holes here: {missing}")
+    first = make(scratch, {})
+    return TwiceExecutor(first, make(scratch / _OTHER_SCRATCH, OTHER), store) if checks_determinism else first
+
+
+def worker_pool(environment: Mapping[str, str]) -> Path:
+    """Where warm workers are found."""
+    from mlcbuild.execution.pool import pool_directory
+
+    return pool_directory(environment, default_root() / "workers")
 
 
 def ray_executor(

@@ -41,6 +41,7 @@ def _document(opened: OpenWorkspace | None, environment: Mapping[str, str], conf
     document: dict[str, object] = {
         "version": mlcbuild.__version__,
         "paths": {"disk_cache": str(default_root())},
+        "workers": _workers(environment),
         "model_types": sorted(MODEL_TYPES),
         "quantizations": sorted(NAMES),
         "toolchains": _toolchains(),
@@ -65,6 +66,17 @@ def _document(opened: OpenWorkspace | None, environment: Mapping[str, str], conf
             if PLATFORM in target.schema.provides
         ]
     return document
+
+
+def _workers(environment: Mapping[str, str]) -> list[dict[str, object]]:
+    """The warm ones that wait for a build."""
+    from mlcbuild.cli.executors import worker_pool
+    from mlcbuild.execution.pool import members
+
+    return [
+        {"pid": member.pid, "holds": list(member.preload), "running": member.running}
+        for member in members(worker_pool(environment))
+    ]
 
 
 def _remote(opened: OpenWorkspace, environment: Mapping[str, str]) -> dict[str, object] | None:
@@ -131,6 +143,9 @@ def _rows(document: dict[str, object]) -> list[tuple[str, str]]:
     rows += [(str(name).replace("_", " "), str(path)) for name, path in paths.items()]
     if isinstance(remote := document.get("remote"), dict):
         rows += [("remote", f"{remote['address']} ({remote['role']})")]
+    if isinstance(workers := document["workers"], list) and workers:
+        held = [f"{worker['pid'] or 'starting'} ({', '.join(worker['holds']) or 'nothing'})" for worker in workers]
+        rows += [("warm workers", ", ".join(held))]
     rows += [("model types", names("model_types")), ("quantizations", names("quantizations"))]
     rows += [("platforms", names("platforms", "label")), ("configurations", names("configurations"))]
     rows += [("toolchains", ", ".join(f"{name} {found or '(none)'}" for name, found in toolchains.items()))]

@@ -27,7 +27,7 @@ from mlcbuild.cli.terminal import ColorChoice
 from mlcbuild.cli.values import read_without_pydantic
 
 PROGRAM = "mlcbuild"
-COMMANDS = ("build", "run", "fetch", "query", "cache", "log", "doctor", "info", "clean", "version")
+COMMANDS = ("build", "run", "fetch", "query", "cache", "log", "doctor", "info", "clean", "shutdown", "version")
 _COMPLETION_VARIABLE = "_MLCBUILD_COMPLETE"
 _GARBAGE_THRESHOLD = 200_000
 

@@ -38,6 +38,13 @@ class ExecutorChoice(enum.StrEnum):
     AUTO = "auto"
 
 
+class WorkersChoice(enum.StrEnum):
+    """The values of `--workers`."""
+
+    COLD = "cold"
+    WARM = "warm"
+
+
 class QueryOutput(enum.StrEnum):
     """The values of `query --output`."""
 
@@ -166,6 +173,27 @@ RayAddressOption = Annotated[
         metavar="HOST:PORT",
         show_default=False,
         help="The Ray cluster. Without one, --executor=ray starts one on this machine for the build.",
+    ),
+]
+SandboxOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--sandbox/--no-sandbox",
+        show_default=False,
+        help="Keep actions from all that they do not declare: other files, the network. Default: --sandbox.",
+    ),
+]
+SandboxDebugOption = Annotated[
+    bool,
+    typer.Option("--sandbox-debug", help="Keep the directories of failed actions, and say where they are."),
+]
+WorkersOption = Annotated[
+    WorkersChoice | None,
+    typer.Option(
+        "--workers",
+        metavar="cold|warm",
+        show_default=False,
+        help="End workers with the build, or leave them to the next one. Default: cold.",
     ),
 ]
 RecacheOption = Annotated[

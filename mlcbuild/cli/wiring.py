@@ -13,7 +13,7 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cli.execution_settings import AUTO, ResolvedExecution
-from mlcbuild.cli.executors import BoundExecutor, ray_executor
+from mlcbuild.cli.executors import BoundExecutor, local_executor, ray_executor
 from mlcbuild.cli.late_executor import LateExecutor
 from mlcbuild.cli.opening import OpenWorkspace
 from mlcbuild.cli.remote_settings import ResolvedRemote
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from mlcbuild.cache.remote.remote_cache import RemoteCache
 
 _SCRATCH = "scratch"
-_OTHER_SCRATCH = "of the second of two runs"
 _LOCAL = "local"
 _HERE = ResolvedExecution()
 
@@ -100,8 +99,14 @@ def build_parts(
         local = (BoundExecutor if execution.uses_ray and execution.executor != AUTO else LateExecutor)(
             name=_LOCAL,
             slots=jobs or cores,
-            make=lambda: (_checking_executor if check_determinism else _local_executor)(
-                store, jobs=jobs or cores, scratch=state / _SCRATCH, workspace=workspace.root
+            make=lambda: local_executor(
+                store,
+                jobs=jobs or cores,
+                scratch=state / _SCRATCH,
+                workspace=workspace.root,
+                execution=execution,
+                checks_determinism=check_determinism,
+                say=say,
             ),
         )
         executors: list[Executor] = [local]
@@ -168,21 +173,3 @@ def _toolchains_of(actions: Iterable[Action]) -> Iterator[str]:
     for action in actions:
         yield from action.toolchains
         yield from getattr(action.discoverer, "toolchains", ())
-
-
-def _local_executor(store: DiskStore, *, jobs: int, scratch: Path, workspace: Path) -> Executor:
-    from mlcbuild.execution.local import LocalExecutor
-
-    return LocalExecutor(store, jobs=jobs, scratch=scratch, module_paths=(workspace,))
-
-
-def _checking_executor(store: DiskStore, *, jobs: int, scratch: Path, workspace: Path) -> Executor:
-    """Runs each action as ever, and again in other surroundings: other variables, and a longer path with a space."""
-    from mlcbuild.execution.environment import OTHER
-    from mlcbuild.execution.local import LocalExecutor
-    from mlcbuild.execution.twice import TwiceExecutor
-
-    second = LocalExecutor(
-        store, jobs=jobs, scratch=scratch / _OTHER_SCRATCH, module_paths=(workspace,), variables=OTHER
-    )
-    return TwiceExecutor(_local_executor(store, jobs=jobs, scratch=scratch, workspace=workspace), second, store)

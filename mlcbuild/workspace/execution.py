@@ -13,6 +13,7 @@ from mlcbuild.workspace.values import Reader, read_table
 
 EXECUTION_TABLE = "execution"
 EXECUTORS = ("local", "ray", "auto")
+WORKERS = ("cold", "warm")
 
 EXECUTION_SETTINGS: tuple[Attribute, ...] = (
     Attribute(
@@ -26,6 +27,17 @@ EXECUTION_SETTINGS: tuple[Attribute, ...] = (
         kind=AttributeKind.STRING,
         nonempty=True,
         doc="host:port of a Ray cluster that runs; without it one is started here, where Ray is asked for.",
+    ),
+    Attribute(
+        name="sandbox",
+        kind=AttributeKind.BOOLEAN,
+        doc="Whether actions are kept from all that they do not declare. Without it: true.",
+    ),
+    Attribute(
+        name="workers",
+        kind=AttributeKind.CHOICE,
+        allowed=WORKERS,
+        doc="Whether workers end with the build (cold), or wait for the next one (warm). Without it: cold.",
     ),
     Attribute(
         name="labels",

@@ -52,7 +52,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-@pytest.mark.parametrize("command", ["", "build", "run", "fetch", "query", "info", "clean", "version"])
+@pytest.mark.parametrize("command", ["", "build", "run", "fetch", "query", "info", "clean", "shutdown", "version"])
 def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
     assert main([*filter(None, [command]), "--help"]) == 0
     out, err = capsys.readouterr()

@@ -24,7 +24,10 @@ from mlcbuild.cli.options import (
     RecacheOption,
     RemoteOption,
     RemoteUploadOption,
+    SandboxDebugOption,
+    SandboxOption,
     ShowLogOption,
+    WorkersOption,
     global_options,
 )
 from mlcbuild.cli.terminal import OutputFormat
@@ -52,6 +55,9 @@ def build(
     remote_upload: RemoteUploadOption = None,
     executor: ExecutorOption = None,
     ray_address: RayAddressOption = "",
+    sandbox: SandboxOption = None,
+    sandbox_debug: SandboxDebugOption = False,
+    workers: WorkersOption = None,
     recache: RecacheOption = False,
     output: OutputOption = OutputFormat.TEXT,
     show_log: ShowLogOption = False,
@@ -98,7 +104,13 @@ def build(
         events=events,
         disk_cache=disk_cache,
         remote=RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote),
-        execution=ExecutionFlags(executor=executor or "", ray_address=ray_address),
+        execution=ExecutionFlags(
+            executor=executor or "",
+            ray_address=ray_address,
+            sandbox=sandbox,
+            keep_failed=sandbox_debug,
+            workers=workers or "",
+        ),
         recache=recache,
         show_log=show_log,
     )

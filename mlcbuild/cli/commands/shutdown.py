@@ -1,0 +1,22 @@
+"""`mlcbuild shutdown`."""
+
+from __future__ import annotations
+
+import typer
+
+from mlcbuild.cli.help_format import examples
+from mlcbuild.cli.options import global_options
+
+SHUTDOWN_EXAMPLES = examples("mlcbuild shutdown      give back the memory that warm workers hold")
+
+
+def shutdown(context: typer.Context) -> None:
+    """End the workers that builds with --workers=warm have left.
+
+    What runs in one comes to its end first.
+    """
+    from mlcbuild.cli.executors import worker_pool
+    from mlcbuild.execution.pool import shut_down
+
+    count = shut_down(worker_pool(global_options(context).environment))
+    print(f"{count} warm worker{'' if count == 1 else 's'} ended" if count else "no warm workers")
