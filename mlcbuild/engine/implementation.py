@@ -38,12 +38,14 @@ _OF_PYTHON = sys.stdlib_module_names | {"__main__"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Implementation:
     """A stage's code: `digest` is 64 hexadecimal digits; `modules` are those of ours and of the workspace that it
-    may import.
+    may import; `files` are the workspace's among them and the files beside them that the code names, by their paths
+    from its root.
     """
 
     digest: str
     modules: frozenset[str]
     distributions: tuple[str, ...]
+    files: tuple[str, ...] = ()
 
 
 class Implementations:
@@ -138,14 +140,18 @@ class Implementations:
         # Of `from package.module import name` the name was asked for too; and a folder may hold no code itself.
         foreign.difference_update(name.partition(".")[0] for name in closure)
         distributions = self._distributions_of(foreign)
+        data = self._data_files(closure)
+        files = {path for path, tree in data.items() if tree is self._workspace}
+        files.update(path for tree, path in map(self._source, closure) if tree is self._workspace)
         lines: list[list[str]] = [["python", python_version()]]
         lines += [["module", name, self._module(name).digest] for name in sorted(closure)]
-        lines += [["data", path, self._content(tree, path)] for path, tree in sorted(self._data_files(closure).items())]
+        lines += [["data", path, self._content(tree, path)] for path, tree in sorted(data.items())]
         lines += [["distribution", name, fingerprint] for name, fingerprint in sorted(distributions.items())]
         return Implementation(
             digest=hashlib.sha256(json.dumps(lines).encode()).hexdigest(),
             modules=frozenset(closure),
             distributions=tuple(sorted(distributions)),
+            files=tuple(sorted(files)),
         )
 
     def _distributions_of(self, packages: set[str]) -> dict[str, str]:

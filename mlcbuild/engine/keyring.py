@@ -31,6 +31,9 @@ class StageCode(Protocol):
     @property
     def modules(self) -> frozenset[str]: ...
 
+    @property
+    def files(self) -> tuple[str, ...]: ...
+
 
 class StageImplementations(Protocol):
     """`mlcbuild.engine.implementation.Implementations` is one."""
@@ -130,6 +133,11 @@ class Keyring:
         """Our own modules that a stage may import; empty for a tool."""
         command = action.command
         return self._implementations.of(command.function).modules if isinstance(command, StageCall) else frozenset()
+
+    def files_of(self, action: Action) -> tuple[str, ...]:
+        """The workspace's files that a stage's code is made of, by their paths from its root; none for a tool."""
+        command = action.command
+        return self._implementations.of(command.function).files if isinstance(command, StageCall) else ()
 
     def change_in_code(self, action: Action) -> str:
         """What is wrong where a stage's code changed while it ran; "" where it did not, and for a tool."""

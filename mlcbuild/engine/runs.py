@@ -132,6 +132,7 @@ class Runs:
                 expected_bytes=self._peak_bytes(action),
                 is_deterministic=is_deterministic(action),
                 allowed_modules=self._keyring.modules_of(action),
+                code=self._keyring.files_of(action),
             )
         )
 

@@ -75,10 +75,10 @@ class Confinement:
         return any(is_below(real, shared) for shared in (*self._shared, "/proc", "/dev"))
 
     def _modules(self, request: ExecutionRequest, call: StageCall) -> list[str]:
-        """The files of the workspace's modules that a stage's key counts; where that is not known, all there is."""
+        """The workspace's files that a stage's key counts; where that is not known, all there is."""
         if not request.allowed_modules:
             return list(self._workspace)
-        files = []
+        files = [f"{root}/{path}" for root in self._workspace for path in request.code]
         for module in {*request.allowed_modules, call.function.partition(":")[0]}:
             parts = module.split(".")
             if parts[0] == mlcbuild.__name__:

@@ -147,6 +147,7 @@ class NoToolchains:
 class NoCode:
     digest: str = ""
     modules: frozenset[str] = frozenset()
+    files: tuple[str, ...] = ()
 
 
 class NoStages:

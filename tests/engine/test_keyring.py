@@ -51,6 +51,7 @@ INPUTS = (FileEntry(path="in", digest=digest_of("1")),)
 class Code:
     digest: str = "ab" * 32
     modules: frozenset[str] = frozenset()
+    files: tuple[str, ...] = ()
 
 
 @dataclass

@@ -127,7 +127,7 @@ class Bridge:
         known: object = None
         while not self._stopped.is_set():
             try:
-                nodes = [_told_of(found) for found in ray.nodes() if found["Alive"]]  # type: ignore[no-untyped-call]
+                nodes = [_told_of(found) for found in ray.nodes() if found["Alive"]]
             except Exception:
                 time.sleep(_WATCH_SECONDS)
                 continue

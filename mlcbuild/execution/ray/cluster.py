@@ -101,6 +101,7 @@ class Cluster:
         self._bridge: BridgeClient | None = None
         self._is_ready = False
         self._refused = ""  # why the last attempt failed
+        self._unfit: InfrastructureError | None = None  # no node is like this machine
         self._lost_at: float | None = None
         self._nodes: dict[str, Node] | None = None
         self._names: dict[str, str] = {}
@@ -115,6 +116,8 @@ class Cluster:
     def ensure_connected(self, *, waits: bool) -> None:
         """Raises InfrastructureError where there is no cluster, or none that may be used."""
         with self._changed:
+            if self._unfit is not None:
+                raise self._unfit
             if self._is_ready:
                 return
             if not waits and self._lost_at is not None:
@@ -270,10 +273,11 @@ class Cluster:
             for line in unlike:
                 self._say(f"of the Ray cluster is not used, because it differs: {line}")
             return
-        raise InfrastructureError(
+        self._unfit = InfrastructureError(
             "no node of the Ray cluster can run this build's actions, because they differ from this machine",
             advice=(*unlike[:_SHOWN_NODES], "install the same mlcbuild, with what it depends on, on every node"),
         )
+        raise self._unfit
 
     # Calls
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import mlcbuild
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.store import BlobMissingError
@@ -198,17 +197,12 @@ class RayExecutor:
         return blobs
 
     def _code_of(self, request: ExecutionRequest) -> list[list[str]]:
-        """The files of the workspace's modules in a stage's closure, in the store: [path, digest] pairs."""
-        code = []
-        for module in sorted(request.allowed_modules):
-            if module.partition(".")[0] == mlcbuild.__name__:
-                continue
-            path = module.replace(".", "/")
-            for root, name in itertools.product(self._module_paths, (f"{path}.py", f"{path}/__init__.py")):
-                if (root / name).is_file():
-                    code.append([name, str(self._store.put_file(root / name))])
-                    break
-        return code
+        """The workspace's files that a stage's code is made of, in the store: [path, digest] pairs."""
+        found = []
+        for path in request.code:
+            files = [root / path for root in self._module_paths if (root / path).is_file()]
+            found += [[path, str(self._store.put_file(file))] for file in files[:1]]
+        return found
 
     # On the way back.
 

@@ -20,6 +20,8 @@ _ABSENT = "absent"
 _SHOWN_CHARACTERS = 16
 _VERSIONS = ("ray",)
 _GENERATED = "__pycache__"
+# What runs on nodes, and what is spoken with them. Commands, rules and questions run where the build is.
+_PARTS = ("__init__.py", "errors.py", "cache", "compiler", "engine", "execution", "runtime")
 
 
 def likeness_of(toolchains: Iterable[str], fingerprints: Toolchains) -> dict[str, str]:
@@ -59,19 +61,18 @@ def _shown(value: str) -> str:
 
 @cache
 def _source_digest() -> str:
-    """SHA-256 over all files of mlcbuild by their paths below it, whatever way it was installed."""
+    """SHA-256 over those files of mlcbuild by their paths below it, whatever way it was installed."""
     root = Path(mlcbuild.__file__).parent
     whole = hashlib.sha256()
-    for path in sorted(_files(root)):
+    for path in sorted(file for part in _PARTS for file in _files(root / part)):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         whole.update(f"{path.relative_to(root).as_posix()}\0{content}\n".encode())
     return whole.hexdigest()
 
 
-def _files(folder: Path) -> Iterable[Path]:
-    for path in folder.iterdir():
-        if path.is_dir():
-            if path.name != _GENERATED:
-                yield from _files(path)
-        elif path.suffix != ".pyc":
-            yield path
+def _files(path: Path) -> Iterable[Path]:
+    if not path.is_dir():
+        yield path
+    elif path.name != _GENERATED:
+        for inside in path.iterdir():
+            yield from _files(inside)

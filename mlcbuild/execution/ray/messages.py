@@ -30,6 +30,7 @@ def request_to_json(request: ExecutionRequest) -> dict[str, Any]:
         },
         "is_deterministic": request.is_deterministic,
         "allowed_modules": sorted(request.allowed_modules),
+        "code": request.code,
     }
 
 
@@ -48,6 +49,7 @@ def request_from_json(value: Mapping[str, Any]) -> ExecutionRequest:
         requirements=ExecutionRequirements(**needs),
         is_deterministic=value["is_deterministic"],
         allowed_modules=frozenset(value["allowed_modules"]),
+        code=tuple(value["code"]),
     )
 
 

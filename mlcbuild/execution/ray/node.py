@@ -25,7 +25,7 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Outcome
 from mlcbuild.engine.toolchains import Toolchains
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.local import LocalExecutor
-from mlcbuild.execution.machine import this_machine
+from mlcbuild.execution.machine import Machine
 from mlcbuild.execution.ray.frames import pack, unpack
 from mlcbuild.execution.ray.likeness import digest_of, likeness_of
 from mlcbuild.execution.ray.messages import outcome_to_json, request_from_json
@@ -41,6 +41,9 @@ _POLL_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 _KEPT_CALLS = 100
 _VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+# Ray has seen to it that the node has what the action needs.
+_ANYTHING = Machine(cpus=1 << 16, gpus=float(1 << 16))
 
 _workers: dict[tuple[str, str], NodeWorker] = {}
 
@@ -84,7 +87,7 @@ class NodeWorker:
             scratch=root / "scratch",
             module_paths=(self._code,),
             variables={name: os.environ[name] for name in _VISIBLE_GPUS if name in os.environ},
-            machine=this_machine(),
+            machine=_ANYTHING,
         )
         self._executor.start(self._ended.put)
         self._calls = 0

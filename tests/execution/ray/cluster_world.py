@@ -1,0 +1,181 @@
+"""A real cluster on this machine: a head and nodes, each started and ended by the numbers of its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.execution.ray.namespace import Namespace
+
+PATIENCE_SECONDS = 180.0
+_MARK = "MLCBUILD_TEST_NODE"
+_PORT = 6399
+_OBJECT_STORE_BYTES = 80_000_000
+
+
+class Node:
+    """One node; `store` is where it keeps blobs, unless `shares` says that it uses the builder's."""
+
+    def __init__(
+        self, cluster: RayCluster, name: str, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.mark = f"{cluster.mark}-{name}"
+        self.store = cluster.folder / "stores" / name
+        self._cluster = cluster
+        self._arguments = list(arguments)
+        self._environment = {_MARK: self.mark, "MLCBUILD_NODE_STORE": str(self.store), **environment}
+
+    def start(self) -> None:
+        done = subprocess.run(
+            self._cluster.namespace.inside(
+                [sys.executable, "-m", "ray.scripts.scripts", "start", *self._arguments, "--disable-usage-stats"]
+            ),
+            env={**self._cluster.environment, **self._environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def processes(self, named: str = "") -> list[int]:
+        """The processes of the node whose command lines hold a text."""
+        return [pid for pid in processes_marked(_MARK, self.mark) if named in command_line(pid)]
+
+    def kill(self, named: str = "") -> int:
+        """Kill processes of the node, all or some; answers how many."""
+        pids = self.processes(named)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(pids)
+
+    def is_running(self) -> bool:
+        return bool(self.processes("raylet"))
+
+
+class RayCluster:
+    """Starts with a head, which runs no actions."""
+
+    def __init__(self, folder: Path, namespace: Namespace, *, port: int = _PORT, **environment: str) -> None:
+        self.folder = folder
+        self.namespace = namespace
+        self.mark = secrets.token_hex(8)
+        self.address = f"127.0.0.1:{port}"
+        self.token = folder / "token"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.token.write_text(secrets.token_hex(32))
+        self.token.chmod(0o600)
+        self.temporary = Path("/tmp") / f"mlcray-{self.mark[:8]}"  # short: sockets lie below
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder / "home"),
+            "XDG_CACHE_HOME": str(folder / "cache-of-nodes"),
+            "LC_ALL": "C.UTF-8",
+            **imports(),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_health_check_initial_delay_ms": "1000",
+            "RAY_health_check_period_ms": "1000",
+            "RAY_health_check_failure_threshold": "3",
+            **environment,
+        }
+        self._port = port
+        self.nodes: dict[str, Node] = {}
+        self.head = Node(
+            self,
+            "head",
+            [
+                "--head",
+                "--node-ip-address=127.0.0.1",
+                f"--port={port}",
+                "--num-cpus=0",
+                "--include-dashboard=false",
+                f"--temp-dir={self.temporary}",
+                f"--object-store-memory={_OBJECT_STORE_BYTES}",
+            ],
+            {},
+        )
+        self.head.start()
+
+    def add(
+        self,
+        name: str,
+        *,
+        cpus: int = 1,
+        gpus: int = 0,
+        labels: Mapping[str, str] = {},
+        memory_bytes: int = 0,
+        environment: Mapping[str, str] = {},
+    ) -> Node:
+        arguments = [
+            f"--address={self.address}",
+            "--node-ip-address=127.0.0.1",
+            f"--num-cpus={cpus}",
+            f"--num-gpus={gpus}",
+            f"--object-store-memory={_OBJECT_STORE_BYTES}",
+        ]
+        if labels:
+            arguments.append("--labels=" + ",".join(f"{key}={value}" for key, value in labels.items()))
+        if memory_bytes:
+            arguments.append(f"--memory={memory_bytes}")
+        node = self.nodes[name] = Node(self, name, arguments, environment)
+        node.start()
+        return node
+
+    def close(self) -> None:
+        """Kill every process of every node, by its number."""
+        for _ in range(3):
+            for node in (*self.nodes.values(), self.head):
+                node.kill()
+            time.sleep(0.2)
+        subprocess.run(["rm", "-rf", str(self.temporary)], check=False)
+
+    def builder(self) -> dict[str, str]:
+        """The variables of who builds on it."""
+        names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+        return {name: self.environment[name] for name in names} | {
+            "MLCBUILD_EXECUTOR": "ray",
+            "MLCBUILD_RAY_ADDRESS": self.address,
+        }
+
+
+def imports() -> dict[str, str]:
+    """What the tests themselves are told of where to import from."""
+    return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+
+
+def processes_marked(variable: str, value: str) -> list[int]:
+    wanted = f"{variable}={value}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)

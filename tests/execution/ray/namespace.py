@@ -1,0 +1,61 @@
+"""A network of its own, with nothing but loopback: Ray's servers listen on all addresses, whatever one says."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1  # netdevice(7)
+_HOLDER = "import sys; sys.path.insert(0, sys.argv[1]); from tests.execution.ray.namespace import hold; hold()"
+
+
+class NoNamespaceError(Exception):
+    """This machine lets nobody make one."""
+
+
+class Namespace:
+    """Holds it until `close`. Raises NoNamespaceError."""
+
+    def __init__(self, project: str) -> None:
+        unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
+        try:
+            self._holder = subprocess.Popen(
+                [*unshare, sys.executable, "-c", _HOLDER, project],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        except FileNotFoundError as error:
+            raise NoNamespaceError(str(error)) from None
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != "up\n":
+            assert self._holder.stderr is not None
+            reason = self._holder.stderr.read()
+            self._holder.communicate()
+            raise NoNamespaceError(reason)
+
+    def inside(self, command: Sequence[str]) -> list[str]:
+        """The command line that runs a command in it."""
+        enter = ["nsenter", f"--target={self._holder.pid}", "--net"]
+        if os.geteuid() != 0:
+            enter += ["--user", "--preserve-credentials"]
+        return [*enter, "--", *command]
+
+    def close(self) -> None:
+        self._holder.communicate("")
+
+
+def hold() -> None:
+    """Bring loopback up, say so, and wait for the end of standard input."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH14x", b"lo", 0)
+        flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
+    print("up", flush=True)
+    sys.stdin.read()

@@ -1,0 +1,114 @@
+"""Builds on a real cluster of a head and three nodes, each with a store of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.world import World, command
+from tests.execution.ray.cluster_world import RayCluster
+from tests.execution.ray.conftest import ClusterWorld, HttpRemote
+
+pytestmark = pytest.mark.slow
+
+_RULE = '''\
+"""`count`: a stage of the workspace's own, in two modules and with a file beside them."""
+
+from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.rules.rule import Providers, Rule, RuleContext
+from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
+
+
+def implement(context: RuleContext) -> Providers:
+    text = context.files(context.target.label_of("text"))
+    action = context.stage("Count", "counting.stage:run", inputs={"text": text}, outputs={"counted": "counted.json"})
+    return (FilesInfo(files=(("counted.json", action.output("out/counted.json")),)),)
+
+
+COUNT = Rule(
+    schema=RuleSchema(
+        name="count",
+        doc="Counts.",
+        attributes=(Attribute(name="text", kind=AttributeKind.LABEL, allow_files=True, mandatory=True, doc="A file."),),
+        provides=("files",),
+    ),
+    implementation=implement,
+)
+'''
+_STAGE = """\
+import json
+from pathlib import Path
+
+from counting.words import words_in
+
+
+def run(*, text: Path, counted: Path) -> None:
+    ignored = (Path(__file__).parent / "ignored.txt").read_text().split()
+    counted.write_text(json.dumps(len([word for word in words_in(text.read_text()) if word not in ignored])))
+"""
+
+
+def digests_below(root: Path) -> dict[str, str]:
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def pattern(world: World) -> None:
+    """Small and large files, directories, executables, a chain, a fan, and a stage of the workspace's own."""
+    world.write("counting/words.py", "def words_in(text: str) -> list[str]:\n    return text.split()\n")
+    world.write("counting/stage.py", _STAGE)
+    world.write("counting/ignored.txt", "of the")
+    world.write("counting/rule.py", _RULE)
+    world.write("text.txt", "the end of the line")
+    world.write("large.bin", bytes(range(256)) * 80_000)  # 20 MB: several pieces
+    head = '[workspace]\nname = "example"\nrules = ["//counting:rule.py"]\n\n[[tool]]\nname = "sh"\npath = "/bin/sh"\n'
+    world.commands(
+        command("small", "echo small > $1"),
+        command("chain", "cat $2 $2 > $1", inputs=[":small"], outputs=["chained"]),
+        command("grown", "cat $2 > $1; echo more >> $1", inputs=["large.bin"]),
+        command("again", "cat $2 $3 > $1", inputs=[":grown", ":chain"]),
+        command(
+            "tree",
+            "mkdir -p $1/a/b; echo x > $1/a/b/x; printf '#!/bin/sh\\n' > $1/run; chmod +x $1/run",
+            outputs=["d/"],
+        ),
+        *(command(f"fan-{number}", f"echo {number} > $1; cat $2 >> $1", inputs=[":chain"]) for number in range(6)),
+        '[[count]]\nname = "count"\ntext = "text.txt"\n',
+        head=head,
+    )
+
+
+def test_a_build_on_a_cluster_makes_the_bytes_that_a_local_one_makes(
+    world: ClusterWorld, cluster: RayCluster, tmp_path: Path
+) -> None:
+    pattern(world)
+    report = tmp_path / "report.json"
+    done = world.process("build", "--build-report", str(report), ":all")
+    assert done.code == 0, done.err
+    counts = json.loads(report.read_text())["actions"]
+    assert counts["executed_ray"] == counts["total"] == 12
+    there = digests_below(world.root / "mlcbuild-out")
+
+    here = ClusterWorld(tmp_path / "here", cluster.namespace, None)
+    pattern(here)
+    done = here.process("build", ":all")
+    assert done.code == 0, done.err
+    assert digests_below(here.root / "mlcbuild-out") == there
+    assert (world.root / "mlcbuild-out/default/count/counted.json").read_text() == "2"
+    assert world.verify() == 12
+    again = world.process("build", "--build-report", str(report), "--executor=local", ":all")
+    assert json.loads(report.read_text())["actions"]["up_to_date"] == 12, again.err
+
+
+def test_blobs_travel_through_the_remote_where_there_is_one(
+    world: ClusterWorld, cluster: RayCluster, http_remote: HttpRemote, tmp_path: Path
+) -> None:
+    pattern(world)
+    done = world.process("build", "--remote", http_remote.address, "--remote-upload=results", ":again")
+    assert done.code == 0, done.err
+    assert "note:" not in done.err
+    assert http_remote.end() > 8
