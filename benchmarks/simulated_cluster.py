@@ -164,6 +164,7 @@ class Matrix:
         }
         self._contents: dict[Digest, bytes] = {}
         self._seconds: dict[tuple[str, str], float] = {}  # of kernels, by mnemonic and name
+        self._known: dict[str, list[str]] = {}  # names of kernels by library
         self.actions, self.targets = self._analysed()
 
     def _analysed(self) -> tuple[tuple[Action, ...], list[Target]]:
@@ -228,6 +229,8 @@ class Matrix:
 
     def _names(self, owner: str) -> list[str]:
         """The kernels of a library: equal names stand for equal kernels."""
+        if owner in self._known:
+            return self._known[owner]
         cell = self._cells[owner]
         width = cell.quantization[2:5]
         names = []
@@ -241,6 +244,7 @@ class Matrix:
             for stage, taken in zip(_KERNEL_STAGES, seconds, strict=False):
                 self._seconds.setdefault((stage, name), taken)
             names.append(name)
+        self._known[owner] = names
         return names
 
     def _manifest(self, owner: str) -> Digest:
