@@ -341,7 +341,7 @@ def test_a_copy_of_the_workspace_elsewhere_hits_for_everything(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 6))])
 def test_a_thousand_targets_against_the_model(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     world = Synthetic.random(chance, 1000)
