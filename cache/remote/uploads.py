@@ -79,7 +79,7 @@ class Uploads:
         with self._lock:
             left = [digest for digest in dict.fromkeys(digests) if digest.size_bytes and digest not in self._sent]
             replaced = {digest for digest in left if self._replaces or digest in self._peer.damaged}
-        left = self._not_there([digest for digest in left if digest not in replaced])
+        left = self._not_there([digest for digest in left if digest not in replaced], store)
         together = batched_bytes(self._peer.transport) if has_batches(self._peer.transport) else -1
         jobs: list[Callable[[], None]] = []
         for blobs, replace in ((left, False), (replaced, True)):
@@ -93,11 +93,14 @@ class Uploads:
                 jobs.append(partial(self._send_together, small, store, replace=replace))
         self._workers.each(lambda job: job(), jobs)
 
-    def _not_there(self, digests: Sequence[Digest]) -> list[Digest]:
-        """Those that are to be sent; about which it is dearer to ask than to send them is not asked."""
+    def _not_there(self, digests: Sequence[Digest], store: LocalBlobStore) -> list[Digest]:
+        """Those that are to be sent; about which it is dearer to ask than to send them is not asked, if they are here:
+        somebody else may have made and sent them.
+        """
         transport = self._peer.transport
         batches = has_batches(transport)
-        asked = [digest for digest in digests if batches or digest.size_bytes > ASK_FIRST_BYTES]
+        elsewhere = set(store.missing(digests))
+        asked = [digest for digest in digests if batches or digest.size_bytes > ASK_FIRST_BYTES or digest in elsewhere]
         if not asked:
             return list(digests)
         missing = set(self._peer.ask(Use.WRITE, lambda: transport.missing(asked)))

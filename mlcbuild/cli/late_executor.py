@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import ExecutionRequirements
-from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FarReaching
 
 
 class LateExecutor:
@@ -27,6 +28,10 @@ class LateExecutor:
 
     def refusal(self, requirements: ExecutionRequirements) -> str:
         return self._made().refusal(requirements)
+
+    def reaches(self, digests: Sequence[Digest]) -> frozenset[Digest]:
+        executor = self._executor
+        return executor.reaches(digests) if isinstance(executor, FarReaching) else frozenset()
 
     def submit(self, request: ExecutionRequest) -> None:
         self._made().submit(request)

@@ -396,6 +396,8 @@ class Driver:
 
         def publish_result() -> list[object]:
             try:
+                if manifest := [entry.digest for entry in told.outputs if entry.path == told.action.manifest]:
+                    self._supply.provide(self._store.missing(manifest), ())  # It travels in the result.
                 result = result_of(told.action, told.outputs, self._store, worker=worker, log=log)
                 result = publish(self._store, self._store, key, result)
             except (MlcbuildError, ValueError) as error:

@@ -7,9 +7,9 @@ inputs, runs, stores every output, and reports. It decides nothing: keys, cachin
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import ExecutionRequirements, StageCall, ToolCall
@@ -94,3 +94,12 @@ class Executor(Protocol):
     def cancel(self, identifier: str) -> None: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class FarReaching(Protocol):
+    """What an executor may offer besides: inputs of its actions need not come to this machine first."""
+
+    def reaches(self, digests: Sequence[Digest]) -> frozenset[Digest]:
+        """Those blobs that it can get at without this machine's store. One that has gone since is told as missing."""
+        ...

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import Action, ExecutionRequirements
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.chronicle import Chronicle
-from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, OutcomeKind
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FarReaching, OutcomeKind
 from mlcbuild.engine.instructions import Execute
 from mlcbuild.engine.keyring import Keyring
 from mlcbuild.engine.keys import ActionKey
@@ -28,6 +29,7 @@ class Run:
     execute: Execute
     key: ActionKey
     executor: Executor | None = None  # None until its inputs are in the store
+    bound_to: Executor | None = None  # who alone gets at its inputs
     is_cancelled: bool = False
 
     @property
@@ -93,12 +95,30 @@ class Runs:
             execute=execute, key=self._keyring.take(action, execute.inputs, execute.key)
         )
         missing = self._supply.lacking(execute.inputs)
+        if missing:
+            missing = self._brought_here(self._runs[action.identifier], missing)
         if not missing:
             return list(self.prepared(Prepared(identifier=action.identifier, supplied=Supplied())))
         self._network.run(
             lambda: [Prepared(identifier=action.identifier, supplied=self._supply.provide(missing, execute.sources))]
         )
         return []
+
+    def _brought_here(self, run: Run, missing: tuple[Digest, ...]) -> tuple[Digest, ...]:
+        """Those of the missing inputs that are to be brought to this machine: not what the executor gets by itself."""
+        if not any(isinstance(executor, FarReaching) for executor in self._executors):
+            return missing
+        try:
+            executor = self._place(run.execute.action)
+        except (NoExecutor, InfrastructureError):
+            return missing  # It is told when the action is submitted.
+        reached = executor.reaches(missing) if isinstance(executor, FarReaching) else frozenset()
+        if reached:
+            run.bound_to = executor
+        return tuple(digest for digest in missing if digest not in reached)
+
+    def _place(self, action: Action) -> Executor:
+        return place(action, self._executors, self._used, run_seconds=self._run_seconds(action))
 
     def prepared(self, told: Prepared) -> Iterator[ExecutionOutcome]:
         """Submit an action whose inputs have come; its outcome where it has one without a run."""
@@ -116,7 +136,7 @@ class Runs:
 
     def _submit(self, run: Run) -> None:
         action = run.execute.action
-        executor = place(action, self._executors, self._used, run_seconds=self._run_seconds(action))
+        executor = run.bound_to or self._place(action)
         run.executor = executor
         self._used[executor.name] += 1
         self._chronicle.started(action.identifier, action.mnemonic, executor.name)

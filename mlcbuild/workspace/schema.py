@@ -166,7 +166,7 @@ class RuleSchema:
     def __post_init__(self) -> None:
         if not _IDENTIFIER.fullmatch(self.name):
             raise ValueError(f"not a rule name (lower-case letters, digits, _): {self.name!r}")
-        if self.name in ("workspace", "configuration", "remote"):
+        if self.name in ("workspace", "configuration", "remote", "execution"):
             raise ValueError(f"{self.name!r} is a table of its own in BUILD.toml and cannot be a rule")
         if not self.doc.strip():
             raise ValueError(f"rule {self.name!r} is not documented")

@@ -26,7 +26,7 @@ from mlcbuild.execution.ray.couriers import Couriers
 from mlcbuild.execution.ray.faults import Fault
 from mlcbuild.execution.ray.frames import pack
 from mlcbuild.execution.ray.messages import outcome_from_json, request_to_json
-from mlcbuild.execution.ray.node import SMALL_BYTES, TOGETHER_BYTES
+from mlcbuild.execution.ray.node import REQUEST_BYTES, SMALL_BYTES
 from mlcbuild.execution.ray.settings import RaySettings
 
 _STOP_SECONDS = 8.0  # for a node to stop an action, until its worker is killed
@@ -49,7 +49,8 @@ class _Flight:
 
 class RayExecutor:
     """An `Executor`. `module_paths` are where modules of a workspace's own stages lie; `likeness` answers what every
-    node must have in common with this machine, for `toolchains`; `say` takes what people should know, from any thread.
+    node must have in common with this machine, for `toolchains`. `fetch` brings blobs of the remote into the store and
+    answers those that it lacks. `say` takes what people should know, from any thread.
 
     Nothing is started before the first question. With `falls_back` a cluster that cannot be reached refuses every
     action; without, `refusal` raises InfrastructureError then.
@@ -68,8 +69,10 @@ class RayExecutor:
         module_paths: tuple[Path, ...] = (),
         falls_back: bool = False,
         trip_seconds: float = 0.0,
+        fetch: Callable[[Sequence[Digest]], tuple[Digest, ...]] = tuple,
         say: Callable[[str], object] = lambda _: None,
     ) -> None:
+        self._fetch = fetch
         self.slots = slots
         self.trip_seconds = trip_seconds
         self._store = store
@@ -92,6 +95,7 @@ class RayExecutor:
             on_lost=self._on_cluster_lost,
         )
         self._couriers = Couriers(self._cluster, store)
+        self._sent: set[Digest] = set()  # by nodes, to the remote
         self._closed = False
 
     # The executor's door.
@@ -108,6 +112,11 @@ class RayExecutor:
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
+
+    def reaches(self, digests: Sequence[Digest]) -> frozenset[Digest]:
+        """What nodes have put into the remote in this build."""
+        with self._lock:
+            return frozenset(self._sent.intersection(digests))
 
     def submit(self, request: ExecutionRequest) -> None:
         if self._report is None:
@@ -185,7 +194,7 @@ class RayExecutor:
     def _small_inputs(self, flight: _Flight) -> list[bytes]:
         digests = {entry.digest for entry in flight.request.inputs} | {Digest.parse(text) for _, text in flight.code}
         blobs = []
-        room = TOGETHER_BYTES
+        room = REQUEST_BYTES
         for digest in sorted(digests, key=lambda digest: digest.size_bytes):
             if digest.size_bytes > min(SMALL_BYTES, room):
                 break
@@ -219,6 +228,8 @@ class RayExecutor:
         else:
             for trouble in head["troubles"]:
                 self._say_once(f"a node of the Ray cluster has trouble with the remote cache: {trouble}")
+            with self._lock:
+                self._sent.update(map(Digest.parse, head["sent"]))
             outcome = outcome_from_json(head["outcome"], log=blobs[0])
             if head["is_full"]:
                 self._on_trouble(flight, node, outcome.message, is_full=True)
@@ -244,6 +255,10 @@ class RayExecutor:
     def _bring(self, flight: _Flight, node: str, wanted: Sequence[Digest]) -> None:
         flight.rounds += 1
         missing = self._store.missing(wanted)
+        if missing:
+            with self._lock:
+                self._sent.difference_update(missing)
+            missing = self._fetch(missing)
         if missing:
             self._finish(
                 flight,

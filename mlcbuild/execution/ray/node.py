@@ -35,8 +35,9 @@ from mlcbuild.execution.scratch import Scratch
 
 Answer = tuple[dict[str, Any], list[bytes]]
 
-SMALL_BYTES = 64 << 10  # a blob up to this size rides along, as long as all that do stay below the next
-TOGETHER_BYTES = 512 << 10
+SMALL_BYTES = 64 << 10  # a blob up to this size rides along, as long as all that do stay below the next two
+REQUEST_BYTES = 512 << 10
+_ANSWER_BYTES = 32 << 20
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 5.0
 _KEPT_CALLS = 100
@@ -176,7 +177,7 @@ class NodeWorker:
         digests = sorted({entry.digest for entry in outcome.outputs}, key=lambda digest: digest.size_bytes)
         beside: list[bytes] = []
         left: list[Digest] = []
-        room = TOGETHER_BYTES
+        room = _ANSWER_BYTES
         for digest in digests:
             if digest.size_bytes <= min(SMALL_BYTES, room):
                 beside.append(self._store.read(digest))

@@ -1,0 +1,67 @@
+"""Finds an action's processes from outside, and the node that they run on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.execution.ray.cluster_world import Node, RayCluster, command_line, wait_until
+
+
+def long_sleep(seconds: int) -> str:
+    """A `sleep` that no other test runs, for about so long."""
+    return f"sleep {seconds}.{random.randrange(10**9):09d}"
+
+
+def sleeping(command: str) -> list[int]:
+    """The processes that run it, whoever started them."""
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and command_line(int(entry.name)).strip() == command
+    ]
+
+
+def wait_for(command: str) -> int:
+    wait_until(lambda: sleeping(command))
+    return sleeping(command)[0]
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        yield pid
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return
+
+
+def worker_of(pid: int) -> int:
+    """The Ray worker above a process."""
+    return next(above for above in ancestors(pid) if command_line(above).startswith("ray::"))
+
+
+def node_of(cluster: RayCluster, pid: int) -> Node:
+    above = set(ancestors(pid))
+    return next(node for node in cluster.nodes.values() if above & set(node.processes()))
+
+
+def kill(*pids: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def is_gone(pid: int) -> bool:
+    return not command_line(pid)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit code of a build under way, and what it said."""
+    out, err = process.communicate(timeout=300)
+    return process.returncode, out + err

@@ -1,0 +1,204 @@
+"""What happens to a build when parts of its cluster do not do what they should. Each action runs to its end, once more
+where it has to, and the build says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.world import command
+from tests.execution.ray.cluster_world import RayCluster, wait_until
+from tests.execution.ray.conftest import ClusterWorld, HttpRemote
+from tests.execution.ray.processes import ended, is_gone, kill, long_sleep, node_of, sleeping, wait_for, worker_of
+
+pytestmark = pytest.mark.slow
+
+
+def one_action(world: ClusterWorld, sleep: str, more: str = "") -> None:
+    world.commands(command("slow", f"{sleep}; echo made > $1", more=more))
+
+
+def made(world: ClusterWorld) -> str:
+    return world.output("slow/out").read_text()
+
+
+def test_an_action_whose_worker_is_killed_runs_again(world: ClusterWorld, cluster: RayCluster) -> None:
+    sleep = long_sleep(4)
+    one_action(world, sleep)
+    build = world.start("build", ":all")
+    first = wait_for(sleep)
+    kill(worker_of(first))
+    wait_until(lambda: is_gone(first), 10.0)
+    code, said = ended(build)
+    assert code == 0, said
+    assert "//:slow Command runs again" in said
+    assert "its worker process ended" in said
+    assert made(world) == "made\n"
+
+
+@pytest.mark.exhaustive
+def test_an_action_whose_node_loses_its_raylet_ends_in_one_way_or_the_other(
+    world: ClusterWorld, cluster: RayCluster
+) -> None:
+    sleep = long_sleep(20)
+    one_action(world, sleep)
+    build = world.start("build", ":all")
+    node = node_of(cluster, wait_for(sleep))
+    assert node.kill("raylet/raylet") == 1
+    code, said = ended(build)
+    assert code == 0, said
+    assert made(world) == "made\n"
+    node.kill()
+
+
+def test_an_action_whose_node_goes_away_runs_on_another(world: ClusterWorld, cluster: RayCluster) -> None:
+    sleep = long_sleep(4)
+    one_action(world, sleep)
+    build = world.start("build", ":all")
+    first = wait_for(sleep)
+    node = node_of(cluster, first)
+    node.kill()
+    wait_until(lambda: is_gone(first), 10.0)
+    second = wait_for(sleep)
+    assert node_of(cluster, second) is not node
+    code, said = ended(build)
+    assert code == 0, said
+    assert "//:slow Command runs again" in said
+    assert made(world) == "made\n"
+
+
+@pytest.mark.exhaustive
+def test_a_node_that_comes_takes_what_waits_for_it(world: ClusterWorld, cluster: RayCluster) -> None:
+    sleep = long_sleep(1)
+    more = 'requirements = { cpus = 3, labels = { arch = "sm_100" } }'
+    one_action(world, sleep, more)
+    done = world.process("build", ":all")
+    assert done.code == 36
+    assert "no node of the cluster has what the action needs" in done.err
+    assert "the label arch=sm_100" in done.err
+
+    with (world.root / "BUILD.toml").open("a") as stream:
+        stream.write('[execution.may_scale_to.blackwell]\ncpus = 4\nlabels = { arch = "sm_100" }\n')
+    build = world.start("build", ":all")
+    wait_until(lambda: worker_count(cluster) >= 3, 60.0)
+    assert build.poll() is None
+    node = cluster.add("blackwell", cpus=4, labels={"arch": "sm_100"})
+    try:
+        assert node_of(cluster, wait_for(sleep)) is node
+        code, said = ended(build)
+        assert code == 0, said
+    finally:
+        node.kill()
+        del cluster.nodes["blackwell"]
+
+
+def worker_count(cluster: RayCluster) -> int:
+    return sum(len(node.processes("ray::")) for node in cluster.nodes.values())
+
+
+@pytest.mark.exhaustive
+def test_a_node_that_is_drained_loses_its_action_to_another(world: ClusterWorld, cluster: RayCluster) -> None:
+    sleep = long_sleep(6)
+    one_action(world, sleep)
+    build = world.start("build", ":all")
+    node = node_of(cluster, wait_for(sleep))
+    drain(cluster, identifier_of(cluster, node.mark))
+    wait_until(lambda: not node.is_running() or build.poll() is not None, 60.0)
+    node.kill()
+    code, said = ended(build)
+    assert code == 0, said
+    assert made(world) == "made\n"
+
+
+def identifier_of(cluster: RayCluster, mark: str) -> str:
+    """Ray's number of a node, from the command line of its raylet."""
+    node = next(found for found in cluster.nodes.values() if found.mark == mark)
+    raylet = node.processes("raylet/raylet")[0]
+    arguments = Path(f"/proc/{raylet}/cmdline").read_bytes().decode().split("\0")
+    return next(value.partition("=")[2] for value in arguments if value.startswith("--node-id="))
+
+
+def drain(cluster: RayCluster, identifier: str) -> None:
+    arguments = [
+        "drain-node",
+        f"--address={cluster.address}",
+        f"--node-id={identifier}",
+        "--reason=DRAIN_NODE_REASON_PREEMPTION",
+        "--reason-message=test",
+        "--deadline-remaining-seconds=1",
+    ]
+    done = subprocess.run(
+        cluster.namespace.inside([sys.executable, "-m", "ray.scripts.scripts", *arguments]),
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.exhaustive
+def test_a_remote_that_goes_away_fails_no_build(world: ClusterWorld, http_remote: HttpRemote) -> None:
+    sleep = long_sleep(3)
+    world.write("large.bin", bytes(range(256)) * 4000)
+    world.commands(
+        command("first", "cat $2 $2 > $1", inputs=["large.bin"]),
+        command("slow", f"{sleep}; cat $2 $2 > $1", inputs=[":first"]),
+    )
+    build = world.start("build", "--remote", http_remote.address, "--remote-upload=results", ":all")
+    wait_for(sleep)
+    http_remote.process.kill()
+    http_remote.process.wait()
+    code, said = ended(build)
+    assert code == 0, said
+    assert made_bytes(world) == 4 * 256 * 4000
+
+
+def made_bytes(world: ClusterWorld) -> int:
+    return world.output("slow/out").stat().st_size
+
+
+def test_ctrl_c_leaves_nothing_running(world: ClusterWorld) -> None:
+    sleep = long_sleep(600)
+    one_action(world, sleep)
+    build = world.start("build", ":all")
+    wait_for(sleep)
+    os.kill(build.pid, signal.SIGINT)
+    code, said = ended(build)
+    assert code == 8, said
+    wait_until(lambda: not sleeping(sleep), 15.0)
+    wait_until(lambda: not bridges_of(build.pid), 15.0)
+
+
+def test_a_build_that_is_killed_leaves_nothing_running_and_the_next_finds_what_was_finished(
+    world: ClusterWorld,
+) -> None:
+    sleep = long_sleep(600)
+    world.commands(
+        command("first", "echo first > $1"),
+        command("slow", f"test -e $2.go || {sleep}; cat $2 > $1", inputs=[":first"]),
+    )
+    build = world.start("build", ":all")
+    wait_for(sleep)
+    build.kill()
+    build.communicate()
+    wait_until(lambda: not sleeping(sleep), 30.0)
+    done = world.build("--executor=ray", ":first")
+    assert done.code == 0, done.err
+    assert done.actions in ({"disk_hit": 1}, {"up_to_date": 1})
+
+
+def bridges_of(pid: int) -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and parent_of(entry) == pid]
+
+
+def parent_of(entry: Path) -> int:
+    try:
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
