@@ -357,7 +357,22 @@ TABLE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("change", TABLE, ids=lambda change: change.name.replace(" ", "-"))
+# A minute each, and what they hold is held elsewhere: the fingerprint of tvm by tests/engine/test_toolchains.py, what
+# another shape of a model reaches by the row of one layer more.
+_LONG = ("another tvm-ffi", "a wider model")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(
+            change,
+            id=change.name.replace(" ", "-"),
+            marks=pytest.mark.exhaustive if change.name in _LONG else (),
+        )
+        for change in TABLE
+    ],
+)
 def test_what_runs_after(place: Place, change: Row) -> None:
     try:
         change.edit(place)
