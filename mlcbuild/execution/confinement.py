@@ -61,12 +61,13 @@ class Confinement:
         }
 
     def refused(self, log: bytes) -> list[str]:
-        """Paths that a tool says it was not let to, that are there, and that no action sees."""
+        """Paths that a tool says it was not let to, that are there or could be made, and that no action sees."""
         found: dict[str, None] = {}
         for line in log.decode(errors="replace").splitlines():
             if any(word in line.lower() for word in _REFUSAL):
                 for path in _REFUSED.findall(line):
-                    if os.path.lexists(path) and not self._is_shared(path):
+                    exists = os.path.lexists(path) or os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH120
+                    if exists and not self._is_shared(path):
                         found[path] = None
         return list(found)[:_MOST_NAMED]
 

@@ -25,7 +25,7 @@ from mlcbuild.execution.confinement import Confinement
 from mlcbuild.execution.kept import keep
 from mlcbuild.execution.layout import LinkedBlob, MissingInputs, changed, lay_out, vanished
 from mlcbuild.execution.machine import Machine, refusal, this_machine
-from mlcbuild.execution.memory import available_bytes
+from mlcbuild.execution.memory import KernelKills, available_bytes
 from mlcbuild.execution.pool import PooledServer
 from mlcbuild.execution.scratch import Scratch, remove
 from mlcbuild.execution.server import ForkServer, ServerProcess
@@ -138,6 +138,7 @@ class LocalExecutor:
         self._idle = 0
         self._room = Room(cpus=jobs, gpus=self._machine.gpus)
         self._available_bytes = available_bytes
+        self._kernel_kills = KernelKills()
         self._is_confining = sandbox
         self._hidden = hidden
         self._confinement: Confinement | None = None
@@ -284,7 +285,7 @@ class LocalExecutor:
         task.ended, task.peak_bytes = time.monotonic(), end.peak_bytes
         if task.cancelled:
             return task.outcome(Verdict(kind=OutcomeKind.CANCELLED), log=end.log)
-        verdict = judge(request, end)
+        verdict = judge(request, end, self._kernel_kills.since)
         if verdict.undeclared:  # a module is named by its name
             verdict = _check_modules(verdict, request)
         elif verdict.kind is OutcomeKind.FAILED and confinement and isinstance(request.command, ToolCall):
@@ -344,11 +345,9 @@ class LocalExecutor:
             return None
         with self._condition:
             if self._confinement is None:
-                self._confinement = Confinement(
-                    workspace=self._module_paths,
-                    hidden=self._hidden,
-                    bytecode=self._parent.resolve() / "bytecode",
-                )
+                bytecode = self._parent.resolve() / "bytecode"
+                bytecode.mkdir(parents=True, exist_ok=True)  # so that it can be allowed
+                self._confinement = Confinement(workspace=self._module_paths, hidden=self._hidden, bytecode=bytecode)
             return self._confinement
 
     def _distrust(self, written: list[LinkedBlob], request: ExecutionRequest, exit_code: int) -> Verdict:

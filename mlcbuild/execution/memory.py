@@ -57,6 +57,26 @@ class MemoryWatch:
         self.next_look = math.inf
 
 
+class KernelKills:
+    """Whether the kernel has killed for want of memory since it was last asked, anywhere on this machine."""
+
+    def __init__(self) -> None:
+        self._count = _kernel_kills()
+
+    def since(self) -> bool:
+        """True as well where the kernel does not count them."""
+        before, self._count = self._count, _kernel_kills()
+        return self._count is None or before is None or self._count > before
+
+
+def _kernel_kills() -> int | None:
+    try:
+        with Path("/proc/vmstat").open() as lines:
+            return next(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
 def resident_bytes(pid: int) -> int:
     """The resident sets of a process and its descendants, together: quick, and too much where they share pages."""
     return sum(_resident(member) for member in _tree(pid))

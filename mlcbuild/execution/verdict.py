@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mlcbuild.engine.action import StageCall
@@ -25,8 +25,11 @@ class Verdict:
     undeclared: tuple[str, ...] = field(default=())  # paths that a stage was not let to read
 
 
-def judge(request: ExecutionRequest, end: ProcessEnd) -> Verdict:
-    """Say how a process ended. Cancellation is not seen here: whoever asked for it knows."""
+def judge(request: ExecutionRequest, end: ProcessEnd, memory_ran_out: Callable[[], bool] = lambda: True) -> Verdict:
+    """Say how a process ended. Cancellation is not seen here: whoever asked for it knows.
+
+    `memory_ran_out` is asked, of a process that was killed, whether the kernel has just done that for want of memory.
+    """
     name = request.identifier
     if end.status is None:
         if end.error:
@@ -47,7 +50,7 @@ def judge(request: ExecutionRequest, end: ProcessEnd) -> Verdict:
         )
         return Verdict(kind=OutcomeKind.OUT_OF_MEMORY, message=message, exit_code=exit_code)
     if exit_code < 0:
-        return _signalled(name, -exit_code, end)
+        return _signalled(name, -exit_code, end, memory_ran_out)
     if b"unconfined" in end.result[:20]:
         reason = json.loads(end.result)["unconfined"]
         message = f"{name} could not be confined: {reason}\n  build with --no-sandbox"
@@ -57,11 +60,14 @@ def judge(request: ExecutionRequest, end: ProcessEnd) -> Verdict:
     return _tool(request, exit_code, end)
 
 
-def _signalled(name: str, number: int, end: ProcessEnd) -> Verdict:
+def _signalled(name: str, number: int, end: ProcessEnd, memory_ran_out: Callable[[], bool]) -> Verdict:
     if number == signal.SIGKILL:
+        used = f"it had used {_gibibytes(end.peak_bytes)}"
+        if not memory_ran_out():
+            message = f"{name} was killed (SIGKILL), not by the kernel for want of memory; {used}"
+            return Verdict(kind=OutcomeKind.ENVIRONMENT, message=message, exit_code=-number)
         message = (
-            f"{name} was killed (SIGKILL), most likely by the kernel for want of memory; "
-            f"it had used {_gibibytes(end.peak_bytes)}"
+            f"{name} was killed (SIGKILL), most likely by the kernel for want of memory; {used}"
             "\n  run fewer actions at once (--jobs), or use a machine with more memory"
         )
         return Verdict(kind=OutcomeKind.OUT_OF_MEMORY, message=message, exit_code=-number)
@@ -99,8 +105,10 @@ def _stage(name: str, exit_code: int, end: ProcessEnd) -> Verdict:
 
 def undeclared_reads(name: str, paths: Sequence[str]) -> str:
     """What is said of an action that was refused paths outside its inputs."""
-    which = "which is no input of it" if len(paths) == 1 else "which are no inputs of it"
-    return f"{name} asked for {', '.join(paths)}, {which}\n  declare what it reads, or build with --no-sandbox"
+    which = "which is not its own" if len(paths) == 1 else "which are not its own"
+    return (
+        f"{name} asked for {', '.join(paths)}, {which}\n  declare what it reads and makes, or build with --no-sandbox"
+    )
 
 
 def _tool(request: ExecutionRequest, exit_code: int, end: ProcessEnd) -> Verdict:

@@ -50,7 +50,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @needs_landlock
 def test_an_undeclared_read_is_told_by_path(root: Path, capsys: Capture) -> None:
     assert main(["build", "//:copy"]) == 1
-    assert f"asked for {root}/notes.txt, which is no input of it" in capsys.readouterr().err
+    assert f"asked for {root}/notes.txt, which is not its own" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("by", ["option", "variable", "workspace"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,6 +74,23 @@ def test_holding_less_than_asked_for_is_fine(world: World) -> None:
     requirements = ExecutionRequirements(memory_bytes=600 * _MEBI)
     request = world.stage("allocate", mebibytes=400, seconds=0.3, in_child=False, requirements=requirements)
     assert world.run(request).kind is OutcomeKind.SUCCEEDED
+
+
+def test_a_kill_by_the_kernel_for_want_of_memory_is_told_as_that(world: World) -> None:
+    group = Path("/sys/fs/cgroup/memory") if Path("/sys/fs/cgroup/memory").is_dir() else Path("/sys/fs/cgroup")
+    own = group / f"mlcbuild-test-{os.getpid()}"
+    try:
+        own.mkdir()
+        limit = next(own.glob("memory.max"), own / "memory.limit_in_bytes")
+        limit.write_text(str(150 * _MEBI))
+    except OSError:
+        pytest.skip("no control group can be made here")
+    try:
+        outcome = world.run(world.stage("allocate", mebibytes=400, seconds=60.0, group=str(own)))
+    finally:
+        own.rmdir()
+    assert outcome.kind is OutcomeKind.OUT_OF_MEMORY
+    assert "most likely by the kernel for want of memory" in outcome.message
 
 
 def test_actions_wait_for_memory_that_others_were_let_in_for(

@@ -48,10 +48,10 @@ def test_an_exit_without_a_result_is_a_failure(world: World) -> None:
     assert "exit code 7" in outcome.message
 
 
-def test_a_kill_from_outside_is_taken_for_want_of_memory(world: World) -> None:
+def test_a_kill_from_outside_is_no_want_of_memory(world: World) -> None:
     outcome = world.run(world.stage("killed"))
-    assert outcome.kind is OutcomeKind.OUT_OF_MEMORY
-    assert "memory" in outcome.message
+    assert outcome.kind is OutcomeKind.ENVIRONMENT
+    assert "was killed (SIGKILL), not by the kernel for want of memory" in outcome.message
 
 
 def test_cancelling_ends_a_stage_and_its_children(world: World) -> None:

@@ -73,7 +73,8 @@ def test_a_stage_that_reads_what_is_no_input_fails_by_path(confined: World, secr
     outcome = confined.run(confined.stage("read", path=secret, swallow=swallow))
     assert outcome.kind is OutcomeKind.FAILED
     assert outcome.message.startswith(
-        f"//t:x Stage asked for {secret}, which is no input of it\n  declare what it reads, or build with --no-sandbox"
+        f"//t:x Stage asked for {secret}, which is not its own\n"
+        "  declare what it reads and makes, or build with --no-sandbox"
     )
 
 
@@ -123,7 +124,7 @@ def test_a_module_that_the_key_does_not_count_is_named_as_a_module(world: World,
 def test_a_tool_that_reads_what_is_no_input_fails_by_path(confined: World, secret: str, command: str) -> None:
     outcome = confined.run(confined.tool("/bin/sh", "-ec", command.format(secret) + "; touch out.txt"))
     assert outcome.kind is OutcomeKind.FAILED
-    assert f"asked for {secret}, which is no input of it" in outcome.message
+    assert f"asked for {secret}, which is not its own" in outcome.message
 
 
 @needs_landlock
@@ -137,7 +138,9 @@ def test_a_tool_cannot_read_another_actions_blob(confined: World) -> None:
 def test_nothing_is_written_outside(confined: World, secret: str) -> None:
     beside = str(Path(secret).with_name("new.txt"))
     assert "PermissionError" in confined.run(confined.stage("write_elsewhere", path=beside)).message
-    assert confined.run(confined.tool("/bin/touch", beside)).kind is OutcomeKind.FAILED
+    outcome = confined.run(confined.tool("/bin/touch", beside))
+    assert outcome.kind is OutcomeKind.FAILED
+    assert f"asked for {beside}, which is not its own" in outcome.message
     assert not Path(beside).exists()
 
 

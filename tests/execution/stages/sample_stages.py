@@ -173,8 +173,10 @@ def lock_directory(*, out: Path) -> None:
     inner.chmod(0o500)
 
 
-def allocate(*, out: Path, mebibytes: int, seconds: float, in_child: bool = False) -> None:
-    """Hold so much memory for a while, here or in a child."""
+def allocate(*, out: Path, mebibytes: int, seconds: float, in_child: bool = False, group: str = "") -> None:
+    """Hold so much memory for a while, here or in a child, in a control group if one is named."""
+    if group:
+        Path(group, "cgroup.procs").write_text(str(os.getpid()))
     program = f"import time; held = b'x' * ({mebibytes} << 20); time.sleep({seconds})"
     if in_child:
         subprocess.run([sys.executable, "-c", program], check=True)
