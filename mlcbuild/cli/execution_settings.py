@@ -74,6 +74,7 @@ class ResolvedExecution:
                 for kind in self.may_scale_to
             ),
             remote=remote,
+            sandbox=self.sandbox,
         )
 
 

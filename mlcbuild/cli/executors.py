@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cli.execution_settings import AUTO, ResolvedExecution
 from mlcbuild.cli.late_executor import LateExecutor
@@ -13,6 +14,7 @@ from mlcbuild.cli.options import STATE_DIRECTORY
 from mlcbuild.cli.remote_settings import ResolvedRemote
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import Executor
+from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.toolchains import Toolchains
 
 _RAY = "ray"
@@ -87,10 +89,11 @@ def ray_executor(
     toolchains: Toolchains,
     names: Sequence[str],
     workspace: Path,
+    cache: RemoteCache | None,
     say: Callable[[str], object],
 ) -> Executor:
     """On a cluster, of which nothing is imported or started before the first action. `names` are the toolchains of the
-    build's actions.
+    build's actions; `cache` is the remote as this machine uses it.
     """
     slots = jobs or (_IN_FLIGHT if execution.ray_address else 2 * cores)
     falls_back = execution.executor == AUTO
@@ -103,6 +106,9 @@ def ray_executor(
         def likeness() -> Mapping[str, str]:
             return likeness_of(names, toolchains)
 
+        def fetch(digests: Sequence[Digest]) -> tuple[Digest, ...]:
+            return cache.fetch(digests, store) if cache is not None else tuple(digests)
+
         return RayExecutor(
             store,
             settings=execution.ray_settings(jobs=jobs or cores, remote=remote.configuration if remote else None),
@@ -112,6 +118,7 @@ def ray_executor(
             module_paths=(workspace,),
             falls_back=falls_back,
             trip_seconds=trip_seconds,
+            fetch=fetch,
             say=say,
         )
 

@@ -96,7 +96,8 @@ def build_parts(
             state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
         )
         cores = len(os.sched_getaffinity(0))
-        local = (BoundExecutor if execution.uses_ray and execution.executor != AUTO else LateExecutor)(
+        uses_ray = execution.uses_ray and not check_determinism  # which it takes this machine's two surroundings for
+        local = (BoundExecutor if uses_ray and execution.executor != AUTO else LateExecutor)(
             name=_LOCAL,
             slots=jobs or cores,
             make=lambda: local_executor(
@@ -109,8 +110,9 @@ def build_parts(
                 say=say,
             ),
         )
+        cache = _remote_cache(remote, function)
         executors: list[Executor] = [local]
-        if execution.uses_ray:
+        if uses_ray:
             cluster = ray_executor(
                 store,
                 execution=execution,
@@ -120,12 +122,12 @@ def build_parts(
                 toolchains=toolchains,
                 names=sorted(set(_toolchains_of(actions))),
                 workspace=workspace.root,
+                cache=cache,
                 say=say,
             )
             executors.insert(0, cluster)
         digests = FileDigests(workspace.root, function, state / "file-digests")
         placer = OutputPlacer(workspace.root, store, state / "outputs")
-        cache = _remote_cache(remote, function)
         driver = Driver(
             workspace=workspace.root,
             store=store,
@@ -136,7 +138,7 @@ def build_parts(
             placer=placer,
             last_build=LastBuild(state / STATE_FILE),
             listeners=listeners,
-            jobs=0 if execution.uses_ray else jobs or cores,
+            jobs=0 if uses_ray else jobs or cores,
             keep_going=keep_going,
             rerun=check_determinism or recache,
             remote=cache,

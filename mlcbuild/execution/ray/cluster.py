@@ -41,6 +41,7 @@ class Surroundings:
     store: DiskStore
     remote: RemoteConfiguration | None
     toolchains: tuple[str, ...]
+    sandbox: bool
 
     def to_json(self, likeness: Mapping[str, str]) -> dict[str, Any]:
         return {
@@ -50,6 +51,7 @@ class Surroundings:
             "toolchains": self.toolchains,
             "likeness": digest_of(likeness),
             "remote": remote_to_json(self.remote),
+            "sandbox": self.sandbox,
         }
 
 

@@ -84,7 +84,9 @@ class RayExecutor:
         self._lock = threading.Lock()
         self._flights: dict[str, _Flight] = {}
         self._numbers = itertools.count(1)
-        self._surroundings = Surroundings(store=store, remote=settings.remote, toolchains=tuple(toolchains))
+        self._surroundings = Surroundings(
+            store=store, remote=settings.remote, toolchains=tuple(toolchains), sandbox=settings.sandbox
+        )
         self._settings = settings
         self._cluster = Cluster(
             settings,

@@ -3,7 +3,7 @@
 `serve` is called by Ray, one call at a time, with bytes, and answers bytes; between calls the process keeps what it has
 started. It raises nothing that is a build's or a machine's fault. A call is a JSON object with `call` and the build's
 `surroundings`: `store` (its directory) and `identity`, `function` (of its digests), `toolchains` (names), `likeness`
-(a digest) and `remote` (see `remote_on_node`).
+(a digest), `remote` (see `remote_on_node`) and `sandbox`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from mlcbuild.cache.digest import Digest, DigestFunction
@@ -89,6 +90,8 @@ class NodeWorker:
             module_paths=(self._code,),
             variables={name: os.environ[name] for name in _VISIBLE_GPUS if name in os.environ},
             machine=_ANYTHING,
+            sandbox=surroundings["sandbox"],
+            hidden=(Path("~").expanduser(), root),
         )
         self._executor.start(self._ended.put)
         self._calls = 0

@@ -21,6 +21,7 @@ class RaySettings:
     labels: tuple[tuple[str, str], ...] = ()
     may_scale_to: tuple[Machine, ...] = ()
     remote: RemoteConfiguration | None = None
+    sandbox: bool = False  # on nodes, as far as each of them can
     connect_seconds: float = 60.0
     reconnect_seconds: float = 30.0  # after the cluster went away, until it counts as lost
 
