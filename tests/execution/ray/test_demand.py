@@ -1,0 +1,63 @@
+"""What an action needs, in Ray's words, and what a cluster is told to lack."""
+
+from __future__ import annotations
+
+from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.execution.machine import Machine
+from mlcbuild.execution.ray.demand import Node, options_for, refusal_by
+
+_GIB = 1 << 30
+_HOPPER = Node(
+    identifier="1" * 56,
+    name="hopper",
+    machine=Machine(cpus=64, memory_bytes=512 * _GIB, gpus=8, labels=(("arch", "sm_90"), ("pool", "build"))),
+)
+_PLAIN = Node(identifier="2" * 56, name="plain", machine=Machine(cpus=16, memory_bytes=32 * _GIB))
+
+
+def test_an_action_that_needs_nothing_special_asks_for_its_cpu_alone() -> None:
+    assert options_for(ExecutionRequirements()) == {"num_cpus": 1}
+
+
+def test_what_an_action_needs_is_asked_of_ray() -> None:
+    needs = ExecutionRequirements(cpus=4, memory_bytes=8 * _GIB, gpus=0.5, labels=(("arch", "sm_90"),))
+    assert options_for(needs, labels=(("pool", "build"),), avoided=("b" * 56, "a" * 56)) == {
+        "num_cpus": 4,
+        "num_gpus": 0.5,
+        "memory": 8 * _GIB,
+        "label_selector": {
+            "pool": "build",
+            "arch": "sm_90",
+            "ray.io/node-id": f"!in({'a' * 56},{'b' * 56})",
+        },
+    }
+
+
+def test_what_one_node_can_run_is_not_refused() -> None:
+    nodes = [_PLAIN, _HOPPER]
+    assert refusal_by(nodes, (), ExecutionRequirements(cpus=64)) == ""
+    assert refusal_by(nodes, (), ExecutionRequirements(gpus=8, labels=(("arch", "sm_90"),))) == ""
+
+
+def test_a_refusal_says_what_each_node_lacks() -> None:
+    told = refusal_by([_PLAIN, _HOPPER], (), ExecutionRequirements(gpus=1, labels=(("arch", "sm_100"),)))
+    assert told == (
+        "no node of the cluster has what the action needs (plain: needs 1 GPUs (it has 0), the label arch=sm_100 "
+        "(it has none); hopper: needs the label arch=sm_100 (it has arch=sm_90))"
+    )
+
+
+def test_nodes_that_lack_the_same_are_told_together() -> None:
+    nodes = [Node(identifier=str(number) * 56, name=f"n{number}", machine=Machine(cpus=2)) for number in range(9)]
+    told = refusal_by(nodes, (), ExecutionRequirements(cpus=3))
+    assert told == "no node of the cluster has what the action needs (n0 and 8 more: needs 3 cpus (it has 2))"
+
+
+def test_what_a_node_that_may_come_can_run_is_waited_for() -> None:
+    needs = ExecutionRequirements(gpus=4, labels=(("arch", "sm_100"),))
+    assert refusal_by([_PLAIN], [Machine(cpus=32, gpus=4, labels=(("arch", "sm_100"),))], needs) == ""
+    assert "may come" in refusal_by([_PLAIN], [Machine(cpus=32, gpus=2, labels=(("arch", "sm_100"),))], needs)
+
+
+def test_a_cluster_without_nodes_is_told_as_that() -> None:
+    assert refusal_by([], (), ExecutionRequirements()) == "the cluster has no node that may run actions"

@@ -1,0 +1,59 @@
+"""What Ray's own exceptions are taken for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mlcbuild.engine.executor import OutcomeKind
+from mlcbuild.execution.ray.faults import fault_of
+
+
+def _exceptions() -> Any:
+    return pytest.importorskip("ray.exceptions")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda ray: ray.WorkerCrashedError(), OutcomeKind.LOST),
+        (lambda ray: ray.NodeDiedError("node"), OutcomeKind.LOST),
+        (lambda ray: ray.LocalRayletDiedError(), OutcomeKind.LOST),
+        (lambda ray: ray.ObjectLostError("00" * 28, None, ""), OutcomeKind.LOST),
+        (lambda ray: ray.OwnerDiedError("00" * 28, None, ""), OutcomeKind.LOST),
+        (lambda ray: ray.GetTimeoutError(), OutcomeKind.LOST),
+        (lambda ray: ray.OutOfDiskError(), OutcomeKind.LOST),
+        (lambda ray: ray.RaySystemError("client", None), OutcomeKind.LOST),
+        (lambda ray: ray.TaskUnschedulableError("none"), OutcomeKind.LOST),
+        (lambda ray: ray.OutOfMemoryError("used 8.25GB"), OutcomeKind.OUT_OF_MEMORY),
+        (lambda ray: ray.TaskCancelledError(), OutcomeKind.CANCELLED),
+        (
+            lambda ray: ray.RayTaskError("serve", "Traceback\nModuleNotFoundError: mlcbuild", None),
+            OutcomeKind.ENVIRONMENT,
+        ),
+        (lambda _: ValueError("no such option"), OutcomeKind.ENVIRONMENT),
+    ],
+)
+def test_every_kind_of_failure_is_told_apart(make: Callable[[Any], BaseException], kind: OutcomeKind) -> None:
+    fault = fault_of(make(_exceptions()))
+    assert fault.kind is kind
+    assert (fault.message == "") is (kind is OutcomeKind.CANCELLED)
+    assert "Traceback" not in fault.message
+
+
+def test_no_kind_of_failure_that_ray_knows_is_taken_for_one_of_the_action() -> None:
+    exceptions = _exceptions()
+    for name in dir(exceptions):
+        kind = getattr(exceptions, name)
+        if isinstance(kind, type) and issubclass(kind, exceptions.RayError) and kind.__module__ == exceptions.__name__:
+            assert fault_of(kind.__new__(kind)).kind is not OutcomeKind.FAILED
+
+
+def test_how_much_memory_was_too_much_is_read_where_ray_says_it() -> None:
+    error = _exceptions().OutOfMemoryError(
+        "Task was killed due to the node running low on memory.\nMemory on the node (IP: 10.0.0.1, ID: ab) where the "
+        "task (task ID: cd, name=serve, pid=7, memory used=2.50GB) was running was 8.25GB / 23.55GB (0.350312)"
+    )
+    assert fault_of(error).peak_bytes == int(2.5 * (1 << 30))
