@@ -129,6 +129,7 @@ class BridgeClient:
         receiver = Receiver(self._connection)
         while (frame := receiver.receive()) is not None:
             self._on_frame(*frame)
+        receiver.close()
         if not self._closing:
             self._on_end(self._last_words())
 

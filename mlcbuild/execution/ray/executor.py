@@ -30,6 +30,7 @@ from mlcbuild.execution.ray.node import REQUEST_BYTES, SMALL_BYTES
 from mlcbuild.execution.ray.settings import RaySettings
 
 _STOP_SECONDS = 8.0  # for a node to stop an action, until its worker is killed
+_UNKNOWN_PEAK_BYTES = 1 << 30  # of who was killed for memory, where nobody says how much it had
 _ROUNDS = 4  # how often a node may say that it lacks something
 
 
@@ -308,7 +309,7 @@ class RayExecutor:
 
     def _on_fault(self, flight: _Flight, fault: Fault) -> None:
         flight.number = 0
-        peak = flight.request.requirements.memory_bytes or fault.peak_bytes
+        peak = max(flight.request.requirements.memory_bytes, fault.peak_bytes) or _UNKNOWN_PEAK_BYTES
         message = f"{flight.request.identifier}: {fault.message}" if fault.message else ""
         self._fail(flight, fault.kind, message, peak_bytes=peak if fault.kind is OutcomeKind.OUT_OF_MEMORY else 0)
 

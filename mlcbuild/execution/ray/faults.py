@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from mlcbuild.engine.executor import OutcomeKind
@@ -25,6 +26,7 @@ _REASONS = {
     "RpcError": "Ray failed",
 }
 _SHOWN_CHARACTERS = 2000
+_USED = re.compile(r"[Mm]emory used[:=] ?([\d.]+) ?GiB")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,8 @@ def fault_of(error: BaseException) -> Fault:
     """Judged by the names of an exception's classes, so that nothing of Ray is imported for it."""
     names = [base.__name__ for base in type(error).__mro__]
     if _OUT_OF_MEMORY.intersection(names):
-        return Fault(kind=OutcomeKind.OUT_OF_MEMORY, message="its node ran out of memory, and Ray killed its worker")
+        message = "its node ran out of memory, and Ray killed its worker"
+        return Fault(kind=OutcomeKind.OUT_OF_MEMORY, message=message, peak_bytes=_used_bytes(str(error)))
     if _CANCELLED.intersection(names):
         return Fault(kind=OutcomeKind.CANCELLED, message="")
     for name in names:
@@ -57,3 +60,12 @@ def fault_of(error: BaseException) -> Fault:
         return Fault(kind=OutcomeKind.LOST, message=f"Ray failed: {text.partition(chr(10))[0][:_SHOWN_CHARACTERS]}")
     message = f"{type(error).__name__}: {text[:_SHOWN_CHARACTERS]}"
     return Fault(kind=OutcomeKind.ENVIRONMENT, message=f"Ray does not take the action: {message}")
+
+
+def _used_bytes(message: str) -> int:
+    """How much the killed worker had, its children included; 0 where Ray does not say it."""
+    found = _USED.search(message)
+    try:
+        return int(float(found[1]) * (1 << 30)) if found else 0
+    except ValueError:
+        return 0

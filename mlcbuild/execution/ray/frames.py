@@ -51,6 +51,9 @@ class Receiver:
     def __init__(self, connection: socket.socket) -> None:
         self._stream = connection.makefile("rb", buffering=_PIECE_BYTES)
 
+    def close(self) -> None:
+        self._stream.close()
+
     def receive(self) -> tuple[dict[str, Any], bytes] | None:
         """The next frame; None where the other side went away."""
         try:

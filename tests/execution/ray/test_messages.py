@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.cache.digest import Digest
@@ -83,12 +83,14 @@ _OUTCOMES = st.builds(
 )
 
 
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(request=_REQUESTS)
 def test_a_request_arrives_as_it_was(request: ExecutionRequest) -> None:
     told, _ = unpack(pack(request_to_json(request)))
     assert request_from_json(told) == request
 
 
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(outcome=_OUTCOMES)
 def test_an_outcome_arrives_as_it_was(outcome: ExecutionOutcome) -> None:
     told, blobs = unpack(pack(outcome_to_json(outcome), [outcome.log]))
