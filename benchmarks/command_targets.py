@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -89,6 +90,12 @@ def build(workspace: Path, cache: Path, *options: str) -> tuple[float, str]:
     if ended.returncode:
         raise SystemExit(f"the build failed:\n{ended.stderr[-2000:]}")
     return seconds, ended.stderr
+
+
+def processor_seconds() -> float:
+    """What the processes have used that this one has waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def settle(workspace: Path, cache: Path) -> None:

@@ -226,7 +226,7 @@ def test_processes_that_are_killed_at_any_moment(tmp_path: Path, builders: int, 
 @pytest.mark.parametrize("seed", range(100))
 def test_processes_that_are_killed_at_any_moment_many_times(tmp_path: Path, seed: int) -> None:
     choose = random.Random(seed)
-    use_at_once(tmp_path, builders=choose.randint(1, 5), collectors=choose.randint(1, 3), seed=seed + 1000, seconds=4.0)
+    use_at_once(tmp_path, builders=choose.randint(2, 8), collectors=choose.randint(1, 3), seed=seed + 1000, seconds=4.0)
 
 
 @pytest.mark.exhaustive
@@ -234,14 +234,14 @@ def test_a_hundred_thousand_blobs_take_seconds(tmp_path: Path) -> None:
     results = 100_000 // BLOBS_A_RESULT
     keys = fill(tmp_path, results)
     base = tmp_path / "v1/blake3"
-    began = time.perf_counter()
     half = take_inventory(base, BLAKE3).stored_bytes // 2
+    began = time.process_time()
     collected = collect(tmp_path, Limits(max_bytes=half))
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began  # Of the wall, a machine that does other work takes any number.
     assert results // 2 - 10 < collected.results < results // 2 + 10
     assert contents(base, "ac") == {key.hash for key in keys[collected.results :]}, "the oldest went"
     assert check_store(base) == results - collected.results
-    assert seconds < 60
+    assert seconds < 30
 
 
 @pytest.mark.exhaustive
