@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -236,6 +237,18 @@ def test_without_its_state_other_targets_below_are_left_alone(world: World) -> N
     placer = world.placer()
     assert placer.place(TOP, (world.entry("a", b"1"),)).removed == ()
     assert placer.is_current(inner, (world.entry("x", b"1"),))
+
+
+def test_placing_a_target_looks_at_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unwalked(dict[str, set[str]]):
+        def __iter__(self) -> NoReturn:
+            raise AssertionError("what a target costs would grow with the number of targets")
+
+    for name in ("one", "two"):
+        world.build(world.entry("x", b"1"), directory=f"mlcbuild-out/default/{name}")
+    placer = world.placer()
+    monkeypatch.setattr(placer, "_placed", Unwalked(placer._placed))
+    assert placer.place(TOP, (world.entry("a", b"1"),)).written == ("a",)
 
 
 def test_a_build_killed_between_two_targets_leaves_nothing_stale(world: World) -> None:
