@@ -394,9 +394,11 @@ def _load_beside(name: str) -> Any:
 
 def main() -> int:
     settings = json.loads(sys.argv[1])
+    listens = "listen" in settings
+    if listens and os.fork():
+        os._exit(0)  # It is nobody's child: some programs kill their children when they end.
     for name in _ALWAYS:
         importlib.import_module(name)
-    listens = "listen" in settings
     entrance = socket.socket(fileno=settings["listen" if listens else "socket"])
     entrance.set_inheritable(False)
     if listens:

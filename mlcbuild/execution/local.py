@@ -26,7 +26,7 @@ from mlcbuild.execution.kept import keep
 from mlcbuild.execution.layout import LinkedBlob, MissingInputs, changed, lay_out, vanished
 from mlcbuild.execution.machine import Machine, refusal, this_machine
 from mlcbuild.execution.memory import KernelKills, available_bytes
-from mlcbuild.execution.pool import PooledServer
+from mlcbuild.execution.pool import IDLE_SECONDS, PooledServer
 from mlcbuild.execution.scratch import Scratch, remove
 from mlcbuild.execution.server import ForkServer, ServerProcess
 from mlcbuild.execution.verdict import Verdict, judge, undeclared_reads
@@ -119,6 +119,7 @@ class LocalExecutor:
         hidden: tuple[Path, ...] = (),
         keep_failed: Path | None = None,
         pool: Path | None = None,
+        idle_seconds: float = IDLE_SECONDS,
     ) -> None:
         if jobs < 1:
             raise ValueError(f"jobs must be at least 1, not {jobs}")
@@ -144,6 +145,7 @@ class LocalExecutor:
         self._confinement: Confinement | None = None
         self._keep_failed = keep_failed
         self._pool = pool
+        self._idle_seconds = idle_seconds
         self._threads: list[threading.Thread] = []
         self._closed = False
 
@@ -387,7 +389,13 @@ class LocalExecutor:
     def _new_server(self, preload: tuple[str, ...], directory: Path) -> ForkServer:
         variables = environment.of_server(self._variables)
         if self._pool is not None:
-            return PooledServer(preload=preload, hide=HIDDEN, variables=variables, directory=self._pool)
+            return PooledServer(
+                preload=preload,
+                hide=HIDDEN,
+                variables=variables,
+                directory=self._pool,
+                idle_seconds=self._idle_seconds,
+            )
         log = directory / f"server-{len(self._servers)}.log"
         return ForkServer(preload=preload, hide=HIDDEN, log=log, variables=variables)
 

@@ -119,9 +119,9 @@ class PooledServer(ForkServer):
             }
             log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                # Not subprocess: nobody waits for a process that is to stay.
+                # Not subprocess: nobody waits for a process that is to stay. What is started here forks and ends.
                 command = interpreter_command(settings)
-                os.posix_spawn(
+                started = os.posix_spawn(
                     command[0],
                     command,
                     self._variables,
@@ -134,6 +134,8 @@ class PooledServer(ForkServer):
                 )
             finally:
                 os.close(log)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(started, 0)
 
     def _forget(self) -> None:
         if self._socket is not None:

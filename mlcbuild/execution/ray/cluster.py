@@ -42,6 +42,7 @@ class Surroundings:
     remote: RemoteConfiguration | None
     toolchains: tuple[str, ...]
     sandbox: bool
+    idle_seconds: float
 
     def to_json(self, likeness: Mapping[str, str]) -> dict[str, Any]:
         return {
@@ -52,6 +53,7 @@ class Surroundings:
             "likeness": digest_of(likeness),
             "remote": remote_to_json(self.remote),
             "sandbox": self.sandbox,
+            "idle_seconds": self.idle_seconds,
         }
 
 

@@ -31,6 +31,8 @@ from mlcbuild.execution.ray.settings import RaySettings
 
 _STOP_SECONDS = 8.0  # for a node to stop an action, until its worker is killed
 _UNKNOWN_PEAK_BYTES = 1 << 30  # of who was killed for memory, where nobody says how much it had
+_IDLE_SECONDS = 60.0  # until a fork server on a node ends that nobody uses
+_IDLE_SECONDS_HERE = 2.0  # where the cluster ends with the build
 _ROUNDS = 4  # how often a node may say that it lacks something
 
 
@@ -86,7 +88,11 @@ class RayExecutor:
         self._flights: dict[str, _Flight] = {}
         self._numbers = itertools.count(1)
         self._surroundings = Surroundings(
-            store=store, remote=settings.remote, toolchains=tuple(toolchains), sandbox=settings.sandbox
+            store=store,
+            remote=settings.remote,
+            toolchains=tuple(toolchains),
+            sandbox=settings.sandbox,
+            idle_seconds=_IDLE_SECONDS if settings.address else _IDLE_SECONDS_HERE,
         )
         self._settings = settings
         self._cluster = Cluster(

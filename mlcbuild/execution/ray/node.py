@@ -3,7 +3,8 @@
 `serve` is called by Ray, one call at a time, with bytes, and answers bytes; between calls the process keeps what it has
 started. It raises nothing that is a build's or a machine's fault. A call is a JSON object with `call` and the build's
 `surroundings`: `store` (its directory) and `identity`, `function` (of its digests), `toolchains` (names), `likeness`
-(a digest), `remote` (see `remote_on_node`) and `sandbox`.
+(a digest), `remote` (see `remote_on_node`), `sandbox`, and `idle_seconds`, after which a fork server that nobody uses
+ends.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from mlcbuild.engine.toolchains import Toolchains
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.machine import Machine
+from mlcbuild.execution.pool import pool_directory
 from mlcbuild.execution.ray.frames import pack, unpack
 from mlcbuild.execution.ray.likeness import digest_of, likeness_of
 from mlcbuild.execution.ray.messages import outcome_to_json, request_from_json
@@ -92,6 +94,10 @@ class NodeWorker:
             machine=_ANYTHING,
             sandbox=surroundings["sandbox"],
             hidden=(Path("~").expanduser(), root),
+            # Ray's workers kill their children when they end, and a server killed so cannot end what it runs. One of
+            # the node's pool is nobody's child, and serves all workers of the node.
+            pool=pool_directory({}, root / "workers"),
+            idle_seconds=surroundings["idle_seconds"],
         )
         self._executor.start(self._ended.put)
         self._calls = 0
