@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
 # Files whose tests share what takes much longer to make than to use are dealt out as one.
-_TOGETHER = {"tests/remote/test_lazy_downloads.py": "tests/remote/test_relocation.py"}
+_TOGETHER = {
+    "tests/remote/test_lazy_downloads.py": "tests/remote/test_relocation.py",
+    "tests/execution/ray/test_faults_of_nodes.py": "tests/execution/ray/test_builds.py",
+}
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -41,14 +41,15 @@ def ancestors(pid: int) -> Iterator[int]:
             return
 
 
-def worker_of(pid: int) -> int:
-    """The Ray worker above a process."""
-    return next(above for above in ancestors(pid) if command_line(above).startswith("ray::"))
+def worker_of(cluster: RayCluster, pid: int) -> int:
+    """The Ray worker that runs an action, which is none of its children."""
+    return node_of(cluster, pid).processes("ray::serve")[0]
 
 
 def node_of(cluster: RayCluster, pid: int) -> Node:
-    above = set(ancestors(pid))
-    return next(node for node in cluster.nodes.values() if above & set(node.processes()))
+    """The node whose fork server is above a process of an action."""
+    lines = [command_line(above) for above in ancestors(pid)]
+    return next(node for node in cluster.nodes.values() if any(str(node.store) in line for line in lines))
 
 
 def kill(*pids: int) -> None:

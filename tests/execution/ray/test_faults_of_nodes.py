@@ -32,7 +32,7 @@ def test_an_action_whose_worker_is_killed_runs_again(world: ClusterWorld, cluste
     one_action(world, sleep)
     build = world.start("build", ":all")
     first = wait_for(sleep)
-    kill(worker_of(first))
+    kill(worker_of(cluster, first))
     wait_until(lambda: is_gone(first), 10.0)
     code, said = ended(build)
     assert code == 0, said
@@ -120,7 +120,7 @@ def identifier_of(cluster: RayCluster, mark: str) -> str:
     node = next(found for found in cluster.nodes.values() if found.mark == mark)
     raylet = node.processes("raylet/raylet")[0]
     arguments = Path(f"/proc/{raylet}/cmdline").read_bytes().decode().split("\0")
-    return next(value.partition("=")[2] for value in arguments if value.startswith("--node-id="))
+    return next(value.partition("=")[2] for value in arguments if value.startswith("--node_id="))
 
 
 def drain(cluster: RayCluster, identifier: str) -> None:
