@@ -51,6 +51,8 @@ class ResolvedExecution:
     warm_workers: bool = False
     labels: tuple[tuple[str, str], ...] = ()
     may_scale_to: tuple[Mapping[str, Any], ...] = ()
+    connect_seconds: float = 120.0
+    reconnect_seconds: float = 60.0
 
     @property
     def uses_ray(self) -> bool:
@@ -75,6 +77,8 @@ class ResolvedExecution:
             ),
             remote=remote,
             sandbox=self.sandbox,
+            connect_seconds=self.connect_seconds,
+            reconnect_seconds=self.reconnect_seconds,
         )
 
 
@@ -139,6 +143,11 @@ def resolve_execution(
         warm_workers=workers is not None and workers.value == WARM,
         labels=tuple(sorted(labels.items())),
         may_scale_to=tuple(kinds.values()),
+        **{
+            field: said[name].value
+            for name, field in (("connect_timeout", "connect_seconds"), ("reconnect_timeout", "reconnect_seconds"))
+            if name in said
+        },
     )
 
 

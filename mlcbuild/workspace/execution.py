@@ -40,6 +40,16 @@ EXECUTION_SETTINGS: tuple[Attribute, ...] = (
         doc="Whether workers end with the build (cold), or wait for the next one (warm). Without it: cold.",
     ),
     Attribute(
+        name="connect_timeout",
+        kind=AttributeKind.DURATION,
+        doc="How long a cluster is waited for at the start of a build: 2m.",
+    ),
+    Attribute(
+        name="reconnect_timeout",
+        kind=AttributeKind.DURATION,
+        doc="How long one that went away in mid-build is waited for: 1m.",
+    ),
+    Attribute(
         name="labels",
         kind=AttributeKind.STRING_MAP,
         doc="What every node of the cluster that is used must say of itself.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +26,7 @@ from mlcbuild.execution.ray.settings import RaySettings
 OnAnswer = Callable[[Mapping[str, Any], Sequence[bytes]], None]
 OnFault = Callable[[Fault], None]
 
-_COMPARE_SECONDS = 60.0
+_COMPARE_SECONDS = 1.0  # at least, for an answer that may be on its way
 _RETRY_SECONDS = 1.0
 _SHOWN_NODES = 5
 
@@ -78,9 +79,18 @@ class _Answered:
         return self._event.wait(seconds)
 
 
+class State(enum.Enum):
+    NEW = "new"
+    CONNECTING = "connecting"
+    READY = "ready"
+    FAILED = "failed"  # for good
+
+
 class Cluster:
-    """Connects at the first question. `on_lost` is told, with a reason, when it went away; calls under way are then
-    forgotten, unanswered. Callbacks are called in one thread, which they must not keep waiting.
+    """Connects in the background once it is told to. `on_ready` is told when calls can be made; `on_lost`, with a
+    reason, when it went away and is being connected to again (calls under way are answered with faults then);
+    `on_failed` when there is none that may be used. Callbacks are called in threads of its own, which they must not
+    keep waiting.
     """
 
     def __init__(
@@ -91,7 +101,9 @@ class Cluster:
         likeness: Callable[[], Mapping[str, str]],
         numbers: Iterator[int],
         say: Callable[[str], object],
+        on_ready: Callable[[], None],
         on_lost: Callable[[str], None],
+        on_failed: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._plain_surroundings = surroundings
@@ -100,85 +112,105 @@ class Cluster:
         self._surroundings: dict[str, Any] = {}
         self._numbers = numbers
         self._say = say
+        self._on_ready = on_ready
         self._on_lost = on_lost
+        self._on_failed = on_failed
         self._changed = threading.Condition()
+        self._state = State.NEW
+        self._error: InfrastructureError | None = None
         self._bridge: BridgeClient | None = None
-        self._is_ready = False
         self._refused = ""  # why the last attempt failed
-        self._unfit: InfrastructureError | None = None  # no node is like this machine
-        self._lost_at: float | None = None
         self._nodes: dict[str, Node] | None = None
         self._names: dict[str, str] = {}
         self._compared: dict[str, bool] = {}  # node → whether it shares the build's store
         self._avoided: dict[str, str] = {}  # node → why
         self._calls: dict[int, tuple[OnAnswer, OnFault]] = {}
         self._closed = False
-        self.was_connected = False
+        self._connecting: threading.Thread | None = None
 
     # Connecting
 
-    def ensure_connected(self, *, waits: bool) -> None:
-        """Raises InfrastructureError where there is no cluster, or none that may be used."""
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def error(self) -> InfrastructureError:
+        """Why it has failed."""
+        return self._error or self._unreachable()
+
+    def connect(self) -> None:
+        """Begin to, once; returns at once."""
         with self._changed:
-            if self._unfit is not None:
-                raise self._unfit
-            if self._is_ready:
-                return
-            if not waits and self._lost_at is not None:
-                self._reconnect_aside()
-                raise InfrastructureError(self._lost_message())
-        deadline = time.monotonic() + (
-            self._settings.connect_seconds if self._lost_at is None else self._settings.reconnect_seconds
-        )
-        while not self._connect(deadline):
-            if time.monotonic() >= deadline:
-                raise self._unreachable()
-            time.sleep(_RETRY_SECONDS)
+            if self._state is State.NEW:
+                self._begin(self._settings.connect_seconds)
 
-    def _reconnect_aside(self) -> None:
-        """One attempt at a time, in a thread of its own. Called with the lock held."""
-        if self._bridge is not None or self._closed or self._lost_at is None:
-            return
-        if time.monotonic() > self._lost_at + self._settings.reconnect_seconds:
-            return
-        deadline = self._lost_at + self._settings.reconnect_seconds
-        threading.Thread(target=self._connect, args=(deadline,), name="ray-again", daemon=True).start()
+    def _begin(self, seconds: float) -> None:
+        """Called with the lock held."""
+        self._state = State.CONNECTING
+        deadline = time.monotonic() + seconds
+        self._connecting = threading.Thread(target=self._connect, args=(deadline,), name="ray-connect", daemon=True)
+        self._connecting.start()
 
-    def _connect(self, deadline: float) -> bool:
+    def _connect(self, deadline: float) -> None:
+        try:
+            while not self._try_to_connect(deadline):
+                with self._changed:
+                    if self._closed:
+                        return
+                    if time.monotonic() >= deadline:
+                        raise self._unreachable()
+                    self._changed.wait(_RETRY_SECONDS)
+        except Exception as error:
+            with self._changed:
+                self._state = State.FAILED
+                if isinstance(error, InfrastructureError):
+                    self._error = error
+                else:
+                    self._error = InfrastructureError(f"Ray cannot be used: {error!r}")
+            self._on_failed()
+            return
+        self._on_ready()
+
+    def _try_to_connect(self, deadline: float) -> bool:
         """One attempt. Raises InfrastructureError where nothing but another setting or machine helps."""
-        with self._changed:
-            if self._is_ready:
-                return True
-            if self._closed:
-                raise InfrastructureError("the build has ended")
-            if self._bridge is None:
-                self._refused = ""
-                self._nodes = None
-                self._bridge = BridgeClient(self._settings, on_frame=self._on_frame, on_end=self._on_end)
-            bridge = self._bridge
         if not self._likeness:
             self._likeness = self._likeness_of()
             self._surroundings = self._plain_surroundings.to_json(self._likeness)
         with self._changed:
+            if self._closed:
+                return False
+            self._refused = ""
+            self._nodes = None
+            bridge = self._bridge = BridgeClient(self._settings, on_frame=self._on_frame, on_end=self._on_end)
             self._changed.wait_for(
-                lambda: self._nodes is not None or self._refused or self._bridge is not bridge,
+                lambda: self._nodes is not None or self._refused or self._bridge is not bridge or self._closed,
                 max(0.0, deadline - time.monotonic()),
             )
-            if self._nodes is None:
-                self._bridge = None
-        if self._nodes is None:
-            bridge.close()
+            has_come = self._nodes is not None and self._bridge is bridge and not self._closed
+        if not has_come:
+            self._give_up(bridge)
             return False
-        self._compare()
+        try:
+            self._compare(deadline)
+        except InfrastructureError:
+            self._give_up(bridge)
+            raise
         with self._changed:
-            self._is_ready = self._bridge is bridge
-            self.was_connected |= self._is_ready
-            self._lost_at = None
-            return self._is_ready
+            if self._bridge is bridge and not self._closed:
+                self._state = State.READY
+                return True
+        return False
+
+    def _give_up(self, bridge: BridgeClient) -> None:
+        with self._changed:
+            if self._bridge is bridge:
+                self._bridge = None
+        bridge.close()
 
     def _unreachable(self) -> InfrastructureError:
         where = f"the Ray cluster at {self._settings.address}" if self._settings.address else "a Ray cluster here"
-        reason = self._refused or f"no answer within {self._settings.connect_seconds:g} s"
+        reason = self._refused or "it does not answer"
         advice = (
             ("check the address, that this machine is a node of the cluster, and that both have the same token",)
             if self._settings.address
@@ -194,13 +226,14 @@ class Cluster:
         with self._changed:
             self._closed = True
             bridge, self._bridge = self._bridge, None
-            self._is_ready = False
             calls, self._calls = self._calls, {}
             self._changed.notify_all()
         for _, on_fault in calls.values():
             on_fault(Fault(kind=OutcomeKind.CANCELLED, message=""))
         if bridge is not None:
             bridge.close()
+        if self._connecting is not None:
+            self._connecting.join()
 
     # What the cluster is
 
@@ -254,14 +287,13 @@ class Cluster:
                 if node.machine.cpus > 0 and node.identifier not in self._avoided and node.has(self._settings.labels)
             ]
 
-    def _compare(self) -> None:
+    def _compare(self, deadline: float) -> None:
         """Ask every node what it is. Raises InfrastructureError where none is like this machine."""
         asked = [(node, self._question(node.identifier, {"call": "compare"})) for node in self._usable()]
-        deadline = time.monotonic() + _COMPARE_SECONDS
         unlike: list[str] = []
         for node, answered in asked:
-            if not answered.wait(max(0.1, deadline - time.monotonic())):
-                problem = f"it did not answer within {_COMPARE_SECONDS:g} s"
+            if not answered.wait(max(_COMPARE_SECONDS, deadline - time.monotonic())):
+                problem = "it does not answer"
             elif answered.fault is not None:
                 problem = answered.fault.message
             elif "trouble" in answered.head:
@@ -270,18 +302,16 @@ class Cluster:
                 problem = "; ".join(differences(self._likeness, answered.head["likeness"]))
                 self._compared[node.identifier] = answered.head["is_shared"]
             if problem:
+                unlike.append(f"{self.name_of(node.identifier)}: {problem}")
                 with self._changed:
                     self._avoided[node.identifier] = problem
-                unlike.append(f"{self.name_of(node.identifier)}: {problem}")
-        if not asked or len(unlike) < len(asked):
-            for line in unlike:
-                self._say(f"of the Ray cluster is not used, because it differs: {line}")
-            return
-        self._unfit = InfrastructureError(
-            "no node of the Ray cluster can run this build's actions, because they differ from this machine",
-            advice=(*unlike[:_SHOWN_NODES], "install the same mlcbuild, with what it depends on, on every node"),
-        )
-        raise self._unfit
+        if unlike and len(unlike) == len(asked):
+            raise InfrastructureError(
+                "no node of the Ray cluster can run this build's actions, because they differ from this machine",
+                advice=(*unlike[:_SHOWN_NODES], "install the same mlcbuild, with what it depends on, on every node"),
+            )
+        for line in unlike:
+            self._say(f"a node of the Ray cluster is not used, because it differs: {line}")
 
     # Calls
 
@@ -347,14 +377,16 @@ class Cluster:
                 pass
 
     def _on_end(self, last_words: str) -> None:
+        reason = self._lost_message()
         with self._changed:
             self._bridge = None
-            self._is_ready = False
-            self._lost_at = time.monotonic()
             self._refused = self._refused or last_words
+            was_ready = self._state is State.READY and not self._closed
             calls, self._calls = self._calls, {}
+            if was_ready:
+                self._begin(self._settings.reconnect_seconds)
             self._changed.notify_all()
-        reason = self._lost_message()
         for _, on_fault in calls.values():
             on_fault(Fault(kind=OutcomeKind.LOST, message=reason))
-        self._on_lost(reason)
+        if was_ready:
+            self._on_lost(reason)

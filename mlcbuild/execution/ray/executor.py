@@ -20,8 +20,9 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
-from mlcbuild.errors import InfrastructureError, MlcbuildError
-from mlcbuild.execution.ray.cluster import Cluster, NodeLostError, Surroundings
+from mlcbuild.errors import MlcbuildError
+from mlcbuild.execution.machine import Machine, refusal, this_machine
+from mlcbuild.execution.ray.cluster import Cluster, NodeLostError, State, Surroundings
 from mlcbuild.execution.ray.couriers import Couriers
 from mlcbuild.execution.ray.faults import Fault
 from mlcbuild.execution.ray.frames import pack
@@ -55,8 +56,8 @@ class RayExecutor:
     node must have in common with this machine, for `toolchains`. `fetch` brings blobs of the remote into the store and
     answers those that it lacks. `say` takes what people should know, from any thread.
 
-    Nothing is started before the first question. With `falls_back` a cluster that cannot be reached refuses every
-    action; without, `refusal` raises InfrastructureError then.
+    Nothing is started before the first question, and nobody waits for a cluster but the actions that are for it. With
+    `falls_back` one that cannot be reached refuses every action; without, `refusal` raises InfrastructureError then.
     """
 
     name = "ray"
@@ -86,6 +87,8 @@ class RayExecutor:
         self._report: Callable[[ExecutionOutcome], None] | None = None
         self._lock = threading.Lock()
         self._flights: dict[str, _Flight] = {}
+        self._waiting: list[_Flight] = []  # for the cluster
+        self._machine = this_machine() if falls_back else Machine(cpus=0)
         self._numbers = itertools.count(1)
         self._surroundings = Surroundings(
             store=store,
@@ -101,7 +104,9 @@ class RayExecutor:
             likeness=likeness,
             numbers=self._numbers,
             say=self._say_once,
+            on_ready=self._settle_waiting,
             on_lost=self._on_cluster_lost,
+            on_failed=self._on_cluster_failed,
         )
         self._couriers = Couriers(self._cluster, store)
         self._sent: set[Digest] = set()  # by nodes, to the remote
@@ -110,14 +115,19 @@ class RayExecutor:
     # The executor's door.
 
     def refusal(self, requirements: ExecutionRequirements) -> str:
-        try:
-            self._cluster.ensure_connected(waits=not (self._falls_back and self._cluster.was_connected))
-        except InfrastructureError as error:
-            if not self._falls_back:
-                raise
-            self._say_once(f"the build goes on without the Ray cluster: {error}")
-            return error.message
-        return self._cluster.refusal(requirements)
+        """While the cluster is being connected to, nothing is refused but what this machine can do instead."""
+        self._cluster.connect()
+        match self._cluster.state:
+            case State.READY:
+                return self._cluster.refusal(requirements)
+            case State.FAILED:
+                if not self._falls_back:
+                    raise self._cluster.error
+                return self._cluster.error.message
+            case _ if self._falls_back and not refusal(self._machine, requirements):
+                return "it is not connected yet"
+            case _:
+                return ""
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
@@ -135,11 +145,13 @@ class RayExecutor:
             if self._closed:
                 raise RuntimeError(f"{request.identifier} was submitted to a closed executor")
             self._flights[request.identifier] = flight
-        try:
-            flight.code = self._code_of(request)
-            self._send(flight)
-        except (MlcbuildError, OSError) as error:
-            self._fail(flight, OutcomeKind.ENVIRONMENT, str(error))
+            waits = self._cluster.state is not State.READY
+            if waits:
+                self._waiting.append(flight)
+        if not waits:
+            self._begin(flight)
+        else:
+            self._settle_waiting()  # In case that it has just been connected to.
 
     def cancel(self, identifier: str) -> None:
         """The node stops the action with all its processes, or its worker is killed; CANCELLED in any case."""
@@ -149,10 +161,15 @@ class RayExecutor:
                 return
             flight.is_cancelled = True
             number = flight.number
+            is_waiting = flight in self._waiting
+            if is_waiting:
+                self._waiting.remove(flight)
             flight.timer = threading.Timer(_STOP_SECONDS, self._kill, (flight,))
             flight.timer.daemon = True
             flight.timer.start()
-        if number:
+        if is_waiting:
+            self._fail(flight, OutcomeKind.CANCELLED, "")
+        elif number:
             self._cluster.cancel(number, force=False)
 
     def close(self) -> None:
@@ -167,6 +184,33 @@ class RayExecutor:
             self._fail(flight, OutcomeKind.CANCELLED, "")
 
     # On the way there.
+
+    def _settle_waiting(self) -> None:
+        """What waited for the cluster goes there, or is told what became of it."""
+        with self._lock:
+            if self._cluster.state not in (State.READY, State.FAILED):
+                return
+            waiting, self._waiting = self._waiting, []
+        for flight in waiting:
+            if flight.is_done:
+                continue
+            if self._cluster.state is not State.FAILED:
+                self._begin(flight)
+            elif self._falls_back:
+                self._fail(flight, OutcomeKind.LOST, self._cluster.error.message)
+            else:
+                self._fail(flight, OutcomeKind.ENVIRONMENT, str(self._cluster.error))
+
+    def _begin(self, flight: _Flight) -> None:
+        try:
+            if reason := self._cluster.refusal(flight.request.requirements):
+                kind = OutcomeKind.LOST if self._falls_back else OutcomeKind.ENVIRONMENT
+                self._fail(flight, kind, f"{flight.request.identifier} can run nowhere: {reason}")
+                return
+            flight.code = self._code_of(flight.request)
+            self._send(flight)
+        except (MlcbuildError, OSError) as error:
+            self._fail(flight, OutcomeKind.ENVIRONMENT, str(error))
 
     def _send(self, flight: _Flight, node: str = "") -> None:
         """Ask for a run; on `node`, an identifier, where that lives and none is named otherwise."""
@@ -325,6 +369,11 @@ class RayExecutor:
         for flight in flights:
             flight.number = 0
             self._fail(flight, OutcomeKind.LOST, reason)
+
+    def _on_cluster_failed(self) -> None:
+        if self._falls_back:
+            self._say_once(f"the build goes on without the Ray cluster: {self._cluster.error}")
+        self._settle_waiting()
 
     # Ends.
 

@@ -23,7 +23,7 @@ class RaySettings:
     remote: RemoteConfiguration | None = None
     sandbox: bool = False  # on nodes, as far as each of them can
     connect_seconds: float = 120.0
-    reconnect_seconds: float = 30.0  # after the cluster went away, until it counts as lost
+    reconnect_seconds: float = 60.0  # after the cluster went away, until it counts as lost
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

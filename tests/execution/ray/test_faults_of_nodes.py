@@ -190,7 +190,7 @@ def test_a_build_that_is_killed_leaves_nothing_running_and_the_next_finds_what_w
     wait_until(lambda: not sleeping(sleep), 30.0)
     done = world.build("--executor=ray", ":first")
     assert done.code == 0, done.err
-    assert done.actions in ({"disk_hit": 1}, {"up_to_date": 1})
+    assert done.actions in ({"disk_hits": 1}, {"up_to_date": 1})
 
 
 def bridges_of(pid: int) -> list[int]:
