@@ -359,6 +359,7 @@ TABLE = (
 
 # A minute each, and what they hold is held elsewhere: the fingerprint of tvm by tests/engine/test_toolchains.py, what
 # another shape of a model reaches by the row of one layer more.
+_ONLY_BY_HAND = pytest.mark.exhaustive
 _LONG = ("another tvm-ffi", "a wider model")
 
 
@@ -368,7 +369,7 @@ _LONG = ("another tvm-ffi", "a wider model")
         pytest.param(
             change,
             id=change.name.replace(" ", "-"),
-            marks=pytest.mark.exhaustive if change.name in _LONG else (),
+            marks=_ONLY_BY_HAND if change.name in _LONG else (),
         )
         for change in TABLE
     ],
