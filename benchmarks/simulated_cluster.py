@@ -325,7 +325,7 @@ def table(told: dict[str, Any]) -> str:
         "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for row in told["rows"]:
-        others = [f"+{100 * (other / row['seconds'] - 1):.1f} %" for other in row["other priorities"].values()]
+        others = [_longer(other / row["seconds"] - 1) for other in row["other priorities"].values()]
         cells = [
             str(row["workers"]),
             f"{row['seconds']:,.1f}",
@@ -333,10 +333,15 @@ def table(told: dict[str, Any]) -> str:
             f"{row['bound']}×",
             f"{100 * row['of the bound']:.1f} %",
             f"{100 * row['workers used']:.0f} %",
-            *(other.replace("+-", "-") for other in others),
+            *others,
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _longer(share: float) -> str:
+    percent = round(100 * share, 1)
+    return f"{percent:+.1f} %" if percent else "0.0 %"
 
 
 def main() -> int:
