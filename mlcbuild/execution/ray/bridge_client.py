@@ -46,6 +46,7 @@ class BridgeClient:
         self._on_end = on_end
         self._sending = threading.Lock()
         self._closing = False
+        self._closed = False
         # The paths of Ray's sockets lie below, and have 107 bytes at most.
         self._scratch = Scratch(Path(tempfile.gettempdir()) / f"mlcbuild-ray-{os.getuid()}")
         self._log = self._scratch.directory / "bridge.log"
@@ -81,7 +82,11 @@ class BridgeClient:
         self._send({"do": "cancel", "number": number, "force": force})
 
     def close(self) -> None:
-        """End it, and the cluster that it started, by the numbers of the processes."""
+        """End it, and the cluster that it started, by the numbers of the processes. The second call does nothing."""
+        with self._sending:
+            if self._closed:
+                return
+            self._closed = True
         self._closing = True
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)

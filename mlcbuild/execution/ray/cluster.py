@@ -35,6 +35,14 @@ class NodeLostError(Exception):
     """A node went away, or what it had; the action may run again elsewhere."""
 
 
+class NodeTroubleError(Exception):
+    """A node cannot do its part."""
+
+    def __init__(self, message: str, *, is_full: bool) -> None:
+        super().__init__(message)
+        self.is_full = is_full  # its disk
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What every call to a node says of the build."""
@@ -183,24 +191,27 @@ class Cluster:
             self._refused = ""
             self._nodes = None
             bridge = self._bridge = BridgeClient(self._settings, on_frame=self._on_frame, on_end=self._on_end)
+            # Nodes may come one after the other, and behind the head.
             self._changed.wait_for(
-                lambda: self._nodes is not None or self._refused or self._bridge is not bridge or self._closed,
+                lambda: self._has_nodes() or self._refused or self._bridge is not bridge or self._closed,
                 max(0.0, deadline - time.monotonic()),
             )
             has_come = self._nodes is not None and self._bridge is bridge and not self._closed
         if not has_come:
             self._give_up(bridge)
             return False
-        try:
-            self._compare(deadline)
-        except InfrastructureError:
-            self._give_up(bridge)
-            raise
+        unlike = self._compare(deadline)
         with self._changed:
-            if self._bridge is bridge and not self._closed:
+            if self._bridge is not bridge or self._closed:
+                return False
+            if unlike is None:
                 self._state = State.READY
                 return True
-        return False
+        self._give_up(bridge)
+        raise unlike
+
+    def _has_nodes(self) -> bool:
+        return bool(self._usable() or (self._nodes is not None and self._settings.may_scale_to))
 
     def _give_up(self, bridge: BridgeClient) -> None:
         with self._changed:
@@ -287,15 +298,15 @@ class Cluster:
                 if node.machine.cpus > 0 and node.identifier not in self._avoided and node.has(self._settings.labels)
             ]
 
-    def _compare(self, deadline: float) -> None:
-        """Ask every node what it is. Raises InfrastructureError where none is like this machine."""
+    def _compare(self, deadline: float) -> InfrastructureError | None:
+        """Ask every node what it is. An error where none is like this machine."""
         asked = [(node, self._question(node.identifier, {"call": "compare"})) for node in self._usable()]
         unlike: list[str] = []
         for node, answered in asked:
             if not answered.wait(max(_COMPARE_SECONDS, deadline - time.monotonic())):
                 problem = "it does not answer"
             elif answered.fault is not None:
-                problem = answered.fault.message
+                problem = "" if answered.fault.kind is OutcomeKind.LOST else answered.fault.message
             elif "trouble" in answered.head:
                 problem = answered.head["trouble"]
             else:
@@ -306,12 +317,13 @@ class Cluster:
                 with self._changed:
                     self._avoided[node.identifier] = problem
         if unlike and len(unlike) == len(asked):
-            raise InfrastructureError(
+            return InfrastructureError(
                 "no node of the Ray cluster can run this build's actions, because they differ from this machine",
                 advice=(*unlike[:_SHOWN_NODES], "install the same mlcbuild, with what it depends on, on every node"),
             )
         for line in unlike:
             self._say(f"a node of the Ray cluster is not used, because it differs: {line}")
+        return None
 
     # Calls
 
@@ -335,13 +347,13 @@ class Cluster:
     def ask(
         self, node: str, head: Mapping[str, Any], blobs: Sequence[bytes] = ()
     ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
-        """Call a node and wait for its answer. Raises NodeLostError, InfrastructureError for trouble it has."""
+        """Call a node and wait for its answer. Raises NodeLostError and NodeTroubleError."""
         answered = self._question(node, head, blobs)
         answered.wait()
         if answered.fault is not None:
             raise NodeLostError(f"{self.name_of(node)}: {answered.fault.message}")
         if "trouble" in answered.head:
-            raise InfrastructureError(f"{self.name_of(node)}: {answered.head['trouble']}")
+            raise NodeTroubleError(answered.head["trouble"], is_full=answered.head["is_full"])
         return answered.head, answered.blobs
 
     def _question(self, node: str, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> _Answered:
@@ -379,7 +391,8 @@ class Cluster:
     def _on_end(self, last_words: str) -> None:
         reason = self._lost_message()
         with self._changed:
-            self._bridge = None
+            bridge, self._bridge = self._bridge, None
+            self._nodes = None
             self._refused = self._refused or last_words
             was_ready = self._state is State.READY and not self._closed
             calls, self._calls = self._calls, {}
@@ -390,3 +403,5 @@ class Cluster:
             on_fault(Fault(kind=OutcomeKind.LOST, message=reason))
         if was_ready:
             self._on_lost(reason)
+            if bridge is not None:
+                bridge.close()

@@ -35,11 +35,11 @@ class Couriers:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def bring(self, node: str, digest: Digest) -> None:
-        """To a node, an identifier. Raises NodeLostError, and the errors of the store."""
+        """To a node, an identifier. Raises NodeLostError, NodeTroubleError, and the errors of the store."""
         self._once(("to", node, digest), lambda: self._bring(node, digest))
 
     def fetch(self, node: str, digest: Digest) -> None:
-        """From a node. Raises NodeLostError, and the errors of the store."""
+        """From a node. Raises NodeLostError, NodeTroubleError, and the errors of the store."""
         if self._store.missing((digest,)):
             self._once(("from", node, digest), lambda: self._fetch(node, digest))
 

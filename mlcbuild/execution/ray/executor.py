@@ -22,7 +22,7 @@ from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
 from mlcbuild.errors import MlcbuildError
 from mlcbuild.execution.machine import Machine, refusal, this_machine
-from mlcbuild.execution.ray.cluster import Cluster, NodeLostError, State, Surroundings
+from mlcbuild.execution.ray.cluster import Cluster, NodeLostError, NodeTroubleError, State, Surroundings
 from mlcbuild.execution.ray.couriers import Couriers
 from mlcbuild.execution.ray.faults import Fault
 from mlcbuild.execution.ray.frames import pack
@@ -328,6 +328,8 @@ class RayExecutor:
                 self._couriers.bring(node, digest)
         except NodeLostError as error:
             self._fail(flight, OutcomeKind.LOST, str(error))
+        except NodeTroubleError as error:
+            self._on_trouble(flight, node, str(error), is_full=error.is_full)
         except (MlcbuildError, OSError) as error:
             self._fail(flight, OutcomeKind.ENVIRONMENT, str(error))
         else:
@@ -344,6 +346,8 @@ class RayExecutor:
                 self._couriers.fetch(node, Digest.parse(text))
         except NodeLostError as error:
             self._fail(flight, OutcomeKind.LOST, str(error))
+        except NodeTroubleError as error:
+            self._on_trouble(flight, node, str(error), is_full=error.is_full)
         except (MlcbuildError, OSError) as error:
             self._fail(flight, OutcomeKind.ENVIRONMENT, str(error))
         else:

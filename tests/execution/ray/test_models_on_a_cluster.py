@@ -1,0 +1,63 @@
+"""A small model for CPUs and for GPUs, compiled on a cluster: the bytes are those of a local build."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.compiler.tiny_models import checkpoint, write_gguf
+from tests.execution.ray.cluster_world import RayCluster
+from tests.execution.ray.conftest import ClusterWorld, HttpRemote
+from tests.execution.ray.test_builds import digests_below
+
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
+
+_BUILD_FILE = """\
+[workspace]
+name = "tiny"
+
+[[model]]
+name = "model"
+source = "tiny.gguf"
+
+[[platform]]
+name = "cpu"
+kind = "cpu"
+cpu = "x86-64-v3"
+
+[[platform]]
+name = "cuda"
+kind = "cuda"
+arch = ["sm_80", "sm_90"]
+
+[[model_package]]
+name = "package-{platform}"
+matrix = { platform = [":cpu", ":cuda"] }
+model = ":model"
+quantization = { ":cpu" = "q4f32_1", default = "q4f16_1" }
+overrides = { context_window_size = 64, prefill_chunk_size = 16 }
+"""
+
+
+def test_packages_for_cpus_and_gpus_are_the_same_bytes_as_at_home(
+    world: ClusterWorld, cluster: RayCluster, http_remote: HttpRemote, tmp_path: Path
+) -> None:
+    here = ClusterWorld(tmp_path / "here", cluster.namespace, None)
+    for place in (world, here):
+        place.write("BUILD.toml", _BUILD_FILE)
+        write_gguf(place.root / "tiny.gguf", checkpoint())
+    report = tmp_path / "report.json"
+    remote = ["--remote", http_remote.address, "--remote-upload=results"]
+    build = world.start("build", "--build-report", str(report), *remote, ":all")
+    out, err = build.communicate(timeout=900)
+    assert build.returncode == 0, err
+    counts = json.loads(report.read_text())["actions"]
+    assert counts["executed_local"] == 0
+    assert counts["executed_ray"] > 300
+
+    build = here.start("build", ":all")
+    out, err = build.communicate(timeout=900)
+    assert build.returncode == 0, err
+    assert digests_below(world.root / "mlcbuild-out") == digests_below(here.root / "mlcbuild-out")
