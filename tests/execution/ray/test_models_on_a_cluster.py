@@ -58,6 +58,6 @@ def test_packages_for_cpus_and_gpus_are_the_same_bytes_as_at_home(
     assert counts["executed_ray"] > 300
 
     build = here.start("build", ":all")
-    out, err = build.communicate(timeout=900)
+    _out, err = build.communicate(timeout=900)
     assert build.returncode == 0, err
     assert digests_below(world.root / "mlcbuild-out") == digests_below(here.root / "mlcbuild-out")
