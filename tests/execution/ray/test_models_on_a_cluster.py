@@ -51,7 +51,7 @@ def test_packages_for_cpus_and_gpus_are_the_same_bytes_as_at_home(
     report = tmp_path / "report.json"
     remote = ["--remote", http_remote.address, "--remote-upload=results"]
     build = world.start("build", "--build-report", str(report), *remote, ":all")
-    out, err = build.communicate(timeout=900)
+    _out, err = build.communicate(timeout=900)
     assert build.returncode == 0, err
     counts = json.loads(report.read_text())["actions"]
     assert counts["executed_local"] == 0
