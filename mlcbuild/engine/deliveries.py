@@ -12,6 +12,8 @@ from mlcbuild.engine.stimuli import BlobsMissing, DeliveryFailed, Stimulus, Targ
 from mlcbuild.engine.supply import Supply
 from mlcbuild.errors import InfrastructureError, MlcbuildError
 
+_SMALL_BYTES = 256 << 10  # of a target's files together
+
 
 class Deliveries:
     """Used in the thread of the build alone, but for the jobs that it gives to `network`."""
@@ -33,7 +35,14 @@ class Deliveries:
         # Whatever is being placed meanwhile is in another target's directory: this need not wait for it.
         if self._placer.is_current(told.directory, told.files):
             return [TargetDelivered(label=told.label)]
-        self._network.run(lambda: [self._place(told)])
+        # What takes less than to be handed to another thread is done here, unless something large is being placed.
+        is_small = sum(entry.digest.size_bytes for entry in told.files) <= _SMALL_BYTES
+        if is_small and not self._supply.lacking(told.files) and self._placing.acquire(blocking=False):
+            try:
+                return [self._put(told)]
+            finally:
+                self._placing.release()
+        self._network.run(lambda: [self._bring(told)])
         return []
 
     def end(self, told: ReportTarget) -> TargetResult:
@@ -54,7 +63,7 @@ class Deliveries:
         with self._placing:
             self._placer.save()
 
-    def _place(self, told: Deliver) -> Stimulus:
+    def _bring(self, told: Deliver) -> Stimulus:
         missing = self._supply.lacking(told.files)
         if missing:
             supplied = self._supply.provide(missing, told.sources)
@@ -62,9 +71,13 @@ class Deliveries:
                 return self._failed(told, supplied.problem, by_machine=supplied.environment)
             if supplied.missing:
                 return BlobsMissing(needed_by=told.label, digests=supplied.missing)
+        with self._placing:
+            return self._put(told)
+
+    def _put(self, told: Deliver) -> Stimulus:
+        """One at a time."""
         try:
-            with self._placing:
-                placement = self._placer.place(told.directory, told.files)
+            placement = self._placer.place(told.directory, told.files)
         except (MlcbuildError, ValueError) as error:
             return self._failed(told, str(error), by_machine=isinstance(error, InfrastructureError))
         if placement.missing:
