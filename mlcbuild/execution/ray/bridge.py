@@ -14,6 +14,7 @@ When the other side goes away, what was started is ended, and then this process.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -40,6 +41,7 @@ class Bridge:
         self._calls: dict[int, Any] = {}
         self._serve: Any = None
         self._serve_once: Any = None
+        self._functions: dict[str, Any] = {}
         self._stopped = threading.Event()
 
     def run(self) -> None:
@@ -84,19 +86,26 @@ class Bridge:
         self._serve_once = ray.remote(max_retries=0, max_calls=1)(node.serve)
 
     def _call(self, number: int, options: dict[str, Any], payload: bytes) -> None:
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        place = options.pop("node", "")
-        if place:
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(place, soft=options.pop("soft"))
         try:
-            serve = self._serve_once if options.get("num_gpus") else self._serve
-            reference = serve.options(**options).remote(payload)
+            reference = self._function(options).remote(payload)
         except Exception as error:
             self._fault(number, error)
             return
         self._calls[number] = reference
         reference.future().add_done_callback(lambda future: self._ended(number, future))
+
+    def _function(self, options: dict[str, Any]) -> Any:
+        """`serve` with these options, which Ray takes its time to read."""
+        key = json.dumps(options, sort_keys=True)
+        if key not in self._functions:
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+            place = options.pop("node", "")
+            if place:
+                options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(place, soft=options.pop("soft"))
+            serve = self._serve_once if options.get("num_gpus") else self._serve
+            self._functions[key] = serve.options(**options)
+        return self._functions[key]
 
     def _ended(self, number: int, future: Future[bytes]) -> None:
         self._calls.pop(number, None)

@@ -98,7 +98,8 @@ def http_remote(namespace: Namespace) -> Iterator[HttpRemote]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    yield HttpRemote(address=process.stdout.readline().strip(), process=process)
-    if process.poll() is None:
-        process.communicate("")
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield HttpRemote(address=process.stdout.readline().strip(), process=process)
+        process.stdin.close()
