@@ -70,8 +70,8 @@ class ResolvedExecution:
                 Machine(
                     cpus=kind["cpus"],
                     memory_bytes=kind.get("memory") or 0,
-                    gpus=float(kind["gpus"]),
-                    labels=tuple(sorted(kind["labels"].items())),
+                    gpus=float(kind.get("gpus", 0)),
+                    labels=tuple(sorted(kind.get("labels", {}).items())),
                 )
                 for kind in self.may_scale_to
             ),

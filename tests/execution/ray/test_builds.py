@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+import mlcbuild
+from mlcbuild.cache.digest import DigestFunction
 from tests.end_to_end.world import World, command
 from tests.execution.ray.cluster_world import RayCluster
 from tests.execution.ray.conftest import ClusterWorld, HttpRemote
 
 pytestmark = pytest.mark.slow
 
+_ON_HOPPER = 'requirements = { gpus = 1, labels = { arch = "sm_90" } }'
 _RULE = '''\
 """`count`: a stage of the workspace's own, in two modules and with a file beside them."""
 
@@ -112,3 +117,62 @@ def test_blobs_travel_through_the_remote_where_there_is_one(
     assert done.code == 0, done.err
     assert "note:" not in done.err
     assert http_remote.end() > 8
+
+
+def test_an_action_with_gpus_runs_where_they_are_and_sees_those_that_it_was_given(
+    world: ClusterWorld, cluster: RayCluster
+) -> None:
+    script = "echo gpu $CUDA_VISIBLE_DEVICES > $1"
+    world.commands(*(command(f"seen-{each}", script, more=_ON_HOPPER) for each in range(2)))
+    done = world.process("build", ":all")
+    assert done.code == 0, done.err
+    for each in range(2):
+        content = world.output(f"seen-{each}/out").read_bytes()
+        assert content in (b"gpu 0\n", b"gpu 1\n")
+        name = DigestFunction.BLAKE3.of_bytes(content).hash
+        assert list(cluster.nodes["hopper"].store.rglob(name))
+        assert not list(cluster.nodes["ampere"].store.rglob(name))
+
+
+def test_what_no_node_can_ever_run_fails_at_once_and_says_why(world: ClusterWorld) -> None:
+    world.commands(
+        command("many", "echo 1 > $1", more="requirements = { cpus = 3 }"),
+        command("other", "echo 1 > $1", more='requirements = { labels = { arch = "sm_70" } }'),
+    )
+    done = world.process("build", "--keep-going", ":all")
+    assert done.code == 36
+    assert "needs 3 cpus (it has 2)" in done.err
+    assert "needs the label arch=sm_70 (it has arch=sm_90)" in done.err
+    assert "local: actions run on Ray" in done.err
+
+
+def test_with_auto_short_actions_stay_here_and_long_ones_go(world: ClusterWorld) -> None:
+    world.environment["MLCBUILD_EXECUTOR"] = "auto"
+    world.commands(command("short", "echo 1 > $1"), command("far", "echo $CUDA_VISIBLE_DEVICES > $1", more=_ON_HOPPER))
+    done = world.process("build", ":all")
+    assert done.code == 0, done.err
+    assert "2 ran (1 local, 1 ray)" in done.err
+    assert world.output("far/out").read_text().strip() in ("0", "1")
+
+
+def test_a_node_with_another_mlcbuild_is_told_and_not_used(
+    world: ClusterWorld, cluster: RayCluster, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(Path(mlcbuild.__file__).parent, other / "mlcbuild", ignore=shutil.ignore_patterns("__pycache__"))
+    with (other / "mlcbuild/errors.py").open("a") as stream:
+        stream.write("\n# Changed.\n")
+    node = cluster.add("other", cpus=8, environment={"PYTHONPATH": str(other)})
+    try:
+        world.commands(
+            command("wide", "echo 1 > $1", more="requirements = { cpus = 4 }"), command("one", "echo 1 > $1")
+        )
+        done = world.process("build", "--keep-going", ":all")
+        assert "a node of the Ray cluster is not used, because it differs: node " in done.err
+        assert re.search(r"mlcbuild: \S+ [0-9a-f]{16} there, \S+ [0-9a-f]{16} here", done.err)
+        assert "//:wide" in done.err
+        assert "needs 4 cpus (it has 2)" in done.err
+        assert "1 ran (1 ray), 1 failed" in done.err
+    finally:
+        node.kill()
+        del cluster.nodes["other"]
