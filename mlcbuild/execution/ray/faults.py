@@ -26,7 +26,7 @@ _REASONS = {
     "RpcError": "Ray failed",
 }
 _SHOWN_CHARACTERS = 2000
-_USED = re.compile(r"[Mm]emory used[:=] ?([\d.]+) ?GiB")
+_LARGEST = re.compile(r"MEM\(GB\)\s+COMMAND\s+\d+\s+([\d.]+)\s")  # in a table of the node's processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +63,8 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def _used_bytes(message: str) -> int:
-    """How much the killed worker had, its children included; 0 where Ray does not say it."""
-    found = _USED.search(message)
+    """How much the largest process of the node had, most likely the action's; 0 where Ray does not say it."""
+    found = _LARGEST.search(message)
     try:
         return int(float(found[1]) * (1 << 30)) if found else 0
     except ValueError:

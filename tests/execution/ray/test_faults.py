@@ -57,7 +57,9 @@ def _of(kind: type[BaseException]) -> BaseException:
 
 def test_how_much_memory_was_too_much_is_read_where_ray_says_it() -> None:
     error = _exceptions().OutOfMemoryError(
-        "1 worker(s) were killed due to the node running low on memory. Memory on the node was 8.25GB / 23.55GB.\n"
-        "(Worker's Lease ID: ab | Granted time: now | Retriable: false | Memory used: 2.50 GiB)"
+        "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 127.0.0.1, ID: b4) was "
+        "3.32GB used / 23.54GB limit (0.141223)\n"
+        "Selected to kill: (Task: job ID=01, task name=serve, pid=309, actual memory used=0.05GB, worker ID=6d)\n"
+        "Top 10 memory users: PID\tMEM(GB)\tCOMMAND\n339\t2.50\tpython -c hold\n309\t0.05\tray::serve\n"
     )
     assert fault_of(error).peak_bytes == int(2.5 * (1 << 30))

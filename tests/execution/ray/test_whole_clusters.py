@@ -101,20 +101,25 @@ def test_an_action_that_is_killed_for_memory_runs_again_with_more(own_cluster: R
     used = memory["MemTotal"] - memory["MemAvailable"]
     threshold = (used + (2 << 20)) / memory["MemTotal"]
     own_cluster.add("small", memory_bytes=1 << 30, environment={"RAY_memory_usage_threshold": f"{threshold:.3f}"})
-    own_cluster.add("large", memory_bytes=64 << 30, labels={"size": "large"})
     world = ClusterWorld(tmp_path, own_cluster.namespace, own_cluster)
     tool = f'[[tool]]\nname = "python"\npath = "{Path(sys.executable).resolve()}"\n'
-    script = "import sys, time; hold = bytearray(4 << 30); time.sleep(20); open(sys.argv[1], 'w').write('made')"
+    script = "import sys, time; hold = bytearray(4 << 30); time.sleep(5); open(sys.argv[1], 'w').write('made')"
     world.commands(
         tool,
         '[[command]]\nname = "slow"\ntool = ":python"\noutputs = ["out"]\n'
         f'arguments = ["-c", "{script}", "{{outputs}}"]\n',
     )
-    own_cluster.nodes["large"].kill()  # so that the small one has it first
-    build = world.start("build", ":all")
-    code, said = ended(build)
-    assert "memory" in said, said
-    assert code in (0, 36), said
+    with (world.root / "BUILD.toml").open("a") as stream:
+        stream.write('[execution.may_scale_to.large]\ncpus = 1\nmemory = "64GiB"\n')
+    said = tmp_path / "said"
+    with said.open("w") as stream:
+        command_line = world.command("build", ":all")
+        build = subprocess.Popen(command_line, cwd=world.root, env=world.environment, stderr=stream)
+    wait_until(lambda: "runs again" in said.read_text())
+    assert "its node ran out of memory, and Ray killed its worker" in said.read_text()
+    own_cluster.add("large", memory_bytes=64 << 30)
+    assert build.wait(180) == 0, said.read_text()
+    assert world.output("slow/out").read_text() == "made"
 
 
 def test_a_node_with_a_full_disk_is_left_alone(own_cluster: RayCluster, tmp_path: Path) -> None:
