@@ -17,7 +17,7 @@ from tests.execution.ray.conftest import ClusterWorld
 from tests.execution.ray.namespace import Namespace
 from tests.execution.ray.processes import ended, long_sleep, sleeping, wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
+pytestmark = pytest.mark.slow
 
 _MARK = "MLCBUILD_TEST_NODE"
 _PORT = 6398
@@ -32,6 +32,7 @@ def own_cluster(namespace: Namespace, tmp_path: Path) -> Iterator[RayCluster]:
         made.close()
 
 
+@pytest.mark.exhaustive
 def test_a_head_that_dies_ends_the_build_in_time_and_the_next_finds_what_was_finished(
     own_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -54,6 +55,7 @@ def test_a_head_that_dies_ends_the_build_in_time_and_the_next_finds_what_was_fin
     assert done.actions in ({"disk_hits": 1}, {"up_to_date": 1})
 
 
+@pytest.mark.exhaustive
 def test_a_head_that_comes_back_is_found_again_and_the_build_goes_on(own_cluster: RayCluster, tmp_path: Path) -> None:
     node = own_cluster.add("one")
     world = ClusterWorld(tmp_path, own_cluster.namespace, own_cluster)
@@ -96,6 +98,7 @@ def _head_with(settings: str) -> str:
     )
 
 
+@pytest.mark.exhaustive
 def test_an_action_that_is_killed_for_memory_runs_again_with_more(own_cluster: RayCluster, tmp_path: Path) -> None:
     memory = {line.split(":")[0]: int(line.split()[1]) for line in Path("/proc/meminfo").read_text().splitlines()}
     used = memory["MemTotal"] - memory["MemAvailable"]
@@ -122,6 +125,7 @@ def test_an_action_that_is_killed_for_memory_runs_again_with_more(own_cluster: R
     assert world.output("slow/out").read_text() == "made"
 
 
+@pytest.mark.exhaustive
 def test_a_node_with_a_full_disk_is_left_alone(own_cluster: RayCluster, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("to mount a small disk takes root")
@@ -157,6 +161,7 @@ def test_a_cluster_that_a_build_starts_ends_with_it(namespace: Namespace, tmp_pa
     wait_until(lambda: not processes_marked(_MARK, tmp_path.name), 15.0)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
 def test_a_build_that_is_stopped_takes_the_cluster_that_it_started_with_it(
     namespace: Namespace, tmp_path: Path, kind: signal.Signals
@@ -172,6 +177,7 @@ def test_a_build_that_is_stopped_takes_the_cluster_that_it_started_with_it(
     wait_until(lambda: not processes_marked(_MARK, tmp_path.name) and not sleeping(sleep), 30.0)
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_that_is_not_there_is_told_and_auto_builds_here(namespace: Namespace, tmp_path: Path) -> None:
     world = ClusterWorld(tmp_path, namespace, None)
     world.commands(command("first", "echo 1 > $1"), head=_head_with("connect_timeout = '1s'"))
