@@ -122,4 +122,5 @@ def ray_executor(
             say=say,
         )
 
-    return LateExecutor(name=_RAY, slots=slots, trip_seconds=trip_seconds, make=make)
+    # How many there can be is known when the cluster is.
+    return LateExecutor(name=_RAY, slots=min(slots, 2 * cores), trip_seconds=trip_seconds, make=make)

@@ -17,11 +17,15 @@ class LateExecutor:
 
     def __init__(self, *, name: str, slots: int, make: Callable[[], Executor], trip_seconds: float = 0.0) -> None:
         self.name = name
-        self.slots = slots
+        self._slots = slots
         self.trip_seconds = trip_seconds
         self._make = make
         self._report: Callable[[ExecutionOutcome], None] | None = None
         self._executor: Executor | None = None
+
+    @property
+    def slots(self) -> int:
+        return self._slots if self._executor is None else self._executor.slots
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report

@@ -58,6 +58,7 @@ from mlcbuild.engine.stimuli import (
     DeliveryFailed,
     DiscoveryFailed,
     Executed,
+    JobsAdded,
     LookUpSlow,
     ResultNotFound,
     Stimulus,
@@ -123,6 +124,7 @@ class Driver:
             raise ValueError("a build needs an executor")
         self._store = store
         self._executors = tuple(executors)
+        self._jobs = jobs
         self._digests = digests
         self._last_build = last_build
         self._remote = remote
@@ -198,6 +200,7 @@ class Driver:
 
     def _run_to_the_end(self, told: list[Stimulus]) -> None:
         while self._end is None:
+            told += self._jobs_added()
             answers: list[Stimulus] = []
             for instruction in self._scheduler.handle(*told):
                 answers += self._carry_out(instruction)
@@ -209,6 +212,11 @@ class Driver:
             self._receive(self._inbox.get())
         self._finish_sending()
         self._received()
+
+    def _jobs_added(self) -> list[Stimulus]:
+        """An executor may turn out to have more room than it could say at first."""
+        jobs = 0 if self._jobs else sum(executor.slots for executor in self._executors)
+        return [JobsAdded(jobs=jobs)] if jobs > self._scheduler.queue.jobs else []
 
     def _finish_sending(self) -> None:
         """All that was made is here. The remote may take its time with the rest, unless the user interrupts."""

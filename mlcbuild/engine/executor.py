@@ -77,8 +77,12 @@ class Executor(Protocol):
     """Runs requests; thread-safe. `report` may be called from any thread, once per submitted request."""
 
     name: str  # "local", "ray"
-    slots: int  # how many actions may be given to it at once
     trip_seconds: float  # what an action costs here besides its work
+
+    @property
+    def slots(self) -> int:
+        """How many actions may be given to it at once; it may say more later than at first."""
+        ...
 
     def refusal(self, requirements: ExecutionRequirements) -> str:
         """Why no machine of this executor can ever run an action with these requirements; "" where one can.

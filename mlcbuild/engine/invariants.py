@@ -64,7 +64,11 @@ def validate(scheduler: Scheduler) -> None:
         )
     keys = Counter(node.key for node in running if node.action.cache is not CachePolicy.NONE)
     _require(all(count == 1 for count in keys.values()), "two actions of one key are running")
-    slots = sum(max(1, min(node.action.requirements.cpus, scheduler.queue.jobs)) for node in running)
+    slots = 0
+    for node in running:
+        taken = scheduler.queue.taken(node.name)
+        slots += taken
+        _require(1 <= taken <= max(1, node.action.requirements.cpus), f"{node.name} takes {taken} slots")
     _require(scheduler.queue.used_slots == slots, f"{scheduler.queue.used_slots} slots are counted, {slots} are used")
     _require(slots <= scheduler.queue.jobs, f"{slots} slots of {scheduler.queue.jobs} are used")
 

@@ -9,7 +9,10 @@ from mlcbuild.engine.priorities import SecondsOf, rank
 
 
 class ReadyQueue:
-    """`jobs` slots, each action taking as many as it wants cpus; one that wants more than there are runs alone."""
+    """`jobs` slots, each action taking as many as it wants cpus; one that wants more than there are runs alone.
+
+    There may come more slots; an action keeps as many as it took.
+    """
 
     def __init__(self, *, jobs: int, seconds_of: SecondsOf) -> None:
         if jobs < 1:
@@ -17,9 +20,18 @@ class ReadyQueue:
         self.jobs = jobs
         self.running: dict[str, ActionNode] = {}
         self.used_slots = 0
+        self._taken: dict[str, int] = {}
         self._seconds_of = seconds_of
         self._heap: list[tuple[float, int, ActionNode]] = []
         self._unranked: list[ActionNode] = []
+
+    def grow(self, jobs: int) -> None:
+        """Nothing happens where there are as many already."""
+        self.jobs = max(self.jobs, jobs)
+
+    def taken(self, identifier: str) -> int:
+        """The slots of an action that runs."""
+        return self._taken[identifier]
 
     def wanted(self, node: ActionNode) -> None:
         """A new action may get here one day: it is ranked with the others when the first of them does."""
@@ -44,13 +56,14 @@ class ReadyQueue:
 
     def start(self, node: ActionNode) -> None:
         self.running[node.name] = node
-        self.used_slots += self._slots_of(node)
+        self._taken[node.name] = self._slots_of(node)
+        self.used_slots += self._taken[node.name]
 
     def stop(self, identifier: str) -> ActionNode | None:
         """The node if it was running, and is no more."""
         node = self.running.pop(identifier, None)
         if node is not None:
-            self.used_slots -= self._slots_of(node)
+            self.used_slots -= self._taken.pop(identifier)
         return node
 
     def _slots_of(self, node: ActionNode) -> int:

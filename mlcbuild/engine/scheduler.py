@@ -90,6 +90,7 @@ class Scheduler:
         self._handlers: Mapping[type, Callable[..., None]] = {
             s.ActionsAdded: self._on_actions_added,
             s.TargetsRequested: self._on_targets_requested,
+            s.JobsAdded: self._on_jobs_added,
             s.SourceDigested: self._on_source_digested,
             s.SourceUnavailable: self._on_source_unavailable,
             s.ResultFound: self._on_result_found,
@@ -125,6 +126,9 @@ class Scheduler:
             conflict = self.graph.add(action, discovered_by="")
             if conflict:
                 raise InternalError(conflict)
+
+    def _on_jobs_added(self, told: s.JobsAdded) -> None:
+        self.queue.grow(told.jobs)
 
     def _on_targets_requested(self, told: s.TargetsRequested) -> None:
         self.requested = True

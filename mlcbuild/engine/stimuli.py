@@ -49,6 +49,13 @@ class TargetsRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobsAdded:
+    """There is room for `jobs` at once now, more than before."""
+
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDigested:
     path: str
     digest: Digest
@@ -141,6 +148,7 @@ class Cancelled:
 Stimulus = (
     ActionsAdded
     | TargetsRequested
+    | JobsAdded
     | SourceDigested
     | SourceUnavailable
     | ResultFound

@@ -47,6 +47,7 @@ from mlcbuild.engine.stimuli import (
     Cancelled,
     Executed,
     ExecutorLost,
+    JobsAdded,
     LookUpSlow,
     ResultFound,
     ResultNotFound,
@@ -217,6 +218,21 @@ def test_no_more_than_jobs_cpus_are_used() -> None:
     assert steps.started() == ["b"]
     steps.succeed("b", out="2")
     assert steps.started() == ["c"]  # more than there are: alone
+    steps.succeed("c", out="3")
+    assert steps.started() == ["d"]
+
+
+def test_more_room_is_used_at_once_and_what_runs_keeps_what_it_took() -> None:
+    actions = [action("a", cpus=99), action("b"), action("c"), action("d", cpus=3)]
+    steps = Steps(actions, *(out(n) for n in "abcd"), jobs=1)
+    steps.miss("a", "b", "c", "d")
+    assert steps.started() == ["a"]
+    steps.tell(JobsAdded(jobs=3))
+    assert steps.started() == ["b", "c"]
+    steps.tell(JobsAdded(jobs=2))  # there is never less
+    steps.succeed("a", out="1")
+    assert steps.started() == []
+    steps.succeed("b", out="2")
     steps.succeed("c", out="3")
     assert steps.started() == ["d"]
 

@@ -249,6 +249,11 @@ class Cluster:
     # What the cluster is
 
     @property
+    def cpus(self) -> int:
+        """Of the nodes that may be used; 0 as long as none is known."""
+        return sum(node.machine.cpus for node in self._usable())
+
+    @property
     def all_share(self) -> bool:
         """Whether every node works in the build's own store."""
         with self._changed:

@@ -52,9 +52,10 @@ class _Flight:
 
 
 class RayExecutor:
-    """An `Executor`. `module_paths` are where modules of a workspace's own stages lie; `likeness` answers what every
-    node must have in common with this machine, for `toolchains`. `fetch` brings blobs of the remote into the store and
-    answers those that it lacks. `say` takes what people should know, from any thread.
+    """An `Executor`, which is given `slots` actions at the most. `module_paths` are where modules of a workspace's own
+    stages lie; `likeness` answers what every node must have in common with this machine, for `toolchains`. `fetch`
+    brings blobs of the remote into the store and answers those that it lacks. `say` takes what people should know, from
+    any thread.
 
     Nothing is started before the first question, and nobody waits for a cluster but the actions that are for it. With
     `falls_back` one that cannot be reached refuses every action; without, `refusal` raises InfrastructureError then.
@@ -77,7 +78,7 @@ class RayExecutor:
         say: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._fetch = fetch
-        self.slots = slots
+        self._most = slots
         self.trip_seconds = trip_seconds
         self._store = store
         self._module_paths = module_paths
@@ -113,6 +114,12 @@ class RayExecutor:
         self._closed = False
 
     # The executor's door.
+
+    @property
+    def slots(self) -> int:
+        """Twice the cpus of the cluster, so that none of them waits for us; all there may be where it can grow."""
+        cpus = self._cluster.cpus
+        return self._most if self._settings.may_scale_to else max(1, min(self._most, 2 * cpus))
 
     def refusal(self, requirements: ExecutionRequirements) -> str:
         """While the cluster is being connected to, nothing is refused but what this machine can do instead."""
