@@ -7,8 +7,8 @@ takes a second to import. All of that happens here. The other side of the inheri
 - `{"do": "call", "number": …, "options": …}` with bytes for `node.serve`, to be run with these options of a Ray task,
   and `{"do": "cancel", "number": …, "force": …}`.
 
-It is answered `{"is": "ready", …}` or `{"is": "refused", "message": …}`; `{"is": "nodes", "nodes": …}` at first and
-whenever they change; and for each call `{"is": "answer", "number": …}` with bytes or `{"is": "fault", …, "kind": …}`.
+It is answered `{"is": "ready", …}` or `{"is": "refused", "message": …, "passes": …}`; `{"is": "nodes", "nodes": …}` at
+first and whenever they change; and for each call `{"is": "answer", "number": …}` with bytes or `{"is": "fault", …, "kind": …}`.
 When the other side goes away, what was started is ended, and then this process.
 """
 
@@ -25,7 +25,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from mlcbuild.execution.ray import node
-from mlcbuild.execution.ray.faults import fault_of
+from mlcbuild.execution.ray.faults import fault_of, refusal_of
 from mlcbuild.execution.ray.frames import Receiver, send
 
 _WATCH_SECONDS = 1.0
@@ -52,7 +52,8 @@ class Bridge:
         try:
             self._connect(first[0])
         except Exception as error:
-            self._tell({"is": "refused", "message": f"{type(error).__name__}: {error}"})
+            reason, passes = refusal_of(error)
+            self._tell({"is": "refused", "message": reason, "passes": passes})
             return
         self._tell({"is": "ready"})
         threading.Thread(target=self._watch, name="nodes", daemon=True).start()

@@ -128,6 +128,7 @@ class Cluster:
         self._error: InfrastructureError | None = None
         self._bridge: BridgeClient | None = None
         self._refused = ""  # why the last attempt failed
+        self._is_hopeless = False  # another attempt would fail too
         self._nodes: dict[str, Node] | None = None
         self._names: dict[str, str] = {}
         self._compared: dict[str, bool] = {}  # node → whether it shares the build's store
@@ -166,7 +167,7 @@ class Cluster:
                 with self._changed:
                     if self._closed:
                         return
-                    if time.monotonic() >= deadline:
+                    if self._is_hopeless or time.monotonic() >= deadline:
                         raise self._unreachable()
                     self._changed.wait(_RETRY_SECONDS)
         except Exception as error:
@@ -389,6 +390,7 @@ class Cluster:
             case "refused":
                 with self._changed:
                     self._refused = head["message"]
+                    self._is_hopeless = not head["passes"]
                     self._changed.notify_all()
             case _:
                 pass

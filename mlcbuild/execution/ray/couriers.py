@@ -13,12 +13,15 @@ from mlcbuild.execution.ray.cluster import Cluster, NodeLostError
 
 PIECE_BYTES = 8 << 20  # of which one at a time is under way for a blob: what a blob costs in memory
 _THREADS = 16
+_MUCH_BYTES = 256 << 20
 
 
 class Couriers:
     """Threads that carry; each blob goes to a node once, however many wait for it."""
 
-    def __init__(self, cluster: Cluster, store: DiskStore) -> None:
+    def __init__(self, cluster: Cluster, store: DiskStore, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._carried = 0
         self._cluster = cluster
         self._store = store
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="ray-courier")
@@ -42,6 +45,16 @@ class Couriers:
         """From a node. Raises NodeLostError, NodeTroubleError, and the errors of the store."""
         if self._store.missing((digest,)):
             self._once(("from", node, digest), lambda: self._fetch(node, digest))
+
+    def _count(self, size_bytes: int) -> None:
+        """A cluster should not wait long for bytes without anybody's knowing why."""
+        with self._lock:
+            had, self._carried = self._carried, self._carried + size_bytes
+        if had < _MUCH_BYTES <= self._carried:
+            self._say(
+                f"more than {_MUCH_BYTES >> 20} MiB of this build went to nodes and back through Ray itself; with a remote "
+                "cache that this build may write, or a shared directory, they would not (docs/ray.md)"
+            )
 
     def _once(self, key: tuple[str, str, Digest], job: Callable[[], None]) -> None:
         with self._lock:
@@ -70,6 +83,7 @@ class Couriers:
                 head = {"call": "take", "digest": str(digest), "offset": offset, "is_last": is_last}
                 answer, _ = self._cluster.ask(node, head, [piece])
                 offset += len(piece)
+                self._count(len(piece))
                 if is_last:
                     break
         if not answer["is_there"]:
@@ -83,6 +97,7 @@ class Couriers:
                 if "is_missing" in answer:
                     raise NodeLostError(f"{self._cluster.name_of(node)} has lost the blob {digest}")
                 reception.write(blobs[0])
+                self._count(len(blobs[0]))
         if self._store.missing((digest,)):
             raise NodeLostError(f"{self._cluster.name_of(node)} sent wrong bytes for the blob {digest}")
 

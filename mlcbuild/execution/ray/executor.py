@@ -109,7 +109,7 @@ class RayExecutor:
             on_lost=self._on_cluster_lost,
             on_failed=self._on_cluster_failed,
         )
-        self._couriers = Couriers(self._cluster, store)
+        self._couriers = Couriers(self._cluster, store, self._say_once)
         self._sent: set[Digest] = set()  # by nodes, to the remote
         self._closed = False
 

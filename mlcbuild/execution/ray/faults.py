@@ -62,6 +62,17 @@ def fault_of(error: BaseException) -> Fault:
     return Fault(kind=OutcomeKind.ENVIRONMENT, message=f"Ray does not take the action: {message}")
 
 
+def refusal_of(error: BaseException) -> tuple[str, bool]:
+    """Why there is no cluster to use, in a line for people; and whether it may come to be there."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "ray":
+        return 'Ray is not installed: python -m pip install "mlcbuild[ray]"', False
+    text = " ".join(str(error).split())
+    passes = isinstance(error, OSError) or "timed out" in text  # ConnectionError and TimeoutError are of it
+    if "uthentic" in text or "token" in text:
+        passes = False
+    return f"{type(error).__name__}: {text}"[:_SHOWN_CHARACTERS], passes
+
+
 def _used_bytes(message: str) -> int:
     """How much the largest process of the node had, most likely the action's; 0 where Ray does not say it."""
     found = _LARGEST.search(message)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlcbuild.engine.executor import OutcomeKind
-from mlcbuild.execution.ray.faults import fault_of
+from mlcbuild.execution.ray.faults import fault_of, refusal_of
 
 
 def _exceptions() -> Any:
@@ -63,3 +63,22 @@ def test_how_much_memory_was_too_much_is_read_where_ray_says_it() -> None:
         "Top 10 memory users: PID\tMEM(GB)\tCOMMAND\n339\t2.50\tpython -c hold\n309\t0.05\tray::serve\n"
     )
     assert fault_of(error).peak_bytes == int(2.5 * (1 << 30))
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (ConnectionError("Could not connect to 10.0.0.1:6379"), True),
+        (TimeoutError(), True),
+        (Exception("The current node timed out during startup."), True),
+        (ModuleNotFoundError("No module named 'ray'", name="ray"), False),
+        (RuntimeError("Version mismatch: The cluster was started with: Ray: 2.59.0"), False),
+        (ConnectionError("InvalidAuthToken: Authentication token is invalid"), False),
+        (ValueError("no such option"), False),
+    ],
+)
+def test_a_cluster_that_may_come_is_told_from_one_that_never_will(error: Exception, passes: bool) -> None:
+    reason, may_come = refusal_of(error)
+    assert may_come is passes
+    assert reason
+    assert "\n" not in reason
