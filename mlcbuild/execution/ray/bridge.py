@@ -8,8 +8,8 @@ takes a second to import. All of that happens here. The other side of the inheri
   and `{"do": "cancel", "number": …, "force": …}`.
 
 It is answered `{"is": "ready", …}` or `{"is": "refused", "message": …, "passes": …}`; `{"is": "nodes", "nodes": …}` at
-first and whenever they change; and for each call `{"is": "answer", "number": …}` with bytes or `{"is": "fault", …, "kind": …}`.
-When the other side goes away, what was started is ended, and then this process.
+first and whenever they change; and for each call `{"is": "answer", "number": …}` with bytes, or `{"is": "fault", …}`
+with its `kind`. When the other side goes away, what was started is ended, and then this process.
 """
 
 from __future__ import annotations

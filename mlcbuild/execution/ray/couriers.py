@@ -52,8 +52,8 @@ class Couriers:
             had, self._carried = self._carried, self._carried + size_bytes
         if had < _MUCH_BYTES <= self._carried:
             self._say(
-                f"more than {_MUCH_BYTES >> 20} MiB of this build went to nodes and back through Ray itself; with a remote "
-                "cache that this build may write, or a shared directory, they would not (docs/ray.md)"
+                f"more than {_MUCH_BYTES >> 20} MiB of this build went to nodes and back through Ray itself; with a "
+                "remote cache that this build may write, or a shared directory, they would not (docs/ray.md)"
             )
 
     def _once(self, key: tuple[str, str, Digest], job: Callable[[], None]) -> None:
