@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import signal
 import socket
 import struct
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1  # netdevice(7)
 _HOLDER = "import sys; sys.path.insert(0, sys.argv[1]); from tests.execution.ray.namespace import hold; hold()"
@@ -52,10 +55,19 @@ class Namespace:
 
 
 def hold() -> None:
-    """Bring loopback up, say so, and wait for the end of standard input."""
+    """Bring loopback up, say so, and wait for the end of standard input, which is that of the tests, however they end.
+
+    Then whatever is left in this network is killed.
+    """
+    network = Path("/proc/self/ns/net").readlink()
+    assert network != Path(f"/proc/{os.getppid()}/ns/net").readlink(), "this is the network of all"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
     print("up", flush=True)
     sys.stdin.read()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and int(entry.name) != os.getpid() and (entry / "ns/net").readlink() == network:
+                os.kill(int(entry.name), signal.SIGKILL)
