@@ -30,7 +30,9 @@ class Confinement:
     def __init__(self, *, workspace: Sequence[Path], hidden: Sequence[Path], bytecode: Path) -> None:
         package = Path(mlcbuild.__file__).parent
         self._workspace = [os.path.realpath(path) for path in workspace]
-        self._hidden = [*self._workspace, *(os.path.realpath(path) for path in (*hidden, package.parent))]
+        # What mlcbuild is installed beside is what stages import; what its checkout holds besides is not.
+        checkout = [package.parent] if (package.parent / "pyproject.toml").exists() else []
+        self._hidden = [*self._workspace, *(os.path.realpath(path) for path in (*hidden, *checkout))]
         self._bytecode = str(bytecode)
         self._shared = sorted(
             {

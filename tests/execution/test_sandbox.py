@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import mlcbuild
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
-from mlcbuild.execution.confinement import without
+from mlcbuild.execution.confinement import Confinement, without
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.sandbox import cuts_network, landlock_version
 from tests.execution.conftest import STAGES
@@ -196,12 +197,28 @@ def test_a_failed_stage_runs_by_hand(confined: World) -> None:
 
 
 def test_what_lies_beside_a_hidden_directory_is_listed_instead_of_what_holds_it(tmp_path: Path) -> None:
-    for folder in ("opt/tool", "opt/work/space", "opt/work/other"):
+    for folder in ("opt/tool", "opt/home/ours", "opt/home/theirs"):
         (tmp_path / folder).mkdir(parents=True)
     root = str(tmp_path / "opt")
-    assert sorted(without(root, [f"{root}/work/space"])) == [f"{root}/tool", f"{root}/work/other"]
+    assert sorted(without(root, [f"{root}/home/ours"])) == [f"{root}/home/theirs", f"{root}/tool"]
     assert without(root, [root]) == []
-    assert without(f"{root}/tool", [f"{root}/work"]) == [f"{root}/tool"]
+    assert without(f"{root}/tool", [f"{root}/home"]) == [f"{root}/tool"]
+
+
+@pytest.mark.parametrize("is_checkout", [False, True])
+def test_what_mlcbuild_is_installed_beside_is_seen_and_its_checkout_is_not(
+    is_checkout: bool, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mlcbuild").mkdir()
+    (tmp_path / "numpy").mkdir()
+    if is_checkout:
+        (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr(mlcbuild, "__file__", str(tmp_path / "mlcbuild/__init__.py"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    confinement = Confinement(workspace=(), hidden=(), bytecode=tmp_path / "bytecode")
+    policy = confinement.policy(world.stage("use_the_system"), tmp_path / "action", ())
+    assert (str(tmp_path) in policy["read"]) is not is_checkout
+    assert f"{tmp_path}/mlcbuild" in policy["read"]
 
 
 def test_an_ordinary_user_can_confine() -> None:
