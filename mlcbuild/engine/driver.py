@@ -15,12 +15,12 @@ from pathlib import Path
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests
-from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.chronicle import Chronicle, Listener
 from mlcbuild.engine.critical_path import critical_path, slacks
 from mlcbuild.engine.deliveries import Deliveries
+from mlcbuild.engine.discovery import discover
 from mlcbuild.engine.events import ActionStatus, Cause
 from mlcbuild.engine.executor import ExecutionOutcome, Executor, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import (
@@ -52,11 +52,8 @@ from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.state import LastBuild
 from mlcbuild.engine.stimuli import (
     ActionsAdded,
-    ActionsDiscovered,
-    BlobsMissing,
     Cancelled,
     DeliveryFailed,
-    DiscoveryFailed,
     Executed,
     JobsAdded,
     LookUpSlow,
@@ -421,25 +418,14 @@ class Driver:
 
     def _discover(self, told: Discover) -> list[Stimulus]:
         if told.inline is None and self._remote is not None and self._store.missing((told.manifest,)):
-            self._network.run(lambda: [self._discovered(told)])
+            self._network.run(lambda: [discover(told, self._read_manifest)])
             return []
-        return [self._discovered(told)]
+        return [discover(told, self._read_manifest)]
 
-    def _discovered(self, told: Discover) -> Stimulus:
-        action = told.action
-        assert action.discoverer is not None
-        try:
-            manifest = told.inline
-            if manifest is None:
-                if self._store.missing((told.manifest,)):
-                    self._supply.provide((told.manifest,), ())
-                manifest = self._store.read(told.manifest)
-            discovery = action.discoverer(discovering=action.identifier, manifest=manifest)
-        except BlobMissingError:
-            return BlobsMissing(needed_by=action.identifier, digests=(told.manifest,))
-        except (ValueError, MlcbuildError) as error:
-            return DiscoveryFailed(identifier=action.identifier, message=f"its manifest cannot be read: {error}")
-        return ActionsDiscovered(identifier=action.identifier, discovery=discovery)
+    def _read_manifest(self, digest: Digest) -> bytes:
+        if self._store.missing((digest,)):
+            self._supply.provide((digest,), ())
+        return self._store.read(digest)
 
     # Reports.
 

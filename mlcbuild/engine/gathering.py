@@ -16,9 +16,9 @@ from pathlib import Path
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cache.remote.results import blobs_in, explanation_of
-from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.background import Background
+from mlcbuild.engine.discovery import discover
 from mlcbuild.engine.executor import ExecutionOutcome, OutcomeKind
 from mlcbuild.engine.instructions import (
     AnnounceWanted,
@@ -39,9 +39,7 @@ from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.state import LastBuild
 from mlcbuild.engine.stimuli import (
     ActionsAdded,
-    ActionsDiscovered,
     BlobsMissing,
-    DiscoveryFailed,
     Executed,
     ResultFound,
     ResultNotFound,
@@ -51,7 +49,7 @@ from mlcbuild.engine.stimuli import (
     TargetsRequested,
 )
 from mlcbuild.engine.supply import Supply
-from mlcbuild.errors import CacheError, MlcbuildError
+from mlcbuild.errors import CacheError
 
 _SOURCES_A_JOB = 64
 _LOOK_SECONDS = 0.2  # between looks at the clock, for whoever shows progress
@@ -243,17 +241,10 @@ class Gathering:
         return ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.FAILED, message=lack.value)
 
     def _discovered(self, told: Discover) -> Stimulus:
-        action = told.action
-        assert action.discoverer is not None
-        try:
-            manifest = told.inline if told.inline is not None else self._store.read(told.manifest)
-            discovery = action.discoverer(discovering=action.identifier, manifest=manifest)
-        except BlobMissingError:
-            self._lacks[action.identifier] = Lack.INCOMPLETE
-            return BlobsMissing(needed_by=action.identifier, digests=(told.manifest,))
-        except (ValueError, MlcbuildError) as error:
-            return DiscoveryFailed(identifier=action.identifier, message=f"its manifest cannot be read: {error}")
-        return ActionsDiscovered(identifier=action.identifier, discovery=discovery)
+        answer = discover(told, self._store.read)
+        if isinstance(answer, BlobsMissing):
+            self._lacks[told.action.identifier] = Lack.INCOMPLETE
+        return answer
 
     # Look-ups, in other threads.
 
