@@ -18,7 +18,7 @@ from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.chronicle import Chronicle, Listener
-from mlcbuild.engine.critical_path import critical_path, slacks
+from mlcbuild.engine.critical_path import Chains
 from mlcbuild.engine.deliveries import Deliveries
 from mlcbuild.engine.discovery import discover
 from mlcbuild.engine.events import ActionStatus, Cause
@@ -313,11 +313,12 @@ class Driver:
         def producers_of(identifier: str) -> list[str]:
             return [producer.name for producer in graph.known_producers_of(graph.actions[identifier])]
 
+        chains = Chains(self._chronicle.executed, producers_of)
         return self._chronicle.end(
             success=self._end.success,
             interrupted=self._end.cancelled,
-            critical_path=critical_path(self._chronicle.executed, producers_of),
-            slacks=slacks(self._chronicle.executed, producers_of),
+            critical_path=chains.longest(),
+            slacks=chains.slacks(),
             bytes_downloaded=self._remote.bytes_downloaded if self._remote else 0,
             bytes_uploaded=self._remote.bytes_uploaded if self._remote else 0,
         )

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import Action, ExecutionRequirements
-from mlcbuild.engine.critical_path import critical_path
+from mlcbuild.engine.critical_path import Chains
 from mlcbuild.engine.events import PathStep
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import (
@@ -163,7 +163,7 @@ class Simulated:
                 names.append(ran[node.key])
             return names
 
-        return critical_path(steps, producers_of)
+        return Chains(steps, producers_of).longest()
 
 
 class Simulation:

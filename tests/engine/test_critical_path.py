@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from mlcbuild.engine.critical_path import critical_path, slacks
+from mlcbuild.engine.critical_path import Chains
 from mlcbuild.engine.events import PathStep
 
 
@@ -15,7 +15,7 @@ def step(name: str, seconds: float) -> PathStep:
 
 def names(executed: dict[str, float], producers: dict[str, list[str]]) -> list[str]:
     steps = {name: step(name, seconds) for name, seconds in executed.items()}
-    return [item.identifier for item in critical_path(steps, lambda name: producers.get(name, []))]
+    return [item.identifier for item in Chains(steps, lambda name: producers.get(name, [])).longest()]
 
 
 def test_it_is_the_longest_by_seconds_not_by_steps() -> None:
@@ -64,7 +64,7 @@ def test_slack_is_what_an_action_could_take_longer() -> None:
         producers = {f"n{i}": [f"n{j}" for j in range(i) if chance.random() < 0.3] for i in range(count)}
         seconds = {f"n{i}": float(chance.randrange(1, 9)) for i in range(count) if chance.random() < 0.8}
         longest = length_of(seconds, producers)
-        told = slacks({name: step(name, taken) for name, taken in seconds.items()}, producers.__getitem__)
+        told = Chains({name: step(name, taken) for name, taken in seconds.items()}, producers.__getitem__).slacks()
         assert [slack.seconds for slack in told] == sorted(slack.seconds for slack in told)
         by_name = {slack.identifier: slack.seconds for slack in told}
         for name in seconds:
