@@ -76,17 +76,19 @@ class Chronicle:
         action, now = report.action, self.now
         identifier = action.identifier
         self._statuses[identifier] = status
-        if outcome is not None and executor:
+        # Where nothing ran, nothing took time and nothing was said.
+        own = outcome or ExecutionOutcome(identifier=identifier, kind=OutcomeKind.SUCCEEDED)
+        if executor:
             self.executed[identifier] = PathStep(
-                identifier=identifier, mnemonic=action.mnemonic, seconds=outcome.run_seconds
+                identifier=identifier, mnemonic=action.mnemonic, seconds=own.run_seconds
             )
         if report.ending is Ending.FAILED:
             self._failures[identifier] = ActionFailure(
                 identifier=identifier,
                 message=report.message,
-                log=outcome.log if outcome else b"",
-                exit_code=outcome.exit_code if outcome else 0,
-                environment=environment or (outcome is not None and outcome.kind in _MACHINE_FAULTS),
+                log=own.log,
+                exit_code=own.exit_code,
+                environment=environment or own.kind in _MACHINE_FAULTS,
             )
         self._tell(
             ActionFinished(
@@ -94,19 +96,19 @@ class Chronicle:
                 mnemonic=action.mnemonic,
                 owner=action.owner,
                 status=status,
-                start=now if outcome is None else max(0.0, now - outcome.run_seconds),
+                start=max(0.0, now - own.run_seconds),
                 time=now,
                 key="" if report.key is None else report.key.hash,
-                worker="" if outcome is None else outcome.worker,
+                worker=own.worker,
                 message=report.message,
-                log=b"" if outcome is None else outcome.log,
-                exit_code=0 if outcome is None else outcome.exit_code,
+                log=own.log,
+                exit_code=own.exit_code,
                 executor=executor,
-                node="" if outcome is None else outcome.node,
-                queued_seconds=0.0 if outcome is None else outcome.queued_seconds,
-                input_seconds=0.0 if outcome is None else outcome.input_seconds,
-                output_seconds=0.0 if outcome is None else outcome.output_seconds,
-                peak_bytes=0 if outcome is None else outcome.peak_bytes,
+                node=own.node,
+                queued_seconds=own.queued_seconds,
+                input_seconds=own.input_seconds,
+                output_seconds=own.output_seconds,
+                peak_bytes=own.peak_bytes,
                 cause=cause,
                 previous_key=previous_key,
             )
