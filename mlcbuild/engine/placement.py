@@ -44,11 +44,11 @@ def place(action: Action, executors: Sequence[AnyPlace], used: Mapping[str, int]
 
     The order of `executors` is that of preference. Raises NoExecutor, and InfrastructureError where one cannot start.
     """
-    bound = is_bound_to_this_machine(action)
+    stays_here = is_bound_to_this_machine(action) and any(executor.name == LOCAL for executor in executors)
     candidates: list[AnyPlace] = []
     refusals: list[str] = []
     for executor in executors:
-        if bound and executor.name != LOCAL and any(other.name == LOCAL for other in executors):
+        if stays_here and executor.name != LOCAL:
             continue
         reason = executor.refusal(action.requirements)
         if reason:
