@@ -17,6 +17,7 @@ from mlcbuild.cli.options import LOG_DIRECTORY, GlobalOptions
 from mlcbuild.cli.terminal import OutputFormat
 from mlcbuild.engine.keys import read_key
 from mlcbuild.errors import MlcbuildError, UsageError
+from mlcbuild.figures import byte_count
 from mlcbuild.workspace.settings import load_settings
 
 _FEWEST_DIGITS = 4
@@ -79,7 +80,7 @@ def _lines(
         told.append(("began", f"{action.get('start', 0.0):.2f} s into the build"))
         told.append(("seconds", f"{seconds_of(action):.2f}" + (f" ({parts})" if parts else "")))
         if action.get("peak_bytes"):
-            told.append(("memory", text.byte_count(action["peak_bytes"])))
+            told.append(("memory", byte_count(action["peak_bytes"])))
         slack = record.slacks.get(action["identifier"])
         told.append(("slack", "none: on the critical path" if slack is None else f"{slack:.2f} s"))
     told.append(("key", action.get("key") or "none"))

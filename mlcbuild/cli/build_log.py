@@ -12,6 +12,7 @@ from mlcbuild.cli import text
 from mlcbuild.cli.build_records import RECORD_DIRECTORY, BuildRecord, chosen, records
 from mlcbuild.cli.options import STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.figures import byte_count
 from mlcbuild.workspace.settings import find_root
 
 _SHOWN_DIGITS = 8
@@ -71,7 +72,7 @@ def print_what_ran(
         (
             f"{seconds_of(action):.2f}",
             *(f"{action.get(f'{part}_seconds', 0.0):.2f}" for part in ("queued", "input", "output")),
-            text.byte_count(action["peak_bytes"]) if action.get("peak_bytes") else "-",
+            byte_count(action["peak_bytes"]) if action.get("peak_bytes") else "-",
             place_of(action),
             action.get("cause", ""),
             action["identifier"] + (" (failed)" if action["status"] == "failed" else ""),

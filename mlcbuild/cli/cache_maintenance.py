@@ -16,6 +16,7 @@ from mlcbuild.cli.exit_codes import ExitCode, retry_reason
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.slow_progress import slow_progress
 from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.figures import byte_count
 
 
 def store_root(disk_cache: Path | None) -> Path:
@@ -45,19 +46,19 @@ def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputForma
         print(f"{style.warning('note:')} {failed} could not be removed: {collected.reason}", file=sys.stderr)
     if collected.over_bytes:
         print(
-            f"{style.warning('note:')} {text.byte_count(collected.over_bytes)} more than the limit are left: "
+            f"{style.warning('note:')} {byte_count(collected.over_bytes)} more than the limit are left: "
             "running builds hold them, or they are on their way in",
             file=sys.stderr,
         )
 
 
 def _told(collected: Collected) -> str:
-    kept = f"{text.byte_count(collected.kept_bytes)} stay"
+    kept = f"{byte_count(collected.kept_bytes)} stay"
     counts = ((collected.results, "result"), (collected.blobs, "blob"), (collected.leftovers, "file"))
     removed = [text.plural(count, noun) for count, noun in counts if count]
     if not removed:
         return f"nothing to remove · {kept}"
-    return f"removed {', '.join(removed)}: {text.byte_count(collected.freed_bytes)} · {kept}"
+    return f"removed {', '.join(removed)}: {byte_count(collected.freed_bytes)} · {kept}"
 
 
 def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalOptions) -> ExitCode:
@@ -85,7 +86,7 @@ def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalO
 
 def _findings(found: Verified) -> str:
     looked_at = f"{text.plural(found.results, 'result')}, {text.plural(found.blobs, 'blob')}"
-    parts = [f"{looked_at}, {text.byte_count(found.bytes)}"]
+    parts = [f"{looked_at}, {byte_count(found.bytes)}"]
     parts.append(f"{len(found.damaged):,} damaged" if found.damaged else "all right")
     if found.lacking:
         parts.append(f"{text.plural(len(found.lacking), 'result')} with blobs that are not here")

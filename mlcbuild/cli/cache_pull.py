@@ -21,6 +21,7 @@ from mlcbuild.cli.remote_summary import RemoteEnd, remote_line
 from mlcbuild.cli.slow_progress import slow_progress
 from mlcbuild.cli.terminal import OutputFormat
 from mlcbuild.engine.gathering import Gathered
+from mlcbuild.figures import byte_count
 
 
 def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOptions) -> ExitCode:
@@ -35,7 +36,7 @@ def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOption
             cache = walk.remote
 
             def show(done: int, total: int) -> None:
-                progress(f"pulling, {text.byte_count(cache.bytes_downloaded)}", done, total)
+                progress(f"pulling, {byte_count(cache.bytes_downloaded)}", done, total)
 
             gathered = walk.gather(asks_remote=True, progress=show, tell=voice.note)
             cache.finish()

@@ -40,6 +40,7 @@ from mlcbuild.cli.terminal import OutputFormat
 from mlcbuild.engine.gathering import Gathered
 from mlcbuild.engine.results import outputs_of
 from mlcbuild.errors import CacheError, UsageError
+from mlcbuild.figures import byte_count
 
 _MOST_WAITING = 64
 _NAME = re.compile(r"[0-9a-f]{64}")
@@ -94,7 +95,7 @@ def push_results(
             def show(done: int) -> None:
                 while told:
                     voice.note(told.pop(0))
-                progress(f"pushing, {text.byte_count(cache.bytes_uploaded)}", done, len(source.keys))
+                progress(f"pushing, {byte_count(cache.bytes_uploaded)}", done, len(source.keys))
 
             counts = _send(
                 source, _as_signed if signatures.signs else check_of_first(remote.configuration, signatures), show

@@ -18,6 +18,7 @@ from mlcbuild.cli.cache_maintenance import store_root
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.slow_progress import slow_progress
 from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.figures import byte_count
 
 _KIND_NAMES = {
     "results": "results",
@@ -69,7 +70,7 @@ def print_stats(disk_cache: Path | None, limits: Limits, output: OutputFormat, o
 def _lines(
     root: Path, statistics: Statistics, plans: list[Plan] | None, file_system: FileSystem, free: int
 ) -> list[str]:
-    lines = [f"{root} ({file_system.kind}, {text.byte_count(free)} free)"]
+    lines = [f"{root} ({file_system.kind}, {byte_count(free)} free)"]
     if file_system.is_network:
         lines.append("  on a server: slower than a disk of this machine, and its locks are less sure")
     if not any(amount.files for amount in statistics.kinds.values()):
@@ -80,13 +81,13 @@ def _lines(
         lines += ["", "largest"]
     for blob in statistics.largest:
         named = f"{blob.path or '-'} of {text.plural(blob.results, 'result')}"
-        lines.append(f"  {text.byte_count(blob.size_bytes):>8}  {blob.hash[:_SHOWN_DIGITS]}  {named}")
+        lines.append(f"  {byte_count(blob.size_bytes):>8}  {blob.hash[:_SHOWN_DIGITS]}  {named}")
     if statistics.lacking:
         lines += ["", f"{text.plural(statistics.lacking, 'result')} with blobs that are not here"]
     if plans is not None:
         results = sum(len(each.results) for each in plans)
         blobs = sum(len(each.named_blobs) + len(each.unnamed_blobs) for each in plans)
-        freed = text.byte_count(sum(each.freed_bytes for each in plans))
+        freed = byte_count(sum(each.freed_bytes for each in plans))
         going = f"{text.plural(results, 'result')}, {text.plural(blobs, 'blob')}: {freed}"
         lines += ["", f"a gc with these limits would remove {going}"]
     return lines
@@ -96,7 +97,7 @@ def _table(title: str, amounts: dict[str, Amount]) -> list[str]:
     lines = [f"{title:<{_WIDTH}}{'files':>10}{'on disk':>10}"]
     for name, amount in amounts.items():
         if amount.files:
-            lines.append(f"  {name:<{_WIDTH - 2}}{amount.files:>10,}{text.byte_count(amount.bytes):>10}")
+            lines.append(f"  {name:<{_WIDTH - 2}}{amount.files:>10,}{byte_count(amount.bytes):>10}")
     return lines
 
 

@@ -19,6 +19,7 @@ from mlcbuild.cli.slow_progress import SlowProgress
 from mlcbuild.cli.wiring import Parts, build_parts, targets_of
 from mlcbuild.engine.gathering import Gathered, Gathering, Lacking
 from mlcbuild.errors import UsageError
+from mlcbuild.figures import byte_count
 from mlcbuild.rules.analysis import Analysis, analyse
 
 _MOST_SHOWN = 5
@@ -148,9 +149,9 @@ def wait_until(done: Callable[[], bool], meanwhile: Callable[[], object]) -> Non
         time.sleep(0.02)
 
 
-def moved(count: int, byte_count: int) -> str:
+def moved(count: int, size_bytes: int) -> str:
     """`98 results, 1.2 GB`."""
-    return f"{text.plural(count, 'result')}, {text.byte_count(byte_count)}"
+    return f"{text.plural(count, 'result')}, {byte_count(size_bytes)}"
 
 
 def lacking_document(lacking: Sequence[Lacking]) -> list[dict[str, str]]:

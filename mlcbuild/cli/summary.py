@@ -8,6 +8,7 @@ from mlcbuild.cli import text
 from mlcbuild.cli.progress import action_name
 from mlcbuild.cli.remote_summary import RemoteEnd, remote_line
 from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
+from mlcbuild.figures import byte_count
 
 _LONGEST_PATH = 8  # steps that a reader still takes in
 _SHORTENED = re.compile(r"([0-9a-f]{8})[0-9a-f]{24,}")  # hashes in names: the first digits tell them apart
@@ -40,7 +41,7 @@ def _actions_line(finished: BuildFinished, wall_seconds: float) -> str:
     head = text.plural(total, "action")
     parts = [f"{head}: {told}" if told else head, text.seconds(wall_seconds)]
     moved = [
-        f"{direction} {text.byte_count(count)}"
+        f"{direction} {byte_count(count)}"
         for direction, count in (("down", finished.bytes_downloaded), ("up", finished.bytes_uploaded))
         if count
     ]

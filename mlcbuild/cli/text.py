@@ -1,8 +1,6 @@
-"""Figures and lengths as people read them: seconds, bytes, counts, and the width of a line on a terminal."""
+"""Figures and lengths as people read them: seconds, counts, and the width of a line on a terminal."""
 
 from __future__ import annotations
-
-_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def seconds(value: float) -> str:
@@ -15,17 +13,6 @@ def seconds(value: float) -> str:
         return f"{whole // 60} min {whole % 60:02d} s"
     minutes = round(value / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def byte_count(value: int) -> str:
-    """`512 B`, `1.5 kB`, `2 MB`, `18 MB`: powers of 1000; one decimal below 10, unless it is zero."""
-    scaled = float(value)
-    unit = 0
-    while round(scaled) >= 1000 and unit < len(_BYTE_UNITS) - 1:
-        scaled /= 1000
-        unit += 1
-    digits = 1 if round(scaled, 1) < 10 else 0
-    return f"{scaled:.{digits}f}".removesuffix(".0") + f" {_BYTE_UNITS[unit]}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -25,8 +25,8 @@ from mlcbuild.cache.disk import DiskStore, disk_error
 from mlcbuild.cache.file_systems import file_system_of
 from mlcbuild.cache.inventory import bases
 from mlcbuild.doctor.check import Check
-from mlcbuild.doctor.figures import byte_count, duration, pace
 from mlcbuild.doctor.finding import Figure, Finding, ok, problem, warning
+from mlcbuild.figures import byte_count, duration, pace
 
 LITTLE_SPACE = 10_000_000_000
 NO_SPACE = 1_000_000_000

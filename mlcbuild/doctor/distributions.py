@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.children import run_python
-from mlcbuild.doctor.figures import duration
 from mlcbuild.doctor.finding import Finding, ok, problem, skipped
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.memory import JsonMemory
 from mlcbuild.engine.toolchains import CUDA_DISTRIBUTIONS, TVM_DISTRIBUTIONS, Toolchains, find_program
 from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.figures import duration
 
 TVM_SECONDS = 120.0  # the first import after an installation reads hundreds of megabytes
 _CUDA_SECONDS = 60.0

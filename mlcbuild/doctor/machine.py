@@ -13,8 +13,8 @@ from pathlib import Path
 
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.children import run_python
-from mlcbuild.doctor.figures import byte_count
 from mlcbuild.doctor.finding import Figure, Finding, ok, problem, warning
+from mlcbuild.figures import byte_count
 
 CGROUP = Path("/sys/fs/cgroup")
 OWN_GROUP = Path("/proc/self/cgroup")

@@ -23,8 +23,8 @@ from mlcbuild.cache.remote.probing import PARTED_BYTES, Heed, Probe
 from mlcbuild.cache.remote.retrying import Retrying, RetryPolicy
 from mlcbuild.cache.remote.transport import DigestFunctionError, Transport, TransportError, Trouble
 from mlcbuild.doctor.check import Check, Part
-from mlcbuild.doctor.figures import byte_count, duration, pace
 from mlcbuild.doctor.finding import Figure, Finding, mistake, ok, problem, skipped, warning
+from mlcbuild.figures import byte_count, duration, pace
 
 T = TypeVar("T")
 FIRST_BYTES = 1 << 20

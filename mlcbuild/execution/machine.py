@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.figures import gibibytes
 
 _CGROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CUdevice_attribute, cuda.h
@@ -41,7 +42,7 @@ def refusal(machine: Machine, requirements: ExecutionRequirements) -> str:
     if requirements.cpus > machine.cpus:
         lacking.append(f"{requirements.cpus} cpus (it has {machine.cpus})")
     if machine.memory_bytes and requirements.memory_bytes > machine.memory_bytes:
-        lacking.append(f"{_gibibytes(requirements.memory_bytes)} of memory (it has {_gibibytes(machine.memory_bytes)})")
+        lacking.append(f"{gibibytes(requirements.memory_bytes)} of memory (it has {gibibytes(machine.memory_bytes)})")
     if requirements.gpus > machine.gpus:
         lacking.append(f"{requirements.gpus:g} GPUs (it has {machine.gpus:g})")
     has = dict(machine.labels)
@@ -49,10 +50,6 @@ def refusal(machine: Machine, requirements: ExecutionRequirements) -> str:
         if has.get(name) != value:
             lacking.append(f"the label {name}={value} (it has {f'{name}={has[name]}' if name in has else 'none'})")
     return f"needs {', '.join(lacking)}" if lacking else ""
-
-
-def _gibibytes(count: int) -> str:
-    return f"{count / (1 << 30):.1f} GiB"
 
 
 def _memory_bytes() -> int:

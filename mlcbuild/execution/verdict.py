@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from mlcbuild.engine.action import StageCall
 from mlcbuild.engine.executor import ExecutionRequest, OutcomeKind
 from mlcbuild.execution.server import ProcessEnd
+from mlcbuild.figures import gibibytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,8 @@ def judge(request: ExecutionRequest, end: ProcessEnd, memory_ran_out: Callable[[
         )
     if end.out_of_memory:
         message = (
-            f"{name} held {_gibibytes(end.peak_bytes)} of memory, more than the "
-            f"{_gibibytes(request.requirements.memory_bytes)} that it asks for, and was stopped"
+            f"{name} held {gibibytes(end.peak_bytes)} of memory, more than the "
+            f"{gibibytes(request.requirements.memory_bytes)} that it asks for, and was stopped"
         )
         return Verdict(kind=OutcomeKind.OUT_OF_MEMORY, message=message, exit_code=exit_code)
     if exit_code < 0:
@@ -62,7 +63,7 @@ def judge(request: ExecutionRequest, end: ProcessEnd, memory_ran_out: Callable[[
 
 def _signalled(name: str, number: int, end: ProcessEnd, memory_ran_out: Callable[[], bool]) -> Verdict:
     if number == signal.SIGKILL:
-        used = f"it had used {_gibibytes(end.peak_bytes)}"
+        used = f"it had used {gibibytes(end.peak_bytes)}"
         if not memory_ran_out():
             message = f"{name} was killed (SIGKILL), not by the kernel for want of memory; {used}"
             return Verdict(kind=OutcomeKind.ENVIRONMENT, message=message, exit_code=-number)
@@ -76,10 +77,6 @@ def _signalled(name: str, number: int, end: ProcessEnd, memory_ran_out: Callable
     except ValueError:
         called = f"signal {number}"
     return Verdict(kind=OutcomeKind.FAILED, message=f"{name} crashed with {called}; its log follows", exit_code=-number)
-
-
-def _gibibytes(count: int) -> str:
-    return f"{count / (1 << 30):.1f} GiB"
 
 
 def _stage(name: str, exit_code: int, end: ProcessEnd) -> Verdict:

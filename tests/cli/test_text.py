@@ -26,22 +26,6 @@ def test_seconds(value: float, shown: str) -> None:
     assert text.seconds(value) == shown
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1 kB"),
-        (1_540, "1.5 kB"),
-        (18_200_000, "18 MB"),
-        (999_999, "1 MB"),
-        (9_960_000, "10 MB"),
-    ],
-)
-def test_byte_counts(value: int, shown: str) -> None:
-    assert text.byte_count(value) == shown
-
-
 def test_counts_agree_with_their_nouns() -> None:
     assert [text.plural(count, "action") for count in (0, 1, 10_000)] == ["0 actions", "1 action", "10,000 actions"]
 

@@ -1,4 +1,4 @@
-"""Figures as people read them; powers of 1000, as in all of mlcbuild's messages."""
+"""Figures as people read them, the same in every room: bytes, paces, short times."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def byte_count(value: float) -> str:
-    """`512 B`, `1.5 kB`, `18 MB`."""
+    """`512 B`, `1.5 kB`, `2 MB`, `18 MB`: powers of 1000; one decimal below 10, unless it is zero."""
     unit = 0
     while round(value) >= 1000 and unit < len(_UNITS) - 1:
         value /= 1000
         unit += 1
     digits = 1 if unit and round(value, 1) < 10 else 0
     return f"{value:.{digits}f}".removesuffix(".0") + f" {_UNITS[unit]}"
+
+
+def gibibytes(count: int) -> str:
+    """`1.5 GiB`, of memory, which is asked for and sold in powers of 1024."""
+    return f"{count / (1 << 30):.1f} GiB"
 
 
 def pace(size_bytes: int, seconds: float) -> str:

@@ -1,0 +1,41 @@
+"""Bytes, paces and short times as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlcbuild.figures import byte_count, duration, gibibytes, pace
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (1_540, "1.5 kB"),
+        (18_200_000, "18 MB"),
+        (999_999, "1 MB"),
+        (9_960_000, "10 MB"),
+        (0.4, "0 B"),  # half a byte is none
+    ],
+)
+def test_byte_counts(value: int, shown: str) -> None:
+    assert byte_count(value) == shown
+
+
+def test_memory_is_told_in_powers_of_1024() -> None:
+    assert gibibytes(3 << 29) == "1.5 GiB"
+
+
+def test_a_pace_is_bytes_a_second_and_no_time_divides_by_nothing() -> None:
+    assert pace(662_000_000, 2.0) == "331 MB/s"
+    assert pace(1, 0.0) == "1 GB/s"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.0004, "0.4 ms"), (0.00995, "10 ms"), (0.0123, "12 ms"), (0.9996, "1.0 s"), (1.34, "1.3 s")],
+)
+def test_durations(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
