@@ -34,7 +34,7 @@ from mlcbuild.cli.settled_builds import request_text, without_credentials
 from mlcbuild.cli.settling import Settling
 from mlcbuild.cli.summary import ending
 from mlcbuild.cli.terminal import is_terminal
-from mlcbuild.cli.user_settings import user_settings_file
+from mlcbuild.cli.user_settings import user_settings, user_settings_file
 from mlcbuild.cli.wiring import build_parts, fetched_targets, targets_of
 from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent, BuildFinished, BuildStarted
 from mlcbuild.errors import LocalEnvironmentError, UsageError
@@ -150,10 +150,10 @@ class _Session:
         with self._phase("load"):
             workspace = open_workspace(self._options.directory, to_load=True)
             loaded = workspace.load(request.patterns, request.configuration)
-            remote = resolve_remote(
-                request.remote, self._options.environment, workspace.settings, recache=request.recache
-            )
-            execution = resolve_execution(request.execution, self._options.environment, workspace.settings)
+            environment, settings = self._options.environment, workspace.settings
+            user = user_settings(environment)
+            remote = resolve_remote(request.remote, environment, user, settings, recache=request.recache)
+            execution = resolve_execution(request.execution, environment, user, settings)
             if request.recache or (remote and remote.sends_what_was_found):
                 self._settling.told()  # There is something to do each time.
         self._records = workspace.state_directory / RECORD_DIRECTORY

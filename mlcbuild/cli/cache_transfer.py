@@ -16,6 +16,7 @@ from mlcbuild.cli.opening import OpenWorkspace, open_workspace
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.remote_settings import RemoteFlags, ResolvedRemote, resolve_remote
 from mlcbuild.cli.slow_progress import SlowProgress
+from mlcbuild.cli.user_settings import user_settings
 from mlcbuild.cli.wiring import Parts, build_parts, targets_of
 from mlcbuild.engine.gathering import Gathered, Gathering, Lacking
 from mlcbuild.errors import UsageError
@@ -63,7 +64,8 @@ class Voice:
 def opened_remote(transfer: Transfer, options: GlobalOptions, *, writes: bool) -> tuple[OpenWorkspace, ResolvedRemote]:
     """The workspace and its remote. Raises UsageError where there is none, or it may not be written and has to be."""
     workspace = open_workspace(options.directory, to_load=True)
-    remote = resolve_remote(RemoteFlags(address=transfer.remote), options.environment, workspace.settings)
+    flags, environment = RemoteFlags(address=transfer.remote), options.environment
+    remote = resolve_remote(flags, environment, user_settings(environment), workspace.settings)
     if remote is None:
         raise UsageError(
             "no remote cache is set here",

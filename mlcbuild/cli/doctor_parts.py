@@ -12,6 +12,7 @@ from mlcbuild.cli.cache_maintenance import store_root
 from mlcbuild.cli.opening import OpenWorkspace, is_in_workspace, open_workspace
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote
+from mlcbuild.cli.user_settings import user_settings
 from mlcbuild.doctor.check import Check, Part
 from mlcbuild.doctor.disk_cache import disk_checks
 from mlcbuild.doctor.distributions import distribution_checks
@@ -91,7 +92,9 @@ class Parts:
     def _configuration(self) -> RemoteConfiguration | None:
         found = self._workspace
         settings = found.settings if found else WorkspaceSettings(root=self._options.directory, name="")
-        resolved = resolve_remote(self._flags, self._options.environment, settings)
+        resolved = resolve_remote(
+            self._flags, self._options.environment, user_settings(self._options.environment), settings
+        )
         return resolved.configuration if resolved and resolved.configuration.is_used else None
 
     @functools.cached_property

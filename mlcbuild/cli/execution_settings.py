@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mlcbuild.cli.user_settings import read_user_settings, user_settings_file
-from mlcbuild.errors import Location, MlcbuildError, UsageError, WorkspaceError
-from mlcbuild.workspace.execution import EXECUTORS, WORKERS, ExecutionTable
+from mlcbuild.cli.said import Said, said_in
+from mlcbuild.cli.user_settings import UserSettings
+from mlcbuild.workspace.execution import EXECUTORS, WORKERS
 from mlcbuild.workspace.problems import known_values
 from mlcbuild.workspace.settings import WorkspaceSettings
 
@@ -82,30 +82,15 @@ class ResolvedExecution:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Said:
-    value: Any
-    place: Location | str
-
-    def mistake(self, message: str) -> MlcbuildError:
-        if isinstance(self.place, Location):
-            return WorkspaceError(message, location=self.place)
-        return UsageError(f"{self.place}: {message}")
-
-
 def resolve_execution(
-    flags: ExecutionFlags, environment: Mapping[str, str], settings: WorkspaceSettings
+    flags: ExecutionFlags, environment: Mapping[str, str], user: UserSettings, settings: WorkspaceSettings
 ) -> ResolvedExecution:
     """Raises UsageError for options and variables, WorkspaceError for files."""
-    tables = [
-        settings.execution,
-        read_user_settings(user_settings_file(environment)).execution,
-    ]  # who counts more, later
-    said: dict[str, _Said] = {}
+    said: dict[str, Said] = {}
     kinds: dict[str, Mapping[str, Any]] = {}
-    for table in tables:
+    for table, folder in ((settings.execution, settings.root), (user.execution, user.folder)):  # who counts more, later
+        said.update(said_in(table, folder))
         if table is not None:
-            said.update(_said_in(table))
             kinds.update(table.node_kinds)
     for name, variable in (
         ("executor", EXECUTOR_VARIABLE),
@@ -114,7 +99,7 @@ def resolve_execution(
         ("workers", WORKERS_VARIABLE),
     ):
         if environment.get(variable):
-            said[name] = _Said(value=environment[variable], place=variable)
+            said[name] = Said(value=environment[variable], place=variable)
     for name, option, value in (
         ("executor", "--executor", flags.executor),
         ("ray_address", "--ray-address", flags.ray_address),
@@ -122,7 +107,7 @@ def resolve_execution(
         ("workers", "--workers", flags.workers),
     ):
         if value not in ("", None):
-            said[name] = _Said(value=value, place=option)
+            said[name] = Said(value=value, place=option)
     executor, address = said.get("executor"), said.get("ray_address")
     wanted = executor.value if executor else LOCAL
     if executor is not None and wanted not in EXECUTORS:
@@ -151,7 +136,7 @@ def resolve_execution(
     )
 
 
-def _switch(said: _Said) -> bool:
+def _switch(said: Said) -> bool:
     if isinstance(said.value, bool):
         return said.value
     if said.value.lower() not in _SWITCH:
@@ -159,11 +144,7 @@ def _switch(said: _Said) -> bool:
     return _SWITCH[said.value.lower()]
 
 
-def _said_in(table: ExecutionTable) -> dict[str, _Said]:
-    return {name: _Said(value=value, place=table.location(name)) for name, value in table.values.items()}
-
-
-def _check_address(said: _Said) -> None:
+def _check_address(said: Said) -> None:
     from mlcbuild.execution.ray.settings import check_address
 
     try:

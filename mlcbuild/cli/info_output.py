@@ -13,6 +13,7 @@ from mlcbuild.cli.distributions import installed_version
 from mlcbuild.cli.opening import OpenWorkspace, is_in_workspace, open_workspace
 from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote
 from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.cli.user_settings import user_settings
 from mlcbuild.compiler.models.llama.config import MODEL_TYPES
 from mlcbuild.compiler.quantization.scheme import NAMES
 from mlcbuild.engine.toolchains import CUDA_DISTRIBUTIONS, TVM_DISTRIBUTIONS, find_program
@@ -81,7 +82,7 @@ def _workers(environment: Mapping[str, str]) -> list[dict[str, object]]:
 
 def _remote(opened: OpenWorkspace, environment: Mapping[str, str]) -> dict[str, object] | None:
     """The remote cache that a build without options has; None for none."""
-    found = resolve_remote(RemoteFlags(), environment, opened.settings)
+    found = resolve_remote(RemoteFlags(), environment, user_settings(environment), opened.settings)
     if found is None:
         return None
     configuration = found.configuration

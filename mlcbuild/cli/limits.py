@@ -20,9 +20,9 @@ def read_limits(max_size: str, max_age: str, environment: Mapping[str, str]) -> 
     user's settings. Raises UsageError for the former two, WorkspaceErrors for the last.
     """
     from mlcbuild.cache.eviction import Limits
-    from mlcbuild.cli.user_settings import read_user_settings, user_settings_file
+    from mlcbuild.cli.user_settings import user_settings
 
-    settings = read_user_settings(user_settings_file(environment))
+    settings = user_settings(environment)
     size, size_place = (max_size, "--max-size") if max_size else (environment.get(MAX_SIZE_VARIABLE), MAX_SIZE_VARIABLE)
     age, age_place = (max_age, "--max-age") if max_age else (environment.get(MAX_AGE_VARIABLE), MAX_AGE_VARIABLE)
     return Limits(

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlcbuild.cli.user_settings import read_user_settings, user_settings_file
-from mlcbuild.errors import Location, MlcbuildError, UsageError, WorkspaceError
+from mlcbuild.cli.said import Said, said_in
+from mlcbuild.cli.user_settings import UserSettings
+from mlcbuild.errors import Location, MlcbuildError, UsageError
 from mlcbuild.workspace.problems import known_values
-from mlcbuild.workspace.remote import REMOTE_SETTINGS, RemoteTable, has_credentials
+from mlcbuild.workspace.remote import REMOTE_SETTINGS, has_credentials
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 from mlcbuild.workspace.settings import WorkspaceSettings
 
@@ -48,20 +49,6 @@ class RemoteFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Said:
-    """A setting's value, where it was said, and the folder that its paths start from."""
-
-    value: Any
-    place: Location | str
-    folder: Path
-
-    def mistake(self, message: str, *advice: str) -> MlcbuildError:
-        if isinstance(self.place, Location):
-            return WorkspaceError(message, location=self.place, advice=advice)
-        return UsageError(f"{self.place}: {message}", advice=advice)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ResolvedRemote:
     """The configuration that holds, and how to tell that its server and the workspace do not go together."""
 
@@ -81,19 +68,23 @@ def variable_of(setting: str) -> str:
 
 
 def resolve_remote(
-    flags: RemoteFlags, environment: Mapping[str, str], settings: WorkspaceSettings, *, recache: bool = False
+    flags: RemoteFlags,
+    environment: Mapping[str, str],
+    user: UserSettings,
+    settings: WorkspaceSettings,
+    *,
+    recache: bool = False,
 ) -> ResolvedRemote | None:
     """What holds for a build; None where nobody names a remote, or somebody who counts more says `none`. With `recache`
     results take the place of what is there.
 
     Raises UsageError for options and variables, WorkspaceError for files.
     """
-    user_file = user_settings_file(environment)
-    said: dict[str, _Said] = {}
+    said: dict[str, Said] = {}
     ranks: dict[str, int] = {}
     sources = (  # from the least to what counts most
-        _said_in(settings.remote, settings.root),
-        _said_in(read_user_settings(user_file).remote, user_file.parent),
+        said_in(settings.remote, settings.root),
+        said_in(user.remote, user.folder),
         _said_by_variables(environment),
         _said_by_flags(flags),
     )
@@ -112,20 +103,14 @@ def resolve_remote(
     return _resolved(said, settings.digest, recache=recache)
 
 
-def _said_in(table: RemoteTable | None, folder: Path) -> dict[str, _Said]:
-    if table is None:
-        return {}
-    return {name: _Said(value=value, place=table.location(name), folder=folder) for name, value in table.values.items()}
-
-
-def _is_meant_for(headers: _Said, address: _Said) -> bool:
+def _is_meant_for(headers: Said, address: Said) -> bool:
     """Headers of the user's settings go to the server that stands beside them, and to no other that somebody names."""
     if not isinstance(headers.place, Location):
         return True
     return isinstance(address.place, Location) and address.place.path == headers.place.path
 
 
-def _said_by_variables(environment: Mapping[str, str]) -> dict[str, _Said]:
+def _said_by_variables(environment: Mapping[str, str]) -> dict[str, Said]:
     """Empty variables say nothing."""
     known = {variable_of(attribute.name): attribute for attribute in REMOTE_SETTINGS}
     said = {}
@@ -136,7 +121,7 @@ def _said_by_variables(environment: Mapping[str, str]) -> dict[str, _Said]:
         if attribute is None:
             raise UsageError(f"unknown variable {variable}", advice=(known_values(variable, known),))
         value = _read_variable(attribute, environment[variable], variable)
-        said[attribute.name] = _Said(value=value, place=variable, folder=Path.cwd())
+        said[attribute.name] = Said(value=value, place=variable, folder=Path.cwd())
     return said
 
 
@@ -163,22 +148,22 @@ def _read_variable(attribute: Attribute, text: str, variable: str) -> Any:
             return text
 
 
-def _said_by_flags(flags: RemoteFlags) -> dict[str, _Said]:
+def _said_by_flags(flags: RemoteFlags) -> dict[str, Said]:
     said = {}
     folder = Path.cwd()
     if flags.address:
-        said["address"] = _Said(value=flags.address, place="--remote", folder=folder)
+        said["address"] = Said(value=flags.address, place="--remote", folder=folder)
     if flags.upload:
-        said["upload"] = _Said(value=flags.upload, place="--remote-upload", folder=folder)
+        said["upload"] = Said(value=flags.upload, place="--remote-upload", folder=folder)
         if flags.upload != "never":
             # Who asks for uploads on the command line says with it that he may.
-            said["role"] = _Said(value="read-write", place="--remote-upload", folder=folder)
+            said["role"] = Said(value="read-write", place="--remote-upload", folder=folder)
     if flags.no_remote:
-        said["address"] = _Said(value=NONE, place="--no-remote", folder=folder)
+        said["address"] = Said(value=NONE, place="--no-remote", folder=folder)
     return said
 
 
-def _resolved(said: Mapping[str, _Said], digest: str, *, recache: bool) -> ResolvedRemote:
+def _resolved(said: Mapping[str, Said], digest: str, *, recache: bool) -> ResolvedRemote:
     from mlcbuild.cache.digest import DigestFunction
     from mlcbuild.cache.remote import configuration as remote
     from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
@@ -234,7 +219,7 @@ def _resolved(said: Mapping[str, _Said], digest: str, *, recache: bool) -> Resol
     return ResolvedRemote(configuration=made, refuse=lambda error: address.mistake(error.message, *error.advice))
 
 
-def _server_settings(said: Mapping[str, _Said], address: str) -> Any:
+def _server_settings(said: Mapping[str, Said], address: str) -> Any:
     from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
 
     fields = {"connect_timeout": "connect", "idle_timeout": "idle", "timeout": "whole", "slowest": "bytes_per_second"}
@@ -263,11 +248,11 @@ def _server_settings(said: Mapping[str, _Said], address: str) -> Any:
         )
 
 
-def _path(said: _Said) -> Path:
+def _path(said: Said) -> Path:
     return said.folder / Path(said.value).expanduser()
 
 
-def _trusted_keys(said: _Said | None) -> tuple[PublicKey, ...]:
+def _trusted_keys(said: Said | None) -> tuple[PublicKey, ...]:
     from mlcbuild.cache.remote.keys import PublicKey, is_private, is_public_line
 
     keys: list[PublicKey] = []
@@ -290,7 +275,7 @@ def _trusted_keys(said: _Said | None) -> tuple[PublicKey, ...]:
     return tuple(dict.fromkeys(keys))
 
 
-def _signing_key(said: _Said | None) -> PrivateKey | None:
+def _signing_key(said: Said | None) -> PrivateKey | None:
     """What is given may be the key itself, where a path was meant too: so it is quoted in no case."""
     from mlcbuild.cache.remote.keys import PrivateKey
 
@@ -312,7 +297,7 @@ def _signing_key(said: _Said | None) -> PrivateKey | None:
 class _told_of:  # noqa: N801  # It reads as a statement.
     """Within it, a ValueError is a mistake of who said this."""
 
-    def __init__(self, said: _Said, *advice: str) -> None:
+    def __init__(self, said: Said, *advice: str) -> None:
         self._said = said
         self._advice = advice
 

@@ -30,8 +30,9 @@ _TABLES = (REMOTE_TABLE, EXECUTION_TABLE, CACHE_TABLE)
 
 @dataclass(frozen=True, kw_only=True)
 class UserSettings:
-    """What the file says; None and () stand for nothing."""
+    """What the file in `folder` says; None stands for nothing."""
 
+    folder: Path
     remote: RemoteTable | None = None
     execution: ExecutionTable | None = None
     max_bytes: int | None = None
@@ -44,10 +45,15 @@ def user_settings_file(environment: Mapping[str, str]) -> Path:
     return (Path(base) if base.startswith("/") else Path.home() / ".config") / "mlcbuild" / SETTINGS_FILE
 
 
+def user_settings(environment: Mapping[str, str]) -> UserSettings:
+    """What the file of whoever builds says. Raises WorkspaceErrors with all mistakes in it; none quotes a secret."""
+    return read_user_settings(user_settings_file(environment))
+
+
 def read_user_settings(path: Path) -> UserSettings:
     """Nothing where there is no such file. Raises WorkspaceErrors with all mistakes in it; none quotes a secret."""
     if not path.exists():
-        return UserSettings()
+        return UserSettings(folder=path.parent)
     problems = Problems()
     try:
         file = read(path, str(path))
@@ -60,7 +66,9 @@ def read_user_settings(path: Path) -> UserSettings:
     execution = read_execution(file, problems) if EXECUTION_TABLE in file.content else None
     limits = _read_limits(file, problems) if CACHE_TABLE in file.content else (None, None)
     problems.raise_if_any()
-    return UserSettings(remote=remote, execution=execution, max_bytes=limits[0], max_age_seconds=limits[1])
+    return UserSettings(
+        folder=path.parent, remote=remote, execution=execution, max_bytes=limits[0], max_age_seconds=limits[1]
+    )
 
 
 def _read_remote(file: TomlFile, problems: Problems) -> RemoteTable:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cli.execution_settings import ExecutionFlags, ResolvedExecution, resolve_execution
+from mlcbuild.cli.user_settings import user_settings
 from mlcbuild.errors import MlcbuildError, UsageError, WorkspaceErrors
 from mlcbuild.execution.machine import Machine
 from mlcbuild.workspace.settings import load_settings
@@ -29,8 +30,9 @@ class World:
     ) -> ResolvedExecution:
         (self.root / "BUILD.toml").write_text(_WORKSPACE + workspace)
         self.user_file.write_text(user)
+        environment = {**self.environment, **variables}
         settings = load_settings(self.root)
-        return resolve_execution(flags or ExecutionFlags(), {**self.environment, **variables}, settings)
+        return resolve_execution(flags or ExecutionFlags(), environment, user_settings(environment), settings)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
 from mlcbuild.cache.remote.policy import Role, Upload
 from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote, variable_of
-from mlcbuild.cli.user_settings import user_settings_file
+from mlcbuild.cli.user_settings import user_settings, user_settings_file
 from mlcbuild.errors import MlcbuildError, UsageError, WorkspaceError
 from mlcbuild.workspace.remote import PERSONAL, REMOTE_SETTINGS
 from mlcbuild.workspace.settings import load_settings
@@ -40,7 +40,8 @@ class World:
 
     def found(self, flags: RemoteFlags | None = None, /, **variables: str) -> RemoteConfiguration | None:
         environment = {**self.environment, **{variable_of(name): value for name, value in variables.items()}}
-        resolved = resolve_remote(flags or RemoteFlags(), environment, load_settings(self.root))
+        user, settings = user_settings(environment), load_settings(self.root)
+        resolved = resolve_remote(flags or RemoteFlags(), environment, user, settings)
         return resolved.configuration if resolved else None
 
     def made(self, flags: RemoteFlags | None = None, /, **variables: str) -> RemoteConfiguration:
@@ -164,7 +165,8 @@ def test_everything_that_can_be_said_arrives(world: World, tmp_path: Path) -> No
     assert not made.policy.replaces
     assert not made.policy.races
     assert world.made(slow_answers="race").policy.races
-    again = resolve_remote(RemoteFlags(), world.environment, load_settings(world.root), recache=True)
+    user = user_settings(world.environment)
+    again = resolve_remote(RemoteFlags(), world.environment, user, load_settings(world.root), recache=True)
     assert again is not None
     assert again.configuration.policy.replaces
     assert (made.address, made.namespace, made.salt) == ("s3://bucket/p", "pull/12", "2")
