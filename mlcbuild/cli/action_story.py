@@ -11,8 +11,9 @@ from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.inventory import bases
 from mlcbuild.cli import text
 from mlcbuild.cli.action_logs import log_path
-from mlcbuild.cli.build_log import described, place_of, print_json, record_directory, seconds_of, told_build
+from mlcbuild.cli.build_log import described, place_of, record_directory, seconds_of, told_build
 from mlcbuild.cli.build_records import BuildRecord, chosen, records
+from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.options import LOG_DIRECTORY, GlobalOptions
 from mlcbuild.cli.terminal import OutputFormat
 from mlcbuild.engine.keys import read_key

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from mlcbuild.cli import text
 from mlcbuild.cli.build_records import RECORD_DIRECTORY, BuildRecord, chosen, records
+from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.options import STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.terminal import OutputFormat
 from mlcbuild.figures import byte_count
@@ -171,10 +171,6 @@ def described(action: Mapping[str, Any], record: BuildRecord) -> dict[str, Any]:
         "on_critical_path": action["identifier"] in on_path,
         "slack_seconds": record.slacks.get(action["identifier"]),
     }
-
-
-def print_json(document: object) -> None:
-    print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def told_build(record: BuildRecord) -> str:

@@ -20,7 +20,7 @@ from mlcbuild.cli.build_report import BuildReport
 from mlcbuild.cli.console import Console
 from mlcbuild.cli.event_log import EventLog, event_record
 from mlcbuild.cli.execution_settings import ExecutionFlags, resolve_execution
-from mlcbuild.cli.exit_codes import ExitCode, retry_reason
+from mlcbuild.cli.exit_codes import ExitCode, retry_line
 from mlcbuild.cli.failures import code_of
 from mlcbuild.cli.interruption import interrupting
 from mlcbuild.cli.listeners import Listeners
@@ -284,8 +284,8 @@ class _Session:
         if self._finished is None or (self._request.quiet_if_current and _nothing_done(self._finished)):
             return
         lines = ending(self._finished, wall_seconds=self._options.elapsed(), remote=self._remote_end)
-        if reason := retry_reason(code):
-            lines.append(f"this may be retried: {reason}")
+        if line := retry_line(code):
+            lines.append(line)
         self._write(lines)
 
     def _document(self, code: ExitCode) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,8 @@ from mlcbuild.cache.eviction import Collected, Limits, collect
 from mlcbuild.cache.inventory import bases
 from mlcbuild.cache.verification import Verified, together, verify
 from mlcbuild.cli import text
-from mlcbuild.cli.exit_codes import ExitCode, retry_reason
+from mlcbuild.cli.exit_codes import ExitCode, retry_line
+from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.slow_progress import slow_progress
 from mlcbuild.cli.terminal import OutputFormat
@@ -38,7 +38,7 @@ def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputForma
     except OSError as error:
         raise disk_error(error, Path(error.filename or root), "reading") from error
     if output is OutputFormat.JSON:
-        print(json.dumps({"disk_cache": str(root), **asdict(collected)}, indent=2))
+        print_json({"disk_cache": str(root), **asdict(collected)})
         return
     print(_told(collected))
     if collected.failed:
@@ -71,7 +71,7 @@ def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalO
         raise disk_error(error, Path(error.filename or root), "reading") from error
     code = ExitCode.LOCAL_ENVIRONMENT if found.damaged else ExitCode.OK
     if output is OutputFormat.JSON:
-        print(json.dumps({"disk_cache": str(root), **asdict(found)}, indent=2))
+        print_json({"disk_cache": str(root), **asdict(found)})
         return code
     style = options.style(sys.stderr)
     for damage in found.damaged:
@@ -79,8 +79,8 @@ def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalO
     if found.damaged:
         print(f"  set aside below {root}; the next build that needs them makes them again", file=sys.stderr)
     print(_findings(found))
-    if reason := retry_reason(code):
-        print(f"this may be retried: {reason}", file=sys.stderr)
+    if line := retry_line(code):
+        print(line, file=sys.stderr)
     return code
 
 

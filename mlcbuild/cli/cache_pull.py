@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
 from mlcbuild.cli import text
 from mlcbuild.cli.cache_transfer import (
     Transfer,
@@ -15,7 +12,7 @@ from mlcbuild.cli.cache_transfer import (
     opened_remote,
     walking,
 )
-from mlcbuild.cli.exit_codes import ExitCode, retry_reason
+from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.remote_summary import RemoteEnd, remote_line
 from mlcbuild.cli.slow_progress import slow_progress
@@ -43,27 +40,24 @@ def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOption
             end = RemoteEnd.of(cache)
             root = walk.parts.store.root
         assert end is not None
+        document = {
+            "remote": end.addresses[0],
+            "disk_cache": str(root),
+            "pulled": len(gathered.came),
+            "here": len(gathered.here),
+            "bytes": end.counters.bytes_downloaded,
+            "missing": lacking_document(gathered.lacking),
+            "beyond": gathered.beyond,
+            "complete": gathered.is_whole,
+        }
         code = _code(gathered, end)
-        if output is OutputFormat.JSON:
-            document = {
-                "remote": end.addresses[0],
-                "disk_cache": str(root),
-                "pulled": len(gathered.came),
-                "here": len(gathered.here),
-                "bytes": end.counters.bytes_downloaded,
-                "missing": lacking_document(gathered.lacking),
-                "beyond": gathered.beyond,
-                "complete": gathered.is_whole,
-            }
-            print(json.dumps(document, indent=2, ensure_ascii=False))
-            return code
-        voice.lacking(gathered.lacking)
-    print(_told(gathered, end))
-    if not gathered.is_whole:
-        if line := remote_line(end):
-            print(line, file=sys.stderr)
-        if reason := retry_reason(code):
-            print(f"this may be retried: {reason}", file=sys.stderr)
+        voice.conclude(
+            code,
+            document if output is OutputFormat.JSON else None,
+            told=_told(gathered, end),
+            lacking=gathered.lacking,
+            notes=() if gathered.is_whole else (remote_line(end),),
+        )
     return code
 
 

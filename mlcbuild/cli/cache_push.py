@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +28,7 @@ from mlcbuild.cli.cache_transfer import (
     wait_until,
     walking,
 )
-from mlcbuild.cli.exit_codes import ExitCode, retry_reason
+from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.opening import OpenWorkspace
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.remote_settings import ResolvedRemote
@@ -106,14 +104,12 @@ def push_results(
         assert end is not None
         gathered = source.gathered
         code = _code(counts, gathered, end)
-        if output is OutputFormat.JSON:
-            print(json.dumps(_document(counts, source, end, code), indent=2, ensure_ascii=False))
-            return code
-        if gathered is not None:
-            voice.lacking(gathered.lacking)
-    print(_told(counts, gathered, end))
-    if reason := retry_reason(code):
-        print(f"this may be retried: {reason}", file=sys.stderr)
+        voice.conclude(
+            code,
+            _document(counts, source, end, code) if output is OutputFormat.JSON else None,
+            told=_told(counts, gathered, end),
+            lacking=gathered.lacking if gathered else (),
+        )
     return code
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 from mlcbuild.cache.inventory import bases
 from mlcbuild.cli import text
 from mlcbuild.cli.cache_maintenance import store_root
+from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.opening import open_workspace
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.terminal import OutputFormat
@@ -46,7 +46,7 @@ def remove_results(
             ) from error
         removed.append(file.name)
     if output is OutputFormat.JSON:
-        print(json.dumps({"disk_cache": str(root), "removed": removed}, indent=2))
+        print_json({"disk_cache": str(root), "removed": removed})
         return
     print(f"removed {text.plural(len(removed), 'result')}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from mlcbuild.cache.inventory import bases, take_inventory
 from mlcbuild.cache.statistics import Amount, Statistics, statistics_of
 from mlcbuild.cli import text
 from mlcbuild.cli.cache_maintenance import store_root
+from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.slow_progress import slow_progress
 from mlcbuild.cli.terminal import OutputFormat
@@ -62,7 +62,7 @@ def print_stats(disk_cache: Path | None, limits: Limits, output: OutputFormat, o
                 "files": sum(len(each.leftovers) for each in plans),
                 "bytes": sum(each.freed_bytes for each in plans),
             }
-        print(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
         return
     print("\n".join(_lines(root, statistics, plans if is_limited else None, file_system, free)))
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from mlcbuild.cache.remote.remote_cache import RemoteCache
 from mlcbuild.cli import text
+from mlcbuild.cli.exit_codes import ExitCode, retry_line
+from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.opening import OpenWorkspace, open_workspace
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.remote_settings import RemoteFlags, ResolvedRemote, resolve_remote
@@ -48,7 +50,26 @@ class Voice:
     def note(self, message: str) -> None:
         self._write(f"{self._style.warning('note:')} {message}")
 
-    def lacking(self, lacking: Sequence[Lacking]) -> None:
+    def conclude(
+        self,
+        code: ExitCode,
+        document: object,
+        *,
+        told: str,
+        lacking: Sequence[Lacking],
+        notes: Sequence[str] = (),
+    ) -> None:
+        """What came of it: `document` alone for programs, None for people, who are told what is lacking too."""
+        self._progress.close()
+        if document is not None:
+            print_json(document)
+            return
+        self._lacking(lacking)
+        print(told, flush=True)
+        for line in filter(None, (*notes, retry_line(code))):
+            self._write(line)
+
+    def _lacking(self, lacking: Sequence[Lacking]) -> None:
         """The first of them, a line each."""
         for each in lacking[:_MOST_SHOWN]:
             why = each.message or each.lack.value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,8 +9,9 @@ from pathlib import Path
 
 from mlcbuild.cli import text
 from mlcbuild.cli.doctor_parts import Parts
-from mlcbuild.cli.exit_codes import ExitCode, retry_reason
+from mlcbuild.cli.exit_codes import ExitCode, retry_line
 from mlcbuild.cli.failures import DEBUG_VARIABLE
+from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.remote_settings import RemoteFlags
 from mlcbuild.cli.slow_progress import SlowProgress
@@ -41,7 +41,7 @@ def run_doctor(
     if output is OutputFormat.JSON:
         found = list(examined)
         code = exit_code(found)
-        print(json.dumps(document(found, code), indent=2, ensure_ascii=False))
+        print_json(document(found, code))
         return code
     found = []
     style = options.style(sys.stdout)
@@ -52,8 +52,8 @@ def run_doctor(
         found.append(each)
     print(f"\n{summary(found)} · {text.seconds(options.elapsed())}")
     code = exit_code(found)
-    if reason := retry_reason(code):
-        print(f"this may be retried: {reason}", file=sys.stderr)
+    if line := retry_line(code):
+        print(line, file=sys.stderr)
     return code
 
 

@@ -57,6 +57,7 @@ def exit_code_of(error: errors.MlcbuildError) -> ExitCode:
     return ExitCode.INTERNAL
 
 
-def retry_reason(code: ExitCode) -> str:
-    """Why the same command may succeed later, unchanged; "" where it will not."""
-    return _RETRY.get(code, "")
+def retry_line(code: ExitCode) -> str:
+    """Says why the same command may succeed later, unchanged; "" where it will not."""
+    reason = _RETRY.get(code)
+    return f"this may be retried: {reason}" if reason else ""

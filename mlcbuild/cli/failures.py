@@ -16,7 +16,7 @@ from pathlib import Path
 from typer import TyperException
 
 import mlcbuild
-from mlcbuild.cli.exit_codes import ExitCode, exit_code_of, retry_reason
+from mlcbuild.cli.exit_codes import ExitCode, exit_code_of, retry_line
 from mlcbuild.cli.options import STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.terminal import Style
 from mlcbuild.cli.usage import usage_error
@@ -90,8 +90,8 @@ def failure_lines(
             lines.append(f"  set {DEBUG_VARIABLE}=1 to see it here")
     if debug:
         lines += "".join(traceback.format_exception(failure)).splitlines()
-    if reason := retry_reason(code):
-        lines.append(f"this may be retried: {reason}")
+    if line := retry_line(code):
+        lines.append(line)
     return lines
 
 

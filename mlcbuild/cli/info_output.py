@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import mlcbuild
 from mlcbuild.cache.disk import default_root
 from mlcbuild.cli.distributions import installed_version
+from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.opening import OpenWorkspace, is_in_workspace, open_workspace
 from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote
 from mlcbuild.cli.terminal import OutputFormat
@@ -31,7 +31,7 @@ def print_info(directory: Path, environment: Mapping[str, str], *, configuration
     opened = open_workspace(directory) if is_in_workspace(directory) else None
     document = _document(opened, environment, configuration)
     if output is OutputFormat.JSON:
-        print(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
         return
     for name, value in _rows(document):
         print(f"{name:<16}{value}")

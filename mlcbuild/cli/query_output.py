@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.opening import open_workspace
 from mlcbuild.cli.options import QueryOutput
 from mlcbuild.query.evaluate import evaluate
@@ -27,6 +27,7 @@ def print_query(directory: Path, expression: str, *, configuration: str, output:
         case QueryOutput.LABEL_KIND:
             lines = label_kind_lines(found, loaded)
         case QueryOutput.JSON:
-            lines = [json.dumps(json_records(found, loaded), indent=2, ensure_ascii=False)]
+            print_json(json_records(found, loaded))
+            return
     for line in lines:
         print(line)

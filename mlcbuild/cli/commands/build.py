@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mlcbuild.cli.help_format import examples
+from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.options import (
     STATE_DIRECTORY,
     BuildReportOption,
@@ -116,9 +117,7 @@ def build(
     )
     outcome = run_build(request, options)
     if output is OutputFormat.JSON:
-        import json
-
-        print(json.dumps(outcome.report, indent=2, ensure_ascii=False))
+        print_json(outcome.report)
     else:
         for path in outcome.paths:
             print(path)

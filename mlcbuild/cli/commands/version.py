@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.options import OutputOption
 from mlcbuild.cli.terminal import OutputFormat
 
@@ -20,9 +21,7 @@ def version(output: OutputOption = OutputFormat.TEXT) -> None:
         "apache-tvm-ffi": installed_version("apache-tvm-ffi"),
     }
     if output is OutputFormat.JSON:
-        import json
-
-        print(json.dumps(versions, indent=2))
+        print_json(versions)
     else:
         for name, number in versions.items():
             print(f"{name} {number or 'not installed'}")
