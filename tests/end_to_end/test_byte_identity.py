@@ -23,44 +23,20 @@ import pytest
 from tests.compiler.tiny_models import checkpoint, write_gguf
 from tests.end_to_end.comparing import BuiltActions, first_other_key, first_other_output
 from tests.end_to_end.surroundings import CLOCK_SECONDS, HAS_COMPILER, Surroundings, foreign, usual
+from tests.end_to_end.tiny_packages import MATRIX, PACKAGES
 
 pytestmark = pytest.mark.slow
 
 PATIENCE_SECONDS = 900
 TARGETS = (":package-cpu", ":package-cuda", ":library-cpu", ":library-cuda")
-BUILD_FILE = """\
+BUILD_FILE = f"""\
 [workspace]
 name = "tiny"
 rules = ["//looking:rule.py"]
-
-[[model]]
-name = "model"
-source = "tiny.gguf"
-
-[[platform]]
-name = "cpu"
-kind = "cpu"
-cpu = "x86-64-v3"
-
-[[platform]]
-name = "cuda"
-kind = "cuda"
-arch = ["sm_80", "sm_90"]
-
+{PACKAGES}
 [[model_library]]
-name = "library-{platform}"
-matrix = { platform = [":cpu", ":cuda"] }
-model = ":model"
-quantization = { ":cpu" = "q4f32_1", default = "q4f16_1" }
-overrides = { context_window_size = 64, prefill_chunk_size = 16 }
-
-[[model_package]]
-name = "package-{platform}"
-matrix = { platform = [":cpu", ":cuda"] }
-model = ":model"
-quantization = { ":cpu" = "q4f32_1", default = "q4f16_1" }
-overrides = { context_window_size = 64, prefill_chunk_size = 16 }
-
+name = "library-{{platform}}"
+{MATRIX}
 [[look]]
 name = "look"
 text = "text.txt"

@@ -8,37 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.compiler.tiny_models import checkpoint, write_gguf
+from tests.end_to_end.tiny_packages import PACKAGES
 from tests.execution.ray.cluster_world import RayCluster
 from tests.execution.ray.conftest import ClusterWorld, HttpRemote
 from tests.execution.ray.test_builds import digests_below
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
-
-_BUILD_FILE = """\
-[workspace]
-name = "tiny"
-
-[[model]]
-name = "model"
-source = "tiny.gguf"
-
-[[platform]]
-name = "cpu"
-kind = "cpu"
-cpu = "x86-64-v3"
-
-[[platform]]
-name = "cuda"
-kind = "cuda"
-arch = ["sm_80", "sm_90"]
-
-[[model_package]]
-name = "package-{platform}"
-matrix = { platform = [":cpu", ":cuda"] }
-model = ":model"
-quantization = { ":cpu" = "q4f32_1", default = "q4f16_1" }
-overrides = { context_window_size = 64, prefill_chunk_size = 16 }
-"""
 
 
 def test_packages_for_cpus_and_gpus_are_the_same_bytes_as_at_home(
@@ -46,7 +21,7 @@ def test_packages_for_cpus_and_gpus_are_the_same_bytes_as_at_home(
 ) -> None:
     here = ClusterWorld(tmp_path / "here", cluster.namespace, None)
     for place in (world, here):
-        place.write("BUILD.toml", _BUILD_FILE)
+        place.write("BUILD.toml", f'[workspace]\nname = "tiny"\n{PACKAGES}')
         write_gguf(place.root / "tiny.gguf", checkpoint())
     report = tmp_path / "report.json"
     remote = ["--remote", http_remote.address, "--remote-upload=results"]
