@@ -18,12 +18,13 @@ from mlcbuild.cli.late_executor import LateExecutor
 from mlcbuild.cli.opening import OpenWorkspace
 from mlcbuild.cli.remote_settings import ResolvedRemote
 from mlcbuild.engine.action import Action
-from mlcbuild.engine.driver import Driver, Target
+from mlcbuild.engine.driver import Driver
 from mlcbuild.engine.events import BuildEvent
 from mlcbuild.engine.executor import Executor
 from mlcbuild.engine.implementation import Implementations
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.state import STATE_FILE, LastBuild, WorkspaceLock
+from mlcbuild.engine.stimuli import Target
 from mlcbuild.engine.toolchains import Toolchains
 from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.fetched import FetchInfo

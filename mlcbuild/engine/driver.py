@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests
-from mlcbuild.engine.action import Action, CachePolicy
+from mlcbuild.engine.action import Action
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.chronicle import Chronicle, Listener
 from mlcbuild.engine.critical_path import Chains
 from mlcbuild.engine.deliveries import Deliveries
 from mlcbuild.engine.discovery import discover
-from mlcbuild.engine.events import ActionStatus, Cause
 from mlcbuild.engine.executor import ExecutionOutcome, Executor, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import (
     AnnounceWanted,
@@ -29,7 +29,6 @@ from mlcbuild.engine.instructions import (
     Deliver,
     DigestSources,
     Discover,
-    Ending,
     Execute,
     Finished,
     Instruction,
@@ -39,14 +38,14 @@ from mlcbuild.engine.instructions import (
     ReportTarget,
 )
 from mlcbuild.engine.keyring import Keyring, StageImplementations, ToolchainFingerprints
-from mlcbuild.engine.keys import publish
 from mlcbuild.engine.look_ups import FoundRemotely, LocalStore, LookUps, RemoteTrouble
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.patience import Patience
 from mlcbuild.engine.priorities import UNKNOWN_SECONDS
+from mlcbuild.engine.publishing import Published, Publisher
 from mlcbuild.engine.remote import RemoteCache
+from mlcbuild.engine.reports import Reports
 from mlcbuild.engine.result import BuildResult
-from mlcbuild.engine.results import result_of
 from mlcbuild.engine.runs import Prepared, Runs
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.state import LastBuild
@@ -67,12 +66,6 @@ from mlcbuild.errors import CacheError, InfrastructureError, InternalError, Mlcb
 
 _BACKGROUND_THREADS = 4
 _NETWORK_THREADS = 16  # They wait for a remote, which must keep nobody from working here.
-_SOURCES_A_JOB = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Published:
-    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +124,7 @@ class Driver:
         self._supply = Supply(
             workspace=workspace, store=store, digests=digests, remote=remote, trouble=self._remote_trouble
         )
+        self._publisher = Publisher(store=store, supply=self._supply, remote=remote)
         self._look_ups = LookUps(store=store, remote=remote, last_build=last_build, rerun=rerun)
         self._keyring = Keyring(
             toolchains=toolchains,
@@ -154,10 +148,16 @@ class Driver:
             run_seconds=self._run_seconds,
             peak_bytes=lambda action: last_build.peak_bytes_by_mnemonic.get(action.mnemonic, 0),
         )
+        self._reports = Reports(
+            nodes=self._scheduler.graph.actions,
+            runs=self._runs,
+            look_ups=self._look_ups,
+            keyring=self._keyring,
+            last_build=last_build,
+            chronicle=self._chronicle,
+        )
         self._deliveries = Deliveries(placer=placer, supply=self._supply, network=self._network)
         self._patience = Patience(time.monotonic)
-        self._remote_hits: set[str] = set()
-        self._keyless: set[str] = set()  # actions that have no key because of this machine
         self._publishing = 0
         self._sending = False
         self._troubles = 0
@@ -257,14 +257,14 @@ class Driver:
                 return self._on_outcomes([outcome])
             case Prepared():
                 return self._on_outcomes(self._runs.prepared(message))
-            case _Published(trouble=trouble):
+            case Published(trouble=trouble):
                 self._publishing -= 1
                 if trouble:
                     self._chronicle.notice(trouble)
                 return []
             case FoundRemotely(found=found):
                 self._patience.answered(found.identifier)
-                self._remote_hits.add(found.identifier)
+                self._reports.found_remotely.add(found.identifier)
                 return [found]
             case ResultNotFound(identifier=identifier):
                 self._patience.answered(identifier)
@@ -330,10 +330,10 @@ class Driver:
             case LookUp():
                 return self._look_up(instruction)
             case ReportAction():
-                self._report(instruction)
+                self._reports.tell(instruction)
             case DigestSources(paths=paths):
-                for start in range(0, len(paths), _SOURCES_A_JOB):
-                    self._background.run(self._digesting(paths[start : start + _SOURCES_A_JOB]))
+                for job in self._supply.digesting(paths):
+                    self._background.run(job)
             case AnnounceWanted():
                 self._chronicle.wanted(instruction)
             case Execute():
@@ -352,14 +352,11 @@ class Driver:
                 self._end = instruction
         return []
 
-    def _digesting(self, paths: Sequence[str]) -> Callable[[], Iterable[object]]:
-        return lambda: self._supply.digest(paths)
-
     def _key_of(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest:
         try:
             return self._keyring(action, inputs)
         except InfrastructureError:
-            self._keyless.add(action.identifier)
+            self._reports.keyless.add(action.identifier)
             raise
 
     def _run_seconds(self, action: Action) -> float:
@@ -374,7 +371,7 @@ class Driver:
             self._keyring.drop(wanted.key)
             if self._look_ups.sends_found(wanted.action):
                 self._publishing += 1  # The build's end waits for it, before the remote is told to finish.
-                self._network.run(lambda: [*self._look_ups.send(found), _Published()])
+                self._network.run(lambda: [*self._look_ups.send(found), Published()])
             return [found]
         if not self._look_ups.asks_remote(wanted.action):
             return [ResultNotFound(identifier=wanted.action.identifier, key=wanted.key)]
@@ -396,26 +393,8 @@ class Driver:
         run, outcome = self._runs.ended(told.action.identifier)
         assert run is not None
         assert outcome is not None
-        key, worker, log = run.key, outcome.worker, outcome.log
-        remote = self._remote if told.action.cache is CachePolicy.ALL else None
         self._publishing += 1
-
-        def publish_result() -> list[object]:
-            try:
-                if manifest := [entry.digest for entry in told.outputs if entry.path == told.action.manifest]:
-                    self._supply.provide(self._store.missing(manifest), ())  # It travels in the result.
-                result = result_of(told.action, told.outputs, self._store, worker=worker, log=log)
-                result = publish(self._store, self._store, key, result)
-            except (MlcbuildError, ValueError) as error:
-                return [_Published(trouble=f"{told.action.identifier} will run again next time: {error}")]
-            if remote is not None:
-                try:
-                    remote.send(key.digest, result, [entry.digest for entry in told.outputs], self._store)
-                except CacheError as error:
-                    return [RemoteTrouble(message=str(error)), _Published()]
-            return [_Published()]
-
-        self._background.run(publish_result)
+        self._background.run(partial(self._publisher.publish, told, run.key, outcome))
 
     def _discover(self, told: Discover) -> list[Stimulus]:
         if told.inline is None and self._remote is not None and self._store.missing((told.manifest,)):
@@ -427,64 +406,3 @@ class Driver:
         if self._store.missing((digest,)):
             self._supply.provide((digest,), ())
         return self._store.read(digest)
-
-    # Reports.
-
-    def _report(self, told: ReportAction) -> None:
-        action, key = told.action, told.key
-        run, outcome = self._runs.ended(action.identifier)
-        match told.ending:
-            case Ending.FAILED:
-                status = ActionStatus.FAILED
-            case Ending.SKIPPED:
-                status, outcome = ActionStatus.SKIPPED, None
-            case Ending.EXECUTED:
-                is_elsewhere = run is not None and run.is_elsewhere
-                status = ActionStatus.EXECUTED_RAY if is_elsewhere else ActionStatus.EXECUTED_LOCAL
-                if outcome is not None:
-                    self._last_build.remember_seconds(
-                        action.mnemonic, outcome.run_seconds, identifier=action.identifier
-                    )
-                    self._last_build.remember_peak(action.mnemonic, outcome.peak_bytes)
-            case Ending.FOUND | Ending.SHARED:
-                status, outcome = self._status_of_hit(told), None
-        executor = run.executor_name if outcome is not None and run is not None else ""
-        cause, previous_key = self._cause_of(told) if executor else (None, "")
-        signature = self._keyring.new_signature(action.identifier)
-        if signature and key is not None and told.ending in (Ending.EXECUTED, Ending.FOUND, Ending.SHARED):
-            outputs = self._scheduler.graph.actions[action.identifier].outputs
-            self._last_build.remember(action.identifier, signature, key, outputs)
-        self._chronicle.ended(
-            told,
-            status,
-            outcome,
-            executor=executor,
-            environment=action.identifier in self._keyless,
-            cause=cause,
-            previous_key=previous_key,
-        )
-
-    def _cause_of(self, told: ReportAction) -> tuple[Cause, str]:
-        """Why an action ran, and the key it had here before where that was another; before its own is remembered."""
-        action, last = told.action, self._last_build.key_of(told.action.identifier)
-        previous = "" if last is None or last == told.key else last.hash
-        if action.cache is CachePolicy.NONE:
-            return Cause.NEVER_CACHED, previous
-        if self._look_ups.reruns(action):
-            return Cause.ASKED, previous
-        if self._scheduler.graph.actions[action.identifier].rewinds:
-            return Cause.OUTPUTS_GONE, previous
-        if last is None:
-            return Cause.FIRST, ""
-        return (Cause.CHANGED, previous) if previous else (Cause.NO_RESULT, "")
-
-    def _status_of_hit(self, told: ReportAction) -> ActionStatus:
-        assert told.key is not None
-        if told.ending is Ending.FOUND and told.action.identifier in self._remote_hits:
-            return ActionStatus.REMOTE_HIT
-        if self._last_build.had_key(told.action.identifier, told.key):
-            return ActionStatus.UP_TO_DATE
-        return ActionStatus.DISK_HIT
-
-
-__all__ = ["Driver", "FileEntry", "LocalStore", "Target"]

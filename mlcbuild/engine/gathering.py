@@ -51,7 +51,6 @@ from mlcbuild.engine.stimuli import (
 from mlcbuild.engine.supply import Supply
 from mlcbuild.errors import CacheError
 
-_SOURCES_A_JOB = 64
 _LOOK_SECONDS = 0.2  # between looks at the clock, for whoever shows progress
 
 
@@ -217,8 +216,8 @@ class Gathering:
             case LookUp():
                 self._background.run(partial(self._look_up, instruction))
             case DigestSources(paths=paths):
-                for start in range(0, len(paths), _SOURCES_A_JOB):
-                    self._background.run(partial(self._supply.digest, paths[start : start + _SOURCES_A_JOB]))
+                for job in self._supply.digesting(paths):
+                    self._background.run(job)
             case AnnounceWanted(total=total):
                 self._known = total
             case Execute(action=action):

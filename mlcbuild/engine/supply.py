@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest
@@ -13,6 +14,8 @@ from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.stimuli import SourceDigested, SourceUnavailable
 from mlcbuild.errors import CacheError, MlcbuildError
+
+_SOURCES_A_JOB = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +46,12 @@ class Supply:
         self._trouble = trouble
         self._sources: dict[str, FileState] = {}
 
-    def digest(self, paths: Iterable[str]) -> list[SourceDigested | SourceUnavailable]:
-        """Look at source files; safe to call from several threads."""
+    def digesting(self, paths: Sequence[str]) -> Iterator[Callable[[], list[SourceDigested | SourceUnavailable]]]:
+        """Jobs, for any thread, that look at source files, some in each."""
+        for start in range(0, len(paths), _SOURCES_A_JOB):
+            yield partial(self._digest, paths[start : start + _SOURCES_A_JOB])
+
+    def _digest(self, paths: Iterable[str]) -> list[SourceDigested | SourceUnavailable]:
         answers: list[SourceDigested | SourceUnavailable] = []
         for path in paths:
             try:

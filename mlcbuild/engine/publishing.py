@@ -1,0 +1,48 @@
+"""Results of runs on their way into the caches, this machine's first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcbuild.engine.action import CachePolicy
+from mlcbuild.engine.executor import ExecutionOutcome
+from mlcbuild.engine.instructions import Publish
+from mlcbuild.engine.keys import ActionKey, publish
+from mlcbuild.engine.look_ups import LocalStore, RemoteTrouble
+from mlcbuild.engine.remote import RemoteCache
+from mlcbuild.engine.results import result_of
+from mlcbuild.engine.supply import Supply
+from mlcbuild.errors import CacheError, MlcbuildError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A result is where it belongs, or `trouble` says why not; a message for the inbox."""
+
+    trouble: str = ""
+
+
+class Publisher:
+    """For any thread."""
+
+    def __init__(self, *, store: LocalStore, supply: Supply, remote: RemoteCache | None) -> None:
+        self._store = store
+        self._supply = supply
+        self._remote = remote
+
+    def publish(self, told: Publish, key: ActionKey, outcome: ExecutionOutcome) -> list[object]:
+        """Messages for the inbox, one of them Published."""
+        action = told.action
+        try:
+            if manifest := [entry.digest for entry in told.outputs if entry.path == action.manifest]:
+                self._supply.provide(self._store.missing(manifest), ())  # It travels in the result.
+            result = result_of(action, told.outputs, self._store, worker=outcome.worker, log=outcome.log)
+            result = publish(self._store, self._store, key, result)
+        except (MlcbuildError, ValueError) as error:
+            return [Published(trouble=f"{action.identifier} will run again next time: {error}")]
+        if self._remote is not None and action.cache is CachePolicy.ALL:
+            try:
+                self._remote.send(key.digest, result, [entry.digest for entry in told.outputs], self._store)
+            except CacheError as error:
+                return [RemoteTrouble(message=str(error)), Published()]
+        return [Published()]
