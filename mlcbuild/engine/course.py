@@ -1,0 +1,165 @@
+"""One action's way once its inputs are known: key, look-up or run, result. Actions of one key go it together."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.engine.action import Action, CachePolicy
+from mlcbuild.engine.endings import Endings
+from mlcbuild.engine.executor import ExecutionOutcome, FileEntry
+from mlcbuild.engine.instructions import Discover, Ending, Execute, LookUp, Publish, ReportAction
+from mlcbuild.engine.nodes import ActionNode, NodeState
+from mlcbuild.engine.resolution import fault_in
+from mlcbuild.engine.standing import Standing
+from mlcbuild.engine.waiting import Waiting
+from mlcbuild.errors import MlcbuildError
+
+
+class KeyFunction(Protocol):
+    """The key of an action with these inputs: a pure function. Raises MlcbuildError or ValueError."""
+
+    def __call__(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest: ...
+
+
+class Course:
+    """A part of the scheduler. The first action of a key leads: it is looked up and runs for those that join it."""
+
+    def __init__(self, standing: Standing, waiting: Waiting, endings: Endings, key_of: KeyFunction) -> None:
+        self._standing = standing
+        self._waiting = waiting
+        self._endings = endings
+        self._key_of = key_of
+
+    def begin(self, node: ActionNode, inputs: tuple[FileEntry, ...], sources: tuple[str, ...]) -> None:
+        """All that it needs is there: `inputs`, of which `sources` are workspace paths."""
+        node.sources = sources
+        try:
+            key = self._key_of(node.action, inputs)
+        except (MlcbuildError, ValueError) as error:
+            self._endings.fail(node, str(error))
+            return
+        node.key = key
+        node.inputs = inputs
+        if node.action.cache is CachePolicy.NONE:
+            self.make_ready(node)
+            return
+        leaders = self._standing.leaders
+        leader = leaders.get(key)
+        if node.rerun_key == key:
+            if leader is not None and leader.state in (NodeState.READY, NodeState.RUNNING):
+                _join(node, leader)
+            else:
+                leaders[key] = node
+                self.make_ready(node)
+        elif leader is None:
+            leaders[key] = node
+            node.state = NodeState.LOOKING_UP
+            self._standing.in_flight += 1
+            self._standing.instructions.append(LookUp(action=node.action, key=key))
+        else:
+            self._share(node, leader)
+
+    def found_nothing(self, node: ActionNode) -> None:
+        """Its look-up led to no result: it runs, or joins one of its key that does."""
+        assert node.key is not None
+        node.rerun_key = node.key
+        leader = self._standing.leaders.get(node.key)
+        if leader is None or leader is node or leader.state is NodeState.LOOKING_UP:
+            self._standing.leaders[node.key] = node
+            self.make_ready(node)
+        else:
+            self._share(node, leader)
+
+    def _share(self, node: ActionNode, leader: ActionNode) -> None:
+        """Take the result of an action with the same key, now or once it is there."""
+        if leader.state in (NodeState.DONE, NodeState.DISCOVERING):
+            assert leader.outputs is not None
+            node.inline_manifest = leader.inline_manifest
+            self._made(node, leader.outputs, Ending.SHARED)
+        else:
+            _join(node, leader)
+
+    def make_ready(self, node: ActionNode) -> None:
+        node.state = NodeState.READY
+        self._standing.queue.push(node)
+
+    def start_ready(self) -> None:
+        """Run what there is room for."""
+        standing = self._standing
+        while not standing.is_stopping and (node := standing.queue.next()) is not None:
+            # A producer whose blobs have gone may be running again: no run without inputs.
+            if all(producer.state is NodeState.DONE for producer in standing.graph.known_producers_of(node)):
+                self._start(node)
+            else:
+                if not node.rewinds:
+                    node.rerun_key = None  # By then another action of this key may have run.
+                self._waiting.again(node)
+
+    def _start(self, node: ActionNode) -> None:
+        assert node.key is not None
+        node.state = NodeState.RUNNING
+        self._standing.queue.start(node)
+        self._standing.in_flight += 1
+        self._standing.instructions.append(
+            Execute(
+                action=node.action,
+                key=node.key,
+                inputs=node.inputs,
+                sources=node.sources,
+                memory_bytes=node.memory_bytes,
+            )
+        )
+
+    def found(self, node: ActionNode, outputs: tuple[FileEntry, ...], manifest: bytes | None) -> None:
+        node.inline_manifest = manifest
+        self._made(node, outputs, Ending.FOUND)
+
+    def succeeded(self, node: ActionNode, outcome: ExecutionOutcome) -> None:
+        fault = fault_in(node.action, outcome.outputs)
+        if fault:
+            self._endings.fail(node, fault)
+            return
+        assert node.key is not None
+        if node.action.cache is not CachePolicy.NONE:
+            self._standing.instructions.append(Publish(action=node.action, key=node.key, outputs=outcome.outputs))
+        node.inline_manifest = None
+        self._made(node, outcome.outputs, Ending.EXECUTED)
+
+    def _made(self, node: ActionNode, outputs: tuple[FileEntry, ...], ending: Ending) -> None:
+        node.outputs = outputs
+        node.by_path = None
+        node.ending = ending
+        node.rerun_key = None
+        followers, node.followers = node.followers, []
+        for follower in followers:
+            follower.leader = None
+            follower.inline_manifest = node.inline_manifest
+            self._made(follower, outputs, Ending.SHARED)
+        if node.action.discoverer is not None:
+            manifest = next(entry.digest for entry in outputs if entry.path == node.action.manifest)
+            if node.discovered_from != manifest:
+                node.discovered_from = manifest
+                node.groups = None
+                node.state = NodeState.DISCOVERING
+                self._standing.in_flight += 1
+                self._standing.instructions.append(
+                    Discover(action=node.action, manifest=manifest, inline=node.inline_manifest)
+                )
+                return
+        self.done(node)
+
+    def done(self, node: ActionNode) -> None:
+        """Its outputs are there, and what it discovers is known."""
+        assert node.ending is not None
+        node.state = NodeState.DONE
+        node.inputs = ()
+        self._standing.unsettled -= 1
+        self._standing.instructions.append(ReportAction(action=node.action, key=node.key, ending=node.ending))
+        self._waiting.release(node)
+
+
+def _join(node: ActionNode, leader: ActionNode) -> None:
+    node.state = NodeState.JOINED
+    node.leader = leader
+    leader.followers.append(node)

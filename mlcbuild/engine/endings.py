@@ -1,0 +1,66 @@
+"""How actions and targets end that have no result: each with its reason, and with it all that wait for it."""
+
+from __future__ import annotations
+
+from mlcbuild.engine.instructions import Ending, ReportAction, ReportTarget
+from mlcbuild.engine.nodes import ENDED, ActionNode, Consumer, NodeState, TargetNode
+from mlcbuild.engine.standing import Standing
+
+
+class Endings:
+    """A part of the scheduler."""
+
+    def __init__(self, standing: Standing) -> None:
+        self._standing = standing
+
+    def fail(self, node: Consumer, message: str) -> None:
+        self._standing.failed = True
+        if not self._standing.keep_going and not self._standing.stopped_by:
+            self._standing.stopped_by = node.name
+        self._end(node, NodeState.FAILED, message)
+
+    def skip_after(self, node: Consumer, producer: ActionNode) -> None:
+        """`producer`, which the node needs, has ended without a result."""
+        cause = producer.name if producer.state is NodeState.FAILED else producer.blocked_by
+        self._end(node, NodeState.SKIPPED, f"{cause} failed" if cause else producer.message, cause)
+
+    def interrupt(self, node: Consumer) -> None:
+        self._end(node, NodeState.SKIPPED, "the build was interrupted")
+
+    def give_up(self) -> None:
+        """Nothing runs and nothing new starts: end all that is left."""
+        cause = "" if self._standing.cancelled else self._standing.stopped_by
+        message = f"the build stopped because {cause} failed" if cause else "the build was interrupted"
+        graph = self._standing.graph
+        nodes: list[Consumer] = [*graph.actions.values(), *graph.targets.values()]
+        for node in nodes:
+            if node.state is not NodeState.UNWANTED and node.state not in ENDED:
+                self._end(node, NodeState.SKIPPED, message, cause)
+
+    def _end(self, first: Consumer, state: NodeState, message: str, cause: str = "") -> None:
+        standing = self._standing
+        worklist: list[tuple[Consumer, NodeState, str, str]] = [(first, state, message, cause)]
+        while worklist:
+            node, state, message, cause = worklist.pop()
+            if node.state in ENDED and node.state is not NodeState.DONE:
+                continue
+            node.state = state
+            standing.unsettled -= 1
+            if isinstance(node, TargetNode):
+                standing.instructions.append(
+                    ReportTarget(label=node.name, success=False, message=message, blocked_by=cause)
+                )
+                continue
+            node.message, node.blocked_by = message, cause
+            ending = Ending.FAILED if state is NodeState.FAILED else Ending.SKIPPED
+            standing.instructions.append(
+                ReportAction(action=node.action, key=node.key, ending=ending, message=message, blocked_by=cause)
+            )
+            root = node.name if state is NodeState.FAILED else cause
+            after = f"{root} failed" if root else message
+            if node.key is not None and standing.leaders.get(node.key) is node:
+                del standing.leaders[node.key]
+            blocked: list[Consumer] = [*node.waiters, *node.followers]
+            node.waiters, node.followers = [], []
+            for other in reversed(blocked):
+                worklist.append((other, NodeState.SKIPPED, after, root))
