@@ -39,6 +39,7 @@ def test_a_dependence_on_surroundings_is_found(world: World, script: str, differ
 def test_pure_actions_pass_and_run_whatever_is_cached(world: World) -> None:
     world.write("text", "one\n")
     runs = world.folder / "runs"
+    world.leave_sandbox()
     world.commands(command("counted", f"echo x >> {runs}; cat $2 > $1", inputs=("text",)))
     assert world.build().actions == {"executed_local": 1}
     assert world.build().actions == {"up_to_date": 1}
@@ -49,6 +50,7 @@ def test_pure_actions_pass_and_run_whatever_is_cached(world: World) -> None:
 
 def test_what_is_declared_to_differ_runs_once(world: World) -> None:
     runs = world.folder / "runs"
+    world.leave_sandbox()
     world.commands(command("measured", f"echo x >> {runs}; date +%s%N > $1", more='cache = "none"'))
     assert world.build("--check-determinism").code == 0
     assert runs.read_text() == "x\n"

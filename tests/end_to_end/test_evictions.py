@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.end_to_end.test_races import waiting
-from tests.end_to_end.world import World, blob_of, command, wait_until
+from tests.end_to_end.world import World, blob_of, command, is_awaited, wait_until
 
 DAY_SECONDS = 86_400
 
@@ -34,17 +34,18 @@ def chain(marker: Path) -> tuple[str, ...]:
 
 def test_a_gc_while_a_build_runs_takes_nothing_that_it_needs(world: World) -> None:
     marker = world.folder / "marker"
+    world.leave_sandbox()
     world.write("in.txt", "in\n")
     world.commands(*chain(marker), command("other", "echo other > $1"))
     assert world.build(":other").code == 0
     process = world.start("build", ":a", ":slow", ":b", "--jobs", "1")
-    wait_until(Path(f"{marker}.begun").exists, "the action")
+    wait_until(lambda: is_awaited(marker), "the action")
     wait_until(lambda: len(results_of(world)) == 2, "the result of a")
     done = world.process("cache", "gc", "--max-size", "0")
     assert done.code == 0, done.err
     assert "removed 1 result, " in done.out, "that of the build before"
     assert "more than the limit are left" in done.err
-    Path(f"{marker}.go").write_text("")
+    marker.write_text("")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert Path(f"{marker}.runs").read_text() == "ran\n"
@@ -54,15 +55,16 @@ def test_a_gc_while_a_build_runs_takes_nothing_that_it_needs(world: World) -> No
 
 def test_a_build_whose_blobs_were_evicted_all_the_same_makes_them_again(world: World) -> None:
     marker = world.folder / "marker"
+    world.leave_sandbox()
     world.write("in.txt", "in\n")
     world.commands(*chain(marker))
     process = world.start("build", ":all", "--jobs", "1")
-    wait_until(Path(f"{marker}.begun").exists, "the action")
+    wait_until(lambda: is_awaited(marker), "the action")
     wait_until(lambda: len(results_of(world)) == 1, "the result of a")
     shutil.rmtree(world.store / "held")
     assert world.process("cache", "gc", "--max-size", "0").code == 0
     assert not blob_of(world, b"in\nin\n").exists()
-    Path(f"{marker}.go").write_text("")
+    marker.write_text("")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert Path(f"{marker}.runs").read_text() == "ran\n" * 2

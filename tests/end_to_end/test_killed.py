@@ -13,9 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.world import World, children_of, command, descendants_of, processes_of_session, wait_until
+from tests.end_to_end.world import (
+    World,
+    children_of,
+    command,
+    descendants_of,
+    long_sleep,
+    processes_of_session,
+    sleeping,
+    wait_until,
+)
 
-SLOW = "echo begun > {marker}.begun; [ -e {marker} ] || sleep 120; cat $2 $2 > $1"
+SLOW = "[ -e {marker} ] || {sleep}; cat $2 $2 > $1"
 
 
 class Stage:
@@ -24,20 +33,19 @@ class Stage:
     def __init__(self, world: World) -> None:
         self.world = world
         self.marker = world.folder / "marker"
+        self.sleep = long_sleep(120)
         world.write("in.txt", "in\n")
         world.commands(
             command("first", "cat $2 $2 > $1", inputs=["in.txt"], outputs=["first"]),
-            command("second", SLOW.format(marker=self.marker), inputs=[":first"], outputs=["second"]),
+            command("second", SLOW.format(marker=self.marker, sleep=self.sleep), inputs=[":first"], outputs=["second"]),
             command("third", "cat $2 $2 > $1", inputs=[":second"], outputs=["third"]),
         )
 
     def begin(self, *options: str) -> subprocess.Popen[str]:
         """A build whose second action runs."""
         process = self.world.start("build", ":third", "--jobs", "1", *options)
-        begun = Path(f"{self.marker}.begun")
-        wait_until(lambda: begun.exists() or process.poll() is not None, "the second action")
+        wait_until(lambda: sleeping(self.sleep) or process.poll() is not None, "the second action")
         assert process.poll() is None, process.communicate()
-        begun.unlink()
         return process
 
     def wake(self) -> None:
@@ -50,7 +58,7 @@ class Stage:
         assert (done.code, done.actions) == (0, actions), done.err
         assert self.world.output("third/third").read_text() == "in\n" * 8
         assert self.world.verify() == 3
-        assert list((self.world.root / ".mlcbuild/scratch").iterdir()) == []
+        assert self.world.scratch == []
         assert self.world.build(":third").actions == {"up_to_date": 3}
 
 
@@ -121,14 +129,16 @@ def test_a_killed_fork_server_is_started_again(stage: Stage, building: subproces
 def test_a_server_that_is_killed_again_and_again_fails_the_build_alone(
     stage: Stage, building: subprocess.Popen[str]
 ) -> None:
-    begun = Path(f"{stage.marker}.begun")
+    killed: set[int] = set()
+
+    def is_tried_again() -> bool:
+        return building.poll() is not None or not killed.issuperset(sleeping(stage.sleep))
+
     while building.poll() is None:
+        killed.update(sleeping(stage.sleep))
         for server in children_of(building.pid):
             os.kill(server, signal.SIGKILL)
-        try:
-            wait_until(lambda: begun.exists() or building.poll() is not None, "another try, or the end")
-        finally:
-            begun.unlink(missing_ok=True)
+        wait_until(is_tried_again, "another try, or the end")
     _, err = building.communicate(timeout=60)
     assert building.returncode in (1, 36)
     assert "//:second Command failed" in err
@@ -188,10 +198,10 @@ def test_two_signals_end_it_at_once(stage: Stage, building: subprocess.Popen[str
 
 def test_a_client_and_its_server_that_are_killed_at_once_take_the_action_with_them(world: World) -> None:
     """As by the kernel for want of memory: nobody is left who could clean up after the action's own process."""
-    begun = world.folder / "begun"
-    world.commands(command("x", f"echo > {begun}; exec sleep 120"))
+    sleep = long_sleep(120)
+    world.commands(command("x", f"exec {sleep}"))
     process = world.start("build", ":x")
-    wait_until(begun.exists, "the action")
+    wait_until(lambda: sleeping(sleep), "the action")
     server = fork_server_of(process)
     below = descendants_of(server)
     assert len(below) == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.world import World, blob_of, command, wait_until
+from tests.end_to_end.world import World, blob_of, command, is_awaited, until_there, wait_until
 
 
 def append(file: Path) -> None:
@@ -27,8 +27,8 @@ EDITS: dict[str, Callable[[Path], object]] = {
 
 
 def waiting(marker: Path) -> str:
-    """A script that reads its input, and ends when `marker.go` is there."""
-    return f"cat $2 > $1; echo > {marker}.begun; while [ ! -e {marker}.go ]; do sleep 0.02; done"
+    """A script that reads its input, and ends when `marker` is there."""
+    return f"cat $2 > $1; {until_there(marker)}"
 
 
 @pytest.mark.parametrize("edit", list(EDITS))
@@ -38,9 +38,9 @@ def test_a_source_that_changes_while_its_action_runs_poisons_nothing(world: Worl
     world.write("other", "other\n")
     world.commands(command("x", waiting(marker), inputs=["in.txt"], outputs=["x"]))
     process = world.start("build", ":x")
-    wait_until(Path(f"{marker}.begun").exists, "the action")
+    wait_until(lambda: is_awaited(marker), "the action")
     EDITS[edit](source)
-    Path(f"{marker}.go").write_text("")
+    marker.write_text("")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "the source file 'in.txt' changed during the build; nothing made from it was kept: build again\n" in err, err
@@ -62,9 +62,9 @@ def test_a_touch_while_the_action_runs_is_no_change(world: World) -> None:
     source = world.write("in.txt", "old\n")
     world.commands(command("x", waiting(marker), inputs=["in.txt"], outputs=["x"]))
     process = world.start("build", ":x")
-    wait_until(Path(f"{marker}.begun").exists, "the action")
+    wait_until(lambda: is_awaited(marker), "the action")
     os.utime(source)
-    Path(f"{marker}.go").write_text("")
+    marker.write_text("")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
 
@@ -85,12 +85,12 @@ def test_a_second_build_in_the_workspace_waits_for_the_first(world: World) -> No
     world.write("in.txt", "in\n")
     world.commands(command("x", waiting(marker), inputs=["in.txt"], outputs=["x"]))
     first = world.start("build", ":x")
-    wait_until(Path(f"{marker}.begun").exists, "the action")
+    wait_until(lambda: is_awaited(marker), "the action")
     second = world.start("build", ":x")
     assert second.stderr is not None
     assert second.stderr.readline() == (f"note: waiting for process {first.pid}, which is building in this workspace\n")
     assert second.poll() is None
-    Path(f"{marker}.go").write_text("")
+    marker.write_text("")
     out, err = first.communicate(timeout=60)
     assert (first.returncode, out) == (0, "mlcbuild-out/default/x/x\n"), err
     out, err = second.communicate(timeout=60)
@@ -123,6 +123,7 @@ def test_workspaces_that_build_the_same_at_once_on_one_cache_are_all_right(tmp_p
 def test_equal_actions_of_one_build_run_once(world: World) -> None:
     world.write("in.txt", "in\n")
     log = world.folder / "runs"
+    world.leave_sandbox()
     tables = [
         command("same", f"echo ran >> {log}; cat $2 > $1", inputs=["in.txt"]).replace('"same"', f'"t{n}"', 1)
         for n in range(6)
@@ -135,6 +136,7 @@ def test_equal_actions_of_one_build_run_once(world: World) -> None:
 
 def test_blobs_that_go_while_the_build_runs_are_made_again(world: World) -> None:
     marker, runs = world.folder / "marker", world.folder / "runs"
+    world.leave_sandbox()
     world.write("in.txt", "in\n")
     world.commands(
         command("a", f"cat $2 $2 > $1; echo ran >> {runs}", inputs=["in.txt"], outputs=["a"]),
@@ -143,9 +145,9 @@ def test_blobs_that_go_while_the_build_runs_are_made_again(world: World) -> None
         command("b", "cat $2 $3 > $1", inputs=[":a", ":slow"], outputs=["b"]),
     )
     process = world.start("build", ":all", "--jobs", "1")
-    wait_until(Path(f"{marker}.begun").exists, "the action")
+    wait_until(lambda: is_awaited(marker), "the action")
     blob_of(world, b"in\nin\n").unlink()
-    Path(f"{marker}.go").write_text("")
+    marker.write_text("")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert world.output("a/a").read_text() == "in\n" * 2
@@ -164,10 +166,10 @@ def test_a_cache_emptied_while_the_build_runs_fails_nothing(world: World) -> Non
         command("b", "cat $2 $3 > $1", inputs=[":a", ":slow"], outputs=["b"]),
     )
     process = world.start("build", ":all", "--jobs", "1")
-    wait_until(Path(f"{marker}.begun").exists, "the action")
+    wait_until(lambda: is_awaited(marker), "the action")
     for folder in ("cas", "ac"):
         shutil.rmtree(world.store / folder)
-    Path(f"{marker}.go").write_text("")
+    marker.write_text("")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     assert world.output("b/b").read_text() == "in\nin\nslow\n"

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -58,11 +59,13 @@ class World:
             "PATH": os.environ["PATH"],
             "HOME": str(folder / "home"),
             "XDG_CACHE_HOME": str(self.cache),
-            # Commands of these tests leave marks outside of their directories, so that tests can wait for them.
-            "MLCBUILD_SANDBOX": "0",
             "LC_ALL": "C.UTF-8",
         }
         self.root.mkdir(parents=True, exist_ok=True)
+
+    def leave_sandbox(self) -> None:
+        """For commands that write outside of their directories, so that a test can count their runs."""
+        self.environment["MLCBUILD_SANDBOX"] = "0"
 
     def write(self, path: str, content: str | bytes, *, executable: bool = False) -> Path:
         file = self.root / path
@@ -82,6 +85,11 @@ class World:
     @property
     def store(self) -> Path:
         return self.cache / "mlcbuild/v1/blake3"
+
+    @property
+    def scratch(self) -> list[str]:
+        """What lies where actions run, but for what stages import again."""
+        return [path.name for path in (self.root / ".mlcbuild/scratch").iterdir() if path.name != "bytecode"]
 
     # Commands
 
@@ -153,6 +161,27 @@ def command(
         f"outputs = {json.dumps(list(outputs), ensure_ascii=False)}\n"
         f"arguments = {json.dumps(arguments, ensure_ascii=False)}\n{more}\n"
     )
+
+
+def until_there(file: Path) -> str:
+    """A shell command that ends when a file is there, which even a command in a sandbox may see; `is_awaited` tells
+    that it has begun.
+    """
+    return f"/bin/sh -c 'until [ -e \"$0\" ]; do sleep 0.02; done' {file}"
+
+
+def is_awaited(file: Path) -> bool:
+    return any(arguments[-1] == str(file) for _, arguments in _command_lines())
+
+
+def long_sleep(seconds: int) -> str:
+    """A `sleep` that no other test runs, for about so long."""
+    return f"sleep {seconds}.{random.randrange(10**9):09d}"
+
+
+def sleeping(sleep: str) -> list[int]:
+    """The processes that run it, whoever started them."""
+    return [pid for pid, arguments in _command_lines() if " ".join(arguments) == sleep]
 
 
 def verify_store(root: Path, *, complete: bool = True) -> int:
@@ -254,6 +283,17 @@ def descendants_of(parent: int) -> list[int]:
     found = children_of(parent)
     for pid in found:
         found += children_of(pid)
+    return found
+
+
+def _command_lines() -> list[tuple[int, list[str]]]:
+    """Process ids, and arguments from the program's name on."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                text = (entry / "cmdline").read_bytes().decode(errors="replace")
+                found.append((int(entry.name), text.removesuffix("\0").split("\0")))
     return found
 
 

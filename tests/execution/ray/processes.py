@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.end_to_end.world import sleeping
 from tests.execution.ray.cluster_world import Node, RayCluster, command_line, wait_until
-
-
-def long_sleep(seconds: int) -> str:
-    """A `sleep` that no other test runs, for about so long."""
-    return f"sleep {seconds}.{random.randrange(10**9):09d}"
-
-
-def sleeping(command: str) -> list[int]:
-    """The processes that run it, whoever started them."""
-    return [
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and command_line(int(entry.name)).strip() == command
-    ]
 
 
 def wait_for(command: str) -> int:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.world import command
+from tests.end_to_end.world import command, long_sleep, sleeping
 from tests.execution.ray.cluster_world import RayCluster, wait_until
 from tests.execution.ray.conftest import ClusterWorld, HttpRemote
-from tests.execution.ray.processes import ended, is_gone, kill, long_sleep, node_of, sleeping, wait_for, worker_of
+from tests.execution.ray.processes import ended, is_gone, kill, node_of, wait_for, worker_of
 
 pytestmark = pytest.mark.slow
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.world import command
+from tests.end_to_end.world import command, long_sleep, sleeping
 from tests.execution.ray.cluster_world import RayCluster, processes_marked, wait_until
 from tests.execution.ray.conftest import ClusterWorld
 from tests.execution.ray.namespace import Namespace
-from tests.execution.ray.processes import ended, long_sleep, sleeping, wait_for
+from tests.execution.ray.processes import ended, wait_for
 
 pytestmark = pytest.mark.slow
 
