@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 # Files whose tests share what takes much longer to make than to use are dealt out as one.
 _TOGETHER = {
     "tests/remote/test_lazy_downloads.py": "tests/remote/test_relocation.py",
+    "tests/execution/ray/test_doctor.py": "tests/execution/ray/test_builds.py",
     "tests/execution/ray/test_faults_of_nodes.py": "tests/execution/ray/test_builds.py",
     "tests/execution/ray/test_whole_clusters.py": "tests/execution/ray/test_builds.py",
 }

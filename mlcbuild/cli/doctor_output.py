@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mlcbuild.cli import text
 from mlcbuild.cli.doctor_parts import Parts
+from mlcbuild.cli.execution_settings import ExecutionFlags
 from mlcbuild.cli.exit_codes import ExitCode, retry_line
 from mlcbuild.cli.failures import DEBUG_VARIABLE
 from mlcbuild.cli.json_output import print_json
@@ -32,10 +33,15 @@ _CODES = {
 
 
 def run_doctor(
-    names: Sequence[str], disk_cache: Path | None, flags: RemoteFlags, output: OutputFormat, options: GlobalOptions
+    names: Sequence[str],
+    disk_cache: Path | None,
+    flags: RemoteFlags,
+    execution: ExecutionFlags,
+    output: OutputFormat,
+    options: GlobalOptions,
 ) -> ExitCode:
     """Examine, print, and answer what the findings come to. Raises UsageError for an unknown part."""
-    parts = Parts(disk_cache, flags, options).chosen(names)
+    parts = Parts(disk_cache, flags, execution, options).chosen(names)
     slow = _Progress(options)
     examined = _watched(examine_all(parts, tick=slow.tick), slow, options)
     if output is OutputFormat.JSON:

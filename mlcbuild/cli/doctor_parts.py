@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cli.cache_maintenance import store_root
+from mlcbuild.cli.execution_settings import ExecutionFlags, ResolvedExecution, resolve_execution
 from mlcbuild.cli.opening import OpenWorkspace, is_in_workspace, open_workspace
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote
@@ -33,9 +35,12 @@ _EVERYTHING = "//..."
 class Parts:
     """Everything around one command. A workspace is opened once, by the first part that needs it."""
 
-    def __init__(self, disk_cache: Path | None, flags: RemoteFlags, options: GlobalOptions) -> None:
+    def __init__(
+        self, disk_cache: Path | None, flags: RemoteFlags, execution: ExecutionFlags, options: GlobalOptions
+    ) -> None:
         self._disk_root = store_root(disk_cache)
         self._flags = flags
+        self._execution_flags = execution
         self._options = options
 
     def chosen(self, names: Sequence[str]) -> list[Part]:
@@ -48,6 +53,7 @@ class Parts:
             "disk": lambda: [Part(name="disk", checks=lambda: disk_checks(self._disk_root, self._function()))],
             "remote": self._remote,
             "signing": self._signing,
+            "ray": self._ray,
         }
         for name in names:
             if name not in made:
@@ -88,13 +94,39 @@ class Parts:
 
         return [Part(name="signing", checks=functools.partial(signing_checks, configuration))]
 
+    def _ray(self) -> list[Part]:
+        """Of a cluster where one is chosen, or its address is said."""
+        from mlcbuild.doctor.ray_cluster import ray_part
+
+        try:
+            execution = self._execution
+            settings = execution.ray_settings(jobs=len(os.sched_getaffinity(0)), remote=None)
+        except Exception as error:
+            return [Part(name="ray", checks=functools.partial(_raising, error))]
+        is_chosen = execution.uses_ray or execution.ray_address
+        return [
+            ray_part(
+                settings if is_chosen else None,
+                store=self._disk_root,
+                function=self._function(),
+                environment=self._options.environment,
+            )
+        ]
+
+    @property
+    def _execution(self) -> ResolvedExecution:
+        environment = self._options.environment
+        return resolve_execution(self._execution_flags, environment, user_settings(environment), self._settings)
+
+    @property
+    def _settings(self) -> WorkspaceSettings:
+        found = self._workspace
+        return found.settings if found else WorkspaceSettings(root=self._options.directory, name="")
+
     @functools.cached_property
     def _configuration(self) -> RemoteConfiguration | None:
-        found = self._workspace
-        settings = found.settings if found else WorkspaceSettings(root=self._options.directory, name="")
-        resolved = resolve_remote(
-            self._flags, self._options.environment, user_settings(self._options.environment), settings
-        )
+        environment = self._options.environment
+        resolved = resolve_remote(self._flags, environment, user_settings(environment), self._settings)
         return resolved.configuration if resolved and resolved.configuration.is_used else None
 
     @functools.cached_property

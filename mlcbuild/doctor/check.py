@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mlcbuild.doctor.finding import Finding
@@ -28,13 +28,13 @@ class Check:
 class Part:
     """Checks of one subject, in order. `name` is what people ask for, `subject` which one it is: a path, an address.
 
-    `checks` is called when the part's turn comes; what it raises becomes the part's only finding. `close` is called
-    after the last check.
+    `checks` is called when the part's turn comes; what it raises becomes the part's only finding. It may answer with a
+    generator, which makes a check when the one before is done, and raises nothing. `close` is called after the last.
     """
 
     name: str
     subject: str = ""
-    checks: Callable[[], Sequence[Check]]
+    checks: Callable[[], Iterable[Check]]
     close: Callable[[], object] = lambda: None
 
     @property

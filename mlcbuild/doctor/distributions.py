@@ -24,7 +24,6 @@ EXTRAS = {
     "boto3": ("boto3", "s3", "remote caches in buckets, and s3_file"),
     "grpcio": ("grpc", "grpc", "remote caches over gRPC"),
     "cryptography": ("cryptography.hazmat.primitives.asymmetric.ed25519", "signing", "signed results"),
-    "ray": ("ray", "", "clusters"),
 }
 
 _TVM_PROGRAM = """
@@ -169,8 +168,7 @@ def extra(name: str) -> Finding:
     module, extra_name, purpose = EXTRAS[name]
     found = Distributions(JsonMemory(None, kind="doctor")).find(name)
     if found is None:
-        advice = (f'for {purpose}: python -m pip install "mlcbuild[{extra_name}]"',) if extra_name else ()
-        return skipped("not installed", *advice)
+        return skipped("not installed", f'for {purpose}: python -m pip install "mlcbuild[{extra_name}]"')
     child = run_python(f"import {module}", seconds=_EXTRA_SECONDS)
     if child.ended:
         return problem(

@@ -28,7 +28,10 @@ def trusted(configuration: RemoteConfiguration) -> Finding:
     keys = configuration.trusted_keys
     if not keys:
         return skipped("none: whatever this server has is believed", "name the keys that sign: trusted_keys")
-    return ok(f"{len(keys)}: {', '.join(key.line for key in keys)}", count=len(keys))
+    told = f"{len(keys)}: {', '.join(key.line for key in keys)}"
+    if _believes_namespace(configuration):
+        told += f"; in the namespace {configuration.namespace} also what nobody signed"
+    return ok(told, count=len(keys))
 
 
 def ours(configuration: RemoteConfiguration) -> Finding:
@@ -38,6 +41,9 @@ def ours(configuration: RemoteConfiguration) -> Finding:
     if configuration.signing_key is None:
         if not configuration.trusted_keys:
             return skipped("none: what is sent is not signed")
+        if _believes_namespace(configuration):
+            where = f"the namespace {configuration.namespace}"
+            return ok(f"none: results go unsigned to {where}, where this machine believes them, and who says the same")
         return warning(
             "results are sent unsigned, and who trusts keys, as is done here, misses them",
             "set signing_key in the user's settings, or MLCBUILD_REMOTE_SIGNING_KEY",
@@ -63,6 +69,11 @@ def ours(configuration: RemoteConfiguration) -> Finding:
         return problem("a signature is believed for another action", "install cryptography again")
     by = f"signs as {line}"
     return ok(f"{by}, which is trusted" if configuration.trusted_keys else f"{by}; no keys are trusted here")
+
+
+def _believes_namespace(configuration: RemoteConfiguration) -> bool:
+    """Whether what nobody signed is believed in the place that results are sent to."""
+    return bool(configuration.namespace and configuration.unsigned_in_namespace)
 
 
 def _is_installed() -> bool:

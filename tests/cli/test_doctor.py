@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,14 @@ from mlcbuild.cli.doctor_output import document, exit_code, finding_lines, summa
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
 from mlcbuild.cli.terminal import Style
-from mlcbuild.doctor import disk_cache
+from mlcbuild.doctor import disk_cache, ray_cluster
 from mlcbuild.doctor.check import Part
 from mlcbuild.doctor.examination import Examined
 from mlcbuild.doctor.finding import Blame, Finding, Verdict, mistake, ok, problem, skipped, warning
+from mlcbuild.execution.machine import Machine
+from mlcbuild.execution.ray.demand import Node
+from mlcbuild.execution.ray.probing import NodeSeen
+from mlcbuild.execution.ray.settings import RaySettings
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
@@ -108,6 +113,30 @@ def test_a_healthy_workspace_and_disk(place: Path, snapshot: Snapshot, capsys: C
     # What this file system can do differs; all else is the same everywhere.
     out = re.sub(r"(abilities +).*", r"\1…", out)
     snapshot("doctor-healthy", shown(out, place))
+
+
+def test_how_a_cluster_is_told(snapshot: Snapshot) -> None:
+    """As values: on real ones tests/execution/ray tries it."""
+    settings = RaySettings(address="10.0.0.1:6379")
+    plain = Machine(cpus=16, memory_bytes=64 << 30)
+    nodes = [Node(identifier=str(number), name=f"n{number}", machine=plain) for number in range(3)]
+    head = replace(nodes[0], name="head", machine=Machine(cpus=0))
+    other = "mlcbuild: 0.1.0 1111111111111111 there, 0.1.0 2222222222222222 here"
+    seen = [
+        NodeSeen(node=head, unused="it has no cpus"),
+        *(NodeSeen(node=node) for node in nodes[:2]),
+        NodeSeen(node=nodes[2], differences=(other,)),
+    ]
+    part = Part(name="ray", subject=settings.address, checks=lambda: ())
+    found = [
+        examined(ray_cluster.sum_of(seen, settings, {}), part=part, name="nodes"),
+        *(examined(row, part=part, name="node") for row in ray_cluster.rows(seen)),
+        examined(ray_cluster.sum_of(seen[:1], settings, {}), part=part, name="nodes"),
+        examined(ray_cluster.sum_of(seen[3:], settings, {}), part=part, name="nodes"),
+        examined(ray_cluster.token({"RAY_AUTH_MODE": "disabled"}), part=part, name="token"),
+        examined(ray_cluster.token({"RAY_AUTH_TOKEN_PATH": "/nonexistent"}), part=part, name="token"),
+    ]
+    snapshot("doctor-ray", "\n".join(line for each in found for line in finding_lines(each, Style())) + "\n")
 
 
 def test_nothing_is_left_behind(place: Path, capsys: Capture) -> None:

@@ -299,6 +299,18 @@ def test_signatures(doctor: Doctor, tmp_path: Path) -> None:
             "           set signing_key in the user's settings, or MLCBUILD_REMOTE_SIGNING_KEY",
         ],
     )
+    # A build that others do not trust has no key, and believes what it sent to a namespace of its own.
+    assert signing(doctor, trusted_keys=ours.public, namespace="pull/12", unsigned="namespace", **writing) == (
+        0,
+        [
+            f"  ok       trusted keys      1: {ours.line}; in the namespace pull/12 also what nobody signed",
+            "  ok       our key           none: results go unsigned to the namespace pull/12, where this machine "
+            "believes them, and who says the same",
+        ],
+    )
+    assert signing(doctor, trusted_keys=ours.public, namespace="pull/12", **writing)[1][1].startswith(
+        "  warning  our key           results are sent unsigned"
+    )
     assert signing(doctor, signing_key=ours.private, **writing)[1][-1] == (
         f"  ok       our key           signs as {ours.line}; no keys are trusted here"
     )

@@ -9,8 +9,10 @@ import typer
 from mlcbuild.cli.help_format import examples
 from mlcbuild.cli.options import (
     DiskCacheOption,
+    ExecutorOption,
     NoRemoteOption,
     OutputOption,
+    RayAddressOption,
     RemoteOption,
     RemoteUploadOption,
     global_options,
@@ -22,6 +24,7 @@ DOCTOR_EXAMPLES = examples(
     "mlcbuild doctor remote disk           these parts alone",
     "mlcbuild doctor --output json         the same for programs, with all figures",
     "mlcbuild doctor remote --remote=s3://bucket/prefix --remote-upload=results",
+    "mlcbuild doctor ray --ray-address=10.0.0.1:6379",
 )
 
 
@@ -32,13 +35,15 @@ def doctor(
         typer.Argument(
             metavar="[PART...]",
             show_default=False,
-            help="machine, programs, distributions, workspace, disk, remote or signing. Default: all.",
+            help="machine, programs, distributions, workspace, disk, remote, signing or ray. Default: all.",
         ),
     ] = None,
     disk_cache: DiskCacheOption = None,
     remote: RemoteOption = "",
     no_remote: NoRemoteOption = False,
     remote_upload: RemoteUploadOption = None,
+    executor: ExecutorOption = None,
+    ray_address: RayAddressOption = "",
     output: OutputOption = OutputFormat.TEXT,
 ) -> int:
     """Try every part of the configuration for real, and say what to do about what is wrong.
@@ -48,7 +53,9 @@ def doctor(
     BUILD.toml files, and 36 for what lies around them.
     """
     from mlcbuild.cli.doctor_output import run_doctor
+    from mlcbuild.cli.execution_settings import ExecutionFlags
     from mlcbuild.cli.remote_settings import RemoteFlags
 
     flags = RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote)
-    return int(run_doctor(tuple(parts or ()), disk_cache, flags, output, global_options(context)))
+    execution = ExecutionFlags(executor=executor or "", ray_address=ray_address)
+    return int(run_doctor(tuple(parts or ()), disk_cache, flags, execution, output, global_options(context)))

@@ -29,6 +29,7 @@ from mlcbuild.execution.ray.faults import fault_of, refusal_of
 from mlcbuild.execution.ray.frames import Receiver, send
 
 _WATCH_SECONDS = 1.0
+_ROUTE_SECONDS = 2.0
 _OBJECT_STORE_BYTES = 256 << 20  # for what is moved in pieces
 
 
@@ -70,6 +71,7 @@ class Bridge:
 
         common: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "error"}
         if told["address"]:
+            _show_token(told["address"])
             ray.init(address=told["address"], **common)
         else:
             ray.init(
@@ -152,6 +154,23 @@ class Bridge:
                 send(self._connection, head, payload)
             except OSError:
                 pass  # It went away, which the loop notices.
+
+
+def _show_token(address: str) -> None:
+    """Raises Ray's AuthenticationError where a cluster does not take ours, on which `ray.init` tries for twenty seconds
+    and does not say why it gives up.
+    """
+    import ray
+    from ray.exceptions import AuthenticationError
+
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ROUTE_SECONDS).close()
+        ray._raylet.GcsClient(address=address)
+    except AuthenticationError:
+        raise
+    except Exception:
+        pass  # Whatever else there is, the connection itself meets as well.
 
 
 def _told_of(found: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
@@ -47,7 +48,8 @@ class NodeTroubleError(Exception):
 class Surroundings:
     """What every call to a node says of the build."""
 
-    store: DiskStore
+    root: Path  # of its store
+    function: DigestFunction
     remote: RemoteConfiguration | None
     toolchains: tuple[str, ...]
     sandbox: bool
@@ -55,9 +57,9 @@ class Surroundings:
 
     def to_json(self, likeness: Mapping[str, str]) -> dict[str, Any]:
         return {
-            "store": str(self.store.root.absolute()),
-            "identity": identity_of(self.store.root),
-            "function": self.store.function.value,
+            "store": str(self.root.absolute()),
+            "identity": identity_of(self.root) if self.root.is_dir() else "",
+            "function": self.function.value,
             "toolchains": self.toolchains,
             "likeness": digest_of(likeness),
             "remote": remote_to_json(self.remote),
@@ -66,17 +68,20 @@ class Surroundings:
         }
 
 
-class _Answered:
+class Answered:
     """Waits for the answer to one call."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._began = time.monotonic()
+        self.seconds = 0.0  # that it took
         self.head: Mapping[str, Any] = {}
         self.blobs: Sequence[bytes] = ()
         self.fault: Fault | None = None
 
     def on_answer(self, head: Mapping[str, Any], blobs: Sequence[bytes]) -> None:
         self.head, self.blobs = head, blobs
+        self.seconds = time.monotonic() - self._began
         self._event.set()
 
     def on_fault(self, fault: Fault) -> None:
@@ -85,6 +90,18 @@ class _Answered:
 
     def wait(self, seconds: float | None = None) -> bool:
         return self._event.wait(seconds)
+
+
+def unreachable(address: str, reason: str) -> InfrastructureError:
+    """That there is no cluster at an address, or, for "", none on this machine."""
+    where = f"the Ray cluster at {address}" if address else "a Ray cluster here"
+    advice = (
+        "check the address, that this machine is a node of the cluster, and that both have the same token"
+        if address
+        else "see what Ray printed, or build with --executor=local"
+    )
+    doing = "cannot be reached" if address else "cannot be started"
+    return InfrastructureError(f"{where} {doing}: {reason or 'it does not answer'}", advice=(advice,))
 
 
 class State(enum.Enum):
@@ -221,15 +238,7 @@ class Cluster:
         bridge.close()
 
     def _unreachable(self) -> InfrastructureError:
-        where = f"the Ray cluster at {self._settings.address}" if self._settings.address else "a Ray cluster here"
-        reason = self._refused or "it does not answer"
-        advice = (
-            ("check the address, that this machine is a node of the cluster, and that both have the same token",)
-            if self._settings.address
-            else ("see what Ray printed, or build with --executor=local",)
-        )
-        doing = "cannot be reached" if self._settings.address else "cannot be started"
-        return InfrastructureError(f"{where} {doing}: {reason}", advice=advice)
+        return unreachable(self._settings.address, self._refused)
 
     def _lost_message(self) -> str:
         return f"the Ray cluster at {self._settings.address or 'this machine'} went away"
@@ -362,8 +371,8 @@ class Cluster:
             raise NodeTroubleError(answered.head["trouble"], is_full=answered.head["is_full"])
         return answered.head, answered.blobs
 
-    def _question(self, node: str, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> _Answered:
-        answered = _Answered()
+    def _question(self, node: str, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> Answered:
+        answered = Answered()
         options = {"num_cpus": 0, "node": node, "soft": False}
         payload = pack({**head, "surroundings": self._surroundings}, blobs)
         self.call(next(self._numbers), options, payload, on_answer=answered.on_answer, on_fault=answered.on_fault)

@@ -92,7 +92,8 @@ class RayExecutor:
         self._machine = this_machine() if falls_back else Machine(cpus=0)
         self._numbers = itertools.count(1)
         self._surroundings = Surroundings(
-            store=store,
+            root=store.root,
+            function=store.function,
             remote=settings.remote,
             toolchains=tuple(toolchains),
             sandbox=settings.sandbox,

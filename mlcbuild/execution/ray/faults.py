@@ -66,7 +66,7 @@ def refusal_of(error: BaseException) -> tuple[str, bool]:
     """Why there is no cluster to use, in a line for people; and whether it may come to be there."""
     if isinstance(error, ModuleNotFoundError) and error.name == "ray":
         return 'Ray is not installed: python -m pip install "mlcbuild[ray]"', False
-    text = " ".join(str(error).split())
+    text = " ".join(str(error).partition("Ensure that the token")[0].split())
     passes = isinstance(error, OSError) or "timed out" in text  # ConnectionError and TimeoutError are of it
     if "uthentic" in text or "token" in text:
         passes = False

@@ -21,7 +21,7 @@ _SHOWN_CHARACTERS = 16
 _VERSIONS = ("ray",)
 _GENERATED = "__pycache__"
 # What runs on nodes, and what is spoken with them. Commands, rules and questions run where the build is.
-_PARTS = ("__init__.py", "errors.py", "cache", "compiler", "engine", "execution", "runtime")
+_PARTS = ("__init__.py", "errors.py", "figures.py", "cache", "compiler", "engine", "execution", "runtime")
 
 
 def likeness_of(toolchains: Iterable[str], fingerprints: Toolchains) -> dict[str, str]:

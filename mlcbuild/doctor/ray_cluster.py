@@ -1,0 +1,340 @@
+"""Ray: whether builds reach the cluster that the settings name, who else does, and what its nodes are.
+
+Everything is done in the process through which builds talk to Ray, so nothing of Ray is imported here.
+"""
+
+from __future__ import annotations
+
+import socket
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.doctor.check import Check, Part
+from mlcbuild.doctor.children import run_python
+from mlcbuild.doctor.examination import of_error
+from mlcbuild.doctor.finding import Blame, Figure, Finding, mistake, ok, problem, skipped, warning
+from mlcbuild.engine.distributions import Distributions
+from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.engine.toolchains import NAMES, Toolchains
+from mlcbuild.errors import InfrastructureError
+from mlcbuild.execution.machine import Machine
+from mlcbuild.execution.ray.cluster import Surroundings
+from mlcbuild.execution.ray.likeness import likeness_of
+from mlcbuild.execution.ray.probing import ClusterProbe, NodeSeen
+from mlcbuild.execution.ray.settings import RaySettings
+from mlcbuild.figures import duration, gibibytes
+
+_IMPORT_SECONDS = 60.0
+_ROUTE_SECONDS = 5.0
+_REACH_SECONDS = 20.0
+_START_SECONDS = 90.0
+_LOOK_SECONDS = 60.0  # a node may have to start a process of Ray's first, and import mlcbuild
+_TASK_SECONDS = 10.0
+_TASKS = 10
+_END_SECONDS = 25.0  # more, for a process to be ended
+_FAR_SECONDS = 0.3
+_SHOWN_NODES = 20
+_TOOLCHAIN = "toolchain "
+_NOT_REACHED = "not tried: there is no cluster"
+_INSTALL = 'python -m pip install "mlcbuild[ray]"'
+_SAME = "install the same mlcbuild, with what it depends on, on every node"
+_MISTAKES = ("AuthenticationError", "InvalidAuthToken", "Version mismatch")  # in the words of Ray
+_ANYBODY = "whoever reaches it can run anything there"
+
+_IMPORT_PROGRAM = """
+import json, time
+began = time.perf_counter()
+import ray
+print(json.dumps({"version": ray.__version__, "seconds": time.perf_counter() - began}))
+"""
+# Ray asks for the token when a client is made.
+_STRANGER_PROGRAM = """
+import json, os, secrets, sys
+os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
+os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+from ray._raylet import GcsClient
+from ray.exceptions import AuthenticationError
+try:
+    GcsClient(address=sys.argv[1]).get_all_node_info(timeout=10)
+    print(json.dumps({"refused": False}))
+except AuthenticationError:
+    print(json.dumps({"refused": True}))
+"""
+
+
+def ray_part(
+    settings: RaySettings | None, *, store: Path, function: DigestFunction, environment: Mapping[str, str]
+) -> Part:
+    """`settings` are None where neither `ray` nor a cluster is chosen: then Ray itself is all there is to try. `store`
+    is where builds keep blobs, which is there or not.
+    """
+    if settings is None:
+        return Part(name="ray", checks=_without_cluster)
+    patient = Ray(settings, store=store, function=function, environment=environment)
+    subject = settings.address or "a cluster of this machine"
+    return Part(name="ray", subject=subject, checks=patient.checks, close=patient.close)
+
+
+def _without_cluster() -> Sequence[Check]:
+    return (
+        Check(name="Ray", examine=lambda: installed(is_needed=False), seconds=_IMPORT_SECONDS + 5),
+        Check(
+            name="cluster",
+            examine=lambda: skipped(
+                "none is configured", "to try one: --executor=ray, or --ray-address=HOST:PORT; docs/ray.md says more"
+            ),
+        ),
+    )
+
+
+class Ray:
+    """One cluster under examination."""
+
+    def __init__(
+        self, settings: RaySettings, *, store: Path, function: DigestFunction, environment: Mapping[str, str]
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._function = function
+        self._environment = environment
+        self._likeness: dict[str, str] = {}
+        self._probe: ClusterProbe | None = None
+        self._is_reached = False
+        self._seen: tuple[NodeSeen, ...] = ()
+
+    def checks(self) -> Iterator[Check]:
+        """The last ones are known when the nodes are."""
+        reach = self._reach_seconds
+        yield Check(name="Ray", examine=lambda: installed(is_needed=True), seconds=_IMPORT_SECONDS + 5)
+        yield Check(name="token", examine=self.token)
+        yield Check(name="cluster", examine=self.cluster, seconds=reach + _ROUTE_SECONDS + _END_SECONDS)
+        if self._settings.address:
+            yield Check(name="strangers", examine=self.strangers, seconds=_IMPORT_SECONDS + 5)
+        yield Check(name="nodes", examine=self.nodes, seconds=_LOOK_SECONDS + _TASK_SECONDS)
+        for row in rows(self._seen):
+            yield Check(name="node", examine=lambda row=row: row)  # type: ignore[misc]
+        yield Check(name="tasks", examine=self.tasks, seconds=_TASKS * _TASK_SECONDS)
+
+    def close(self) -> None:
+        if self._probe is not None:
+            self._probe.close()
+
+    def token(self) -> Finding:
+        if not self._settings.address:
+            return ok("a build makes one for its cluster")
+        return token(self._environment)
+
+    def cluster(self) -> Finding:
+        if self._settings.address and (trouble := _route(self._settings.address)):
+            return problem(
+                f"{self._settings.address} {trouble}",
+                "check the address, that the head runs (ray start --head), and that no firewall is between",
+            )
+        self._likeness = likeness_of([name for name in NAMES if name != "python"], Toolchains())
+        surroundings = Surroundings(
+            root=self._store,
+            function=self._function,
+            remote=None,
+            toolchains=tuple(name.removeprefix(_TOOLCHAIN) for name in self._likeness if name.startswith(_TOOLCHAIN)),
+            sandbox=self._settings.sandbox,
+            idle_seconds=1.0,
+        )
+        probe = self._probe = ClusterProbe(self._settings, surroundings=surroundings, likeness=self._likeness)
+        try:
+            seconds = probe.connect(self._reach_seconds)
+        except InfrastructureError as error:
+            is_setting = any(word in error.message for word in _MISTAKES)
+            return of_error(error, blame=Blame.SETTINGS if is_setting else None)
+        self._is_reached = True
+        doing = "reached" if self._settings.address else "started"
+        return ok(f"{doing} in {duration(seconds)}, the import of Ray included", seconds=seconds)
+
+    def strangers(self) -> Finding:
+        """Somebody with another token tries as well."""
+        if not self._is_reached:
+            return skipped(_NOT_REACHED)
+        child = run_python(_STRANGER_PROGRAM, self._settings.address, seconds=_IMPORT_SECONDS)
+        if child.told.get("refused") is True:
+            return ok("who has another token is refused")
+        if child.told.get("refused") is False:
+            return warning(
+                f"who has another token is taken in as well: {_ANYBODY}",
+                "start every node with RAY_AUTH_MODE=token and the same token",
+            )
+        return skipped(f"not known: an attempt with another token {child.ended or 'says nothing'}")
+
+    def nodes(self) -> Finding:
+        probe = self._probe
+        if probe is None or not self._is_reached:
+            return skipped(_NOT_REACHED)
+        self._seen = probe.look(_LOOK_SECONDS)
+        return sum_of(self._seen, self._settings, self._likeness)
+
+    def tasks(self) -> Finding:
+        """One after the other, in a process that is there already: what Ray adds to an action. Raises
+        InfrastructureError.
+        """
+        probe = self._probe
+        node = next((seen for seen in self._seen if is_good(seen)), None)
+        if probe is None or node is None:
+            return skipped("not tried: no node runs actions" if self._is_reached else _NOT_REACHED)
+        times = [probe.round_trip(node.node, _TASK_SECONDS) for _ in range(_TASKS)]
+        median = statistics.median(times)
+        told = f"{duration(median)} each, at most {duration(max(times))}; the first one of a process "
+        told += duration(node.seconds)
+        figures = {"median_seconds": median, "longest_seconds": max(times), "first_seconds": node.seconds}
+        if median > _FAR_SECONDS:
+            return warning(told, "far away, or busy: --executor=auto keeps small actions here", **figures)
+        return ok(told, **figures)
+
+    @property
+    def _reach_seconds(self) -> float:
+        return min(self._settings.connect_seconds, _REACH_SECONDS) if self._settings.address else _START_SECONDS
+
+
+def installed(*, is_needed: bool) -> Finding:
+    """Imported in a process of its own."""
+    found = Distributions(JsonMemory(None, kind="doctor")).find("ray")
+    if found is None:
+        if is_needed:
+            return problem("not installed, and the settings choose it", f"run: {_INSTALL}")
+        return skipped("not installed", f"for clusters: {_INSTALL}")
+    child = run_python(_IMPORT_PROGRAM, seconds=_IMPORT_SECONDS)
+    if child.ended:
+        return problem(f"{found.version}: its import {child.ended}", f"run: {_INSTALL} --force-reinstall")
+    seconds = child.told.get("seconds")
+    took = float(seconds) if isinstance(seconds, int | float) else 0.0
+    return ok(f"{found.version}, imported in {duration(took)}", version=found.version, import_seconds=took)
+
+
+def token(environment: Mapping[str, str]) -> Finding:
+    """What this machine shows to a cluster: found as Ray finds it, and never told."""
+    mode = environment.get("RAY_AUTH_MODE") or "token"
+    if mode.lower() != "token":
+        return warning(
+            f'RAY_AUTH_MODE is "{mode}", so none is shown: where a cluster takes that, {_ANYBODY}',
+            "start every node with RAY_AUTH_MODE=token, and unset it here",
+        )
+    if environment.get("RAY_AUTH_TOKEN", "").strip():
+        return ok("in RAY_AUTH_TOKEN")
+    named = environment.get("RAY_AUTH_TOKEN_PATH", "")
+    path = Path(named) if named else Path(environment.get("HOME") or "~").expanduser() / ".ray/auth_token"
+    advice = "put the token of the cluster's head there, or name its file in RAY_AUTH_TOKEN_PATH"
+    try:
+        if not path.read_text(encoding="utf-8", errors="replace").strip():
+            return mistake(f"{path} is empty", advice)
+        permissions = path.stat().st_mode & 0o777
+    except OSError as error:
+        return mistake(f"{path} cannot be read: {error.strerror or error}", advice)
+    if permissions & 0o077:
+        return warning(f"others on this machine may get at {path} (mode {permissions:04o})", f"run: chmod 600 {path}")
+    return ok(f"in {path}, for nobody else to read")
+
+
+def is_good(seen: NodeSeen) -> bool:
+    """Whether builds give it actions, as far as these do without a toolchain that it has not."""
+    return not (seen.unused or seen.trouble or _basic(seen))
+
+
+def _basic(seen: NodeSeen) -> list[str]:
+    """Differences that matter to every build."""
+    return [line for line in seen.differences if not line.startswith(_TOOLCHAIN)]
+
+
+def sum_of(seen: Sequence[NodeSeen], settings: RaySettings, likeness: Mapping[str, str]) -> Finding:
+    good = [each for each in seen if is_good(each)]
+    cpus = sum(each.node.machine.cpus for each in good)
+    gpus = sum(each.node.machine.gpus for each in good)
+    figures: dict[str, Figure] = {"count": len(seen), "used": len(good), "cpus": cpus, "gpus": gpus}
+    figures |= {name: likeness.get(name, "") for name in ("python", "ray", "mlcbuild")}
+    told = f"{len(good)} of {len(seen)} run actions: {_counted(cpus, 'cpu')}, {_counted(gpus, 'GPU')}"
+    if good:
+        return ok(told, **figures)
+    if settings.may_scale_to:
+        kinds = _counted(len(settings.may_scale_to), "kind")
+        return ok(f"none of {len(seen)} runs actions now; {kinds} may come", **figures)
+    if seen and all(each.unused for each in seen):
+        advice = "give a node cpus (ray start --num-cpus)"
+        if settings.labels:
+            advice += ", and the labels that [execution] asks for (ray start --labels)"
+        return mistake("no node runs actions", advice)
+    return problem("no node runs actions: those that could differ from this machine, or do not answer", _SAME)
+
+
+def rows(seen: Iterable[NodeSeen]) -> list[Finding]:
+    """One for all nodes of which the same is to be said."""
+    alike: dict[tuple[object, ...], list[NodeSeen]] = {}
+    for each in seen:
+        key = (_told_machine(each), each.unused, each.trouble, each.differences, each.shares_store)
+        alike.setdefault(key, []).append(each)
+    told = [_row(group) for group in alike.values()]
+    if len(told) > _SHOWN_NODES:
+        rest = sum(len(group) for group in list(alike.values())[_SHOWN_NODES:])
+        told[_SHOWN_NODES:] = [skipped(f"and {rest} more, of which other things are to be said")]
+    return told
+
+
+def _row(group: Sequence[NodeSeen]) -> Finding:
+    first = group[0]
+    names = first.node.name + (f" and {len(group) - 1} more" if len(group) > 1 else "")
+    machine = _told_machine(first)
+    figures: dict[str, Figure] = {
+        "names": " ".join(each.node.name for each in group),
+        "cpus": machine.cpus,
+        "gpus": machine.gpus,
+        "memory_bytes": machine.memory_bytes,
+        "labels": " ".join(f"{name}={value}" for name, value in machine.labels),
+        "shares_store": first.shares_store,
+    }
+    told = f"{names}: {_offer(machine)}"
+    if first.unused:
+        return ok(f"{told}; runs no actions: {first.unused}", **figures)
+    if first.trouble:
+        return warning(f"{told}; not used: {first.trouble}", "see what Ray's logs on that machine say", **figures)
+    if _basic(first):
+        return warning(f"{told}; not used, because it differs", *first.differences, _SAME, **figures)
+    told += "; the store of this machine" if first.shares_store else "; a store of its own"
+    if first.differences:
+        advice = "a build whose actions need one of these does not use it"
+        return warning(f"{told}; other toolchains", *first.differences, advice, **figures)
+    return ok(f"{told}; like this machine", **figures)
+
+
+def _offer(machine: Machine) -> str:
+    parts = [_counted(machine.cpus, "cpu")]
+    if machine.gpus:
+        parts.append(_counted(machine.gpus, "GPU"))
+    if machine.memory_bytes:
+        parts.append(gibibytes(machine.memory_bytes))
+    parts += [f"{name}={value}" for name, value in machine.labels]
+    return ", ".join(parts)
+
+
+def _told_machine(seen: NodeSeen) -> Machine:
+    """Without Ray's own labels, which no two nodes have in common, and the last digits of its memory, which Ray has
+    measured.
+    """
+    machine = seen.node.machine
+    labels = tuple((name, value) for name, value in machine.labels if not name.startswith("ray.io/"))
+    return replace(machine, labels=labels, memory_bytes=machine.memory_bytes >> 30 << 30)
+
+
+def _counted(count: float, noun: str) -> str:
+    return f"{count:g} {noun}{'s' * (count != 1)}"
+
+
+def _route(address: str) -> str:
+    """Why nobody can be talked to there; "" where somebody can."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ROUTE_SECONDS).close()
+    except socket.gaierror:
+        return "is not known: the name cannot be resolved"
+    except TimeoutError:
+        return f"does not answer within {_ROUTE_SECONDS:g} s"
+    except OSError as error:
+        return f"cannot be connected to: {error.strerror or error}"
+    return ""
