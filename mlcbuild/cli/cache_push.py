@@ -36,7 +36,7 @@ from mlcbuild.cli.remote_summary import RemoteEnd
 from mlcbuild.cli.slow_progress import slow_progress
 from mlcbuild.cli.terminal import OutputFormat
 from mlcbuild.engine.gathering import Gathered
-from mlcbuild.engine.results import outputs_of
+from mlcbuild.engine.results import outputs_of, stays_here
 from mlcbuild.errors import CacheError, UsageError
 from mlcbuild.figures import byte_count
 
@@ -50,13 +50,16 @@ class _Counts:
 
     given: int = 0
     there: int = 0
+    private: int = 0  # true of this machine only
     unsigned: int = 0
     not_whole: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """What is to be sent, from where and through what. `gathered` None: all that the disk has."""
+    """What is to be sent, from where and through what. `gathered` None: all that the disk has; `keys` of results that
+    are true of this machine only are left out where targets say which these are.
+    """
 
     store: DiskStore
     cache: RemoteCache
@@ -170,12 +173,15 @@ def _as_signed(_key: Digest, _result: ActionResult) -> str:
 
 def _send(source: _Source, check: Check, show: Callable[[int], object]) -> _Counts:
     """Give results to the remote cache, a few ahead of what it has sent, and wait until all have gone or failed."""
-    counts = _Counts(not_whole=source.unknown)
+    counts = _Counts(not_whole=source.unknown, private=len(source.gathered.private) if source.gathered else 0)
     store, cache = source.store, source.cache
     for number, key in enumerate(source.keys):
         result = store.get(key)
         if result is None:
             counts.not_whole += 1
+            continue
+        if source.gathered is None and stays_here(result):
+            counts.private += 1
             continue
         outputs = _blobs_of(result, store)
         if outputs is None:
@@ -226,6 +232,8 @@ def _told(counts: _Counts, gathered: Gathered | None, end: RemoteEnd) -> str:
         parts.append(f"{text.plural(there, 'result')} {'was' if there == 1 else 'were'} there")
     if dropped:
         parts.append(f"{dropped:,} not sent")
+    if counts.private:
+        parts.append(f"{counts.private:,} not sent, true of this machine only")
     if counts.unsigned:
         parts.append(f"{counts.unsigned:,} not sent, as nobody signed them")
     if counts.not_whole:
@@ -244,6 +252,7 @@ def _document(counts: _Counts, source: _Source, end: RemoteEnd, code: ExitCode) 
         "there": _there(counts, end),
         "bytes": end.counters.bytes_uploaded,
         "not_sent": end.counters.uploads_dropped,
+        "private": counts.private,
         "unsigned": counts.unsigned,
         "not_whole": counts.not_whole,
         "missing": lacking_document(gathered.lacking if gathered else ()),

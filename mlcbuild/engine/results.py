@@ -8,11 +8,14 @@ from mlcbuild.cache import reapi
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.merkle import TreeFile, files_of, tree_of
 from mlcbuild.cache.store import BlobStore
-from mlcbuild.engine.action import Action
+from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.executor import FileEntry
 
 # A manifest up to this size travels inside the result, so that a hit discovers without reading a blob.
 INLINE_BYTES = 1 << 20
+# In the metadata of a result that is true of this machine only: whoever has no graph sees by it that it stays here. It
+# points to no blob.
+_STAYS_HERE = reapi.AnyMessage(type_url="type.mlcbuild.dev/StaysHere", value=b"")
 
 
 def result_of(
@@ -54,8 +57,17 @@ def result_of(
         output_files=tuple(sorted(files, key=lambda file: file.path)),
         output_directories=tuple(directories),
         stdout_digest=store.put_bytes(log) if log else None,
-        execution_metadata=reapi.ExecutedActionMetadata(worker=worker or "local"),
+        execution_metadata=reapi.ExecutedActionMetadata(
+            worker=worker or "local",
+            auxiliary_metadata=(_STAYS_HERE,) if action.cache is CachePolicy.LOCAL else (),
+        ),
     )
+
+
+def stays_here(result: reapi.ActionResult) -> bool:
+    """Whether the action that made it said that it is true of the machine that it ran on only."""
+    metadata = result.execution_metadata
+    return metadata is not None and _STAYS_HERE in metadata.auxiliary_metadata
 
 
 def outputs_of(result: reapi.ActionResult, store: BlobStore) -> tuple[FileEntry, ...]:

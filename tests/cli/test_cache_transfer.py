@@ -286,6 +286,23 @@ def test_over_grpc_the_whole_key_is_known(place: Callable[[str], Place]) -> None
     assert "3 from disk" in second.build("//...")[1]
 
 
+def test_what_is_true_of_this_machine_only_is_left_out_of_all(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    first = place("first")
+    first.build("//:one", "//:mine")
+    code, out, said = first.run("cache", "push", "--all", "--remote", server.address, **WRITES)
+    assert (code, said) == (0, "")
+    assert re.fullmatch(r"sent 1 result, [\d.]+ k?B · 1 not sent, true of this machine only\n", out)
+    assert len(results_in(server)) == 1
+    # Where the workspace says otherwise by now, it is sent by name.
+    build_file = first.root / "BUILD.toml"
+    build_file.write_text(build_file.read_text().replace('cache = "local"\n', ""))
+    code, out, said = first.run("cache", "push", "//:mine", "--remote", server.address, **WRITES)
+    assert (code, said) == (0, "")
+    assert len(results_in(server)) == 2
+
+
 def test_results_that_are_not_whole_are_left_out_of_all(
     place: Callable[[str], Place], server: http_server.Cache
 ) -> None:

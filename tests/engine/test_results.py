@@ -10,10 +10,13 @@ import pytest
 from mlcbuild.cache import reapi
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.references import ReferenceReader
+from mlcbuild.cache.remote.results import explanation_of
 from mlcbuild.cache.store import BlobMissingError
-from mlcbuild.engine.action import Action, Discovery, ToolCall
+from mlcbuild.engine.action import Action, CachePolicy, Discovery, ToolCall
 from mlcbuild.engine.executor import FileEntry
-from mlcbuild.engine.results import INLINE_BYTES, blobs_of, manifest_of, outputs_of, result_of
+from mlcbuild.engine.keys import compute_key, publish, read_key
+from mlcbuild.engine.results import INLINE_BYTES, blobs_of, manifest_of, outputs_of, result_of, stays_here
 
 
 def announce(*, discovering: str, manifest: bytes) -> Discovery:
@@ -101,3 +104,20 @@ def test_symbolic_links_are_refused(store: DiskStore) -> None:
     bad = reapi.ActionResult(output_symlinks=(reapi.OutputSymlink(path="a", target="/etc"),))
     with pytest.raises(ValueError, match="symbolic link"):
         outputs_of(bad, store)
+
+
+def test_a_result_says_that_it_is_true_of_its_machine_only(store: DiskStore) -> None:
+    """Beside the key's breakdown, and as something that points to no blob: nobody looks for one."""
+    made = outputs(store)
+    for cache in CachePolicy:
+        action = dataclasses.replace(ACTION, cache=cache)
+        key = compute_key(action, (), toolchains={}, implementation="", function=store.function)
+        publish(store, store, key, result_of(action, made, store, worker="w"))
+        result = store.get(key.digest)
+        assert result is not None
+        assert stays_here(result) == (cache is CachePolicy.LOCAL)
+        assert read_key(store, store, key.digest) is not None
+        assert outputs_of(result, store) == made
+        assert store.missing(explanation_of(key.digest, result, store)) == ()
+        named = ReferenceReader(lambda _: None).of_result(key.digest.hash, result.encode())
+        assert len(named.key) == 2, "the Action and the breakdown"
