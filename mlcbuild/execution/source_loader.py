@@ -76,14 +76,22 @@ class DirectoryFinder:
             for file in (os.path.join(location, "__init__.py"), f"{location}.py"):  # noqa: PTH118
                 if os.path.isfile(file):  # noqa: PTH113
                     FOUND.append(fullname)
+                    _keep_others_from(location)
                     return spec_from_file_location(fullname, file, loader=ContentLoader(fullname, file))
             if os.path.isdir(location):  # noqa: PTH112
                 folders.append(location)
         if not folders:
             return None
+        for folder in folders:
+            _keep_others_from(folder)
         package = ModuleSpec(fullname, None, is_package=True)  # folders without __init__.py
         package.submodule_search_locations = folders
         return package
+
+
+def _keep_others_from(folder: str) -> None:
+    """Let Python's own finder not list a folder for modules that are not found here."""
+    sys.path_importer_cache[folder] = None
 
 
 class HidingFinder:

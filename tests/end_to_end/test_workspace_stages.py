@@ -11,7 +11,7 @@ import pytest
 
 from mlcbuild.cache import stat_memory
 from mlcbuild.engine import outputs, settled
-from tests.end_to_end.world import PROJECT, World, wait_until
+from tests.end_to_end.world import PROJECT, World, is_awaited, until_there, wait_until
 
 PAGE = PROJECT / "docs/own-rules.md"
 STAGE = "counting/stages/count_words.py"
@@ -302,15 +302,12 @@ def test_a_stage_of_mlcbuild_may_be_called_by_anybody_and_none_be_added(world: W
 )
 def test_code_that_changes_while_it_runs_poisons_nothing(world: World, old: str, new: str, is_kept: bool) -> None:
     marker = world.folder / "marker"
-    waiting = (
-        f"    import time\n    Path({str(marker)!r}).write_text('')\n"
-        f"    while not Path('{marker}.go').exists():\n        time.sleep(0.02)\n"
-    )
+    waiting = f"    import os\n    os.system({until_there(marker)!r})\n"
     edit(world, STAGE, "    words = words_of", f"{waiting}    words = words_of")
     process = world.start("build", "//:opening")
-    wait_until(marker.exists, "the action")
+    wait_until(lambda: is_awaited(marker), "the action")
     edit(world, WORDS, old, new)
-    Path(f"{marker}.go").write_text("")
+    marker.write_text("")
     _, err = process.communicate(timeout=60)
     assert process.returncode == (0 if is_kept else 1), err
     if not is_kept:
