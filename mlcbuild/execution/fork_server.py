@@ -1,17 +1,19 @@
 """A process that imports slow libraries once and forks a child for each action. Run as a script, by path.
 
-Started by exec, with nothing of ours but this file, `source_loader.py` and `sandbox.py`, and single-threaded, so that
-a fork is safe and an edited module is never stale: our own code is imported in the child. The one argument is JSON::
+Started by exec, with nothing of ours but this file and the few that it loads from beside it, and single-threaded, so
+that a fork is safe and an edited module is never stale: our own code is imported in the child. The one argument is
+JSON::
 
     {"socket": 3, "preload": ["numpy", "tvm"], "hide": ["torch"]}
 
 `socket` is an inherited SOCK_SEQPACKET socket. On it the server says `ready` once its imports are done (or what
-failed, and ends), then takes one-byte messages that carry three file descriptors:
+failed, and ends), then takes messages of one byte, `f` for a stage and `t` for a tool, that carry three file
+descriptors:
 
 - *control*, kept by the server: it writes `{"pid": …}`, and `{"status": …, "peak_bytes": …}` when the child has
   ended (`status` as of wait(2)); any byte from the client, or its going away, kills the child's process group;
-- *channel*, handed to the child, which reads its request from it as JSON up to the end of the stream, and writes
-  the result there;
+- *channel*, handed to a stage's child, which reads its request from it as JSON up to the end of the stream, and writes
+  the result there; for a tool, a file with the request: what hinders its start comes as `result` on *control*;
 - *log*, the child's standard output and standard error.
 
 When the socket closes, everything that runs is killed and the server ends.
@@ -49,35 +51,42 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ALWAYS = ("dataclasses", "enum", "inspect", "typing")  # what nearly every module of ours imports
-# A limit that all descendants of an action inherit, however they detach themselves, and that limits nobody: it counts
-# microseconds of real-time scheduling. Its value tells whose a stray is.
-_MARK = resource.RLIMIT_RTTIME
-_FIRST_MARK = 1 << 50
 _FALLTHROUGH_EXIT = 70  # EX_SOFTWARE: the child's own plumbing failed
+_NOT_STARTED = 127 << 8  # as a shell says it, in the form of wait(2)
 
 
 class Server:
     """The loop. Its state is one control socket for each child that runs."""
 
-    def __init__(self, source_loader: Any, sandbox: Any, *, requests: Iterable[socket.socket] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        source_loader: Any,
+        sandbox: Any,
+        spawning: Any,
+        guardian: Any,
+        requests: Iterable[socket.socket] = (),
+    ) -> None:
         self._clients = set(requests)
         self._door: Door | None = None
         self._source_loader = source_loader
         self._sandbox = sandbox
+        self._spawning = spawning
+        self._guardian = guardian
+        self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._pid = os.getpid()
         self._controls: dict[int, socket.socket] = {}
         self._marks: dict[int, int] = {}  # by the child's pid
-        self._next_mark = _FIRST_MARK
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        self._reap()  # what ended before anybody listened
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         for client in self._clients:
             self._selector.register(client, selectors.EVENT_READ)
@@ -141,29 +150,35 @@ class Server:
             for descriptor in descriptors:
                 os.close(descriptor)
             return
-        control, channel = (socket.socket(fileno=descriptor) for descriptor in descriptors[:2])
-        log = descriptors[2]
-        if select.select([control], [], [], 0)[0]:  # cancelled before it began
-            control.close()
-        else:
-            self._fork(control, channel, log)
-        channel.close()
-        os.close(log)
-
-    def _fork(self, control: socket.socket, channel: socket.socket, log: int) -> None:
-        self._next_mark += 1
+        control, (channel, log) = socket.socket(fileno=descriptors[0]), descriptors[1:]
         try:
-            pid = os.fork()
+            if not select.select([control], [], [], 0)[0]:  # else it was cancelled before it began
+                self._guardian.marks.sink()
+                pid = self._spawn(channel, log) if message == b"t" else self._fork(control, channel, log)
+                self._controls[pid] = control
+                self._marks[pid] = self._guardian.marks.current
+                self._selector.register(control, selectors.EVENT_READ, pid)
+                _tell(control, {"pid": pid})
+                return
+        except self._spawning.NotStarted as reason:
+            _tell(control, {"status": _NOT_STARTED, "result": reason.answer})
         except OSError as error:
             _tell(control, {"error": error.strerror})
-            control.close()
-            return
+        finally:
+            os.close(channel)
+            os.close(log)
+        control.close()
+
+    def _spawn(self, file: int, log: int) -> int:
+        request = json.loads(os.pread(file, os.fstat(file).st_size, 0))
+        pid = self._spawning.spawn(request, standard_input=self._nothing, log=log, confine=self._sandbox.confine)
+        return int(pid)
+
+    def _fork(self, control: socket.socket, channel: int, log: int) -> int:
+        pid = os.fork()
         if pid == 0:
-            self._become_child(control, channel, log)
-        self._controls[pid] = control
-        self._marks[pid] = self._next_mark
-        self._selector.register(control, selectors.EVENT_READ, pid)
-        _tell(control, {"pid": pid})
+            self._become_child(control, socket.socket(fileno=channel), log)
+        return pid
 
     def _reap(self) -> None:
         while True:
@@ -180,6 +195,9 @@ class Server:
                 # The child is still a zombie, so its number cannot have become another group's.
                 _kill_group(pid)
             _, status, usage = os.wait4(pid, 0)
+            if pid == self._guardian.pid:  # who is killed is replaced
+                self._guardian.start()
+                continue
             self._kill_strays()
             if control is not None:
                 with contextlib.suppress(KeyError):
@@ -196,11 +214,15 @@ class Server:
         with contextlib.suppress(OSError):
             for word in Path(f"/proc/self/task/{self._pid}/children").read_text().split():
                 pid = int(word)
-                if pid not in self._controls and not (marks and _mark_of(pid) in (*marks, 0)):
+                if pid == self._guardian.pid or pid in self._controls:
+                    continue
+                if not (marks and self._guardian.marks.of(pid) in (*marks, 0)):
                     os.kill(pid, signal.SIGKILL)
 
     def end(self) -> None:
         """Kill all that runs, and wait until it has gone."""
+        self._guardian.dismiss()
+        self._marks.clear()  # what any action has left running is a stray now
         for pid in self._controls:
             _kill_group(pid)
         while True:
@@ -220,20 +242,15 @@ class Server:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()
-            with contextlib.suppress(ValueError, OSError):  # where a lower limit holds already
-                resource.setrlimit(_MARK, (self._next_mark, self._next_mark))
             _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 0)
-            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != self._pid:
-                os._exit(_FALLTHROUGH_EXIT)
-            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            for source, standard in ((nothing, 0), (log, 1), (log, 2)):
+            self._guardian.leave()
+            for source, standard in ((self._nothing, 0), (log, 1), (log, 2)):
                 os.dup2(source, standard)
             self._selector.close()
             for closing in (control, *self._clients, *self._controls.values()):
                 closing.close()
             self._close_door_of_child()
-            for descriptor in (nothing, log, self._wake_read, self._wake_write):
+            for descriptor in (self._nothing, log, self._wake_read, self._wake_write):
                 os.close(descriptor)
             os._exit(_run(channel, self._source_loader, self._sandbox))
         except BaseException:
@@ -311,13 +328,11 @@ def _state_of_what_is_loaded(paths: Iterable[str] = ()) -> dict[str, tuple[int, 
 
 
 def _run(channel: socket.socket, source_loader: Any, sandbox: Any) -> int:
-    """Read the request and carry it out; the exit status. A tool replaces this process."""
+    """Read a stage's request and carry it out; the exit status."""
     pieces = []
     while piece := channel.recv(1 << 16):
         pieces.append(piece)
     request = json.loads(b"".join(pieces))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.umask(0o022)
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -329,14 +344,6 @@ def _run(channel: socket.socket, source_loader: Any, sandbox: Any) -> int:
         except OSError as error:
             _tell(channel, {"unconfined": str(error)})
             return _FALLTHROUGH_EXIT
-    if "arguments" in request:
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
-        try:
-            os.execve(request["arguments"][0], request["arguments"], os.environ)
-        except OSError as error:
-            _tell(channel, {"errno": error.errno, "error": error.strerror})
-            return 127
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     source_loader.install(
@@ -365,15 +372,6 @@ def _kill_group(pid: int) -> None:
     except ProcessLookupError:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def _mark_of(pid: int) -> int:
-    """0 where it has none."""
-    try:
-        mark = resource.prlimit(pid, _MARK)[1]
-    except OSError:
-        return 0
-    return mark if mark > _FIRST_MARK else 0
 
 
 def _tell(stream: socket.socket, message: dict[str, Any]) -> None:
@@ -405,8 +403,10 @@ def main() -> int:
         os.chdir("/")
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     faulthandler.enable()
-    source_loader = _load_beside("source_loader")
-    sandbox = _load_beside("sandbox")
+    os.umask(0o022)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    guardian = _load_beside("guardian").Guardian()
+    source_loader, sandbox, spawning = map(_load_beside, ("source_loader", "sandbox", "spawning"))
     sys.meta_path.insert(0, source_loader.HidingFinder(settings["hide"]))
     try:
         for name in settings["preload"]:
@@ -424,7 +424,13 @@ def main() -> int:
     threads = len(list(Path("/proc/self/task").iterdir()))
     modules = [name for name in sys.modules if name.partition(".")[0] == "mlcbuild"]
     greeting = {"ready": os.getpid(), "threads": threads, "modules": modules}
-    server = Server(source_loader, sandbox, requests=() if listens else (entrance,))
+    server = Server(
+        source_loader=source_loader,
+        sandbox=sandbox,
+        spawning=spawning,
+        guardian=guardian,
+        requests=() if listens else (entrance,),
+    )
     if listens:
         greeting["preload"] = settings["preload"]
         server.open(

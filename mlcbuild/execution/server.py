@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mlcbuild.execution import environment
 from mlcbuild.execution.log import BoundedLog
@@ -33,7 +34,7 @@ class ProcessEnd:
     """How a process ended. `status` is that of wait(2); None where the server went away or could not fork."""
 
     status: int | None
-    result: bytes  # what it wrote on its channel
+    result: bytes  # what it wrote on its channel, or why there is no process
     log: bytes
     peak_bytes: int  # its largest resident set, what it shares with its server included; of all its processes
     timed_out: bool
@@ -42,9 +43,12 @@ class ProcessEnd:
 
 
 class ServerProcess:
-    """A process forked by a server. `wait` from one thread; `kill` from any."""
+    """A process started by a server. `wait` from one thread; `kill` from any.
 
-    def __init__(self, *, control: socket.socket, channel: socket.socket, log: int, request: bytes) -> None:
+    A stage is sent its request on its `channel`.
+    """
+
+    def __init__(self, *, control: socket.socket, channel: socket.socket | None, log: int, request: bytes) -> None:
         self._control = control
         self._channel = channel
         self._log = log
@@ -76,16 +80,18 @@ class ServerProcess:
         `timeout` is in seconds from the fork on (a server that starts takes its time); 0 for none. Whatever holds
         more than `memory_bytes` is killed; 0 for no limit.
         """
-        with contextlib.suppress(OSError):  # a process killed before it has read its request
-            self._channel.sendall(self._request)
-            self._channel.shutdown(socket.SHUT_WR)
+        if self._channel is not None:
+            with contextlib.suppress(OSError):  # a process killed before it has read its request
+                self._channel.sendall(self._request)
+                self._channel.shutdown(socket.SHUT_WR)
         try:
             return self._collect(timeout, memory_bytes)
         finally:
             with self._lock:
                 self._open = False
                 self._control.close()
-            self._channel.close()
+            if self._channel is not None:
+                self._channel.close()
             os.close(self._log)
 
     def _collect(self, timeout: float, memory_bytes: int) -> ProcessEnd:
@@ -95,7 +101,8 @@ class ServerProcess:
         deadline: float | None = None
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
-            selector.register(self._channel, selectors.EVENT_READ)
+            if self._channel is not None:
+                selector.register(self._channel, selectors.EVENT_READ)
             selector.register(self._log, selectors.EVENT_READ)
             while selector.get_map():
                 nearest = min(math.inf if deadline is None else deadline, watch.next_look)
@@ -126,12 +133,12 @@ class ServerProcess:
                             watch.stop()
         facts = _facts(told)
         if "status" not in facts and "pid" in facts:
-            # The server went away. It took its child with it (PR_SET_PDEATHSIG), but not that one's children.
+            # The server went away, and a stage with it (PR_SET_PDEATHSIG), but not what that one started, nor a tool.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(facts["pid"]), signal.SIGKILL)
         return ProcessEnd(
             status=int(facts["status"]) if "status" in facts else None,
-            result=bytes(result),
+            result=json.dumps(facts["result"]).encode() if "result" in facts else bytes(result),
             log=log.bytes(),
             peak_bytes=max(watch.peak_bytes, int(facts.get("peak_bytes", 0))),
             timed_out=timed_out,
@@ -165,27 +172,33 @@ class ForkServer:
         self._hello: dict[str, object] = {}
 
     def launch(self, request: Mapping[str, object]) -> ServerProcess:
-        """Fork a process for a request (see `fork_server`). Raises OSError where the server cannot start."""
-        control, their_control = socket.socketpair()
-        channel, their_channel = socket.socketpair()
-        log, their_log = os.pipe2(os.O_CLOEXEC)
-        try:
+        """Start a process for a request (see `fork_server`). Raises OSError where the server cannot start."""
+        text = json.dumps(request).encode()
+        is_tool = "arguments" in request
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            control, their_control = socket.socketpair()
+            ours.enter_context(control)
+            theirs.enter_context(their_control)
+            log, their_log = os.pipe2(os.O_CLOEXEC)
+            ours.callback(os.close, log)
+            theirs.callback(os.close, their_log)
+            channel = None
+            if is_tool:
+                their_channel = os.memfd_create("request")
+                theirs.callback(os.close, their_channel)
+                os.write(their_channel, text)
+            else:
+                channel, other = socket.socketpair()
+                ours.enter_context(channel)
+                their_channel = theirs.enter_context(other).fileno()
             with self._lock:
                 self._ensure_running()
                 assert self._socket is not None
                 with contextlib.suppress(OSError):  # it died just now: the control socket says so
-                    descriptors = [their_control.fileno(), their_channel.fileno(), their_log]
-                    socket.send_fds(self._socket, [b"f"], descriptors)
-        except BaseException:
-            control.close()
-            channel.close()
-            os.close(log)
-            raise
-        finally:
-            their_control.close()
-            their_channel.close()
-            os.close(their_log)
-        return ServerProcess(control=control, channel=channel, log=log, request=json.dumps(request).encode())
+                    descriptors = [their_control.fileno(), their_channel, their_log]
+                    socket.send_fds(self._socket, [b"t" if is_tool else b"f"], descriptors)
+            ours.pop_all()
+        return ServerProcess(control=control, channel=channel, log=log, request=text)
 
     def failure(self) -> str:
         """Why the server could not get ready; "" where it did."""
@@ -263,9 +276,9 @@ class ForkServer:
         self._hello = {}
 
 
-def _facts(told: bytes | bytearray) -> dict[str, int | str]:
+def _facts(told: bytes | bytearray) -> dict[str, Any]:
     """What the server has said of a process so far, in lines that are complete."""
-    facts: dict[str, int | str] = {}
+    facts: dict[str, Any] = {}
     for line in told.splitlines(keepends=True):
         if line.endswith(b"\n"):
             facts |= json.loads(line)

@@ -89,6 +89,10 @@ def fork_server_of(process: subprocess.Popen[str]) -> int:
     return server
 
 
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
 def ended(processes: list[int]) -> bool:
     def is_running(pid: int) -> bool:
         try:
@@ -100,7 +104,7 @@ def ended(processes: list[int]) -> bool:
 
 
 def test_a_killed_action_is_told_as_such(stage: Stage, building: subprocess.Popen[str]) -> None:
-    (action,) = children_of(fork_server_of(building))
+    (action,) = (pid for pid in children_of(fork_server_of(building)) if name_of(pid) != "guardian")
     os.kill(action, signal.SIGKILL)
     _, err = building.communicate(timeout=60)
     assert building.returncode == 36
@@ -197,14 +201,14 @@ def test_two_signals_end_it_at_once(stage: Stage, building: subprocess.Popen[str
 
 
 def test_a_client_and_its_server_that_are_killed_at_once_take_the_action_with_them(world: World) -> None:
-    """As by the kernel for want of memory: nobody is left who could clean up after the action's own process."""
+    """As by the kernel for want of memory: the server's guardian is left."""
     sleep = long_sleep(120)
-    world.commands(command("x", f"exec {sleep}"))
+    world.commands(command("x", f"{sleep} & wait"))
     process = world.start("build", ":x")
     wait_until(lambda: sleeping(sleep), "the action")
     server = fork_server_of(process)
     below = descendants_of(server)
-    assert len(below) == 1
+    assert len(below) == 3, "the guardian, the shell and its sleep"
     for pid in (server, process.pid):
         os.kill(pid, signal.SIGSTOP)
     for pid in (server, process.pid):

@@ -13,9 +13,11 @@ import pytest
 
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
+from mlcbuild.execution import environment
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.server import ForkServer
 from mlcbuild.execution.warm import BARE, COMPILER, NUMERIC, Warmth
+from tests.end_to_end.world import children_of, wait_until
 
 if TYPE_CHECKING:
     from tests.execution.conftest import World
@@ -238,3 +240,68 @@ def test_a_killed_build_leaves_no_process(world: World, tmp_path: Path) -> None:
     client.kill()
     client.wait()
     assert all(world.is_gone(pid) for pid in running)
+
+
+@pytest.mark.parametrize("with_guardian", [False, True])
+def test_a_server_and_client_that_are_killed_at_once_leave_nothing_of_a_tool(
+    with_guardian: bool, world: World, tmp_path: Path
+) -> None:
+    """Not even what detached itself. Where the guardian had been killed before, another has taken its place."""
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from mlcbuild.execution import environment\n"
+        "from mlcbuild.execution.server import ForkServer\n"
+        "directory = Path(sys.argv[1])\n"
+        "server = ForkServer(preload=(), log=directory / 'log')\n"
+        "print(server.hello()['ready'], flush=True)\n"
+        "sys.stdin.readline()\n"
+        "script = 'setsid sleep 1000 & echo $$ $! > pids.new; mv pids.new pids; wait'\n"
+        "server.launch({'directory': str(directory), 'environment': environment.FIXED,\n"
+        "               'arguments': ['/bin/sh', '-c', script]}).wait()\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert client.stdin is not None
+    assert client.stdout is not None
+    try:
+        with client.stdin, client.stdout:
+            server = int(client.stdout.readline())
+            (guardian,) = children_of(server)
+            if not with_guardian:
+                os.kill(guardian, signal.SIGKILL)
+                wait_until(lambda: children_of(server) not in ([], [guardian]), "another guardian")
+            client.stdin.write("\n")
+            client.stdin.flush()
+            running = [int(pid) for pid in world.wait_for(tmp_path / "pids").split()]
+            guardians = set(children_of(server)) - set(running)
+            os.kill(server, signal.SIGSTOP)  # so that it cannot do it itself
+            client.kill()
+            client.wait()
+            os.kill(server, signal.SIGKILL)
+    finally:
+        client.kill()
+        client.wait()
+    assert all(world.is_gone(pid) for pid in (*running, *guardians))
+
+
+def test_a_build_that_ends_leaves_no_guardian(tmp_path: Path, world: World) -> None:
+    server = ForkServer(preload=(), log=tmp_path / "log")
+    (guardian,) = children_of(int(str(server.hello()["ready"])))
+    server.close()
+    assert world.is_gone(guardian)
+
+
+def test_a_server_that_ends_kills_what_a_running_tool_has_detached(tmp_path: Path, world: World) -> None:
+    server = ForkServer(preload=(), log=tmp_path / "log")
+    script = "setsid sleep 1000 & echo $$ $! > pids.new; mv pids.new pids; wait"
+    process = server.launch(
+        {"directory": str(tmp_path), "environment": environment.FIXED, "arguments": ["/bin/sh", "-c", script]}
+    )
+    try:
+        running = [int(pid) for pid in world.wait_for(tmp_path / "pids").split()]
+        pid = int(str(server.hello()["ready"]))
+    finally:
+        server.close()
+    assert process.wait().status is None
+    assert all(world.is_gone(one) for one in (pid, *running))

@@ -196,6 +196,13 @@ def test_a_failed_stage_runs_by_hand(confined: World) -> None:
     assert "sample_stages.py" in again.stderr
 
 
+@needs_landlock
+def test_confining_a_tool_confines_neither_its_server_nor_the_next_one(confined: World, secret: str) -> None:
+    assert confined.run(confined.tool("/bin/cp", secret, "out.txt")).kind is OutcomeKind.FAILED
+    trusted = confined.tool("/bin/cp", secret, "out.txt", requirements=ExecutionRequirements(network=True))
+    assert confined.content(confined.run(trusted)) == "the secret"
+
+
 def test_what_lies_beside_a_hidden_directory_is_listed_instead_of_what_holds_it(tmp_path: Path) -> None:
     for folder in ("opt/tool", "opt/home/ours", "opt/home/theirs"):
         (tmp_path / folder).mkdir(parents=True)
