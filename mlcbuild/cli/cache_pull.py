@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from mlcbuild.cli import text
 from mlcbuild.cli.cache_transfer import (
+    Silence,
     Transfer,
     Voice,
     and_needed_by,
     lacking_document,
     moved,
     opened_remote,
+    unanswered,
     walking,
 )
 from mlcbuild.cli.exit_codes import ExitCode
@@ -24,16 +26,18 @@ from mlcbuild.figures import byte_count
 def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOptions) -> ExitCode:
     """Bring results and their blobs here, and say what came; BUILD_FAILED where an action has none.
 
-    Raises MlcbuildError for all that keeps a build from beginning.
+    Raises MlcbuildError for all that keeps a build from beginning, and CacheError where a server did not answer.
     """
     workspace, remote = opened_remote(transfer, options, writes=False)
     with slow_progress(options) as progress:
         voice = Voice(options, progress)
         with walking(transfer, workspace, remote, voice) as walk:
-            cache = walk.remote
+            cache, silence = walk.remote, Silence()
 
             def show(done: int, total: int) -> None:
-                progress(f"pulling, {byte_count(cache.bytes_downloaded)}", done, total)
+                counters = cache.counters
+                silent = silence.told(counters, done)
+                progress(f"pulling, {byte_count(counters.bytes_downloaded)}{silent}", done, total)
 
             gathered = walk.gather(asks_remote=True, progress=show, tell=voice.note)
             cache.finish()
@@ -50,25 +54,22 @@ def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOption
             "beyond": gathered.beyond,
             "complete": gathered.is_whole,
         }
-        code = _code(gathered, end)
         voice.conclude(
-            code,
             document if output is OutputFormat.JSON else None,
             told=_told(gathered, end),
             lacking=gathered.lacking,
-            notes=() if gathered.is_whole else (remote_line(end),),
+            note="" if gathered.is_whole else remote_line(end),
         )
-    return code
+    hidden = _hidden(end)
+    if hidden and not gathered.is_whole:
+        raise unanswered(end, f"did not answer {text.plural(hidden, 'look-up')}")
+    return ExitCode.OK if gathered.is_whole else ExitCode.BUILD_FAILED
 
 
-def _code(gathered: Gathered, end: RemoteEnd) -> ExitCode:
-    """What a server that fails, or refuses, hides from us may be there."""
-    if gathered.is_whole:
-        return ExitCode.OK
-    hidden = {reason.name: count for reason, count in end.counters.misses}
-    return (
-        ExitCode.LOCAL_ENVIRONMENT if hidden["TIMED_OUT"] + hidden["OFF"] + hidden["REFUSED"] else ExitCode.BUILD_FAILED
-    )
+def _hidden(end: RemoteEnd) -> int:
+    """Look-ups without an answer: what a server that fails, or refuses, hides from us may be there."""
+    counts = {reason.name: count for reason, count in end.counters.misses}
+    return counts["TIMED_OUT"] + counts["OFF"] + counts["REFUSED"]
 
 
 def _told(gathered: Gathered, end: RemoteEnd) -> str:

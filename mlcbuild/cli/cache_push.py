@@ -19,12 +19,14 @@ from mlcbuild.cache.remote.results import blobs_in, with_contents
 from mlcbuild.cli import text
 from mlcbuild.cli.cache_maintenance import store_root
 from mlcbuild.cli.cache_transfer import (
+    Silence,
     Transfer,
     Voice,
     and_needed_by,
     lacking_document,
     moved,
     opened_remote,
+    unanswered,
     wait_until,
     walking,
 )
@@ -71,10 +73,9 @@ class _Source:
 def push_results(
     transfer: Transfer, output: OutputFormat, options: GlobalOptions, *, everything: bool = False
 ) -> ExitCode:
-    """Send results that this disk has, and say which. BUILD_FAILED where one that targets need is not to be had here,
-    LOCAL_ENVIRONMENT where the server did not take one.
+    """Send results that this disk has, and say which. BUILD_FAILED where one that targets need is not to be had here.
 
-    Raises MlcbuildError for all that keeps a build from beginning.
+    Raises MlcbuildError for all that keeps a build from beginning, and CacheError where the server did not take all.
     """
     if everything == bool(transfer.patterns):
         raise UsageError(
@@ -90,13 +91,15 @@ def push_results(
             _all_of(transfer, workspace, remote) if everything else _of_targets(transfer, workspace, remote, voice)
         )
         with opening as source:
-            cache = source.cache
+            cache, silence = source.cache, Silence()
             cache.start(told.append)
 
             def show(done: int) -> None:
                 while told:
                     voice.note(told.pop(0))
-                progress(f"pushing, {byte_count(cache.bytes_uploaded)}", done, len(source.keys))
+                counters = cache.counters
+                silent = silence.told(counters, done)
+                progress(f"pushing, {byte_count(counters.bytes_uploaded)}{silent}", done, len(source.keys))
 
             counts = _send(
                 source, _as_signed if signatures.signs else check_of_first(remote.configuration, signatures), show
@@ -106,14 +109,15 @@ def push_results(
             end = RemoteEnd.of(cache)
         assert end is not None
         gathered = source.gathered
-        code = _code(counts, gathered, end)
+        is_complete = _is_complete(counts, gathered, end)
         voice.conclude(
-            code,
-            _document(counts, source, end, code) if output is OutputFormat.JSON else None,
+            _document(counts, source, end, is_complete) if output is OutputFormat.JSON else None,
             told=_told(counts, gathered, end),
             lacking=gathered.lacking if gathered else (),
         )
-    return code
+    if dropped := end.counters.uploads_dropped:
+        raise unanswered(end, f"did not take {text.plural(dropped, 'result')}")
+    return ExitCode.OK if is_complete else ExitCode.BUILD_FAILED
 
 
 # What is sent
@@ -185,6 +189,7 @@ def _send(source: _Source, check: Check, show: Callable[[int], object]) -> _Coun
             continue
         outputs = _blobs_of(result, store)
         if outputs is None:
+            show(number - cache.sending)
             is_there = cache.find(key, store) is not None
             counts.there += is_there
             counts.not_whole += not is_there
@@ -212,11 +217,9 @@ def _blobs_of(result: ActionResult, store: DiskStore) -> tuple[Digest, ...] | No
 # What came of it
 
 
-def _code(counts: _Counts, gathered: Gathered | None, end: RemoteEnd) -> ExitCode:
-    if end.counters.uploads_dropped:
-        return ExitCode.LOCAL_ENVIRONMENT
+def _is_complete(counts: _Counts, gathered: Gathered | None, end: RemoteEnd) -> bool:
     is_whole = gathered is None or (gathered.is_whole and not counts.not_whole)
-    return ExitCode.OK if is_whole and not counts.unsigned else ExitCode.BUILD_FAILED
+    return is_whole and not counts.unsigned and not end.counters.uploads_dropped
 
 
 def _there(counts: _Counts, end: RemoteEnd) -> int:
@@ -243,7 +246,7 @@ def _told(counts: _Counts, gathered: Gathered | None, end: RemoteEnd) -> str:
     return " · ".join(parts)
 
 
-def _document(counts: _Counts, source: _Source, end: RemoteEnd, code: ExitCode) -> dict[str, object]:
+def _document(counts: _Counts, source: _Source, end: RemoteEnd, is_complete: bool) -> dict[str, object]:
     gathered = source.gathered
     return {
         "remote": end.addresses[0],
@@ -257,5 +260,5 @@ def _document(counts: _Counts, source: _Source, end: RemoteEnd, code: ExitCode) 
         "not_whole": counts.not_whole,
         "missing": lacking_document(gathered.lacking if gathered else ()),
         "beyond": gathered.beyond if gathered else 0,
-        "complete": code is ExitCode.OK,
+        "complete": is_complete,
     }

@@ -10,23 +10,30 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlcbuild.cache.remote.counters import Counters
 from mlcbuild.cache.remote.remote_cache import RemoteCache
 from mlcbuild.cli import text
-from mlcbuild.cli.exit_codes import ExitCode, retry_line
 from mlcbuild.cli.json_output import print_json
 from mlcbuild.cli.opening import OpenWorkspace, open_workspace
 from mlcbuild.cli.options import GlobalOptions
 from mlcbuild.cli.remote_settings import RemoteFlags, ResolvedRemote, resolve_remote
+from mlcbuild.cli.remote_summary import RemoteEnd
 from mlcbuild.cli.slow_progress import SlowProgress
 from mlcbuild.cli.user_settings import user_settings
 from mlcbuild.cli.wiring import Parts, build_parts, targets_of
 from mlcbuild.engine.gathering import Gathered, Gathering, Lacking
-from mlcbuild.errors import UsageError
+from mlcbuild.errors import CacheError, UsageError
 from mlcbuild.figures import byte_count
 from mlcbuild.rules.analysis import Analysis, analyse
 
 _MOST_SHOWN = 5
 _THREADS = 16  # They wait for the network.
+_SILENT_SECONDS = 5.0
+_ADVICE = ("`mlcbuild doctor remote` tries it; the same command goes on from what has moved",)
+_ADVICE_WHERE_SLOW = (
+    *_ADVICE,
+    "a server that is only slow gets more time by idle_timeout and timeout, a slow line by slowest: see docs/remote.md",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +57,7 @@ class Voice:
     def note(self, message: str) -> None:
         self._write(f"{self._style.warning('note:')} {message}")
 
-    def conclude(
-        self,
-        code: ExitCode,
-        document: object,
-        *,
-        told: str,
-        lacking: Sequence[Lacking],
-        notes: Sequence[str] = (),
-    ) -> None:
+    def conclude(self, document: object, *, told: str, lacking: Sequence[Lacking], note: str = "") -> None:
         """What came of it: `document` alone for programs, None for people, who are told what is lacking too."""
         self._progress.close()
         if document is not None:
@@ -66,8 +65,8 @@ class Voice:
             return
         self._lacking(lacking)
         print(told, flush=True)
-        for line in filter(None, (*notes, retry_line(code))):
-            self._write(line)
+        if note:
+            self._write(note)
 
     def _lacking(self, lacking: Sequence[Lacking]) -> None:
         """The first of them, a line each."""
@@ -165,8 +164,33 @@ def walking(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote
         yield Walk(parts=parts, analysis=analysis, configuration=loaded.configuration.name)
 
 
+class Silence:
+    """How long nothing has come to its end, for a line of progress. `clock` counts seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: object = None
+        self._since = clock()
+
+    def told(self, counters: Counters, done: int) -> str:
+        """Where these have been what they are for some seconds, how long; "" else."""
+        now = self._clock()
+        standing = (dataclasses.replace(counters, retries=0, failures=0), done)
+        if standing != self._known:
+            self._known, self._since = standing, now
+        return f", nothing finished for {now - self._since:.0f} s" if now - self._since >= _SILENT_SECONDS else ""
+
+
+def unanswered(end: RemoteEnd, what: str) -> CacheError:
+    """What to raise where a server did not do something, once all else has been told."""
+    advice = _ADVICE_WHERE_SLOW if end.counters.retries else _ADVICE
+    return CacheError(f"{end.addresses[0]} {what}", advice=advice)
+
+
 def wait_until(done: Callable[[], bool], meanwhile: Callable[[], object]) -> None:
-    """Without an end: the user can end it."""
+    """For what comes to an end by itself: every request has its deadlines, and is made again so often; a server that
+    keeps failing is asked nothing any more.
+    """
     while not done():
         meanwhile()
         time.sleep(0.02)

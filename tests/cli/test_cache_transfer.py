@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,13 +14,17 @@ import pytest
 
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
+from mlcbuild.cache.remote.counters import Counters
+from mlcbuild.cli.cache_transfer import Silence
 from mlcbuild.cli.main import main
 from tests.cli.test_remote_builds import Place, results_in, shown
 from tests.remote import grpc_server, http_server
+from tests.remote.fault_proxy import Fault, faulty
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
 WRITES = {"MLCBUILD_REMOTE_ROLE": "read-write"}
+IMPATIENT = {"MLCBUILD_REMOTE_IDLE_TIMEOUT": "1", "MLCBUILD_REMOTE_TIMEOUT": "1"}
 
 MORE = """
 [[command]]
@@ -169,6 +174,84 @@ def test_a_remote_that_cannot_be_reached_may_be_asked_again_later(place: Callabl
     code, out, said = first.run("cache", "push", "//...", **nobody, **WRITES)
     assert code == 36
     assert "3 not sent" in out
+
+
+@pytest.mark.slow
+def test_a_server_that_falls_silent_ends_a_push(
+    place: Callable[[str], Place], server: http_server.Cache, snapshot: Snapshot
+) -> None:
+    """Within the time that an answer and its repetitions may take, here seconds; what has moved stays."""
+    first = place("first")
+    first.build("//...")
+    first.run("cache", "push", "//:one", "--remote", server.address, **WRITES)
+    there = results_in(server)
+    with faulty(int(server.address.rpartition(":")[2])) as proxy:
+        proxy.faults.append(
+            Fault(wanted=lambda asked: "/ac/" in asked.path and asked.path not in there, times=-1, stall=0)
+        )
+        began = time.monotonic()
+        code, out, said = first.run("cache", "push", "//...", "--remote", proxy.endpoint, **WRITES, **IMPATIENT)
+        assert time.monotonic() - began < 30
+        assert (code, out) == (36, "1 result was there · 2 not sent\n")
+        snapshot("cache-push-silence", said[said.index("error:") :].replace(proxy.endpoint, "http://server"))
+        proxy.faults.clear()
+        code, out, said = first.run("cache", "push", "//...", "--remote", proxy.endpoint, **WRITES)
+    assert (code, said) == (0, "")
+    assert out.startswith("sent 2 results")
+
+
+@pytest.mark.slow
+def test_a_server_that_falls_silent_ends_a_pull(
+    place: Callable[[str], Place], server: http_server.Cache, snapshot: Snapshot
+) -> None:
+    first, second = place("first"), place("second")
+    first.build("//...", "--remote", server.address, "--remote-upload=results")
+    second.run("cache", "pull", "//:one", "--remote", server.address)
+    with faulty(int(server.address.rpartition(":")[2])) as proxy:
+        # A byte a second is no silence, and no answer either.
+        proxy.faults.append(Fault(wanted=lambda request: "/ac/" in request.path, times=-1, trickle=1.0))
+        began = time.monotonic()
+        code, out, said = second.run("cache", "pull", "//...", "--remote", proxy.endpoint, **IMPATIENT)
+        assert time.monotonic() - began < 60
+    assert (code, out) == (36, "1 result was here · a build has to run 2 actions\n")
+    snapshot("cache-pull-silence", said[said.index("error:") :].replace(proxy.endpoint, "http://server"))
+
+
+def test_a_server_that_is_slow_is_waited_for(place: Callable[[str], Place], server: http_server.Cache) -> None:
+    """Every answer takes a third of the time that is given to one, all together much more."""
+    first, second = place("first"), place("second")
+    first.build("//...")
+
+    def slowly(_handler: http_server.Handler) -> bool:
+        time.sleep(0.3)
+        return False
+
+    server.faults.append(slowly)
+    began = time.monotonic()
+    for one, arguments in ((first, ["push", "//..."]), (second, ["pull", "//..."])):
+        code, out, _ = one.run("cache", *arguments, "--remote", server.address, **WRITES, **IMPATIENT)
+        assert code == 0
+        assert "3 results" in out
+    assert time.monotonic() - began > 2
+
+
+def test_progress_tells_for_how_long_nothing_has_finished() -> None:
+    now = [0.0]
+    silence = Silence(clock=lambda: now[0])
+    told = []
+    for seconds, counters, done in (
+        (0.0, Counters(), 0),
+        (4.0, Counters(), 0),
+        (6.4, Counters(), 0),
+        (8.0, Counters(retries=1, failures=1), 0),  # To ask again finishes nothing.
+        (9.0, Counters(retries=1, blobs_uploaded=1), 0),
+        (15.0, Counters(retries=1, blobs_uploaded=1), 0),
+        (16.0, Counters(retries=1, blobs_uploaded=1), 1),
+    ):
+        now[0] = seconds
+        told.append(silence.told(counters, done))
+    assert told == ["", "", ", nothing finished for 6 s", ", nothing finished for 8 s", "", told[-2], ""]
+    assert told[-2] == ", nothing finished for 6 s"
 
 
 def test_a_push_of_targets_that_are_not_built_says_which(
