@@ -111,7 +111,9 @@ def parse(data: bytes) -> Fields:
 
 def all_bytes(fields: Fields, number: int) -> list[bytes]:
     """Every value of a repeated length-delimited field. Raises ValueError for another wire type."""
-    values = fields.get(number, [])
+    values = fields.get(number)
+    if values is None:
+        return []
     checked = [value for value in values if isinstance(value, bytes)]
     if len(checked) != len(values):
         raise ValueError(f"field {number} of a message is a number, not bytes")
@@ -123,7 +125,7 @@ def one_bytes(fields: Fields, number: int) -> bytes | None:
 
     Raises ValueError where it appears twice: REAPI forbids it.
     """
-    values = all_bytes(fields, number)
+    values = all_bytes(fields, number) if number in fields else []
     if len(values) > 1:
         raise ValueError(f"field {number} of a message appears {len(values)} times")
     return values[0] if values else None

@@ -125,6 +125,8 @@ class OutputPlacer:
     # Inside
 
     def _is_untouched(self, directory: str, entry: FileEntry) -> bool:
+        if self._memory.identity(f"{directory}//{entry.path}") is None:
+            return False
         try:
             status = os.lstat(f"{self._workspace}/{directory}/{entry.path}")
         except OSError:
@@ -285,6 +287,8 @@ def _remove_directory(path: str) -> None:
 def _read_only_files(top: str, directory: str, others: Container[str]) -> set[str]:
     """Files below `top`, which is `directory` of the workspace, but for those in directories that are `others`."""
     found: set[str] = set()
+    if not os.path.lexists(top):
+        return found
     for folder, folders, names in os.walk(top):
         below = folder[len(top) + 1 :]
         prefix = f"{below}/" if below else ""
