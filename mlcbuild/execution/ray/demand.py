@@ -71,7 +71,8 @@ def refusal_by(nodes: Sequence[Node], may_come: Sequence[Machine], requirements:
     told = [f"{_names(names)}: {reason}" for reason, names in list(reasons.items())[:_SHOWN_REASONS]]
     if len(reasons) > _SHOWN_REASONS:
         told.append(f"and {len(reasons) - _SHOWN_REASONS} more")
-    return f"no node of the cluster has what the action needs ({'; '.join(told)})"
+    hint = "" if may_come else "; nodes that an autoscaler may add are named in [execution.may_scale_to]"
+    return f"no node of the cluster has what the action needs ({'; '.join(told)}){hint}"
 
 
 def _names(names: Sequence[str]) -> str:

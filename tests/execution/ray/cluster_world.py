@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 180.0
 _MARK = "MLCBUILD_TEST_NODE"
 _PORT = 6399
 _TRIES = 4
-_OBJECT_STORE_BYTES = 80_000_000
+OBJECT_STORE_BYTES = 80_000_000
 
 
 class Node:
@@ -75,7 +75,15 @@ class Node:
 class RayCluster:
     """Starts with a head, which runs no actions."""
 
-    def __init__(self, folder: Path, namespace: Namespace, *, port: int = _PORT, **environment: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        namespace: Namespace,
+        *,
+        port: int = _PORT,
+        head_arguments: Sequence[str] = (),
+        **environment: str,
+    ) -> None:
         self.folder = folder
         self.namespace = namespace
         self.mark = secrets.token_hex(8)
@@ -111,7 +119,8 @@ class RayCluster:
                 "--num-cpus=0",
                 "--include-dashboard=false",
                 f"--temp-dir={self.temporary}",
-                f"--object-store-memory={_OBJECT_STORE_BYTES}",
+                f"--object-store-memory={OBJECT_STORE_BYTES}",
+                *head_arguments,
             ],
             {},
         )
@@ -132,7 +141,7 @@ class RayCluster:
             "--node-ip-address=127.0.0.1",
             f"--num-cpus={cpus}",
             f"--num-gpus={gpus}",
-            f"--object-store-memory={_OBJECT_STORE_BYTES}",
+            f"--object-store-memory={OBJECT_STORE_BYTES}",
         ]
         if labels:
             arguments.append("--labels=" + ",".join(f"{key}={value}" for key, value in labels.items()))
