@@ -135,14 +135,16 @@ class Place:
     # Builds
 
     def build(self, *targets: str) -> Build:
-        """Build targets of the root package, in a process of its own. Raises NotMeasuredError where it fails."""
+        """Build targets of the root package, with options among them, in a process of its own. Raises NotMeasuredError
+        where it fails."""
         events = self._folder / "events"
-        seconds, processor_seconds, _ = self._command("--events", str(events), *targets)
+        words = [word if word.startswith("-") else f"//:{word}" for word in targets]
+        seconds, processor_seconds, _ = self._command("build", f"--events={events}", *words)
         finished = [json.loads(line) for line in events.read_text().splitlines() if '"action_finished"' in line]
         ran: dict[str, int] = {}
         took: dict[str, float] = {}
         for event in finished:
-            if event["status"] == "executed_local":
+            if event["status"].startswith("executed_"):
                 mnemonic = event["mnemonic"]
                 ran[mnemonic] = ran.get(mnemonic, 0) + 1
                 took[mnemonic] = took.get(mnemonic, 0.0) + event["time"] - event["start"]
@@ -153,11 +155,15 @@ class Place:
 
         Raises NotMeasuredError where anything ran.
         """
-        seconds, processor_seconds, told = self._command(target)
+        seconds, processor_seconds, told = self._command("build", f"//:{target}")
         counts = re.search(r"^(\d+) actions: (\d+) up to date", told, re.MULTILINE)
         if counts is None or counts[1] != counts[2]:
             raise NotMeasuredError(f"//:{target} was not up to date:\n{told}")
         return Build(seconds=seconds, processor_seconds=processor_seconds, actions=int(counts[1]), ran={})
+
+    def shut_down(self) -> None:
+        """End the workers that builds have left."""
+        self._command("shutdown")
 
     def _command(self, *arguments: str) -> tuple[float, float, str]:
         """Seconds, seconds of processors, and what was told."""
@@ -167,8 +173,7 @@ class Place:
             "XDG_CACHE_HOME": str(self.cache),
             "PYTHONPATH": str(self.code),
         }
-        words = [word if word.startswith(("-", "/")) else f"//:{word}" for word in arguments]
-        command = [sys.executable, "-m", "mlcbuild.cli.main", "build", *words]
+        command = [sys.executable, "-m", "mlcbuild.cli.main", *arguments]
         began, used = time.perf_counter(), _processor_seconds()
         done = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
         seconds, processor_seconds = time.perf_counter() - began, _processor_seconds() - used
