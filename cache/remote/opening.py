@@ -11,7 +11,15 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
 from mlcbuild.cache.remote.signing import UNSIGNED, Signatures
-from mlcbuild.cache.remote.transport import BatchingTransport, DigestFunctionError, Sink, Transport, TransportError
+from mlcbuild.cache.remote.transport import (
+    BatchingTransport,
+    DigestFunctionError,
+    Moved,
+    Sink,
+    Transport,
+    TransportError,
+    ignored,
+)
 from mlcbuild.errors import MlcbuildError, WorkspaceError
 
 if TYPE_CHECKING:
@@ -118,8 +126,8 @@ class _Late:
     def download(self, digest: Digest, sink: Sink) -> bool:
         return self._connected().download(digest, sink)
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False) -> bool:
-        return self._connected().upload(digest, path, replace=replace)
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
+        return self._connected().upload(digest, path, replace=replace, moved=moved)
 
     def read_result(self, key: Digest) -> bytes | None:
         return self._connected().read_result(self._salted(key))

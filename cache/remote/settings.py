@@ -7,18 +7,28 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mlcbuild.cache.remote.pace import Pace
+
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 
 
+_LARGEST_PIECE_BYTES = 1 << 20
+
+
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
-    """Seconds. Every call ends within `whole_for` the bytes that it moves, whatever the server does."""
+    """Seconds. A call whose bytes are seen moving ends by its `pace`, any other within `whole_for` its bytes, whatever
+    the server does.
+
+    The least pace is one of a single transfer: it lets a line of two megabits a second serve sixteen at a time, the
+    most that a build makes, and a byte a second is far below it.
+    """
 
     connect: float = 10.0
     idle: float = 30.0  # the longest silence on an open connection
-    whole: float = 60.0  # a call that moves next to nothing
-    bytes_per_second: float = 64 * 1024  # the pace below which moving a blob is given up
+    whole: float = 60.0  # a call that moves next to nothing, and any stretch of one beyond the time for its bytes
+    bytes_per_second: float = 16 * 1024  # the pace below which moving a blob is given up
 
     def __post_init__(self) -> None:
         for name in ("connect", "idle", "whole", "bytes_per_second"):
@@ -27,7 +37,17 @@ class Deadlines:
                 raise ValueError(f"a deadline's {name} has to be above 0 and finite: {value!r}")
 
     def whole_for(self, size_bytes: int) -> float:
+        """For bytes that nobody sees move."""
         return self.whole + size_bytes / self.bytes_per_second
+
+    def pace(self, *, idle: float = math.inf) -> Pace:
+        """For a call that begins now and whose bytes are told to it as they move."""
+        return Pace(slack=self.whole, bytes_per_second=self.bytes_per_second, idle=idle)
+
+    @property
+    def piece_bytes(self) -> int:
+        """How many bytes may be waited for without telling a pace: at the least pace, a quarter of `whole`."""
+        return max(1024, min(_LARGEST_PIECE_BYTES, int(self.whole * self.bytes_per_second / 4)))
 
 
 @dataclass(frozen=True, kw_only=True)

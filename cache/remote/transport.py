@@ -18,6 +18,13 @@ from mlcbuild.errors import CacheError
 Sink = Callable[[bytes], object]
 """Takes the bytes of a blob in order, a piece at a time. What it raises ends the download and is passed on."""
 
+Moved = Callable[[int], object]
+"""Is told, from any thread, how many more bytes of a blob have gone. What is sent again is told again."""
+
+
+def ignored(_count: int) -> None:
+    """For who does not want to know."""
+
 
 class Trouble(enum.Enum):
     """What kind of failure it was, by what helps against it."""
@@ -69,10 +76,11 @@ class Transport(Protocol):
         """
         ...
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False) -> bool:
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
         """Store the file's bytes, which are the blob and do not change; False where the server keeps what it had.
 
         With `replace` they take the place of what is there, in case that is damaged, as far as the server lets them.
+        Those of a large blob are told to `moved` while they go.
         """
         ...
 

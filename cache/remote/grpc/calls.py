@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from mlcbuild.cache.remote.grpc import failures
 from mlcbuild.cache.remote.grpc.address import GrpcAddress
-from mlcbuild.cache.remote.grpc.silence import Silence
+from mlcbuild.cache.remote.pace import Watch
 from mlcbuild.cache.remote.settings import ServerSettings
 from mlcbuild.cache.remote.transport import TransportError, Trouble
 
@@ -60,7 +60,7 @@ class Calls:
             self._channel = grpc.insecure_channel(address.target, options)
 
     def unary(self, method: str, request: bytes, doing: str, *, moved: int = 0, seconds: float | None = None) -> bytes:
-        """One message for another. `moved`: bytes that go or come, on which the deadline depends."""
+        """One message for another. `moved`: bytes that go or come, which nobody sees move; the deadline is for all."""
         timeout = self._deadlines.whole_for(moved) if seconds is None else seconds
         try:
             answer: bytes = self._call("unary_unary", method, request, timeout)
@@ -69,46 +69,48 @@ class Calls:
         return answer
 
     def read(self, method: str, request: bytes, doing: str, *, moved: int) -> Generator[bytes, None, None]:
-        """The messages of a stream; closing the iterator cancels the call."""
-        timeout = self._deadlines.whole_for(moved)
-        call = self._call("unary_stream", method, request, timeout)
+        """The messages of a stream, which has to keep to its pace; closing the iterator cancels the call."""
+        call = self._call("unary_stream", method, request, self._deadlines.whole_for(moved))
+        pace = self._deadlines.pace(idle=self._deadlines.idle)
         try:
-            with Silence(self._deadlines.idle, call.cancel) as silence:
+            with Watch(lambda: pace.left, call.cancel) as watch:
                 while True:
-                    silence.heard()
                     try:
                         message: bytes = next(call)
                     except StopIteration:
                         return
                     except self._rpc_error as error:
-                        self._fail(error, doing, silence)
-                    silence.heard(next_within=timeout)  # It is the caller's time that passes now.
-                    yield message
+                        self._fail(error, doing, watch)
+                    pace.moved(len(message))
+                    with pace.resting():
+                        yield message
         finally:
             call.cancel()
 
     def write(self, method: str, messages: Iterator[bytes], doing: str, *, moved: int) -> tuple[bytes, bool]:
         """The answer to a stream, and whether all of it was taken: a server may answer before its end.
 
-        `messages` is consumed by another thread; a TransportError that it raises is passed on.
+        `messages` is consumed by another thread, at the pace at which the server takes them; a TransportError that it
+        raises is passed on.
         """
         deadlines = self._deadlines
+        pace = deadlines.pace(idle=deadlines.idle)
         problems: list[TransportError] = []
         taken: list[bool] = []
 
         def watched() -> Iterator[bytes]:
             try:
                 for message in messages:
-                    silence.heard()
                     yield message
+                    pace.moved(len(message))  # The next one is asked for when this one is on its way.
             except TransportError as error:
                 problems.append(error)
             else:
                 taken.append(True)
-                silence.heard(next_within=deadlines.whole)  # The server makes it durable.
+                pace.may_be_silent()  # The server makes it durable.
 
         calls: list[Any] = []
-        with Silence(deadlines.idle, lambda: [call.cancel() for call in calls]) as silence:
+        with Watch(lambda: pace.left, lambda: [call.cancel() for call in calls]) as watch:
             call = self._call("stream_unary", method, watched(), deadlines.whole_for(moved))
             calls.append(call)
             answer, failure = b"", None
@@ -121,7 +123,7 @@ class Calls:
         if problems:  # What the server makes of half a blob is of no interest then.
             raise problems[0] from None
         if failure is not None:
-            self._fail(failure, doing, silence)
+            self._fail(failure, doing, watch)
         return answer, bool(taken)
 
     def close(self) -> None:
@@ -142,8 +144,8 @@ class Calls:
     def _gone(self) -> TransportError:
         return TransportError(f"the connection to {self._address} is closed", trouble=Trouble.UNUSABLE)
 
-    def _fail(self, error: Any, doing: str, silence: Silence | None = None) -> NoReturn:
-        if silence is not None and silence.is_too_long:
+    def _fail(self, error: Any, doing: str, watch: Watch | None = None) -> NoReturn:
+        if watch is not None and watch.has_cut:
             raise failures.of_status("DEADLINE_EXCEEDED", "", 0.0, doing) from None
         if self._closed:
             raise self._gone() from None

@@ -19,7 +19,7 @@ from mlcbuild.cache.remote.grpc.address import GrpcAddress
 from mlcbuild.cache.remote.grpc.calls import Calls
 from mlcbuild.cache.remote.grpc.failures import CallError
 from mlcbuild.cache.remote.grpc.messages import Capabilities
-from mlcbuild.cache.remote.transport import Sink, TransportError, Trouble
+from mlcbuild.cache.remote.transport import Moved, Sink, TransportError, Trouble, ignored
 
 _SERVICE = "/build.bazel.remote.execution.v2"
 GET_CAPABILITIES = f"{_SERVICE}.Capabilities/GetCapabilities"
@@ -131,7 +131,7 @@ class GrpcTransport:
             if trouble is not None:
                 raise trouble
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False) -> bool:
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
         """True where a small blob was there already too: the answer need not tell.
 
         `replace` changes nothing here: REAPI knows no way to write over a blob, whose name says what it is. A server
@@ -146,7 +146,8 @@ class GrpcTransport:
             raise TransportError(f"{doing}: it takes blobs of at most {self._most_blob} bytes", trouble=Trouble.ITEM)
         name = self._address.upload_name(digest, self._function, str(uuid.uuid4()))
         try:
-            answer, was_taken = self._calls.write(WRITE, _pieces(name, digest, path), doing, moved=digest.size_bytes)
+            pieces = _pieces(name, digest, path, moved)
+            answer, was_taken = self._calls.write(WRITE, pieces, doing, moved=digest.size_bytes)
         except CallError as error:
             if error.code == "ALREADY_EXISTS":
                 return False
@@ -265,12 +266,13 @@ def _content(digest: Digest, path: Path) -> Iterator[bytes]:
         )
 
 
-def _pieces(name: str, digest: Digest, path: Path) -> Iterator[bytes]:
+def _pieces(name: str, digest: Digest, path: Path, moved: Moved) -> Iterator[bytes]:
     """The messages of a Write."""
     offset = 0
     for piece in _content(digest, path):
         end = offset + len(piece)
         yield messages.write_piece("" if offset else name, offset, piece, is_last=end == digest.size_bytes)
+        moved(len(piece))
         offset = end
 
 

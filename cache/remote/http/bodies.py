@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from mlcbuild.cache.remote.http import failures
 from mlcbuild.cache.remote.http.connections import Connection
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import Moved, TransportError, Trouble, ignored
 
 _CHUNK_BYTES = 1 << 18
 _DRAINED_BYTES = 1 << 16  # what nobody wants is read up to here, so that its connection can be used again
@@ -23,6 +23,7 @@ class Body:
     stream: BinaryIO
     size_bytes: int
     name: str
+    moved: Moved = ignored
 
     def chunks(self) -> Iterator[bytes]:
         """Raises TransportError where the stream cannot be read or ends early."""
@@ -39,6 +40,7 @@ class Body:
                 )
             left -= len(chunk)
             yield chunk
+            self.moved(len(chunk))
 
 
 def unreadable(name: Path | str, error: OSError) -> TransportError:

@@ -20,6 +20,7 @@ from pathlib import Path
 from mlcbuild.cache.remote.http import failures
 from mlcbuild.cache.remote.http.address import Origin, basic
 from mlcbuild.cache.remote.http.sockets import TimedSocket
+from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.settings import Deadlines
 from mlcbuild.cache.remote.transport import TransportError, Trouble
 
@@ -71,9 +72,9 @@ class Pool:
         self._proxy = _proxy_for(origin)
 
     @contextlib.contextmanager
-    def connection(self, deadline: float) -> Iterator[Connection]:
-        """One to use until `deadline`; kept afterwards if its user set `is_reusable` at last."""
-        connection = self._take(deadline)
+    def connection(self, pace: Pace) -> Iterator[Connection]:
+        """One to use as long as `pace` lasts; kept afterwards if its user set `is_reusable` at last."""
+        connection = self._take(pace)
         connection.is_reusable = False
         try:
             yield connection
@@ -87,14 +88,14 @@ class Pool:
         for connection in kept:
             connection.close()
 
-    def _take(self, deadline: float) -> Connection:
+    def _take(self, pace: Pace) -> Connection:
         while True:
             with self._lock:
                 connection = self._kept.pop() if self._kept else None
             if connection is None:
-                return self._connect(deadline)
+                return self._connect(pace)
             if time.monotonic() - connection.kept_since < _KEPT_SECONDS and not connection.timed.is_readable():
-                connection.timed.deadline = deadline
+                connection.timed.pace = pace
                 return connection
             connection.close()
 
@@ -107,16 +108,16 @@ class Pool:
         if not keep:
             connection.close()
 
-    def _connect(self, deadline: float) -> Connection:
+    def _connect(self, pace: Pace) -> Connection:
         doing = f"connecting to {self.origin}"
         if self._proxy is not None:
             doing += f" by the proxy {self._proxy.hostname}"
         try:
-            return self._connected(deadline, doing)
+            return self._connected(pace, doing)
         except (OSError, http.client.HTTPException) as error:
             raise failures.of_exception(error, doing) from None
 
-    def _connected(self, deadline: float, doing: str) -> Connection:
+    def _connected(self, pace: Pace, doing: str) -> Connection:
         origin, proxy, prefix, proxy_authorization = self.origin, self._proxy, "", ""
         host, port = origin.host, origin.port
         if proxy is not None:
@@ -124,7 +125,7 @@ class Pool:
             if proxy.username is not None:
                 user, password = (urllib.parse.unquote(part or "") for part in (proxy.username, proxy.password))
                 proxy_authorization = basic(user, password)
-        opening = min(deadline, time.monotonic() + self._deadlines.connect)
+        opening = time.monotonic() + min(pace.left, self._deadlines.connect)
         plain = socket.create_connection((host, port), timeout=max(opening - time.monotonic(), 0.001))
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -141,7 +142,8 @@ class Pool:
         except BaseException:
             plain.close()
             raise
-        timed = TimedSocket(plain, idle=self._deadlines.idle, deadline=deadline)
+        pace.moved(0)  # To be connected is an answer.
+        timed = TimedSocket(plain, pace)
         client.sock = timed
         return Connection(client, timed, prefix, proxy_authorization)
 
@@ -166,7 +168,7 @@ class Pool:
         lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
         if proxy_authorization:
             lines.append(f"Proxy-Authorization: {proxy_authorization}")
-        timed = TimedSocket(plain, idle=self._deadlines.connect, deadline=deadline)
+        timed = TimedSocket(plain, Pace(slack=max(deadline - time.monotonic(), 0.0)))
         timed.sendall("".join(f"{line}\r\n" for line in (*lines, "")).encode("ascii"))
         response = http.client.HTTPResponse(timed, method="CONNECT")  # type: ignore[arg-type]
         try:

@@ -1,7 +1,8 @@
-"""A socket that no server can hold up: each wait ends at the longest silence or at the call's deadline.
+"""A socket that no server can hold up: each wait ends by the pace of the request that it is part of.
 
 A time-out of a plain socket bounds one system call. A server that sends a header a byte at a time keeps to it for
-ever, so the time that is left is set anew before each call. `http.client` takes the class here for a socket.
+ever, so the time that is left is set anew before each call, and what passes between two of them is not the server's.
+`http.client` takes the class here for a socket.
 """
 
 from __future__ import annotations
@@ -10,29 +11,35 @@ import io
 import select
 import socket
 import ssl
-import time
 from typing import Any
+
+from mlcbuild.cache.remote.pace import Pace
 
 _BUFFER_BYTES = 1 << 18
 
 
 class TimedSocket:
-    """`idle`: seconds of silence that are too many. `deadline`: of the monotonic clock, set before each use."""
+    """`pace` is set anew before each use."""
 
-    def __init__(self, plain: socket.socket, *, idle: float, deadline: float) -> None:
+    def __init__(self, plain: socket.socket, pace: Pace) -> None:
         self.plain = plain
-        self.deadline = deadline
-        self._idle = idle
+        self.pace = pace
         self._poll = select.poll()
         self._poll.register(plain.fileno(), select.POLLIN)
 
     def arm(self) -> float:
-        """Bound the next system call, by the seconds it gives. Raises TimeoutError where the deadline has passed."""
-        left = self.deadline - time.monotonic()
+        """Bound the next system call, by the seconds it gives. Raises TimeoutError where none are left."""
+        self.pace.resume()
+        left = self.pace.left
         if left <= 0:
-            raise TimeoutError("the deadline of the call passed")
-        self.plain.settimeout(min(left, self._idle))
-        return min(left, self._idle)
+            raise TimeoutError("the time for the call is over")
+        self.plain.settimeout(left)
+        return left
+
+    def note(self, count: int) -> None:
+        """What the system call moved; until the next one, the time is our own."""
+        self.pace.moved(count)
+        self.pace.rest()
 
     def is_readable(self) -> bool:
         """Whether bytes, or the end, wait to be read: in an idle connection, that it is of no use any more."""
@@ -42,7 +49,7 @@ class TimedSocket:
         view = memoryview(data).cast("B")
         while view:
             self.arm()
-            view = view[self.plain.send(view) :]
+            view = view[self._send(view) :]
 
     def send_unless_answered(self, data: bytes) -> bool:
         """Send all of `data`, or stop once there is something to read: a server that wants no more reads no more.
@@ -61,8 +68,13 @@ class TimedSocket:
                 raise TimeoutError("nothing was taken for too long")
             if events[0][1] & ~select.POLLOUT:
                 return False
-            view = view[self.plain.send(view) :]
+            view = view[self._send(view) :]
         return True
+
+    def _send(self, view: memoryview) -> int:
+        count = self.plain.send(view)
+        self.note(count)
+        return count
 
     def makefile(self, mode: str = "rb") -> io.BufferedReader:
         assert mode == "rb"
@@ -83,7 +95,9 @@ class _Incoming(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int | None:
         self._timed.arm()
-        return self._stream.readinto(buffer)
+        count = self._stream.readinto(buffer)
+        self._timed.note(count or 0)
+        return count
 
     def close(self) -> None:
         self._stream.close()

@@ -22,8 +22,9 @@ from mlcbuild.cache.remote.http import bodies, failures
 from mlcbuild.cache.remote.http.address import HttpAddress, Origin, authorization_from_netrc
 from mlcbuild.cache.remote.http.bodies import Body
 from mlcbuild.cache.remote.http.connections import Pool, tls_context
+from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.settings import ServerSettings
-from mlcbuild.cache.remote.transport import Sink, TransportError, Trouble
+from mlcbuild.cache.remote.transport import Moved, Sink, TransportError, Trouble, ignored
 
 # A blob from here on is asked for before it is sent. The question costs a round trip, about as much as sending a small
 # one does; for a large one it may save all the bytes, as servers take a second PUT of the same in full and say 200.
@@ -63,14 +64,16 @@ class HttpTransport:
     def missing(self, digests: Sequence[Digest]) -> tuple[Digest, ...]:
         """One HEAD a blob, several at a time: the protocol knows no question about many."""
         asked = [digest for digest in dict.fromkeys(digests) if digest.size_bytes]
-        deadline = self._deadline(len(asked) * _ANSWER_BYTES)
+        deadlines = self._settings.deadlines
+        end = time.monotonic() + deadlines.whole_for(len(asked) * _ANSWER_BYTES)
         if len(asked) <= 1:
-            return tuple(digest for digest in asked if not self._is_there(digest, deadline))
+            return tuple(digest for digest in asked if not self._is_there(digest, self._pace()))
         failed = threading.Event()
 
         def ask(digest: Digest) -> bool:
             try:
-                return not failed.is_set() and self._is_there(digest, deadline)
+                left = min(max(end - time.monotonic(), 0.0), deadlines.whole)
+                return not failed.is_set() and self._is_there(digest, Pace(slack=left, idle=deadlines.idle))
             except BaseException:
                 failed.set()
                 raise
@@ -84,8 +87,7 @@ class HttpTransport:
             return True
         path = f"/cas/{digest.hash}"
         doing = self._doing("GET", path)
-        deadline = self._deadline(digest.size_bytes)
-        with self._get(path, doing, deadline) as response:
+        with self._get(path, doing, self._pace()) as response:
             if response is None:
                 return False
             announced = bodies.announced(response)
@@ -101,26 +103,26 @@ class HttpTransport:
                 raise _cut_short(doing, received, digest.size_bytes)
         return True
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False) -> bool:
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
         """True also where a small blob was there already, and where the server drops what it has under that name: the
         protocol does not tell.
         """
         if not digest.size_bytes:
             return False
-        if not replace and digest.size_bytes > ASK_FIRST_BYTES and self._is_there(digest, self._deadline(0)):
+        if not replace and digest.size_bytes > ASK_FIRST_BYTES and self._is_there(digest, self._pace()):
             return False
         try:
             stream = path.open("rb", buffering=0)
         except OSError as error:
             raise bodies.unreadable(path, error) from None
         with stream:
-            body = Body(stream=stream, size_bytes=digest.size_bytes, name=str(path))
+            body = Body(stream=stream, size_bytes=digest.size_bytes, name=str(path), moved=moved)
             self._put(f"/cas/{digest.hash}", body, replace=replace)
         return True
 
     def read_result(self, key: Digest) -> bytes | None:
         doing = self._doing("GET", f"/ac/{key.hash}")
-        with self._get(f"/ac/{key.hash}", doing, self._deadline(0)) as response:
+        with self._get(f"/ac/{key.hash}", doing, self._pace()) as response:
             if response is None:
                 return None
             data = bytearray()
@@ -141,7 +143,7 @@ class HttpTransport:
         Servers that know no `If-None-Match` let the later of two take the place of one that came in between.
         """
         path = f"/ac/{key.hash}"
-        if not replace and self._head(path, self._deadline(0)) is not None:
+        if not replace and self._head(path, self._pace()) is not None:
             return False
         body = Body(stream=io.BytesIO(data), size_bytes=len(data), name=f"the result of {key}")
         return self._put(path, body, headers={} if replace else {"If-None-Match": "*"}, replace=replace)
@@ -155,17 +157,17 @@ class HttpTransport:
 
     # Requests
 
-    def _is_there(self, digest: Digest, deadline: float) -> bool:
-        headers = self._head(f"/cas/{digest.hash}", deadline)
+    def _is_there(self, digest: Digest, pace: Pace) -> bool:
+        headers = self._head(f"/cas/{digest.hash}", pace)
         if headers is None:
             return False
         length = headers.get("Content-Length", "")
         return not length.isdigit() or int(length) == digest.size_bytes
 
-    def _head(self, path: str, deadline: float) -> http.client.HTTPMessage | None:
+    def _head(self, path: str, pace: Pace) -> http.client.HTTPMessage | None:
         doing = self._doing("HEAD", path)
         target = self._address.path + path
-        with self._exchange("HEAD", self._address.origin, target, doing, deadline) as response:
+        with self._exchange("HEAD", self._address.origin, target, doing, pace) as response:
             if response.status in _ABSENT:
                 return None
             self._check_success(response, doing)
@@ -174,16 +176,15 @@ class HttpTransport:
     def _put(self, path: str, body: Body, *, headers: Mapping[str, str] | None = None, replace: bool = False) -> bool:
         """False where a condition in `headers` does not hold."""
         doing = self._doing("PUT", path)
-        deadline = self._deadline(body.size_bytes)
         target = self._address.path + path
-        with self._exchange("PUT", self._address.origin, target, doing, deadline, body, headers or {}) as response:
+        with self._exchange("PUT", self._address.origin, target, doing, self._pace(), body, headers or {}) as response:
             if response.status == http.HTTPStatus.PRECONDITION_FAILED and headers:
                 return False
             if response.status in _STORED:
                 return True
             error = self._unexpected(response, doing)
             status = response.status
-        if replace and status in _NOT_TWICE and self._head(path, self._deadline(0)) is not None:
+        if replace and status in _NOT_TWICE and self._head(path, self._pace()) is not None:
             # Who may write but not write over is refused this one alone.
             raise TransportError(
                 f"{error.message}: what is there may not be replaced",
@@ -193,11 +194,11 @@ class HttpTransport:
         raise error
 
     @contextlib.contextmanager
-    def _get(self, path: str, doing: str, deadline: float) -> Iterator[http.client.HTTPResponse | None]:
+    def _get(self, path: str, doing: str, pace: Pace) -> Iterator[http.client.HTTPResponse | None]:
         """The response with a body, from wherever the server redirects to; None where there is nothing."""
         origin, target = self._address.origin, self._address.path + path
         for _ in range(_MOST_REDIRECTS):
-            with self._exchange("GET", origin, target, doing, deadline) as response:
+            with self._exchange("GET", origin, target, doing, pace) as response:
                 if response.status in _ABSENT:
                     yield None
                     return
@@ -216,12 +217,12 @@ class HttpTransport:
         origin: Origin,
         target: str,
         doing: str,
-        deadline: float,
+        pace: Pace,
         body: Body | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         own = self._headers if origin == self._address.origin else {}
-        with self._pool(origin).connection(deadline) as connection:
+        with self._pool(origin).connection(pace) as connection:
             try:
                 is_whole = bodies.send(connection, method, target, {**own, **(headers or {})}, body)
                 response = connection.client.getresponse()
@@ -253,8 +254,9 @@ class HttpTransport:
                 self._pools[origin] = pool
         return pool
 
-    def _deadline(self, size_bytes: int) -> float:
-        return time.monotonic() + self._settings.deadlines.whole_for(size_bytes)
+    def _pace(self) -> Pace:
+        """Of one request, which begins now."""
+        return self._settings.deadlines.pace(idle=self._settings.deadlines.idle)
 
     def _doing(self, method: str, path: str) -> str:
         return f"{method} {self.address}{path}"

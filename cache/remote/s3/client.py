@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cache.remote.s3.deadline import Operation, watch
+from mlcbuild.cache.remote.pace import Pace
+from mlcbuild.cache.remote.s3.deadline import Exchange, Operation, watch
 from mlcbuild.cache.remote.s3.section import Section
 from mlcbuild.cache.remote.s3.settings import Addressing, S3Settings
 from mlcbuild.cache.remote.s3.troubles import EXPIRED, S3Error, classified, cut_short
-from mlcbuild.cache.remote.transport import Trouble
+from mlcbuild.cache.remote.transport import Moved, Trouble, ignored
 
-PIECE_BYTES = 1 << 20
+# An operation is a few requests one after the other, or many side by side, of which each may fall behind its pace once.
+_PACES_AN_OPERATION = 2
 # Callers' own threads beside those of the transport: connections beyond are closed after use.
 _CALLERS = 32
 
@@ -29,16 +31,20 @@ class Body:
     total: int
     is_range: bool
     stream: Any
-    exchange: Any
+    exchange: Exchange
+    piece_bytes: int
 
     def pieces(self, expected: int) -> Iterator[bytes]:
-        """The bytes, a piece at a time. Raises S3Error, also where they are not `expected` in number."""
+        """The bytes, a piece at a time. Raises S3Error, also where they are not `expected` in number. The time that
+        whoever takes them lets pass is none of the exchange's.
+        """
         got = 0
         while True:
             try:
-                piece: bytes = self.stream.read(PIECE_BYTES)
+                piece: bytes = self.stream.read(self.piece_bytes)
             except Exception as error:
                 raise classified(error, self.doing, cut=self.exchange.is_cut) from error
+            self.exchange.moved(len(piece))
             got += len(piece)
             if got > expected or (not piece and got < expected):
                 if self.exchange.is_cut:
@@ -46,34 +52,51 @@ class Body:
                 raise cut_short(self.doing, got, expected)
             if not piece:
                 return
-            yield piece
+            with self.exchange.pace.resting():
+                yield piece
 
 
 class S3Client:
-    """Requests by name, each within its deadline, each failure an S3Error. boto's own retries are off."""
+    """Requests by name, each held to its pace, each failure an S3Error. boto's own retries are off."""
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
         self._lock = threading.Lock()
         self._client: Any = None
 
-    def operation(self, byte_count: int = 0) -> Operation:
-        return Operation(self.settings.deadlines.whole_for(byte_count))
+    def operation(self, unseen: int = 0) -> Operation:
+        """`unseen`: bytes that its requests carry and which nobody sees move."""
+        deadlines = self.settings.deadlines
+        slack = _PACES_AN_OPERATION * deadlines.whole_for(unseen)
+        return Operation(Pace(slack=slack, bytes_per_second=deadlines.bytes_per_second))
 
     def send(
-        self, operation: Operation, name: str, what: str, parameters: dict[str, Any], *, moved: int = 0
+        self,
+        operation: Operation,
+        name: str,
+        what: str,
+        parameters: dict[str, Any],
+        *,
+        moved: Moved = ignored,
+        pace: Pace | None = None,
     ) -> dict[str, Any]:
         """A request that is answered without a body to stream; `name` is the client's method, `what` a key's
-        short name for messages, `moved` the number of bytes that the request carries.
+        short name for messages. A body that is a Section is seen moving, and `moved` is told of it, once more where it
+        is sent once more. `pace`: where it is another than that of all requests.
         """
-        with operation.exchange(self.settings.deadlines.whole_for(moved)) as exchange:
+        deadlines, body = self.settings.deadlines, parameters.get("Body", b"")
+        if pace is None and isinstance(body, bytes):
+            pace = Pace(slack=deadlines.whole_for(len(body)))
+        with operation.exchange(pace or deadlines.pace()) as exchange:
+            if isinstance(body, Section):
+                body.told = _while_sending(exchange, moved)
             return self._send(name, _doing(name, what, self.settings.address), exchange, parameters)
 
     @contextlib.contextmanager
-    def get(self, operation: Operation, key: str, what: str, *, moved: int, **parameters: Any) -> Iterator[Body | None]:
+    def get(self, operation: Operation, key: str, what: str, **parameters: Any) -> Iterator[Body | None]:
         """An object; None where there is none. Its connection is let go at the end of the block."""
         doing = _doing("get_object", what, self.settings.address)
-        with operation.exchange(self.settings.deadlines.whole_for(moved)) as exchange:
+        with operation.exchange(self.settings.deadlines.pace()) as exchange:
             answer = self._found("get_object", doing, exchange, {"Key": key, **parameters})
             if answer is None:
                 yield None
@@ -88,12 +111,13 @@ class S3Client:
                     is_range="ContentRange" in answer,
                     stream=stream,
                     exchange=exchange,
+                    piece_bytes=self.settings.deadlines.piece_bytes,
                 )
 
     def size_of(self, operation: Operation, key: str, what: str) -> int | None:
         """The size of an object in bytes; None where there is none."""
         doing = _doing("head_object", what, self.settings.address)
-        with operation.exchange(self.settings.deadlines.whole_for(0)) as exchange:
+        with operation.exchange(self.settings.deadlines.pace()) as exchange:
             answer = self._found("head_object", doing, exchange, {"Key": key})
         return None if answer is None else int(answer["ContentLength"])
 
@@ -103,7 +127,7 @@ class S3Client:
         if client is not None:
             client.close()
 
-    def _found(self, name: str, doing: str, exchange: Any, parameters: dict[str, Any]) -> dict[str, Any] | None:
+    def _found(self, name: str, doing: str, exchange: Exchange, parameters: dict[str, Any]) -> dict[str, Any] | None:
         """None for what is absent. A HEAD cannot tell an absent bucket from an absent object."""
         try:
             return self._send(name, doing, exchange, parameters)
@@ -112,7 +136,7 @@ class S3Client:
                 return None
             raise
 
-    def _send(self, name: str, doing: str, exchange: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _send(self, name: str, doing: str, exchange: Exchange, parameters: dict[str, Any]) -> dict[str, Any]:
         client = self._current(doing)
         try:
             return self._once(client, name, doing, exchange, parameters)
@@ -122,7 +146,9 @@ class S3Client:
                 raise
         return self._once(self._renewed(client, doing), name, doing, exchange, parameters)
 
-    def _once(self, client: Any, name: str, doing: str, exchange: Any, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _once(
+        self, client: Any, name: str, doing: str, exchange: Exchange, parameters: dict[str, Any]
+    ) -> dict[str, Any]:
         if isinstance(body := parameters.get("Body"), Section):
             body.seek(0)
         try:
@@ -154,6 +180,15 @@ class S3Client:
 def blob_name(digest: Digest) -> str:
     """For messages."""
     return f"blob {digest.hash[:16]}…"
+
+
+def _while_sending(exchange: Exchange, moved: Moved) -> Callable[[int], None]:
+    def told(count: int) -> None:
+        if exchange.is_sending:
+            exchange.moved(count)
+            moved(count)
+
+    return told
 
 
 def _doing(name: str, what: str, address: str) -> str:

@@ -1,7 +1,8 @@
-"""An end for whatever a server does: time-outs of sockets bound each silence, a deadline bounds the whole.
+"""An end for whatever a server does: time-outs of sockets bound each silence, a pace bounds the whole.
 
 A server that sends a byte now and then keeps every time-out of a socket from running out. So each exchange notes its
-sockets, and when its time is over, or its operation is given up, they are shut down under whoever waits for them.
+sockets and what they move, and when it falls behind its pace, or its operation is given up, they are shut down under
+whoever waits for them.
 """
 
 from __future__ import annotations
@@ -9,18 +10,22 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
+
+from mlcbuild.cache.remote.pace import Pace, Watch
 
 _local = threading.local()
 
 
 class Exchange:
-    """A request and its response; `cut` ends it from any thread."""
+    """A request and its response; `cut` ends it from any thread. What it moves counts for the whole operation too."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace, whole: Pace) -> None:
         self.is_cut = False
+        self.is_sending = False  # Bodies are read before that too, to be signed.
+        self.pace = pace
+        self._whole = whole
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
 
@@ -30,6 +35,10 @@ class Exchange:
                 self._sockets.append(connection)
                 return
         raise TimeoutError("the time for this request is over")
+
+    def moved(self, count: int) -> None:
+        self.pace.moved(count)
+        self._whole.moved(count)
 
     def cut(self) -> None:
         with self._lock:
@@ -45,13 +54,13 @@ class Exchange:
 
 
 class Operation:
-    """One call of a transport: all its requests end by `seconds` from now, or when it is cancelled.
+    """One call of a transport: all its requests end when its pace is over, or when it is cancelled.
 
     As a context manager it is cancelled by an error that leaves the block.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
         self._exchanges: set[Exchange] = set()
@@ -66,7 +75,7 @@ class Operation:
     @property
     def remaining(self) -> float:
         """Seconds; 0 where it is over or cancelled."""
-        return 0.0 if self._cancelled.is_set() else max(0.0, self._end - time.monotonic())
+        return 0.0 if self._cancelled.is_set() else self.pace.left
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -79,20 +88,17 @@ class Operation:
         return seconds < self.remaining and not self._cancelled.wait(seconds)
 
     @contextlib.contextmanager
-    def exchange(self, seconds: float) -> Iterator[Exchange]:
-        """What the calling thread asks of a watched client in the block ends within `seconds`."""
-        exchange = Exchange()
-        timer = threading.Timer(min(seconds, self.remaining), exchange.cut)
-        timer.daemon = True
+    def exchange(self, pace: Pace) -> Iterator[Exchange]:
+        """What the calling thread asks of a watched client in the block ends when `pace` is over."""
+        exchange = Exchange(pace, self.pace)
         with self._lock:
             self._exchanges.add(exchange)
         outer = getattr(_local, "exchange", None)
         _local.exchange = exchange
-        timer.start()
         try:
-            yield exchange
+            with Watch(lambda: min(pace.left, self.remaining), exchange.cut):
+                yield exchange
         finally:
-            timer.cancel()
             _local.exchange = outer
             exchange.end()
             with self._lock:
@@ -117,11 +123,16 @@ def _pool_classes() -> dict[str, type]:
     def watched(connection: type, pool: type) -> type:
         def request(self: Any, *arguments: Any, **named: Any) -> Any:
             exchange: Exchange | None = getattr(_local, "exchange", None)
-            if exchange is not None:
-                if self.sock is None:
-                    self.connect()
-                exchange.note(self.sock)
-            return connection.request(self, *arguments, **named)  # type: ignore[attr-defined]
+            if exchange is None:
+                return connection.request(self, *arguments, **named)  # type: ignore[attr-defined]
+            if self.sock is None:
+                self.connect()
+            exchange.note(self.sock)
+            exchange.is_sending = True
+            try:
+                return connection.request(self, *arguments, **named)  # type: ignore[attr-defined]
+            finally:
+                exchange.is_sending = False
 
         ours = type(f"Watched{connection.__name__}", (connection,), {"request": request})
         return type(f"Watched{pool.__name__}", (pool,), {"ConnectionCls": ours})

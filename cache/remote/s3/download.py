@@ -22,7 +22,7 @@ class Downloads:
         self._has_ranges = True
 
     def download(self, key: str, digest: Digest, sink: Sink) -> bool:
-        with self._client.operation(digest.size_bytes) as operation:
+        with self._client.operation() as operation:
             if digest.size_bytes > self._client.settings.ranged_bytes and self._has_ranges:
                 try:
                     return self._in_ranges(operation, key, digest, sink)
@@ -32,17 +32,18 @@ class Downloads:
                     self._has_ranges = False
             else:
                 return self._whole(operation, key, digest, sink)
-        with self._client.operation(digest.size_bytes) as operation:
+        with self._client.operation() as operation:
             return self._whole(operation, key, digest, sink)
 
     def _whole(self, operation: Operation, key: str, digest: Digest, sink: Sink) -> bool:
-        with self._client.get(operation, key, blob_name(digest), moved=digest.size_bytes) as body:
+        with self._client.get(operation, key, blob_name(digest)) as body:
             if body is None:
                 return False
             if body.length not in (-1, digest.size_bytes):
                 raise wrong_size(body.doing, body.length, digest.size_bytes)
             for piece in body.pieces(digest.size_bytes):
-                sink(piece)
+                with operation.pace.resting():
+                    sink(piece)
         return True
 
     def _in_ranges(self, operation: Operation, key: str, digest: Digest, sink: Sink) -> bool:
@@ -62,8 +63,9 @@ class Downloads:
                         code="Vanished",
                         trouble=Trouble.TRANSIENT,
                     )
-                while pieces:
-                    sink(pieces.pop(0))
+                with operation.pace.resting():
+                    while pieces:
+                        sink(pieces.pop(0))
         return True
 
     def _range(self, operation: Operation, key: str, digest: Digest, first: int) -> list[bytes] | None:
@@ -71,7 +73,7 @@ class Downloads:
         last = min(first + self._client.settings.range_bytes, size) - 1
         asked = {"Range": f"bytes={first}-{last}"}
         try:
-            with self._client.get(operation, key, blob_name(digest), moved=last - first + 1, **asked) as body:
+            with self._client.get(operation, key, blob_name(digest), **asked) as body:
                 if body is None:
                     return None
                 if body.total != size:

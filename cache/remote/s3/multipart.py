@@ -6,6 +6,7 @@ import contextlib
 import math
 from typing import Any
 
+from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.s3.abilities import Manner
 from mlcbuild.cache.remote.s3.again import again
 from mlcbuild.cache.remote.s3.client import S3Client
@@ -13,9 +14,13 @@ from mlcbuild.cache.remote.s3.deadline import Operation
 from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
 from mlcbuild.cache.remote.s3.section import Section
 from mlcbuild.cache.remote.s3.troubles import S3Error
+from mlcbuild.cache.remote.transport import Moved
 
 _MOST_PARTS = 9000  # S3 takes 10,000.
 _ABORT_SECONDS = 30.0
+# "Processing of a Complete Multipart Upload request could take several minutes" (S3's API reference), in which a server
+# sends blanks: so its time depends on the size, whatever comes.
+_JOINED_BYTES_A_SECOND = 8 << 20
 
 
 def part_size(size: int, least: int) -> int:
@@ -29,7 +34,16 @@ class Multipart:
         self._client = client
         self._lanes = lanes
 
-    def upload(self, operation: Operation, key: str, what: str, descriptor: int, size: int, manner: Manner) -> None:
+    def upload(
+        self,
+        operation: Operation,
+        key: str,
+        what: str,
+        descriptor: int,
+        size: int,
+        manner: Manner,
+        moved: Moved,
+    ) -> None:
         """Raises S3Error: 412 where `manner` is conditional and there is an object by the end, 404 where the upload is
         known no longer. The object may be this one in both cases, its answer lost.
         """
@@ -37,20 +51,31 @@ class Multipart:
         begun = self._client.send(operation, "create_multipart_upload", what, {"Key": key, **algorithm})
         upload: dict[str, Any] = {"Key": key, "UploadId": begun["UploadId"]}
         try:
-            parts = self._parts(operation, what, descriptor, size, manner, upload)
+            parts = self._parts(operation, what, descriptor, size, manner, upload, moved)
             condition = {"IfNoneMatch": "*"} if manner.is_conditional else {}
             complete = {**upload, **condition, "MultipartUpload": {"Parts": parts}}
-            again(
-                operation,
-                lambda: self._client.send(operation, "complete_multipart_upload", what, complete, moved=size),
-            )
+            seconds = self._client.settings.deadlines.whole + size / _JOINED_BYTES_A_SECOND
+            with operation.pace.resting():
+                again(
+                    operation,
+                    lambda: self._client.send(
+                        operation, "complete_multipart_upload", what, complete, pace=Pace(slack=seconds)
+                    ),
+                )
         except BaseException:
             operation.cancel()
             self._abort(what, upload)
             raise
 
     def _parts(
-        self, operation: Operation, what: str, descriptor: int, size: int, manner: Manner, upload: dict[str, Any]
+        self,
+        operation: Operation,
+        what: str,
+        descriptor: int,
+        size: int,
+        manner: Manner,
+        upload: dict[str, Any],
+        moved: Moved,
     ) -> list[dict[str, Any]]:
         step = part_size(size, self._client.settings.part_bytes)
 
@@ -61,7 +86,7 @@ class Multipart:
             parameters = {**upload, **checksum, "PartNumber": number, "Body": section}
             answer = again(
                 operation,
-                lambda: self._client.send(operation, "upload_part", what, parameters, moved=len(section)),
+                lambda: self._client.send(operation, "upload_part", what, parameters, moved=moved),
             )
             return {"PartNumber": number, "ETag": answer["ETag"], **checksum}
 
@@ -72,6 +97,6 @@ class Multipart:
         """Parts that nobody completes cost money. What cannot be aborted now is for the bucket's own rule
         (AbortIncompleteMultipartUpload).
         """
-        operation = Operation(_ABORT_SECONDS)
+        operation = Operation(Pace(slack=_ABORT_SECONDS))
         with contextlib.suppress(S3Error):
             again(operation, lambda: self._client.send(operation, "abort_multipart_upload", what, upload))

@@ -135,7 +135,7 @@ class S3Probe:
     def _put(self, digest: Digest, data: bytes, parameters: dict[str, Any]) -> None:
         asked = {"Key": self._keys.blob(digest), "Body": data, **parameters}
         with self._client.operation(len(data)) as operation:
-            self._client.send(operation, "put_object", blob_name(digest), asked, moved=len(data))
+            self._client.send(operation, "put_object", blob_name(digest), asked)
 
     def _delete(self, key: str, what: str) -> None:
         with self._client.operation() as operation:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import base64
 import os
 import zlib
+from collections.abc import Callable
 
 _CHUNK_BYTES = 1 << 20
 
 
 class Section:
-    """`size` bytes of an open file from `start`; several may read one descriptor at once."""
+    """`size` bytes of an open file from `start`; several may read one descriptor at once. At each read `told` is told
+    how many bytes the read before it gave: those have gone where they were to go.
+    """
 
     def __init__(self, descriptor: int, start: int, size: int) -> None:
+        self.told: Callable[[int], object] = lambda _count: None
+        self._given = 0
         self._descriptor = descriptor
         self._start = start
         self._size = size
@@ -22,15 +27,19 @@ class Section:
         return self._size
 
     def read(self, count: int | None = -1) -> bytes:
+        given, self._given = self._given, 0
+        self.told(given)
         left = max(0, self._size - self._position)
         wanted = left if count is None or count < 0 else min(count, left)
         data = os.pread(self._descriptor, wanted, self._start + self._position) if wanted else b""
         self._position += len(data)
+        self._given = len(data)
         return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
         self._position = max(0, base + offset)
+        self._given = 0
         return self._position
 
     def tell(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name
 from mlcbuild.cache.remote.s3.deadline import Operation
 from mlcbuild.cache.remote.s3.download import Downloads
@@ -14,7 +15,7 @@ from mlcbuild.cache.remote.s3.layout import Keys
 from mlcbuild.cache.remote.s3.settings import S3Settings
 from mlcbuild.cache.remote.s3.troubles import S3Error
 from mlcbuild.cache.remote.s3.upload import Uploads
-from mlcbuild.cache.remote.transport import Sink, Trouble
+from mlcbuild.cache.remote.transport import Moved, Sink, Trouble, ignored
 
 _LARGEST_RESULT = 64 << 20
 _LOOK_UPS_A_SECOND = 20  # At least, all threads together; a deadline is made of it.
@@ -48,7 +49,7 @@ class S3Transport:
         """
         asked = tuple(dict.fromkeys(digests))
         seconds = self._client.settings.deadlines.whole + len(asked) / _LOOK_UPS_A_SECOND
-        with Operation(seconds) as operation:
+        with Operation(Pace(slack=seconds)) as operation:
 
             def is_missing(digest: Digest) -> bool:
                 size = self._client.size_of(operation, self._keys.blob(digest), blob_name(digest))
@@ -62,14 +63,14 @@ class S3Transport:
     def download(self, digest: Digest, sink: Sink) -> bool:
         return self._downloads.download(self._keys.blob(digest), digest, sink)
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False) -> bool:
-        return self._uploads.upload(self._keys.blob(digest), digest, path, replace=replace)
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
+        return self._uploads.upload(self._keys.blob(digest), digest, path, replace=replace, moved=moved)
 
     def read_result(self, key: Digest) -> bytes | None:
         what = _result_name(key)
         with (
             self._client.operation() as operation,
-            self._client.get(operation, self._keys.result(key), what, moved=0) as body,
+            self._client.get(operation, self._keys.result(key), what) as body,
         ):
             if body is None:
                 return None

@@ -17,7 +17,7 @@ from mlcbuild.cache.remote.s3.lanes import Lanes
 from mlcbuild.cache.remote.s3.multipart import Multipart
 from mlcbuild.cache.remote.s3.section import Section, crc32
 from mlcbuild.cache.remote.s3.troubles import S3Error, kept
-from mlcbuild.cache.remote.transport import Trouble
+from mlcbuild.cache.remote.transport import Moved, Trouble, ignored
 
 _SMALL_BYTES = 1 << 20  # Read once, and sent without waiting for the server's leave.
 _CONFLICT_SECONDS = 0.05
@@ -34,7 +34,7 @@ class Uploads:
         self._abilities_in_parts = Abilities(client.settings.checksums)
         self._multipart = Multipart(client, lanes)
 
-    def upload(self, key: str, digest: Digest, path: Path, *, replace: bool) -> bool:
+    def upload(self, key: str, digest: Digest, path: Path, *, replace: bool, moved: Moved) -> bool:
         """False where the blob was there and is not to be replaced. An object of another size is written over in any
         case: it is nobody's blob.
         """
@@ -49,17 +49,17 @@ class Uploads:
                 raise _unreadable(path, f"has {size} bytes, its digest says {digest.size_bytes}")
             if size > self._client.settings.multipart_bytes:
                 with self._may_be_kept(key, what, replace=replace):
-                    return self._large(key, what, descriptor, size, replace=replace)
+                    return self._large(key, what, descriptor, size, replace=replace, moved=moved)
             body = os.pread(descriptor, size, 0) if size <= _SMALL_BYTES else Section(descriptor, 0, size)
             with self._may_be_kept(key, what, replace=replace):
-                return self._small(key, what, body, replace=replace)
+                return self._small(key, what, body, replace=replace, moved=moved)
         finally:
             os.close(descriptor)
 
     def write(self, key: str, what: str, data: bytes, *, replace: bool) -> bool:
         """False where something is there and is not to be replaced."""
         with self._may_be_kept(key, what, replace=replace), self._client.operation(len(data)) as operation:
-            return self._put(operation, key, what, data, replace=replace)
+            return self._put(operation, key, what, data, replace=replace, moved=ignored)
 
     @contextlib.contextmanager
     def _may_be_kept(self, key: str, what: str, *, replace: bool) -> Iterator[None]:
@@ -74,29 +74,29 @@ class Uploads:
                     raise
             raise kept(f"replacing {what} at {self._client.settings.address}", error) from None
 
-    def _small(self, key: str, what: str, body: bytes | Section, *, replace: bool) -> bool:
-        with self._client.operation(len(body)) as operation:
-            if self._put(operation, key, what, body, replace=replace):
+    def _small(self, key: str, what: str, body: bytes | Section, *, replace: bool, moved: Moved) -> bool:
+        with self._client.operation(len(body) if isinstance(body, bytes) else 0) as operation:
+            if self._put(operation, key, what, body, replace=replace, moved=moved):
                 return True
             if self._client.size_of(operation, key, what) == len(body):
                 return False
-            return self._put(operation, key, what, body, replace=True)
+            return self._put(operation, key, what, body, replace=True, moved=moved)
 
-    def _large(self, key: str, what: str, descriptor: int, size: int, *, replace: bool) -> bool:
+    def _large(self, key: str, what: str, descriptor: int, size: int, *, replace: bool, moved: Moved) -> bool:
         """Asks first, and after 404 and 412 again: what is there need not be sent. After a conflict (409) all parts
         have to be sent again.
         """
         for attempt in range(1, ATTEMPTS + 1):
             conditional = not replace
             if not replace:
-                with self._client.operation(size) as operation:
+                with self._client.operation() as operation:
                     there = self._client.size_of(operation, key, what)
                 if there == size:
                     return False
                 conditional = there is None
             try:
                 self._abilities_in_parts.upload(
-                    lambda manner: self._in_parts(key, what, descriptor, size, manner), conditional=conditional
+                    lambda manner: self._in_parts(key, what, descriptor, size, manner, moved), conditional=conditional
                 )
             except S3Error as error:
                 if error.status not in (404, 409, 412) or error.trouble is Trouble.REFUSED or attempt == ATTEMPTS:
@@ -105,19 +105,23 @@ class Uploads:
                 return True
         raise AssertionError("the last attempt returns or raises")
 
-    def _in_parts(self, key: str, what: str, descriptor: int, size: int, manner: Manner) -> None:
-        with self._client.operation(size) as operation:
-            self._multipart.upload(operation, key, what, descriptor, size, manner)
+    def _in_parts(self, key: str, what: str, descriptor: int, size: int, manner: Manner, moved: Moved) -> None:
+        with self._client.operation() as operation:
+            self._multipart.upload(operation, key, what, descriptor, size, manner, moved)
 
-    def _put(self, operation: Operation, key: str, what: str, body: bytes | Section, *, replace: bool) -> bool:
+    def _put(
+        self, operation: Operation, key: str, what: str, body: bytes | Section, *, replace: bool, moved: Moved
+    ) -> bool:
         def attempt(manner: Manner) -> bool:
             if not replace and not manner.is_conditional and self._client.size_of(operation, key, what) is not None:
                 return False
-            return self._once(operation, key, what, body, manner)
+            return self._once(operation, key, what, body, manner, moved)
 
         return self._abilities.upload(attempt, conditional=not replace)
 
-    def _once(self, operation: Operation, key: str, what: str, body: bytes | Section, manner: Manner) -> bool:
+    def _once(
+        self, operation: Operation, key: str, what: str, body: bytes | Section, manner: Manner, moved: Moved
+    ) -> bool:
         """One PUT, again where another writer was at it (409), for as long as the operation lasts."""
         parameters: dict[str, Any] = {"Key": key, "Body": body}
         if manner.is_conditional:
@@ -126,7 +130,7 @@ class Uploads:
             parameters["ChecksumCRC32"] = body.crc32() if isinstance(body, Section) else crc32(body)
         for number in range(1, ATTEMPTS + 1):
             try:
-                self._client.send(operation, "put_object", what, parameters, moved=len(body))
+                self._client.send(operation, "put_object", what, parameters, moved=moved)
             except S3Error as error:
                 if error.status == 412 and manner.is_conditional:
                     return False
