@@ -112,6 +112,8 @@ class RayExecutor:
         )
         self._couriers = Couriers(self._cluster, store, self._say_once)
         self._sent: set[Digest] = set()  # by nodes, to the remote
+        self._sent_by: dict[str, tuple[Digest, ...]] = {}  # the same, by action
+        self._doubted: set[Digest] = set()  # what was sent and was not found there
         self._closed = False
 
     # The executor's door.
@@ -153,6 +155,8 @@ class RayExecutor:
             if self._closed:
                 raise RuntimeError(f"{request.identifier} was submitted to a closed executor")
             self._flights[request.identifier] = flight
+            # Who runs again made something that has gone since, and nodes remember what they have sent.
+            self._doubt(self._sent_by.pop(request.identifier, ()))
             waits = self._cluster.state is not State.READY
             if waits:
                 self._waiting.append(flight)
@@ -232,6 +236,7 @@ class RayExecutor:
             "surroundings": self._cluster.surroundings(),
             "request": request_to_json(request),
             "code": flight.code,
+            "doubted": self._all_doubted(),
         }
         blobs = [] if self._cluster.all_share or node else self._small_inputs(flight)
         payload = pack(head, blobs)
@@ -251,6 +256,15 @@ class RayExecutor:
             on_answer=lambda head, blobs: self._on_answer(flight, head, blobs),
             on_fault=lambda fault: self._on_fault(flight, fault),
         )
+
+    def _doubt(self, digests: Sequence[Digest]) -> None:
+        """Called with the lock held."""
+        self._sent.difference_update(digests)
+        self._doubted.update(digests)
+
+    def _all_doubted(self) -> list[str]:
+        with self._lock:
+            return sorted(map(str, self._doubted))
 
     def _small_inputs(self, flight: _Flight) -> list[bytes]:
         digests = {entry.digest for entry in flight.request.inputs} | {Digest.parse(text) for _, text in flight.code}
@@ -289,8 +303,10 @@ class RayExecutor:
         else:
             for trouble in head["troubles"]:
                 self._say_once(f"a node of the Ray cluster has trouble with the remote cache: {trouble}")
+            sent = tuple(map(Digest.parse, head["sent"]))
             with self._lock:
-                self._sent.update(map(Digest.parse, head["sent"]))
+                self._sent.update(sent)
+                self._sent_by[flight.request.identifier] = sent
             outcome = outcome_from_json(head["outcome"], log=blobs[0])
             if head["is_full"]:
                 self._on_trouble(flight, node, outcome.message, is_full=True)
@@ -317,10 +333,10 @@ class RayExecutor:
         flight.rounds += 1
         missing = self._store.missing(wanted)
         if missing:
-            with self._lock:
-                self._sent.difference_update(missing)
             missing = self._fetch(missing)
         if missing:
+            with self._lock:
+                self._doubt(missing)
             self._finish(
                 flight,
                 ExecutionOutcome(

@@ -150,7 +150,7 @@ class NodeWorker:
         fetched = time.monotonic() - began
         outcome = self._run(request)
         ended = time.monotonic()
-        held, beside = self._hand_over(outcome)
+        held, beside = self._hand_over(outcome, doubted=set(head["doubted"]))
         outcome = replace(
             outcome,
             node=socket.gethostname(),
@@ -179,8 +179,11 @@ class NodeWorker:
                 self._executor.cancel(request.identifier)
                 deadline = time.monotonic() + _STOP_SECONDS
 
-    def _hand_over(self, outcome: ExecutionOutcome) -> tuple[list[str], list[bytes]]:
-        """Send outputs to where the build finds them: those that stay here alone, and the content of small ones."""
+    def _hand_over(self, outcome: ExecutionOutcome, *, doubted: set[str]) -> tuple[list[str], list[bytes]]:
+        """Send outputs to where the build finds them: those that stay here alone, and the content of small ones.
+
+        What is `doubted` stays here: it was sent to the remote before, and is not there.
+        """
         if self._is_shared or outcome.kind is not OutcomeKind.SUCCEEDED:
             return [], []
         digests = sorted({entry.digest for entry in outcome.outputs}, key=lambda digest: digest.size_bytes)
@@ -193,7 +196,9 @@ class NodeWorker:
                 room -= digest.size_bytes
             else:
                 left.append(digest)
-        return [str(digest) for digest in self._remote.send(left)], beside
+        kept = [digest for digest in left if str(digest) in doubted]
+        kept += self._remote.send([digest for digest in left if str(digest) not in doubted])
+        return [str(digest) for digest in kept], beside
 
     def _lay_out_code(self, told: list[list[Any]], code: Sequence[tuple[str, Digest]]) -> None:
         """Put the modules of the workspace's own stages where this process's actions find them."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from mlcbuild.cache.digest import DigestFunction
 from tests.end_to_end.world import PROJECT, World
 from tests.execution.ray.cluster_world import RayCluster, imports
 from tests.execution.ray.namespace import Namespace, NoNamespaceError
+from tests.remote.seaweed import ACCESS_KEY, SECRET_KEY
 
 _SERVER = """\
 import sys
@@ -23,6 +28,23 @@ with running() as cache:
     sys.stdin.read()
     print(len([asked for asked in cache.log if asked.method == "PUT"]), flush=True)
 """
+_S3_SERVER = """\
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from tests.remote.seaweed import running
+with running(Path(sys.argv[2])) as server:
+    print(json.dumps([server.endpoint, server.bucket, server.process]), flush=True)
+    for prefix in sys.stdin:
+        pages = server.client().get_paginator("list_objects_v2").paginate(Bucket=server.bucket, Prefix=prefix.strip())
+        print(json.dumps([each["Key"] for page in pages for each in page.get("Contents", ())]), flush=True)
+"""
+# Who writes to its buckets. Nodes find it in their own environment, as no secret travels.
+S3_CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+    "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +60,7 @@ def namespace() -> Iterator[Namespace]:
 
 @pytest.fixture(scope="session")
 def shared_cluster(namespace: Namespace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
-    made = RayCluster(tmp_path_factory.mktemp("cluster"), namespace)
+    made = RayCluster(tmp_path_factory.mktemp("cluster"), namespace, **S3_CREDENTIALS)
     try:
         made.add("hopper", gpus=2, labels={"arch": "sm_90"})
         made.add("ampere", gpus=1, labels={"arch": "sm_80"})
@@ -102,4 +124,55 @@ def http_remote(namespace: Namespace) -> Iterator[HttpRemote]:
         assert process.stdin is not None
         assert process.stdout is not None
         yield HttpRemote(address=process.stdout.readline().strip(), process=process)
+        process.stdin.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Remote:
+    """SeaweedFS in the cluster's network."""
+
+    endpoint: str
+    bucket: str
+    server: int  # its process
+    process: subprocess.Popen[str]  # of who started it and asks it
+
+    @property
+    def prefix(self) -> str:
+        return "on/a/cluster"
+
+    def variables(self) -> dict[str, str]:
+        """Of who builds."""
+        return {
+            "MLCBUILD_REMOTE": f"s3://{self.bucket}/{self.prefix}",
+            "MLCBUILD_REMOTE_ENDPOINT": self.endpoint,
+            "MLCBUILD_REMOTE_ROLE": "read-write",
+            **S3_CREDENTIALS,
+        }
+
+    def holds(self, content: bytes) -> bool:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(f"{self.prefix}/", file=self.process.stdin, flush=True)
+        keys: list[str] = json.loads(self.process.stdout.readline())
+        return any(DigestFunction.BLAKE3.of_bytes(content).hash in key for key in keys)
+
+    def kill(self) -> None:
+        os.kill(self.server, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def s3_remote(namespace: Namespace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Remote]:
+    """One for the tests of a file, of which the last may kill it."""
+    folder = tmp_path_factory.mktemp("seaweed")
+    process = subprocess.Popen(
+        namespace.inside([sys.executable, "-c", _S3_SERVER, str(PROJECT), str(folder)]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        endpoint, bucket, server = json.loads(process.stdout.readline())
+        yield S3Remote(endpoint=endpoint, bucket=bucket, server=server, process=process)
         process.stdin.close()

@@ -1,4 +1,4 @@
-"""A small model for CPUs and for GPUs, compiled on a cluster: the bytes are those of a local build."""
+"""A small model for CPUs and for GPUs, compiled on a cluster, blobs over S3: the bytes are those of a local build."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import pytest
 from tests.compiler.tiny_models import checkpoint, write_gguf
 from tests.end_to_end.tiny_packages import PACKAGES
 from tests.execution.ray.cluster_world import RayCluster
-from tests.execution.ray.conftest import ClusterWorld, HttpRemote
+from tests.execution.ray.conftest import ClusterWorld, S3Remote
 from tests.execution.ray.test_builds import digests_below
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 def test_packages_for_cpus_and_gpus_are_the_same_bytes_as_at_home(
-    world: ClusterWorld, cluster: RayCluster, http_remote: HttpRemote, tmp_path: Path
+    world: ClusterWorld, cluster: RayCluster, s3_remote: S3Remote, tmp_path: Path
 ) -> None:
     here = ClusterWorld(tmp_path / "here", cluster.namespace, None)
     for place in (world, here):
         place.write("BUILD.toml", f'[workspace]\nname = "tiny"\n{PACKAGES}')
         write_gguf(place.root / "tiny.gguf", checkpoint())
     report = tmp_path / "report.json"
-    remote = ["--remote", http_remote.address, "--remote-upload=results"]
-    build = world.start("build", "--build-report", str(report), *remote, ":all")
+    build = world.start("build", "--build-report", str(report), ":all", env=s3_remote.variables())
     _out, err = build.communicate(timeout=900)
     assert build.returncode == 0, err
     counts = json.loads(report.read_text())["actions"]
