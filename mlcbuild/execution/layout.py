@@ -5,6 +5,9 @@ A tool gets files of its own (a reflink where the file system can, else a copy),
 archives them, a program finds its neighbours through them. So does whatever is executable, for its mode.
 """
 
+# ruff: noqa: PTH103, PTH123, PTH211
+# Paths are strings here: making a Path costs more than the system call that it is for.
+
 from __future__ import annotations
 
 import contextlib
@@ -46,7 +49,7 @@ def lay_out(request: ExecutionRequest, directory: Path, store: LocalBlobStore) -
     Raises MissingInputs, the other errors of the store, and OSError.
     """
     for parent in _directories(request):
-        (directory / parent).mkdir(parents=True, exist_ok=True)
+        os.makedirs(f"{directory}/{parent}", exist_ok=True)
     may_link = isinstance(request.command, StageCall)
     linked: list[LinkedBlob] = []
     missing: list[Digest] = []
@@ -55,9 +58,9 @@ def lay_out(request: ExecutionRequest, directory: Path, store: LocalBlobStore) -
             file = store.path_of(entry.digest)
             if may_link and not entry.is_executable:
                 linked.append(LinkedBlob(entry=entry, file=file, signature=_signature(file)))
-                (directory / entry.path).symlink_to(file)
+                os.symlink(file, f"{directory}/{entry.path}")
             else:
-                _copy(file, directory / entry.path, mode=0o555 if entry.is_executable else 0o444)
+                _copy(file, f"{directory}/{entry.path}", mode=0o555 if entry.is_executable else 0o444)
         except (BlobMissingError, FileNotFoundError):
             missing.append(entry.digest)
     if missing:
@@ -102,7 +105,7 @@ def _signature(file: Path) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _copy(source: Path, destination: Path, *, mode: int) -> None:
-    with source.open("rb", buffering=0) as stream:
-        clone_or_copy(stream.fileno(), str(destination), mode=mode)
+def _copy(source: Path, destination: str, *, mode: int) -> None:
+    with open(source, "rb", buffering=0) as stream:
+        clone_or_copy(stream.fileno(), destination, mode=mode)
     os.utime(destination, (_MODIFIED, _MODIFIED))

@@ -25,7 +25,7 @@ from mlcbuild.execution.confinement import Confinement
 from mlcbuild.execution.kept import keep
 from mlcbuild.execution.layout import LinkedBlob, MissingInputs, changed, lay_out, vanished
 from mlcbuild.execution.machine import Machine, refusal, this_machine
-from mlcbuild.execution.memory import KernelKills, available_bytes
+from mlcbuild.execution.memory import FreeMemory, KernelKills, available_bytes
 from mlcbuild.execution.pool import IDLE_SECONDS, PooledServer
 from mlcbuild.execution.scratch import Scratch, remove
 from mlcbuild.execution.server import ForkServer, ServerProcess
@@ -138,7 +138,7 @@ class LocalExecutor:
         self._running: dict[str, _Task] = {}
         self._idle = 0
         self._room = Room(cpus=jobs, gpus=self._machine.gpus)
-        self._available_bytes = available_bytes
+        self._free_memory = FreeMemory(available_bytes)
         self._kernel_kills = KernelKills()
         self._is_confining = sandbox
         self._hidden = hidden
@@ -245,7 +245,7 @@ class LocalExecutor:
         need = task.need.memory_bytes
         if not need or not self._running:
             return True
-        return need + sum(other.unused_bytes for other in self._running.values()) <= self._available_bytes()
+        return self._free_memory.has(need + sum(other.unused_bytes for other in self._running.values()))
 
     def _tell(self, outcome: ExecutionOutcome) -> None:
         assert self._report is not None

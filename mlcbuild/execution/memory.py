@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _LOOK_SECONDS = 0.1
@@ -55,6 +55,21 @@ class MemoryWatch:
 
     def stop(self) -> None:
         self.next_look = math.inf
+
+
+class FreeMemory:
+    """Whether there is room for so many bytes, by readings that need not be new where they say that there is."""
+
+    def __init__(self, available_bytes: Callable[[], int]) -> None:
+        self._available_bytes = available_bytes
+        self._seen = 0
+        self._until = 0.0  # in monotonic seconds, a reading is believed
+
+    def has(self, count: int) -> bool:
+        if count > self._seen or time.monotonic() > self._until:
+            self._seen = self._available_bytes()
+            self._until = time.monotonic() + _LOOK_SECONDS
+        return count <= self._seen
 
 
 class KernelKills:
