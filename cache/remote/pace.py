@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
+_SOON_SECONDS = 0.02
+
 
 class Pace:
     """The time that a transfer has left; thread-safe.
@@ -39,7 +41,7 @@ class Pace:
         self._clock = clock
         self._lock = threading.Lock()
         self._resting_since: float | None = None
-        self._rested = 0.0
+        self._rested: float = 0
         now = clock()
         self._end = now + slack
         self._heard = now
@@ -58,10 +60,14 @@ class Pace:
                 self._heard = now
                 self._end = min(self._end + count / self._bytes_per_second, now + self._slack)
 
-    def may_be_silent(self) -> None:
-        """From here on silence alone does not end it: the other side works with what it has got."""
+    def may_be_silent(self, *, underway: int = 0) -> None:
+        """From here on silence alone does not end it: the other side works with what it has got, and so many bytes may
+        not have arrived there yet, although they were said to have moved.
+        """
         with self._lock:
-            self._idle = math.inf
+            if self._now() < self._until():
+                self._idle = math.inf
+                self._end += underway / self._bytes_per_second
 
     def rest(self) -> None:
         """What passes until `resume` is our own time. To rest twice is to rest."""
@@ -92,7 +98,10 @@ class Pace:
 
 
 class Watch:
-    """A context in which `cut` is called, by another thread, once no time is `left`: for waits without a time-out."""
+    """A context in which `cut` is called, by another thread, once no time is `left`: for waits without a time-out.
+
+    `left` is asked again and again before that, so that it may look for what has moved.
+    """
 
     def __init__(self, left: Callable[[], float], cut: Callable[[], object]) -> None:
         self.has_cut = False
@@ -103,7 +112,7 @@ class Watch:
 
     def _watch(self) -> None:
         while (left := self._left()) > 0:
-            if self._over.wait(min(left, threading.TIMEOUT_MAX)):
+            if self._over.wait(min(left, max(left / 2, _SOON_SECONDS), threading.TIMEOUT_MAX)):
                 return
         if not self._over.is_set():
             self.has_cut = True

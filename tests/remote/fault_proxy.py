@@ -48,7 +48,9 @@ class Fault:
     Exactly one of the actions is set. `status` answers without asking the server. `reset` closes with RST before
     the server is asked, `lost_response` after it has answered. `cut` passes on so many bytes of the body and closes.
     `stall` passes on nothing, or so many bytes of the body, and keeps silent. `flip` changes one byte of the body,
-    `flip_upload` one of the request's. `trickle` sends the response a byte at a time, with so many seconds between.
+    `flip_upload` one of the request's. `trickle` sends the response a byte at a time, with so many seconds between;
+    with `claims` too, the answer to a GET is made up: an object of so many bytes, of which a byte comes at a time.
+    `pace` sends the body at so many bytes a second.
     """
 
     wanted: Wanted = anything
@@ -64,6 +66,8 @@ class Fault:
     flip: bool = False
     flip_upload: bool = False
     trickle: float = 0.0
+    claims: int = 0
+    pace: int = 0
     hits: int = 0
 
 
@@ -78,6 +82,7 @@ class FaultProxy:
     """Listens while the block of `faulty` lasts; tests append to `faults` and read `requests`.
 
     `rewrite` makes another request of each that is passed on, `answer_headers` take the place of the server's.
+    `reading_pace`: bytes a second at which bodies of requests are read; 0: as they come.
     """
 
     port: int
@@ -86,6 +91,7 @@ class FaultProxy:
     requests: list[Request] = field(default_factory=list)
     rewrite: Callable[[Request], Request] = field(default=lambda request: request)
     answer_headers: dict[str, str] = field(default_factory=dict)  # names in lower case
+    reading_pace: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -159,9 +165,8 @@ def _serve(proxy: FaultProxy, client: socket.socket) -> None:
             first, headers = head
             if headers.get("expect", "").lower() == "100-continue":
                 client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request = Request(
-                method=first.split()[0], target=first.split()[1], headers=headers, body=_body(reader, headers)
-            )
+            body = _read_slowly(proxy, client, reader, headers) if proxy.reading_pace else _body(reader, headers)
+            request = Request(method=first.split()[0], target=first.split()[1], headers=headers, body=body)
             if not _answer(proxy, request, client):
                 return
 
@@ -177,6 +182,8 @@ def _answer(proxy: FaultProxy, request: Request, client: socket.socket) -> bool:
     if fault.reset:
         _reset(client)
         return False
+    if fault.claims:
+        return _claim(proxy, client, fault, request)
     if fault.flip_upload:
         spoiled = dataclasses.replace(request, body=_flipped(request.body))
         return _forward(proxy, spoiled, client, None)
@@ -251,12 +258,55 @@ def _spoil(proxy: FaultProxy, client: socket.socket, fault: Fault, reply: bytes,
         client.sendall(reply + body[: fault.stall] if fault.stall else b"")
         proxy.ended.wait(60)
         return False
+    if fault.pace:
+        client.sendall(reply)
+        for piece in paced(proxy.ended, body, fault.pace):
+            client.sendall(piece)
+        return True
     for byte in reply + body:
         client.sendall(bytes([byte]))
         if proxy.ended.is_set():
             return False
         time.sleep(fault.trickle)
     return True
+
+
+def _claim(proxy: FaultProxy, client: socket.socket, fault: Fault, request: Request) -> bool:
+    first, size, total = "200 OK", fault.claims, fault.claims
+    lines = []
+    if "range" in request.headers:
+        begin, _, last = request.headers["range"].removeprefix("bytes=").partition("-")
+        size = int(last) - int(begin) + 1
+        first = "206 Partial Content"
+        lines.append(f"Content-Range: bytes {begin}-{last}/{total}")
+    client.sendall("\r\n".join([f"HTTP/1.1 {first}", f"Content-Length: {size}", *lines, "", ""]).encode())
+    while not proxy.ended.wait(fault.trickle):
+        client.sendall(b"x")
+    return False
+
+
+def paced(ended: threading.Event, data: bytes, bytes_per_second: int) -> Iterator[bytes]:
+    """Pieces of `data`, each when its time has come."""
+    step = max(1, bytes_per_second // 20)
+    began = time.monotonic()
+    for start in range(0, len(data), step):
+        ended.wait(max(0.0, began + start / bytes_per_second - time.monotonic()))
+        yield data[start : start + step]
+
+
+def _read_slowly(proxy: FaultProxy, client: socket.socket, reader: io.BufferedReader, headers: dict[str, str]) -> bytes:
+    """A body of a known length. What the system keeps for a reader that is slow is made small."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
+    left = int(headers.get("content-length", "0"))
+    step = max(1, proxy.reading_pace // 20)
+    pieces = []
+    while left:
+        piece = reader.read(min(step, left))
+        if not piece or proxy.ended.wait(len(piece) / proxy.reading_pace):
+            raise OSError("the body ended")
+        left -= len(piece)
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _reset(client: socket.socket) -> None:

@@ -39,7 +39,9 @@ class Server:
     faults: list[Fault] = field(default_factory=list)
     most_batched_bytes: int = 0
     most_blob_bytes: int = 0
+    piece_bytes: int = 100_000  # of a Read
     after_piece: Callable[[], object] = lambda: None  # called after each piece of a Read
+    after_request: Callable[[int], object] = lambda _count: None  # called with the bytes of each message of a Write
     answers_early: bool = False  # a Write of what is there, before its end
 
     def methods(self) -> list[str]:
@@ -115,8 +117,8 @@ class Server:
         if content is None:
             context.abort(grpc.StatusCode.NOT_FOUND, "no such blob")
         assert content is not None
-        for start in range(0, len(content), 100_000):
-            yield wire.bytes_field(10, content[start : start + 100_000])
+        for start in range(0, len(content), self.piece_bytes):
+            yield wire.bytes_field(10, content[start : start + self.piece_bytes])
             self.after_piece()
 
     def write(self, requests: Iterator[bytes], context: Any) -> bytes:
@@ -136,6 +138,7 @@ class Server:
             assert wire.one_integer(fields, 2) == len(received)
             received += wire.one_bytes(fields, 10) or b""
             is_finished = wire.one_flag(fields, 3)
+            self.after_request(len(request))
         if not is_finished:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the stream ended before the blob")
         self.blobs["/".join(name.split("/")[-2:])] = bytes(received)

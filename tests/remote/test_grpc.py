@@ -28,7 +28,7 @@ from tests.remote.grpc_server import Server, answering, ending, holding
 SHA256 = DigestFunction.SHA256
 KEY = SHA256.of_bytes(b"an action")
 SMALL, LARGE = b"small", os.urandom(3 << 20)
-IMPATIENT = ServerSettings(deadlines=Deadlines(connect=2, idle=0.4, whole=0.8))
+IMPATIENT = ServerSettings(deadlines=Deadlines(connect=2, idle=0.4, whole=0.8, bytes_per_second=1 << 20))
 TOKEN = "token-12345"
 
 

@@ -18,6 +18,8 @@ from mlcbuild.cache.remote.settings import ServerSettings
 from mlcbuild.cache.remote.transport import TransportError, Trouble
 
 MOST_RECEIVED_BYTES = 64 << 20  # in one message
+_MOST_PIECE_BYTES = 1 << 19
+_UNDERWAY_BYTES = 1 << 20  # What gRPC and the system may have taken, and a slow line not yet.
 _SHORTEST_SECRET = 4
 
 
@@ -58,6 +60,11 @@ class Calls:
             self._channel = grpc.secure_channel(address.target, credentials, options)
         else:
             self._channel = grpc.insecure_channel(address.target, options)
+
+    @property
+    def piece_bytes(self) -> int:
+        """The most that one message of a stream should carry: nobody sees a part of it move."""
+        return min(_MOST_PIECE_BYTES, self._deadlines.piece_bytes)
 
     def unary(self, method: str, request: bytes, doing: str, *, moved: int = 0, seconds: float | None = None) -> bytes:
         """One message for another. `moved`: bytes that go or come, which nobody sees move; the deadline is for all."""
@@ -107,7 +114,8 @@ class Calls:
                 problems.append(error)
             else:
                 taken.append(True)
-                pace.may_be_silent()  # The server makes it durable.
+                # The server makes it durable, once it has all of it.
+                pace.may_be_silent(underway=min(moved, _UNDERWAY_BYTES))
 
         calls: list[Any] = []
         with Watch(lambda: pace.left, lambda: [call.cancel() for call in calls]) as watch:

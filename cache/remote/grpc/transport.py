@@ -146,7 +146,7 @@ class GrpcTransport:
             raise TransportError(f"{doing}: it takes blobs of at most {self._most_blob} bytes", trouble=Trouble.ITEM)
         name = self._address.upload_name(digest, self._function, str(uuid.uuid4()))
         try:
-            pieces = _pieces(name, digest, path, moved)
+            pieces = _pieces(name, digest, path, moved, self._calls.piece_bytes)
             answer, was_taken = self._calls.write(WRITE, pieces, doing, moved=digest.size_bytes)
         except CallError as error:
             if error.code == "ALREADY_EXISTS":
@@ -248,12 +248,12 @@ def _understood(decode: Callable[[bytes], T], data: bytes, doing: str) -> T:
         raise TransportError(f"{doing}: the answer cannot be understood: {error}", trouble=Trouble.UNUSABLE) from None
 
 
-def _content(digest: Digest, path: Path) -> Iterator[bytes]:
+def _content(digest: Digest, path: Path, piece_bytes: int = _PIECE_BYTES) -> Iterator[bytes]:
     """Pieces of a file that is the blob. Raises TransportError where it cannot be read or has another size."""
     left = digest.size_bytes
     try:
         with path.open("rb", buffering=0) as stream:
-            while left and (piece := stream.read(min(left, _PIECE_BYTES))):
+            while left and (piece := stream.read(min(left, piece_bytes))):
                 left -= len(piece)
                 yield piece
     except OSError as error:
@@ -266,10 +266,10 @@ def _content(digest: Digest, path: Path) -> Iterator[bytes]:
         )
 
 
-def _pieces(name: str, digest: Digest, path: Path, moved: Moved) -> Iterator[bytes]:
+def _pieces(name: str, digest: Digest, path: Path, moved: Moved, piece_bytes: int) -> Iterator[bytes]:
     """The messages of a Write."""
     offset = 0
-    for piece in _content(digest, path):
+    for piece in _content(digest, path, piece_bytes):
         end = offset + len(piece)
         yield messages.write_piece("" if offset else name, offset, piece, is_last=end == digest.size_bytes)
         moved(len(piece))

@@ -95,7 +95,7 @@ class Pool:
             if connection is None:
                 return self._connect(pace)
             if time.monotonic() - connection.kept_since < _KEPT_SECONDS and not connection.timed.is_readable():
-                connection.timed.pace = pace
+                connection.timed.begin(pace)
                 return connection
             connection.close()
 

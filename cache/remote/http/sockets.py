@@ -13,33 +13,49 @@ import socket
 import ssl
 from typing import Any
 
+from mlcbuild.cache.remote.outgoing import Outgoing, held_bytes
 from mlcbuild.cache.remote.pace import Pace
 
 _BUFFER_BYTES = 1 << 18
+_LOOK_SECONDS = 0.25
 
 
 class TimedSocket:
-    """`pace` is set anew before each use."""
+    """`begin` is called before each use."""
 
     def __init__(self, plain: socket.socket, pace: Pace) -> None:
         self.plain = plain
-        self.pace = pace
+        self.begin(pace)
         self._poll = select.poll()
         self._poll.register(plain.fileno(), select.POLLIN)
 
+    def begin(self, pace: Pace) -> None:
+        """A request that has to keep to `pace`."""
+        self._pace = pace
+        self._outgoing = Outgoing()
+
     def arm(self) -> float:
         """Bound the next system call, by the seconds it gives. Raises TimeoutError where none are left."""
-        self.pace.resume()
-        left = self.pace.left
+        self._pace.resume()
+        left = self._pace.left
         if left <= 0:
             raise TimeoutError("the time for the call is over")
         self.plain.settimeout(left)
         return left
 
-    def note(self, count: int) -> None:
-        """What the system call moved; until the next one, the time is our own."""
-        self.pace.moved(count)
-        self.pace.rest()
+    def came(self, count: int) -> None:
+        """What a system call brought; until the next one, the time is our own."""
+        self._pace.moved(count)
+        self._pace.rest()
+
+    def wait_for_arrival(self) -> None:
+        """Until what was sent has arrived or there is something to read. Raises TimeoutError."""
+        held = held_bytes(self.plain.fileno())
+        while held and not self._poll.poll(min(self.arm(), _LOOK_SECONDS) * 1000):
+            left = held_bytes(self.plain.fileno())
+            if left != held:
+                self._pace.moved(self._outgoing.arrived(given=0, held=left))
+            held = left
 
     def is_readable(self) -> bool:
         """Whether bytes, or the end, wait to be read: in an idle connection, that it is of no use any more."""
@@ -73,7 +89,8 @@ class TimedSocket:
 
     def _send(self, view: memoryview) -> int:
         count = self.plain.send(view)
-        self.note(count)
+        self._pace.moved(self._outgoing.arrived(given=count, held=held_bytes(self.plain.fileno())))
+        self._pace.rest()
         return count
 
     def makefile(self, mode: str = "rb") -> io.BufferedReader:
@@ -94,9 +111,10 @@ class _Incoming(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int | None:
+        self._timed.wait_for_arrival()
         self._timed.arm()
         count = self._stream.readinto(buffer)
-        self._timed.note(count or 0)
+        self._timed.came(count or 0)
         return count
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class Body:
                 piece: bytes = self.stream.read(self.piece_bytes)
             except Exception as error:
                 raise classified(error, self.doing, cut=self.exchange.is_cut) from error
-            self.exchange.moved(len(piece))
+            self.exchange.came(len(piece))
             got += len(piece)
             if got > expected or (not piece and got < expected):
                 if self.exchange.is_cut:
@@ -185,7 +185,7 @@ def blob_name(digest: Digest) -> str:
 def _while_sending(exchange: Exchange, moved: Moved) -> Callable[[int], None]:
     def told(count: int) -> None:
         if exchange.is_sending:
-            exchange.moved(count)
+            exchange.went(count)
             moved(count)
 
     return told

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from mlcbuild.cache.remote.outgoing import Outgoing, held_bytes
 from mlcbuild.cache.remote.pace import Pace, Watch
 
 _local = threading.local()
@@ -26,6 +27,7 @@ class Exchange:
         self.is_sending = False  # Bodies are read before that too, to be signed.
         self.pace = pace
         self._whole = whole
+        self._outgoing = Outgoing()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
 
@@ -36,9 +38,26 @@ class Exchange:
                 return
         raise TimeoutError("the time for this request is over")
 
-    def moved(self, count: int) -> None:
+    def came(self, count: int) -> None:
+        self._moved(count)
+
+    def went(self, count: int) -> None:
+        """So many bytes were given to the socket. They move when they arrive."""
+        with self._lock:
+            held = sum(held_bytes(each.fileno()) for each in self._sockets if each.fileno() >= 0)
+            arrived = self._outgoing.arrived(given=count, held=held)
+        if count or arrived:
+            self._moved(arrived)
+
+    def _moved(self, count: int) -> None:
         self.pace.moved(count)
         self._whole.moved(count)
+
+    @property
+    def left(self) -> float:
+        """Seconds, once it is seen what has moved meanwhile."""
+        self.went(0)
+        return self.pace.left
 
     def cut(self) -> None:
         with self._lock:
@@ -96,7 +115,7 @@ class Operation:
         outer = getattr(_local, "exchange", None)
         _local.exchange = exchange
         try:
-            with Watch(lambda: min(pace.left, self.remaining), exchange.cut):
+            with Watch(lambda: min(exchange.left, self.remaining), exchange.cut):
                 yield exchange
         finally:
             _local.exchange = outer
