@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import enum
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any, Self
 
 
 class Miss(enum.Enum):
@@ -23,7 +25,8 @@ class Miss(enum.Enum):
 class Counters:
     """Of all servers of one remote cache together. A look-up is one hit or one miss.
 
-    A miss has the reason of the first server that gave another one than ABSENT. Bytes are those of blobs and results.
+    A miss has the reason of the first server that gave another one than ABSENT. Bytes are those of blobs and results;
+    those of a large blob count while it moves, none twice, and are taken back where nothing comes of it.
     """
 
     hits: int = 0
@@ -49,18 +52,62 @@ class Tally:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counters = Counters()
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._misses: collections.Counter[Miss] = collections.Counter()
 
     def add(self, **counts: int) -> None:
+        """By the names of Counters' fields."""
         with self._lock:
-            sums = {name: getattr(self._counters, name) + count for name, count in counts.items()}
-            self._counters = replace(self._counters, **sums)
+            for name, count in counts.items():
+                self._counts[name] += count
 
     def missed(self, reason: Miss) -> None:
         with self._lock:
-            misses = tuple((each, count + (each is reason)) for each, count in self._counters.misses)
-            self._counters = replace(self._counters, misses=misses)
+            self._misses[reason] += 1
 
     def counters(self) -> Counters:
         with self._lock:
-            return self._counters
+            counts: dict[str, Any] = dict(self._counts)
+            return Counters(misses=tuple((reason, self._misses[reason]) for reason in Miss), **counts)
+
+
+class Moving:
+    """Counts the bytes of one blob while they move, by the name of a field of Counters: each once, however often they
+    are sent. As a context manager it takes them back at its end, unless the blob is `kept` by then.
+    """
+
+    def __init__(self, tally: Tally, name: str, size_bytes: int) -> None:
+        self._tally = tally
+        self._name = name
+        self._size_bytes = size_bytes
+        self._lock = threading.Lock()
+        self._position = 0
+        self._counted = 0
+
+    def restart(self) -> None:
+        """The blob is sent once more."""
+        with self._lock:
+            self._position = 0
+
+    def moved(self, count: int) -> None:
+        with self._lock:
+            self._position += count
+            self._count(max(self._counted, min(self._position, self._size_bytes)))
+
+    def kept(self) -> None:
+        """The whole blob is where it was to go."""
+        with self._lock:
+            self._count(self._size_bytes)
+            self._counted = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._count(0)
+
+    def _count(self, bytes_so_far: int) -> None:
+        if bytes_so_far != self._counted:
+            self._tally.add(**{self._name: bytes_so_far - self._counted})
+            self._counted = bytes_so_far

@@ -9,9 +9,10 @@ from functools import partial
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.receiving import Reception
 from mlcbuild.cache.remote.batches import batched_bytes, download_many, has_batches
-from mlcbuild.cache.remote.counters import Tally
+from mlcbuild.cache.remote.counters import Moving, Tally
 from mlcbuild.cache.remote.flights import Flights
 from mlcbuild.cache.remote.peer import Peer, Use
+from mlcbuild.cache.remote.policy import Work
 from mlcbuild.cache.remote.transport import TransportError, Trouble
 from mlcbuild.cache.remote.workers import Workers
 from mlcbuild.cache.store import LocalBlobStore
@@ -26,8 +27,17 @@ _BATCH_BYTES = 3 << 20  # what is held in memory of a batch, about
 class Downloads:
     """From several servers, asked in order. Thread-safe. A blob that a server fails to send counts as absent there."""
 
-    def __init__(self, peers: Sequence[Peer], *, workers: Workers, tally: Tally, warn: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        peers: Sequence[Peer],
+        *,
+        work: Work,
+        workers: Workers,
+        tally: Tally,
+        warn: Callable[[str], object],
+    ) -> None:
         self._peers = tuple(peers)
+        self._then = ", and is made again where it is needed" if work is Work.BUILD else ": a build makes it again"
         self._workers = workers
         self._tally = tally
         self._warn = warn
@@ -57,28 +67,33 @@ class Downloads:
     # One blob
 
     def _one(self, peer: Peer, digest: Digest, store: LocalBlobStore) -> None:
-        with store.receive(digest) as reception:
+        moving = Moving(self._tally, "bytes_downloaded", digest.size_bytes)
+        with moving, store.receive(digest) as reception:
             for _ in range(_TRIES):
                 try:
-                    attempt = partial(self._attempt, peer, reception)
+                    attempt = partial(self._attempt, peer, reception, moving)
                     is_there = peer.ask(Use.READ, attempt, size_bytes=digest.size_bytes)
                 except TransportError as error:
                     if error.trouble is not Trouble.ITEM:
                         return
                     is_there = True
                 if reception.is_right:
+                    moving.kept()
                     self._tally.add(blobs_downloaded=1)
                 if reception.is_right or not is_there:
                     return
                 self._tally.add(blobs_wrong=1)
         self._tell_wrong(peer, digest)
 
-    def _attempt(self, peer: Peer, reception: Reception) -> bool:
+    def _attempt(self, peer: Peer, reception: Reception, moving: Moving) -> bool:
         reception.restart()
-        try:
-            return peer.transport.download(reception.digest, reception.write)
-        finally:
-            self._tally.add(bytes_downloaded=reception.received)
+        moving.restart()
+
+        def take(piece: bytes) -> None:
+            reception.write(piece)
+            moving.moved(len(piece))
+
+        return peer.transport.download(reception.digest, take)
 
     # Small ones
 
@@ -104,10 +119,9 @@ class Downloads:
             left.remove(digest)
             if content is None:
                 continue
-            self._tally.add(bytes_downloaded=len(content))
             if store.function.of_bytes(content) == digest:
                 store.put_bytes(content, durable=False)
-                self._tally.add(blobs_downloaded=1)
+                self._tally.add(blobs_downloaded=1, bytes_downloaded=len(content))
             else:
                 wrong.append(digest)
 
@@ -118,7 +132,7 @@ class Downloads:
             return
         self._warn(
             f"the remote cache {peer.address} answers {digest} with bytes that are not this blob; it counts as absent "
-            "there, and is made again where it is needed"
+            f"there{self._then}"
         )
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.breaker import Breaker, BreakerLimits
 from mlcbuild.cache.remote.counters import Tally
+from mlcbuild.cache.remote.policy import Work
 from mlcbuild.cache.remote.retrying import Retrying, RetryPolicy
 from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
 
@@ -34,6 +35,7 @@ class Peer:
         self,
         transport: Transport,
         *,
+        work: Work,
         policy: RetryPolicy,
         limits: BreakerLimits,
         tally: Tally,
@@ -44,6 +46,9 @@ class Peer:
         seed: int | None = None,
     ) -> None:
         self.transport = transport
+        self._work = work.value
+        # Who builds has another way to what the server would have answered; who only moves things has not.
+        self._goes_on = "without its answer" if work is Work.BUILD else "with the rest"
         self._tally = tally
         self._warn = warn
         self._stopped = stopped
@@ -66,7 +71,7 @@ class Peer:
     def ask(self, use: Use, request: Callable[[], T], *, size_bytes: int = 0) -> T:
         """What `request` answers, again after transient trouble. Raises TransportError; at once where it is off."""
         if use in self._off:
-            raise TransportError(f"{self.address} is not used any more in this build", trouble=Trouble.UNUSABLE)
+            raise TransportError(f"{self.address} is not used any more in this {self._work}", trouble=Trouble.UNUSABLE)
         try:
             answer = self._retrying.run(request, size_bytes=size_bytes, again=lambda: self._tally.add(retries=1))
         except TransportError as error:
@@ -84,19 +89,20 @@ class Peer:
         self._tally.add(failures=1)
         if error.trouble is Trouble.ITEM or self._stopped.is_set():
             return  # What we cut off ourselves tells nothing of the server either.
+        alone = f"is left alone for the rest of the {self._work}"
         if error.trouble is Trouble.TRANSIENT:
             with self._lock:
                 opened = self._breaker.failed(self._clock())
                 is_first, self._has_failed = not self._has_failed, True
             if opened:
-                self._turn_off(Use.READ, "keeps failing and is left alone for the rest of the build", error)
+                self._turn_off(Use.READ, f"keeps failing and {alone}", error)
             elif is_first:
-                self._warn(f"the remote cache {self.address} failed, the build goes on without its answer: {error}")
+                self._warn(f"the remote cache {self.address} failed, the {self._work} goes on {self._goes_on}: {error}")
         elif error.trouble is Trouble.REFUSED and use is Use.WRITE:
-            self._turn_off(Use.WRITE, "refuses uploads, nothing more is sent to it in this build", error)
+            self._turn_off(Use.WRITE, f"refuses uploads, nothing more is sent to it in this {self._work}", error)
         else:
             why = "refuses us" if error.trouble is Trouble.REFUSED else "cannot be used"
-            self._turn_off(Use.READ, f"{why} and is left alone for the rest of the build", error)
+            self._turn_off(Use.READ, f"{why} and {alone}", error)
 
     def _turn_off(self, use: Use, told: str, error: TransportError) -> None:
         with self._lock:

@@ -25,6 +25,14 @@ class Upload(enum.Enum):
     ALWAYS = "always"  # also what was found on the disk
 
 
+class Work(enum.Enum):
+    """What the remote is used for, as it is called in what people are told."""
+
+    BUILD = "build"
+    PULL = "pull"
+    PUSH = "push"
+
+
 @dataclass(frozen=True, kw_only=True)
 class RemotePolicy:
     """`replaces`: results and their blobs take the place of what is there, without a question: whether a blob of the
@@ -33,6 +41,7 @@ class RemotePolicy:
     for uploads.
     """
 
+    work: Work = Work.BUILD
     role: Role = Role.READ
     upload: Upload = Upload.RESULTS
     replaces: bool = False

@@ -66,6 +66,7 @@ class RemoteCache:
         self._peers = tuple(
             Peer(
                 transport,
+                work=policy.work,
                 policy=policy.retries,
                 limits=policy.breaker,
                 tally=self._tally,
@@ -77,7 +78,9 @@ class RemoteCache:
             )
             for transport in transports
         )
-        self._downloads = Downloads(self._peers, workers=self._downloading, tally=self._tally, warn=self._warn)
+        self._downloads = Downloads(
+            self._peers, work=policy.work, workers=self._downloading, tally=self._tally, warn=self._warn
+        )
         self._look_ups = tuple(
             LookUps(
                 peer,
@@ -193,8 +196,9 @@ class RemoteCache:
         )
         self._stopped.set()
         if dropped:
+            work = self._policy.work.value
             self._warn(
-                f"{_results(dropped)} not sent to {address}: the build does not wait longer than {seconds:g} s for it"
+                f"{_results(dropped)} not sent to {address}: the {work} does not wait longer than {seconds:g} s for it"
             )
 
     def abandon(self) -> None:
@@ -217,7 +221,7 @@ class RemoteCache:
 
     def _send(self, parcel: Parcel) -> None:
         if self._stopped.is_set():
-            raise MlcbuildError("the build has ended")
+            raise MlcbuildError(f"the {self._policy.work.value} has ended")
         self._uploads.send(parcel)
 
     def _not_sent(self, error: MlcbuildError) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.remote.batches import batched_bytes, has_batches, upload_many
-from mlcbuild.cache.remote.counters import Tally
+from mlcbuild.cache.remote.counters import Moving, Tally
 from mlcbuild.cache.remote.peer import Peer, Use
 from mlcbuild.cache.remote.results import blobs_in, explanation_of, unique, with_contents
 from mlcbuild.cache.remote.workers import Workers
@@ -109,15 +109,22 @@ class Uploads:
 
     def _send_one(self, digest: Digest, store: LocalBlobStore, *, replace: bool) -> None:
         path, transport = store.path_of(digest), self._peer.transport
-        is_new = self._peer.ask(
-            Use.WRITE, lambda: transport.upload(digest, path, replace=replace), size_bytes=digest.size_bytes
-        )
+        with Moving(self._tally, "bytes_uploaded", digest.size_bytes) as moving:
+
+            def attempt() -> bool:
+                moving.restart()
+                return transport.upload(digest, path, replace=replace, moved=moving.moved)
+
+            is_new = self._peer.ask(Use.WRITE, attempt, size_bytes=digest.size_bytes)
+            if is_new:
+                moving.kept()
         self._note([digest], kept=() if is_new else (digest,), replace=replace)
 
     def _send_together(self, digests: Sequence[Digest], store: LocalBlobStore, *, replace: bool) -> None:
         blobs = [(digest, store.path_of(digest)) for digest in digests]
-        kept = self._peer.ask(Use.WRITE, lambda: upload_many(self._peer.transport, blobs, replace=replace))
-        self._note(digests, kept=kept, replace=replace)
+        kept = set(self._peer.ask(Use.WRITE, lambda: upload_many(self._peer.transport, blobs, replace=replace)))
+        self._note(digests, kept=tuple(kept), replace=replace)
+        self._tally.add(bytes_uploaded=sum(digest.size_bytes for digest in digests if digest not in kept))
 
     def _note(self, digests: Sequence[Digest], *, kept: Sequence[Digest], replace: bool) -> None:
         with self._lock:
@@ -126,9 +133,7 @@ class Uploads:
             tells = replace and bool(still_damaged) and not self._has_told_kept
             self._has_told_kept |= tells
             self._peer.damaged.difference_update(digests)
-        old = set(kept)
-        new = [digest for digest in digests if digest not in old]
-        self._tally.add(blobs_uploaded=len(new), bytes_uploaded=sum(digest.size_bytes for digest in new))
+        self._tally.add(blobs_uploaded=len(set(digests) - set(kept)))
         if tells:
             self._warn(
                 f"the remote cache {self._peer.address} keeps {still_damaged[0]}, whose bytes are wrong, although it "

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cache.remote.counters import Counters
+from mlcbuild.cache.remote.policy import Work
 from mlcbuild.cache.remote.remote_cache import RemoteCache
 from mlcbuild.cli import text
 from mlcbuild.cli.json_output import print_json
@@ -104,9 +105,10 @@ def opened_remote(transfer: Transfer, options: GlobalOptions, *, writes: bool) -
         raise UsageError(
             f"nothing may be written to {configuration.shown}: {reason}", advice=tuple(advice.splitlines())
         )
+    policy = dataclasses.replace(policy, work=Work.PUSH if writes else Work.PULL)
     if transfer.jobs:
         policy = dataclasses.replace(policy, downloads=transfer.jobs, uploads=transfer.jobs)
-        configuration = dataclasses.replace(configuration, policy=policy)
+    configuration = dataclasses.replace(configuration, policy=policy)
     return workspace, dataclasses.replace(remote, configuration=configuration)
 
 
