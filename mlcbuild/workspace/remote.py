@@ -93,7 +93,7 @@ _SHARED: tuple[Attribute, ...] = (
     Attribute(
         name="slowest",
         kind=AttributeKind.INTEGER,
-        doc="Bytes a second: the pace that a request which moves much is given time for.",
+        doc="Bytes a second: the pace below which a transfer is given up.",
     ),
 )
 PERSONAL: tuple[Attribute, ...] = (
