@@ -50,6 +50,8 @@ class TimedSocket:
 
     def wait_for_arrival(self) -> None:
         """Until what was sent has arrived or there is something to read. Raises TimeoutError."""
+        if isinstance(self.plain, ssl.SSLSocket) and self.plain.pending():
+            return
         held = held_bytes(self.plain.fileno())
         while held and not self._poll.poll(min(self.arm(), _LOOK_SECONDS) * 1000):
             left = held_bytes(self.plain.fileno())
