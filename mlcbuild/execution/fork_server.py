@@ -153,6 +153,8 @@ class Server:
         control, (channel, log) = socket.socket(fileno=descriptors[0]), descriptors[1:]
         try:
             if not select.select([control], [], [], 0)[0]:  # else it was cancelled before it began
+                if not self._guardian.pid:
+                    self._guardian.start()
                 self._guardian.marks.sink()
                 pid = self._spawn(channel, log) if message == b"t" else self._fork(control, channel, log)
                 self._controls[pid] = control
@@ -211,20 +213,24 @@ class Server:
         It became ours, as we are a subreaper. Those whose mark says nothing go when nothing runs.
         """
         marks = set(self._marks.values())
-        with contextlib.suppress(OSError):
-            for word in Path(f"/proc/self/task/{self._pid}/children").read_text().split():
-                pid = int(word)
-                if pid == self._guardian.pid or pid in self._controls:
-                    continue
-                if not (marks and self._guardian.marks.of(pid) in (*marks, 0)):
+        try:
+            children = Path(f"/proc/self/task/{self._pid}/children").read_text().split()
+        except OSError:
+            return
+        for pid in map(int, children):
+            if pid == self._guardian.pid or pid in self._controls:
+                continue
+            if not (marks and self._guardian.marks.of(pid) in (*marks, 0)):
+                with contextlib.suppress(OSError):  # another user's
                     os.kill(pid, signal.SIGKILL)
 
     def end(self) -> None:
         """Kill all that runs, and wait until it has gone."""
-        self._guardian.dismiss()
         self._marks.clear()  # what any action has left running is a stray now
         for pid in self._controls:
             _kill_group(pid)
+        self._kill_strays()
+        self._guardian.dismiss()
         while True:
             self._kill_strays()
             try:

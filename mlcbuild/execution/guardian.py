@@ -6,7 +6,7 @@ So a child that only reads a pipe notices when the other end closes, and finds t
 
 A *mark* is a limit that all descendants of an action inherit, however they detach themselves, and that limits nobody:
 microseconds of real-time scheduling. It may only sink, so marks count down. Each server has a range of its own, by
-chance.
+chance, below what its own process inherits: that may be another server's mark.
 
 The fork server loads this file by path; it imports the standard library only.
 """
@@ -23,18 +23,27 @@ import time
 _MARK = resource.RLIMIT_RTTIME
 _HIGHEST = 1 << 62
 _ACTIONS = 1 << 26  # of one server, at most
+_SERVERS_BYTES = 4
 _PR_SET_NAME = 15
-_DONE = b"."
 _DESCRIPTORS = 1 << 20
 _ROUNDS, _ROUND_SECONDS = 500, 0.01
+_QUIET_ROUNDS = 3
 
 
 class Marks:
     """The marks of one server's actions; `current` is that of the calling process, and of what it starts next."""
 
     def __init__(self) -> None:
-        self._first = _HIGHEST - int.from_bytes(os.urandom(4), "big") * _ACTIONS
+        inherited = resource.getrlimit(_MARK)[1]  # negative: unlimited
+        has_room = _ACTIONS << 8 * _SERVERS_BYTES < inherited < _HIGHEST
+        chance = int.from_bytes(os.urandom(_SERVERS_BYTES), "big")
+        self._first = (inherited if has_room else _HIGHEST) - chance * _ACTIONS
         self.current = self._first
+
+    def take_none(self) -> None:
+        """For a process that is no action's, nor is to be taken for what another server's action has left."""
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(_MARK, (self._first, self._first))
 
     def sink(self) -> None:
         """The next one. Where a lower limit holds already, what is started goes without."""
@@ -52,19 +61,27 @@ class Marks:
 
 
 class Guardian:
-    """Started by its construction, before the first of its `marks`. `pid` is a child of the calling process."""
+    """Started by its construction, before the first of its `marks`. `pid` is a child of the calling process, or 0."""
 
     def __init__(self) -> None:
         self.marks = Marks()
+        self.pid = 0
         self._write = -1
         self.start()
 
     def start(self) -> None:
-        """Once more, after its end."""
-        if self._write >= 0:
-            os.close(self._write)
-        read, self._write = os.pipe2(os.O_CLOEXEC)
-        self.pid = os.fork()
+        """Once more, after its end. Where there can be no process, there is none; ask again."""
+        self.leave()
+        self.pid = 0
+        try:
+            read, self._write = os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            self.pid = os.fork()
+        except OSError:
+            os.close(read)
+            return
         if self.pid == 0:
             try:
                 os.closerange(3, read)
@@ -75,25 +92,31 @@ class Guardian:
         os.close(read)
 
     def dismiss(self) -> None:
-        """There is nothing that the server does not kill itself."""
-        with contextlib.suppress(OSError):
-            os.write(self._write, _DONE)
+        """The server kills what is left itself. To wait for the guardian's end is the caller's business."""
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)  # Somebody may have stopped it, and then it would hear nothing.
 
     def leave(self) -> None:
         """For a fork of the server, whose end is not the server's."""
-        os.close(self._write)
+        if self._write >= 0:
+            os.close(self._write)
+        self._write = -1
 
 
 def _watch(read: int, marks: Marks) -> None:
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # whoever ends the server so means it as well
+        signal.signal(number, signal.SIG_IGN)
     os.setsid()
+    marks.take_none()
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"guardian", 0, 0, 0)
-    if os.read(read, 1) == _DONE:
-        return
+    os.read(read, 1)
     # Whoever starts others faster than they are found is found in one of the next rounds.
+    quiet = 0
     for _ in range(_ROUNDS):
         others = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}  # noqa: PTH208
         marked = [pid for pid in others if marks.of(pid) and not _has_ended(pid)]
-        if not marked:
+        quiet = 0 if marked else quiet + 1
+        if quiet == _QUIET_ROUNDS:
             return
         for pid in marked:
             with contextlib.suppress(OSError):
@@ -102,9 +125,10 @@ def _watch(read: int, marks: Marks) -> None:
 
 
 def _has_ended(pid: int) -> bool:
-    """Also where nobody has waited for it."""
+    """Also where nobody has waited for it. Its first thread's end is not that of the others."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as statistics:  # noqa: PTH123
-            return statistics.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
+            fields = statistics.read().rpartition(b")")[2].split()
+        return fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
     except OSError:
         return True

@@ -8,6 +8,7 @@ The fork server loads this file by path; it imports the standard library only.
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import threading
@@ -24,30 +25,36 @@ class NotStarted(Exception):  # noqa: N818
 
 
 def spawn(request: dict[str, Any], *, standard_input: int, log: int, confine: Callable[[dict[str, Any]], None]) -> int:
-    """The pid of a new session's leader that runs `arguments` in `directory` with `environment`. Raises NotStarted.
+    """The pid of a new session's leader that runs `arguments` in `directory` with `environment`.
 
-    Umask and limits are the caller's. To wait for the process is the caller's business too.
+    Raises NotStarted where that cannot be run, OSError where no process can. Umask and limits are the caller's. To wait
+    for the process is the caller's business too.
     """
     policy = request.get("sandbox")
     if not policy:
         return _start(request, standard_input, log)
-    started: list[int | NotStarted] = []
+    started: list[int | Exception] = []
 
     def start_confined() -> None:
         try:
             confine(policy)
-            started.append(_start(request, standard_input, log))
         except OSError as error:
             started.append(NotStarted({"unconfined": str(error)}))
-        except NotStarted as reason:
-            started.append(reason)
+            return
+        try:
+            started.append(_start(request, standard_input, log))
+        except Exception as error:  # the caller's, as without a thread
+            started.append(error)
 
     thread = threading.Thread(target=start_confined)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
     thread.join()
-    _wait_until_alone()
+    _wait_until_gone(thread)
     (one,) = started
-    if isinstance(one, NotStarted):
+    if isinstance(one, Exception):
         raise one
     return one
 
@@ -67,13 +74,22 @@ def _start(request: dict[str, Any], standard_input: int, log: int) -> int:
             start_new_session=True,
         )
     except OSError as error:
+        if error.filename is None:  # no process
+            raise
+        if error.filename == request["directory"]:
+            raise OSError(error.errno, f"{error.filename}: {error.strerror}") from None
         raise NotStarted({"errno": error.errno, "error": error.strerror}) from None
+    except ValueError as error:  # no exec takes such arguments, or variables
+        raise NotStarted({"errno": errno.EINVAL, "error": str(error)}) from None
     # Else the object's end would wait for a process that is not its own to wait for.
     process.returncode = 0
     return process.pid
 
 
-def _wait_until_alone() -> None:
-    """A thread that was joined may still be ending, and a fork wants none beside it."""
-    while len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
+def _wait_until_gone(thread: threading.Thread) -> None:
+    """One that was joined may still be ending, and a fork wants none beside it.
+
+    Libraries may have threads of their own: those stay.
+    """
+    while os.path.exists(f"/proc/self/task/{thread.native_id}"):  # noqa: PTH110
         os.sched_yield()
