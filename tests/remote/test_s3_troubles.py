@@ -116,3 +116,11 @@ def test_what_is_classified_stays_as_it_is_and_our_own_deadline_says_so() -> Non
     error = S3Error("told already", code="Deadline", trouble=Trouble.TRANSIENT)
     assert classified(error, DOING) is error
     assert classified(OSError("bad file descriptor"), DOING, cut=True).message == f"{DOING} did not end in time"
+
+
+def test_a_question_that_is_answered_without_words_is_told_with_what_it_may_mean() -> None:
+    # A HEAD has no body that could say ExpiredToken.
+    told = classified(answer(400, "400"), DOING)
+    assert told.trouble is Trouble.UNUSABLE
+    assert "expired" in str(told)
+    assert "region" in str(told)

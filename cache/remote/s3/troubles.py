@@ -44,6 +44,10 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     "InvalidToken": ("log in again, or renew the session token",),
     **dict.fromkeys(EXPIRED, ("the credentials have expired: log in again",)),
 }
+# A HEAD is answered without a body, and so without a code.
+_WITHOUT_WORDS = (
+    "it did not say why: log in again if the credentials may have expired, and check the bucket's region",
+)
 _CREDENTIALS = "give credentials as the AWS tools take them: environment variables, ~/.aws, SSO or a role"
 # Names of botocore's exceptions: classes that the installed version may lack.
 _REFUSED_EXCEPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -124,7 +128,7 @@ def _of_answer(response: Mapping[str, Any], doing: str) -> S3Error:
         date=str(headers.get("date", "")),
         trouble=_kind(status, code),
         retry_after=_retry_after(headers),
-        advice=_ADVICE.get(code, ()),
+        advice=_WITHOUT_WORDS if code == "400" else _ADVICE.get(code, ()),
     )
 
 
