@@ -203,6 +203,13 @@ def test_confining_a_tool_confines_neither_its_server_nor_the_next_one(confined:
     assert confined.content(confined.run(trusted)) == "the secret"
 
 
+def test_what_no_program_can_be_given_fails_a_confined_tool_alone(confined: World) -> None:
+    outcome = confined.run(confined.tool("/bin/echo", "a\0b"))
+    assert outcome.kind is OutcomeKind.FAILED
+    assert "'/bin/echo' could not be run: embedded null byte" in outcome.message
+    assert confined.run(confined.tool("/bin/touch", "out.txt")).kind is OutcomeKind.SUCCEEDED
+
+
 def test_what_lies_beside_a_hidden_directory_is_listed_instead_of_what_holds_it(tmp_path: Path) -> None:
     for folder in ("opt/tool", "opt/home/ours", "opt/home/theirs"):
         (tmp_path / folder).mkdir(parents=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
 
@@ -86,3 +88,24 @@ def test_files_of_a_killed_executor_are_removed_by_the_next(world: World) -> Non
     (abandoned / "lock").touch()
     world.run(world.tool("/bin/touch", "out.txt"))
     assert not abandoned.exists()
+
+
+@pytest.mark.parametrize(
+    ("argument", "variable", "reason"),
+    [
+        ("a\0b", ("A", "b"), "embedded null byte"),
+        ("\ud800", ("A", "b"), "surrogates not allowed"),
+        ("a", ("A=B", "c"), "illegal environment variable name"),
+    ],
+)
+def test_what_no_program_can_be_given_fails_its_action_and_no_other(
+    argument: str, variable: tuple[str, str], reason: str, world: World
+) -> None:
+    started = world.directory / "started"
+    world.executor.submit(world.tool("/bin/sh", "-c", f"> {started}; sleep 0.5; touch out.txt", identifier="other"))
+    world.wait_for(started)
+    outcome = world.run(world.tool("/bin/echo", argument, environment=(variable,)))
+    assert (outcome.kind, outcome.log) == (OutcomeKind.FAILED, b"")
+    assert outcome.message.startswith("//t:x Command: '/bin/echo' could not be run: ")
+    assert outcome.message.endswith(reason)
+    assert (world.next().kind, outcome.exit_code) == (OutcomeKind.SUCCEEDED, 127)
