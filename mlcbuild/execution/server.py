@@ -133,7 +133,7 @@ class ServerProcess:
                             watch.stop()
         facts = _facts(told)
         if "status" not in facts and "pid" in facts:
-            # The server went away, and a stage with it (PR_SET_PDEATHSIG), but not what that one started, nor a tool.
+            # The server went away. Its guardian ends what it ran, unless that was killed as well.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(facts["pid"]), signal.SIGKILL)
         return ProcessEnd(
