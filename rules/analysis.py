@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.engine.action import Action, SourceArtifact
-from mlcbuild.errors import WorkspaceError, WorkspaceErrors
+from mlcbuild.errors import MlcbuildError, WorkspaceError, WorkspaceErrors
 from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo, Provider
+from mlcbuild.rules.registry import place_in_rule_file
 from mlcbuild.rules.rule import AnyProvider, Providers, Rule, RuleContext
 from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
@@ -73,7 +74,7 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
             source_files=source_files,
         )
         try:
-            providers[label] = rules[target.rule].implementation(context)
+            providers[label] = _provided(rules[target.rule], context, workspace.settings.root)
         except WorkspaceError as error:
             errors.append(error)
             continue
@@ -87,6 +88,28 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
         targets=analysed,
         observed=frozenset(observed),
     )
+
+
+def _provided(rule: Rule, context: RuleContext, root: Path) -> Providers:
+    """What a rule says of a target. Raises WorkspaceError for a mistake in a rule file of the workspace."""
+    name, target = rule.schema.name, context.target
+    try:
+        provided = rule.implementation(context)
+    except MlcbuildError:
+        raise
+    except Exception as error:
+        place = place_in_rule_file(error, root)
+        if place is None:
+            raise
+        told = f'the rule "{name}" failed for {target.label}: {type(error).__name__}: {error}'
+        raise WorkspaceError(told, location=place) from error
+    if not isinstance(provided, tuple) or not all(isinstance(each, Provider) for each in provided):
+        raise WorkspaceError(
+            f'the rule "{name}" answers {provided!r} for {target.label}, which is no tuple of providers',
+            location=target.location,
+            advice=("let its implementation return one, such as (FilesInfo(files=…),)",),
+        )
+    return provided
 
 
 def list_source_files(root: Path, label: Label, observed: set[str]) -> FilesInfo:

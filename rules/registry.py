@@ -34,6 +34,9 @@ BUILT_IN = (
 )
 
 
+_RULE_FILES = "mlcbuild_workspace_rules."  # before the names of their modules
+
+
 def load_rules(root: Path, files: Iterable[RuleFile]) -> Mapping[str, Rule]:
     """Every rule by name. Raises WorkspaceErrors for files that do not load, define no rule, or define one twice."""
     rules: dict[str, Rule] = {}
@@ -70,8 +73,20 @@ def rules_in(module: ModuleType) -> tuple[Rule, ...]:
     return tuple(value for value in vars(module).values() if isinstance(value, Rule))
 
 
+def place_in_rule_file(error: Exception, root: Path) -> Location | None:
+    """The last line of a rule file of the workspace that an exception came by, if it came by any."""
+    place = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_globals.get("__name__", "").startswith(_RULE_FILES):
+            path = Path(trace.tb_frame.f_code.co_filename)
+            place = Location(path=path.relative_to(root).as_posix(), line=trace.tb_lineno)
+        trace = trace.tb_next
+    return place
+
+
 def _load_file(path: Path, shown: str, location: Location) -> ModuleType:
-    name = "mlcbuild_workspace_rules." + shown.removesuffix(".py").replace("/", ".")
+    name = _RULE_FILES + shown.removesuffix(".py").replace("/", ".")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or not isinstance(spec.loader, SourceFileLoader):
         raise WorkspaceError(f"rule file {shown} is not a Python file", location=location)

@@ -76,3 +76,44 @@ def test_a_bad_rule_file_is_an_error_with_its_place(tmp_path: Path, content: str
     with pytest.raises(WorkspaceErrors) as raised:
         analysed(root, "//...")
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "message"),
+    [
+        (
+            'made.output("out/hello")',
+            'made.output("hello")',
+            'build/own.py:16: the rule "greeting" failed for //a:g: '
+            "ValueError: //a:g Greet has no output 'hello'; it has out/hello",
+        ),
+        (
+            "context.target.string('who')",
+            "context.target.sting('who')",
+            'build/own.py:10: the rule "greeting" failed for //a:g: '
+            "AttributeError: 'Target' object has no attribute 'sting'",
+        ),
+        (
+            "    return (FilesInfo(",
+            "    (FilesInfo(",
+            'a/BUILD.toml:1:1: the rule "greeting" answers None for //a:g, which is no tuple of providers',
+        ),
+    ],
+)
+def test_a_mistake_in_a_workspaces_rule_is_told_as_that_with_its_place(
+    tmp_path: Path, written: str, instead: str, message: str
+) -> None:
+    assert written in OWN_RULE
+    root = write(
+        tmp_path,
+        {
+            "BUILD.toml": '[workspace]\nname = "t"\nrules = ["//build:own.py"]\n',
+            "build/BUILD.toml": "",
+            "build/own.py": OWN_RULE.replace(written, instead),
+            "a/BUILD.toml": '[[greeting]]\nname = "g"\nwho = "you"\n\n[[greeting]]\nname = "h"\nwho = "me"\n',
+        },
+    )
+    with pytest.raises(WorkspaceErrors) as raised:
+        analysed(root, "//...")
+    assert message in str(raised.value)
+    assert len(raised.value.errors) == 2  # Both targets' mistakes are told together.
