@@ -52,7 +52,7 @@ class Parts:
             "workspace": lambda: [Part(name="workspace", checks=self._workspace_checks)],
             "disk": lambda: [Part(name="disk", checks=lambda: disk_checks(self._disk_root, self._function()))],
             "remote": self._remote,
-            "signing": self._signing,
+            "signing": lambda: self._signing(is_told=not names or "remote" in names),
             "ray": self._ray,
         }
         for name in names:
@@ -83,13 +83,14 @@ class Parts:
             for place in places
         ]
 
-    def _signing(self) -> list[Part]:
+    def _signing(self, *, is_told: bool) -> list[Part]:
+        """Of the remote; where there is none, or its settings have mistakes, that, unless the part before tells it."""
         try:
             configuration = self._configuration
-        except Exception:
-            return []  # Which the part before has told.
+        except Exception as error:
+            return [] if is_told else [Part(name="signing", checks=functools.partial(_raising, error))]
         if configuration is None:
-            return []
+            return [] if is_told else [Part(name="signing", checks=_without_remote)]
         from mlcbuild.doctor.signing import signing_checks
 
         return [Part(name="signing", checks=functools.partial(signing_checks, configuration))]

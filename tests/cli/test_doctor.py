@@ -166,6 +166,18 @@ def test_a_part_that_is_none(place: Path, capsys: Capture) -> None:
     assert 'did you mean "disk"?' in err
 
 
+def test_signing_alone_tells_why_there_is_nothing_to_try(
+    place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["doctor", "signing"]) == 0
+    assert capsys.readouterr().out.startswith("signing\n  skipped  configured        none is configured\n")
+    monkeypatch.setenv("MLCBUILD_REMOTE", "ftp://example.com")
+    assert main(["doctor", "signing"]) == 2
+    assert capsys.readouterr().out.startswith("signing\n  problem  settings          MLCBUILD_REMOTE: ")
+    assert main(["doctor", "signing", "remote"]) == 2
+    assert capsys.readouterr().out.startswith("remote\n  problem  settings          MLCBUILD_REMOTE: ")
+
+
 def test_a_check_that_takes_its_time_is_spoken_of(
     place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
