@@ -14,7 +14,7 @@ EVERYBODYS = frozenset({"errors", "figures"})  # modules beside the rooms
 # Room → the rooms that it may import, itself aside.
 DOORS: dict[str, frozenset[str]] = {
     "cli": frozenset({"doctor", "query", "rules", "workspace", "engine", "cache", "execution", "runtime"}),
-    "doctor": frozenset({"engine", "cache"}),
+    "doctor": frozenset({"engine", "cache", "execution"}),
     "query": frozenset({"workspace"}),
     "rules": frozenset({"workspace", "engine"}),
     "workspace": frozenset(),
