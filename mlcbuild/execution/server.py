@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -27,6 +28,7 @@ _DRAIN_SECONDS = 1.0  # how long to read on after the end, for what an escaped d
 _CLOSE_SECONDS = 10.0
 _PIECE_BYTES = 1 << 16
 _SHOWN_BYTES = 2000
+_MFD_NOEXEC_SEAL = 8  # linux/memfd.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,9 +186,8 @@ class ForkServer:
             theirs.callback(os.close, their_log)
             channel = None
             if is_tool:
-                their_channel = os.memfd_create("request")
+                their_channel = _memory_file(text)
                 theirs.callback(os.close, their_channel)
-                os.write(their_channel, text)
             else:
                 channel, other = socket.socketpair()
                 ours.enter_context(channel)
@@ -274,6 +275,18 @@ class ForkServer:
                 self._process.wait()
         self._socket = self._process = None
         self._hello = {}
+
+
+def _memory_file(content: bytes) -> int:
+    """The descriptor of a file that has no name, and that nobody can execute: some machines allow no other."""
+    try:
+        descriptor = os.memfd_create("request", os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # Linux 6.3
+            raise
+        descriptor = os.memfd_create("request")
+    os.write(descriptor, content)
+    return descriptor
 
 
 def _facts(told: bytes | bytearray) -> dict[str, Any]:
