@@ -82,6 +82,19 @@ def test_failures_without_an_answer_are_told_by_what_helps(
     assert SECRET not in str(told)
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "told"),
+    [
+        (f"http://{SECRET}@10.0.0.1:8333/bucket/key?X-Amz-Signature={SECRET}", "the server 10.0.0.1:8333 cannot"),
+        ("http://[", "the server cannot"),
+        (None, "the server cannot"),
+    ],
+)
+def test_a_server_that_is_not_there_is_named_by_its_host_alone(endpoint: str | None, told: str) -> None:
+    error = botocore.exceptions.EndpointConnectionError(endpoint_url=endpoint, error=OSError("refused"))
+    assert classified(error, DOING).message == f"{DOING} failed: {told} be reached"
+
+
 def test_an_answer_that_cannot_be_parsed_is_unusable() -> None:
     told = classified(botocore.parsers.ResponseParserError(SECRET), DOING)
     assert told.trouble is Trouble.UNUSABLE

@@ -10,6 +10,7 @@ import contextlib
 import email.utils
 import re
 import time
+import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
@@ -159,7 +160,7 @@ def _of_exception(error: Exception, doing: str) -> S3Error:
     if "EndpointConnectionError" in names:
         if _is_unknown_host(error):
             return made("no server has that name", Trouble.REFUSED, "correct the endpoint or region")
-        return made("the server cannot be reached", Trouble.TRANSIENT)
+        return made(f"the server{_tried(error)} cannot be reached", Trouble.TRANSIENT)
     if names & _SILENT:
         return made("no answer in time", Trouble.TRANSIENT)
     if names & _CUT_OFF:
@@ -169,6 +170,15 @@ def _of_exception(error: Exception, doing: str) -> S3Error:
     if "ResponseParserError" in names:
         return made("the answer cannot be understood", Trouble.UNUSABLE, "is this the address of an S3 server?")
     return made(f"boto raised {name}", Trouble.UNUSABLE)
+
+
+def _tried(error: Exception) -> str:
+    """` host:port` of the server, where botocore tells it: a bucket's address does not. No path, which names a key."""
+    endpoint = str(getattr(error, "kwargs", {}).get("endpoint_url", ""))
+    with contextlib.suppress(ValueError):
+        if place := urllib.parse.urlsplit(endpoint).netloc.rpartition("@")[2]:
+            return f" {place}"
+    return ""
 
 
 def _is_unknown_host(error: BaseException) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mlcbuild.errors import FetchError
 
-UPDATE = "to pin what is there now, run `mlcbuild fetch --update`"
+UPDATE = "to pin what is there now, run `mlcbuild fetch --update TARGET`"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
