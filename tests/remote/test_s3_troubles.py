@@ -85,7 +85,8 @@ def test_failures_without_an_answer_are_told_by_what_helps(
 @pytest.mark.parametrize(
     ("endpoint", "told"),
     [
-        (f"http://{SECRET}@10.0.0.1:8333/bucket/key?X-Amz-Signature={SECRET}", "the server 10.0.0.1:8333 cannot"),
+        (f"http://10.0.0.1:8333/bucket/key?X-Amz-Signature={SECRET}", "the server 10.0.0.1:8333 cannot"),
+        (f"http://user:{SECRET}@10.0.0.1:8333", "the server cannot"),
         ("http://[", "the server cannot"),
         (None, "the server cannot"),
     ],

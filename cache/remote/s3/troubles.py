@@ -173,10 +173,10 @@ def _of_exception(error: Exception, doing: str) -> S3Error:
 
 
 def _tried(error: Exception) -> str:
-    """` host:port` of the server, where botocore tells it: a bucket's address does not. No path, which names a key."""
+    """` host:port` of the server, where botocore tells it and it holds no password: a bucket's address does not tell."""
     endpoint = str(getattr(error, "kwargs", {}).get("endpoint_url", ""))
     with contextlib.suppress(ValueError):
-        if place := urllib.parse.urlsplit(endpoint).netloc.rpartition("@")[2]:
+        if "@" not in endpoint and (place := urllib.parse.urlsplit(endpoint).netloc):
             return f" {place}"
     return ""
 
