@@ -173,7 +173,7 @@ def _of_exception(error: Exception, doing: str) -> S3Error:
 
 
 def _tried(error: Exception) -> str:
-    """` host:port` of the server, where botocore tells it and it holds no password: a bucket's address does not tell."""
+    """` host:port` of the server, where botocore tells it and no password stands in it."""
     endpoint = str(getattr(error, "kwargs", {}).get("endpoint_url", ""))
     with contextlib.suppress(ValueError):
         if "@" not in endpoint and (place := urllib.parse.urlsplit(endpoint).netloc):
