@@ -140,8 +140,7 @@ class RuleContext:
             cache=cache,
             pinned_content=pinned_content,
         )
-        self.actions.append(action)
-        return action
+        return self._declared(action)
 
     def tool(
         self,
@@ -168,6 +167,11 @@ class RuleContext:
             cache=cache,
             requirements=requirements or ExecutionRequirements(),
         )
+        return self._declared(action)
+
+    def _declared(self, action: Action) -> Action:
+        if any(other.identifier == action.identifier and other != action for other in self.actions):
+            raise ValueError(f"two different actions are called {action.identifier}: give each a mnemonic of its own")
         self.actions.append(action)
         return action
 

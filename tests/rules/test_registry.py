@@ -95,6 +95,13 @@ def test_a_bad_rule_file_is_an_error_with_its_place(tmp_path: Path, content: str
         ),
         (
             "    return (FilesInfo(",
+            "    context.tool('Greet', arguments=('/bin/true',), inputs=(), outputs=('out/x',), environment={})\n"
+            "    return (FilesInfo(",
+            'build/own.py:16: the rule "greeting" failed for //a:g: '
+            "ValueError: two different actions are called //a:g Greet: give each a mnemonic of its own",
+        ),
+        (
+            "    return (FilesInfo(",
             "    (FilesInfo(",
             'a/BUILD.toml:1:1: the rule "greeting" answers None for //a:g, which is no tuple of providers',
         ),
