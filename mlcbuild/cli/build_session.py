@@ -129,7 +129,7 @@ class _Session:
         self._remote_end: RemoteEnd | None = None
         self._failed_mnemonics: list[str] = []
         self._settling = Settling()
-        invocation = str(uuid.uuid4())
+        self._invocation = invocation = str(uuid.uuid4())
         self._report = BuildReport(invocation=invocation)
         self._profile = Profile(invocation=invocation)
         self._events: EventLog | None = None
@@ -189,6 +189,7 @@ class _Session:
                     remote=remote,
                     listeners=[self._listeners],
                     say=self._note,
+                    invocation=self._invocation,
                 ) as parts,
                 interrupting(parts.driver.interrupt),
             ):

@@ -85,8 +85,12 @@ def build_parts(
     remote: ResolvedRemote | None,
     listeners: Sequence[Callable[[BuildEvent], object]],
     say: Callable[[str], object],
+    invocation: str = "",
 ) -> Iterator[Parts]:
-    """The parts for one build, while no other builds in the workspace. Raises InfrastructureError."""
+    """The parts for one build, while no other builds in the workspace. Raises InfrastructureError.
+
+    `invocation` is the UUID by which everything that is written of the build names it; "": one that nobody else knows.
+    """
     state = workspace.state_directory
     function = DigestFunction(workspace.settings.digest)
     with WorkspaceLock(state, waits=say):
@@ -139,6 +143,7 @@ def build_parts(
             placer=placer,
             last_build=LastBuild(state / STATE_FILE),
             listeners=listeners,
+            invocation=invocation,
             jobs=0 if uses_ray else jobs or cores,
             keep_going=keep_going,
             rerun=check_determinism or recache,

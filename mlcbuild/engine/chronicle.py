@@ -32,11 +32,14 @@ _MACHINE_FAULTS = (OutcomeKind.ENVIRONMENT, OutcomeKind.OUT_OF_MEMORY, OutcomeKi
 class Chronicle:
     """Stamps events with seconds since the build began and hands them to each listener, in order, from one thread."""
 
-    def __init__(self, listeners: Sequence[Listener], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, listeners: Sequence[Listener], *, invocation: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`invocation` is the UUID of the command that builds; "": one of its own."""
         self._listeners = tuple(listeners)
         self._clock = clock
         self._began = clock()
-        self._invocation = str(uuid.uuid4())
+        self._invocation = invocation or str(uuid.uuid4())
         self._labels: tuple[str, ...] = ()
         self._statuses: dict[str, ActionStatus] = {}
         self._targets: dict[str, TargetResult] = {}

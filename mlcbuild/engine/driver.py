@@ -90,7 +90,8 @@ class Driver:
     `implementations` belong to the workspace and are saved, where they can be, by who made them, but for
     `digests`, `placer` and `last_build`, which are saved here. Executors are started and closed here. `jobs = 0`
     stands for all slots of all executors. With `rerun` no result of a pure function is looked
-    up. Listeners are called from the thread of `build`, in order.
+    up. Listeners are called from the thread of `build`, in order. `invocation` is the UUID that they are told; "": a
+    new one.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Driver:
         placer: OutputPlacer,
         last_build: LastBuild,
         listeners: Sequence[Listener] = (),
+        invocation: str = "",
         jobs: int = 0,
         keep_going: bool = False,
         rerun: bool = False,
@@ -132,7 +134,7 @@ class Driver:
             function=store.function,
             last_build=last_build,
         )
-        self._chronicle = Chronicle(listeners)
+        self._chronicle = Chronicle(listeners, invocation=invocation)
         self._scheduler = Scheduler(
             key_of=self._key_of,
             jobs=jobs or sum(executor.slots for executor in executors),

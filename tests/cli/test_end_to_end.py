@@ -200,7 +200,21 @@ def test_profile_and_events_of_a_build(root: Path) -> None:
     assert names[:2] == ["header", "build_started"]
     assert names[-2:] == ["build_finished", "command_finished"]
     assert names.count("action_finished") == 2
-    assert records[1]["invocation"] == trace["otherData"]["invocation_id"]
+
+
+def test_all_that_is_written_of_a_build_names_one_invocation(root: Path, capsys: Capture) -> None:
+    reports = ["--profile=trace.json", "--events=events.jsonl", "--build-report=report.json"]
+    assert main(["build", ":greeting", *reports]) == 0
+    header, started, *_ = (json.loads(line) for line in Path("events.jsonl").read_text().splitlines())
+    capsys.readouterr()
+    assert main(["log", "--output", "json"]) == 0
+    assert {
+        header["invocation"],
+        started["invocation"],
+        report_of(root / "report.json")["invocation_id"],
+        json.loads(Path("trace.json").read_text())["otherData"]["invocation_id"],
+        json.loads(capsys.readouterr().out)[0]["invocation_id"],
+    } == {header["invocation"]}
 
 
 def test_the_report_can_be_the_result(root: Path, capsys: Capture) -> None:
