@@ -21,8 +21,10 @@ class Endings:
 
     def skip_after(self, node: Consumer, producer: ActionNode) -> None:
         """`producer`, which the node needs, has ended without a result."""
-        cause = producer.name if producer.state is NodeState.FAILED else producer.blocked_by
-        self._end(node, NodeState.SKIPPED, f"{cause} failed" if cause else producer.message, cause)
+        if producer.state is NodeState.FAILED:
+            self._end(node, NodeState.SKIPPED, f"{producer.name} failed", producer.name)
+        else:
+            self._end(node, NodeState.SKIPPED, producer.message, producer.blocked_by)
 
     def interrupt(self, node: Consumer) -> None:
         self._end(node, NodeState.SKIPPED, "the build was interrupted")
@@ -30,7 +32,8 @@ class Endings:
     def give_up(self) -> None:
         """Nothing runs and nothing new starts: end all that is left."""
         cause = "" if self._standing.cancelled else self._standing.stopped_by
-        message = f"the build stopped because {cause} failed" if cause else "the build was interrupted"
+        stopped = f"the build stopped at the first failure, {cause} (--keep-going builds what does not need it)"
+        message = stopped if cause else "the build was interrupted"
         graph = self._standing.graph
         nodes: list[Consumer] = [*graph.actions.values(), *graph.targets.values()]
         for node in nodes:
@@ -57,7 +60,8 @@ class Endings:
                 ReportAction(action=node.action, key=node.key, ending=ending, message=message, blocked_by=cause)
             )
             root = node.name if state is NodeState.FAILED else cause
-            after = f"{root} failed" if root else message
+            # Who waits for what was skipped is left out for the same reason, which need not be a failure below it.
+            after = f"{node.name} failed" if state is NodeState.FAILED else message
             if node.key is not None and standing.leaders.get(node.key) is node:
                 del standing.leaders[node.key]
             blocked: list[Consumer] = [*node.waiters, *node.followers]

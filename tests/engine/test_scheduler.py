@@ -260,6 +260,20 @@ def test_without_keep_going_nothing_new_starts_and_running_ones_finish() -> None
     assert len(steps.reports) == 4
 
 
+def test_what_did_not_start_after_a_failure_is_not_said_to_need_it() -> None:
+    actions = [action("bad"), action("after", out("bad")), action("on", out("first")), action("first")]
+    steps = Steps(actions, out("after"), out("on"), jobs=1)
+    steps.miss("bad", "first")
+    started = steps.started()
+    steps.end(started[0], OutcomeKind.FAILED)
+    failed, other = ("bad", "after"), ("first", "on")
+    if started == ["first"]:
+        failed, other = ("first", "on"), ("bad", "after")
+    stopped = f"the build stopped at the first failure, {failed[0]} (--keep-going builds what does not need it)"
+    assert steps.reports[failed[1]].message == f"{failed[0]} failed"
+    assert [steps.reports[name].message for name in other] == [stopped, stopped]
+
+
 def test_a_skipped_action_names_the_failure_that_is_the_cause() -> None:
     actions = [action("a"), action("b", out("a")), action("c", out("b")), action("other")]
     steps = Steps(actions, out("c"), out("other"), keep_going=True)
