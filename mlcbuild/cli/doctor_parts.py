@@ -18,11 +18,12 @@ from mlcbuild.cli.user_settings import user_settings
 from mlcbuild.doctor.check import Check, Part
 from mlcbuild.doctor.disk_cache import disk_checks
 from mlcbuild.doctor.distributions import distribution_checks
+from mlcbuild.doctor.examination import UnreadableWorkspace
 from mlcbuild.doctor.finding import Finding, skipped
 from mlcbuild.doctor.machine import machine_checks
 from mlcbuild.doctor.programs import program_checks
 from mlcbuild.doctor.workspace import workspace_checks
-from mlcbuild.errors import UsageError
+from mlcbuild.errors import UsageError, WorkspaceError, WorkspaceErrors
 from mlcbuild.workspace.problems import known_values
 from mlcbuild.workspace.settings import WorkspaceSettings
 
@@ -133,7 +134,14 @@ class Parts:
     @functools.cached_property
     def _workspace(self) -> OpenWorkspace | None:
         directory = self._options.directory
-        return open_workspace(directory, to_load=True) if is_in_workspace(directory) else None
+        if not is_in_workspace(directory):
+            return None
+        try:
+            return open_workspace(directory, to_load=True)
+        except WorkspaceErrors as error:
+            raise UnreadableWorkspace(error.errors) from error
+        except WorkspaceError as error:
+            raise UnreadableWorkspace((error,)) from error
 
     def _function(self) -> DigestFunction:
         """The workspace's; BLAKE3 outside of one, and where its settings have mistakes, which are told elsewhere."""

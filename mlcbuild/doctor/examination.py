@@ -18,6 +18,10 @@ _TICK_SECONDS = 0.1
 _PREPARING = "settings"
 
 
+class UnreadableWorkspace(WorkspaceErrors):
+    """What keeps a workspace from being opened: mistakes in its own files, not in anybody's settings."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Examined:
     """A finding with where it belongs; `seconds` is what the check took, `failure` the story of a check that broke."""
@@ -85,6 +89,8 @@ def of_error(error: MlcbuildError, *, blame: Blame | None = None) -> Finding:
 
 
 def _blame(error: MlcbuildError) -> Blame:
+    if isinstance(error, UnreadableWorkspace):
+        return Blame.TARGETS
     if isinstance(error, UsageError | WorkspaceError):
         return Blame.SETTINGS
     return Blame.MLCBUILD if isinstance(error, InternalError) else Blame.MACHINE

@@ -158,6 +158,17 @@ def test_mistakes_in_a_workspace_are_told_with_their_places(place: Path, snapsho
     snapshot("doctor-mistakes", shown(capsys.readouterr().out, place))
 
 
+@pytest.mark.parametrize("parts", [("workspace",), ("workspace", "remote", "ray")])
+def test_a_workspace_that_does_not_parse_is_answered_as_by_a_build(
+    place: Path, capsys: Capture, parts: tuple[str, ...]
+) -> None:
+    (place / "BUILD.toml").write_text('[workspace]\nname = "example"\n\n[[command\n')
+    assert main(["build", "//..."]) == 7
+    capsys.readouterr()
+    assert main(["doctor", *parts]) == 7
+    assert "BUILD.toml:4:10: not valid TOML" in capsys.readouterr().out
+
+
 def test_a_part_that_is_none(place: Path, capsys: Capture) -> None:
     assert main(["doctor", "dsik"]) == 2
     out, err = capsys.readouterr()
