@@ -127,7 +127,8 @@ class _Session:
         self._build_began = 0.0
         self._finished: BuildFinished | None = None
         self._remote_end: RemoteEnd | None = None
-        self._failed_mnemonics: list[str] = []
+        self._failed: list[ActionFinished] = []
+        self._without_pin: frozenset[str] = frozenset()  # fetches, whose failure no retry mends
         self._settling = Settling()
         self._invocation = invocation = str(uuid.uuid4())
         self._report = BuildReport(invocation=invocation)
@@ -162,6 +163,11 @@ class _Session:
             wanted = fetched_targets(analysis) if request.fetch_only else analysis.requested
             targets = targets_of(wanted, output=f"{workspace.settings.output}/{loaded.configuration.name}")
             request.check(analysis)
+            self._without_pin = frozenset(
+                action.identifier
+                for action in analysis.actions
+                if action.mnemonic == FETCH_MNEMONIC and not action.pinned_content
+            )
         if not targets:
             self._note("no targets match" + (" that come from outside" if request.fetch_only else ""))
         console = self._console = Console(
@@ -264,7 +270,7 @@ class _Session:
             case BuildStarted():
                 self._build_began = self._options.elapsed() - event.time
             case ActionFinished(status=ActionStatus.FAILED):
-                self._failed_mnemonics.append(event.mnemonic)
+                self._failed.append(event)
             case BuildFinished():
                 self._finished = event
             case _:
@@ -277,7 +283,9 @@ class _Session:
             return ExitCode.OK
         if environment and all(environment):
             return ExitCode.LOCAL_ENVIRONMENT
-        if self._failed_mnemonics and set(self._failed_mnemonics) == {FETCH_MNEMONIC}:
+        if self._failed and all(
+            failed.mnemonic == FETCH_MNEMONIC and failed.identifier not in self._without_pin for failed in self._failed
+        ):
             return ExitCode.EXTERNAL_DEPENDENCIES
         return ExitCode.BUILD_FAILED
 

@@ -258,6 +258,17 @@ def test_fetched_files_are_verified(root: Path, capsys: Capture) -> None:
     assert PIN in err
 
 
+def test_a_fetch_without_a_pin_is_no_fault_of_what_lies_outside(root: Path, capsys: Capture) -> None:
+    build_file = root / "BUILD.toml"
+    build_file.write_text(build_file.read_text().replace(f'sha256 = "{PIN}"\n', ""))
+    assert main(["fetch", ":data"]) == 1
+    err = capsys.readouterr().err
+    assert "data.bin has no pinned sha256" in err
+    assert "mlcbuild fetch --update" in err
+    assert "retried" not in err
+    assert main(["build", ":data"]) == 1
+
+
 def run_mlcbuild(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mlcbuild.cli.main", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, **more)
