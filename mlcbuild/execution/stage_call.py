@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import importlib
 import inspect
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from mlcbuild.errors import InfrastructureError, MlcbuildError, StageError
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MESSAGE_CHARACTERS = 4000
+_PLUMBING = frozenset({__file__, str(Path(__file__).with_name("source_loader.py")), importlib.__file__})
 
 
 def call(description: dict[str, Any]) -> dict[str, Any]:
@@ -102,11 +104,20 @@ def _arguments(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Print it without the frames above the stage's own code, which say nothing about the mistake."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, "<frozen importlib")):
-        trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace)
+    """Print it, and what led to it, without the frames that call and import the stage's own code: they say nothing
+    about the mistake.
+    """
+    told = traceback.TracebackException.from_exception(error)
+    left: list[traceback.TracebackException] = [told]
+    while left:
+        one = left.pop()
+        one.stack = traceback.StackSummary.from_list([frame for frame in one.stack if not _is_plumbing(frame.filename)])
+        left += [other for other in (one.__cause__, one.__context__, *(one.exceptions or ())) if other is not None]
+    print("".join(told.format()), end="", file=sys.stderr)
+
+
+def _is_plumbing(file: str) -> bool:
+    return file.startswith("<frozen importlib") or file in _PLUMBING
 
 
 def _advice_on_import(error: BaseException, module_paths: Sequence[str]) -> str:

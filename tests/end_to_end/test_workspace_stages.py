@@ -208,7 +208,10 @@ def test_an_exception_as_a_module_is_imported_is_told_alike(world: World) -> Non
     told = failure(world)
     assert told.startswith(" after 0.0 s: error: missing ), unterminated subpattern at position 0\n")
     log = (world.root / ".mlcbuild/logs/opening/CountWords.log").read_text()
+    files = re.findall(r'^  File "(.+)", line \d+, in <module>$', log, re.MULTILINE)
+    assert files == [f"{world.root}/{STAGE}", f"{world.root}/{WORDS}"], log
     assert f'{world.root}/{WORDS}", line 7, in <module>' in log
+    assert "importlib" not in log
     assert str(PROJECT) not in log
 
 
