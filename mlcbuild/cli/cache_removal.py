@@ -27,7 +27,8 @@ def remove_results(
 ) -> None:
     """Remove the results that keys and labels name; nothing is removed where one of them names none.
 
-    Raises UsageError for such, and LocalEnvironmentError for a store that cannot be changed.
+    Raises UsageError for such, WorkspaceErrors for a label that no target has either, and LocalEnvironmentError for a
+    store that cannot be changed.
     """
     root = store_root(disk_cache)
     found: dict[Path, str] = {}
@@ -81,6 +82,7 @@ def _of_label(word: str, root: Path, options: GlobalOptions) -> list[Path]:
         if identifier.startswith(f"{label} ") and (key := last_build.key_of(identifier))
     ]
     if not keys:
+        workspace.load([str(label)], "")  # which says so where there is no such target, and what may have been meant
         raise UsageError(
             f"no action of {label} is known from a build in this workspace",
             advice=("build it first, or give the key of an action",),

@@ -211,6 +211,8 @@ def test_rm_by_label_makes_the_actions_of_a_target_run_again(
     )
     assert main(["cache", "rm", ":x"]) == 2
     snapshot("cache-rm-unknown", capsys.readouterr().err)
+    assert main(["cache", "rm", ":xyz"]) == 7
+    snapshot("cache-rm-no-target", capsys.readouterr().err)
     assert main(["build", ":all"]) == 0
     assert main(["cache", "rm", "//:x"]) == 0
     capsys.readouterr()
