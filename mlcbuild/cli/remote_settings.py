@@ -8,6 +8,7 @@ say. A mistake is told with the place that made it, and without quoting what may
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "MLCBUILD_REMOTE"
 NONE = "none"
+# Base64 has no dot and no tilde, and no DER of a key begins with what a slash stands for; 43 digits may be a raw key.
+_SURELY_A_PATH = re.compile(r"(?![A-Za-z0-9+/]{43}=?$)([^\n]+\.(pem|key)|(/|~/|\.\.?/)[^\n=]*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,18 +279,24 @@ def _trusted_keys(said: Said | None) -> tuple[PublicKey, ...]:
 
 
 def _signing_key(said: Said | None) -> PrivateKey | None:
-    """What is given may be the key itself, where a path was meant too: so it is quoted in no case."""
+    """What is given may be the key itself, where a path was meant too: so only what cannot be one is quoted."""
     from mlcbuild.cache.remote.keys import PrivateKey
 
     if said is None:
         return None
     text = said.value
     if "PRIVATE KEY-----" not in text:
+        what = "the file of the key that signs results"
         try:
-            text = _path(said).read_text(encoding="utf-8")
+            file = _path(said)
+        except RuntimeError:
+            raise said.mistake(f"{what} cannot be read: it lies in the home of nobody who is known here") from None
+        try:
+            text = file.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not a text"
-            raise said.mistake(f"the file of the key that signs results cannot be read: {reason}") from None
+            named = f"{file}, {what}," if _SURELY_A_PATH.fullmatch(said.value) else what
+            raise said.mistake(f"{named} cannot be read: {reason}") from None
     try:
         return PrivateKey(pem=text)
     except ValueError as error:

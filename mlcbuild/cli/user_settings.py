@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
+from mlcbuild.errors import WorkspaceError, WorkspaceErrors
 from mlcbuild.workspace.execution import EXECUTION_TABLE, ExecutionTable, read_execution
 from mlcbuild.workspace.measures import AGE_ADVICE, SIZE_ADVICE, age_of, size_of
 from mlcbuild.workspace.problems import Problems, known_values
@@ -61,7 +61,7 @@ def read_user_settings(path: Path) -> UserSettings:
         raise WorkspaceErrors((error,)) from None
     for name in file.content:
         if name not in _TABLES:
-            problems.add(f'unknown table "{name}"', Location(path=str(path)), known_values(name, _TABLES))
+            problems.add(f'unknown table "{name}"', Origin(file, (name,)), known_values(name, _TABLES), of_key=True)
     remote = _read_remote(file, problems) if REMOTE_TABLE in file.content else None
     execution = read_execution(file, problems) if EXECUTION_TABLE in file.content else None
     limits = _read_limits(file, problems) if CACHE_TABLE in file.content else (None, None)

@@ -220,8 +220,21 @@ def test_headers_of_the_users_file_go_to_the_server_beside_them_alone(world: Wor
 
 def test_the_signing_key_is_read_by_who_writes_alone(world: World) -> None:
     assert world.made(address="s3://bucket/p", signing_key="/nowhere").signing_key is None
-    with pytest.raises(UsageError, match="MLCBUILD_REMOTE_SIGNING_KEY: the file of the key that signs results"):
+    with pytest.raises(UsageError) as refused:
         world.found(address="s3://bucket/p", signing_key="/nowhere", role="read-write")
+    assert str(refused.value) == (
+        "MLCBUILD_REMOTE_SIGNING_KEY: /nowhere, the file of the key that signs results, cannot be read: "
+        "No such file or directory"
+    )
+
+
+@pytest.mark.parametrize(
+    "given", ["/" + "a" * 42 + "=", "/" + "a" * 42, "MC4CAQAwBQYDK2VwBCIE", "~abc/+", "../x\n", "abc.pem"]
+)
+def test_what_may_be_a_key_itself_is_not_quoted_as_a_path(world: World, given: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        world.found(address="s3://bucket/p", signing_key=given, role="read-write")
+    assert (given in str(refused.value)) == (given == "abc.pem")
 
 
 MISTAKES: dict[str, Mapping[str, str]] = {
@@ -326,7 +339,7 @@ def test_a_layout_that_knows_one_function_is_refused_where_the_workspace_has_ano
 
 def test_what_is_wrong_with_the_users_file_is_told(world: World) -> None:
     world.user_file.write_text('[remotes]\naddress = "none"\n')
-    with pytest.raises(WorkspaceError, match='unknown table "remotes"'):
+    with pytest.raises(WorkspaceError, match=r'settings\.toml:1:1: unknown table "remotes"'):
         world.found()
     world.user_file.write_text("[remote\n")
     with pytest.raises(WorkspaceError, match=r"settings.toml:1:\d+: not valid TOML"):
