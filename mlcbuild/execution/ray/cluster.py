@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,10 @@ OnFault = Callable[[Fault], None]
 _COMPARE_SECONDS = 1.0  # at least, for an answer that may be on its way
 _RETRY_SECONDS = 1.0
 _SHOWN_NODES = 5
+_OF_TOKENS = re.compile("authentication|InvalidAuthToken", re.IGNORECASE)  # in the words of Ray
+_ON_TOKENS = (
+    "no token yet? make one on the head, `ray get-auth-token --generate`, and copy ~/.ray/auth_token to every machine"
+)
 
 
 class NodeLostError(Exception):
@@ -101,7 +106,8 @@ def unreachable(address: str, reason: str) -> InfrastructureError:
         else "see what Ray printed, or build with --executor=local"
     )
     doing = "cannot be reached" if address else "cannot be started"
-    return InfrastructureError(f"{where} {doing}: {reason or 'it does not answer'}", advice=(advice,))
+    more = (_ON_TOKENS,) if _OF_TOKENS.search(reason) else ()
+    return InfrastructureError(f"{where} {doing}: {reason or 'it does not answer'}", advice=(advice, *more))
 
 
 class State(enum.Enum):

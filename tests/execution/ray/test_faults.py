@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mlcbuild.engine.executor import OutcomeKind
+from mlcbuild.execution.ray.cluster import unreachable
 from mlcbuild.execution.ray.faults import fault_of, refusal_of
 
 
@@ -82,3 +83,17 @@ def test_a_cluster_that_may_come_is_told_from_one_that_never_will(error: Excepti
     assert may_come is passes
     assert reason
     assert "\n" not in reason
+
+
+@pytest.mark.parametrize(
+    ("reason", "advised"),
+    [
+        ("AuthenticationError: Token authentication is enabled but no authentication token was found", True),
+        ("ConnectionError: InvalidAuthToken: Authentication token is invalid", True),
+        ("ConnectionError: Could not connect to 10.0.0.1:6379", False),
+        ("", False),
+    ],
+)
+def test_who_has_no_token_is_told_how_one_is_made(reason: str, advised: bool) -> None:
+    told = str(unreachable("10.0.0.1:6379", reason))
+    assert ("ray get-auth-token --generate" in told) == advised
