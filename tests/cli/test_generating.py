@@ -118,4 +118,4 @@ platform = ":v3"
     assert main(["run", ":package", "--", "--help"]) == 0
     assert capsys.readouterr().out.startswith("Usage: mlcbuild run //:package -- [OPTIONS]")
     assert not (tmp_path / "mlcbuild-out").exists()
-    assert main(["run", ":package", "--", "--prompt", "x"]) == 48
+    assert main(["run", ":package", "--", "--prompt", "x"]) == 1, "the files have no pin"
