@@ -31,7 +31,7 @@ TRICKLE_SECONDS = 0.02
 HONEST = 200_000  # bytes a second
 STRICT = Deadlines(connect=5, idle=20, whole=1, bytes_per_second=100_000)
 # A window that a loaded machine does not sleep through.
-PATIENT = Deadlines(connect=5, idle=20, whole=2, bytes_per_second=HONEST / 4)
+PATIENT = Deadlines(connect=5, idle=20, whole=5, bytes_per_second=HONEST / 4)
 
 
 @pytest.fixture(autouse=True)
@@ -132,8 +132,8 @@ def test_a_gigabyte_that_is_taken_a_little_at_a_time_is_given_up_within_the_wind
 
 @pytest.mark.slow
 def test_lines_that_are_slow_but_honest_are_waited_for(world: World) -> None:
-    """Six at once, each for as long as several windows."""
-    path, digest = world.file(int(HONEST * 5.5), function=SHA256)
+    """Six at once, each for longer than a window."""
+    path, digest = world.file(int(HONEST * 6.5), function=SHA256)
     results: dict[str, object] = {}
 
     def there_and_back(kind: str, *, up: bool) -> None:
@@ -166,7 +166,7 @@ def test_lines_that_are_slow_but_honest_are_waited_for(world: World) -> None:
     assert len(results) == 6
     for name, seconds in results.items():
         assert isinstance(seconds, float), f"{name}: {seconds!r}"
-        assert seconds > 2 * PATIENT.whole, name
+        assert seconds > PATIENT.whole, name
 
 
 @pytest.mark.parametrize("kind", KINDS)
