@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.incremental_place import PROJECT, Build, NotMeasuredError, Place
+from benchmarks.ratios import of_medians
 
 _FEWER = "fewer-layers"
 
@@ -49,12 +50,12 @@ def measure(model: str, layers: int, rounds: int, *, plain: bool, folder: Path) 
         "layers": config["num_hidden_layers"],
         "mlcbuild": _told(many),
         f"mlcbuild, {layers} layers": _told(few),
-        "many layers against few": _ratio([one.seconds for one in many], [one.seconds for one in few]),
+        "many layers against few": of_medians([one.seconds for one in many], [one.seconds for one in few]),
     }
     if baseline:
         wholes = [one["whole"] for one in baseline]
         told["plain TVM"] = {"seconds": wholes, "steps": baseline[_middle(wholes)]}
-        told["mlcbuild against plain TVM"] = _ratio([one.seconds for one in many], wholes)
+        told["mlcbuild against plain TVM"] = of_medians([one.seconds for one in many], wholes)
     return told
 
 
@@ -85,10 +86,6 @@ def _told(builds: Sequence[Build]) -> dict[str, Any]:
 
 def _middle(seconds: Sequence[float]) -> int:
     return seconds.index(statistics.median_low(seconds))
-
-
-def _ratio(one: Sequence[float], other: Sequence[float]) -> float:
-    return round(statistics.median(one) / statistics.median(other), 3)
 
 
 def main() -> None:

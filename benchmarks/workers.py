@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.incremental_place import PROJECT, SETTLING_SECONDS, NotMeasuredError, Place
+from benchmarks.ratios import of_medians
 
 _COLD = {"1 worker": ("--jobs=1",), "2 workers": ("--jobs=2",), "Ray, 2 CPUs": ("--jobs=2", "--executor=ray")}
 _EDITED = {"cold workers": ("--workers=cold",), "warm workers": ("--workers=warm",)}
@@ -42,10 +41,10 @@ def measure(model: str, rounds: int, folder: Path) -> dict[str, Any]:
     return {
         "model": model,
         "cold": cold,
-        "2 workers against 1": _ratio(cold["2 workers"], cold["1 worker"]),
-        "Ray against 2 workers": _ratio(cold["Ray, 2 CPUs"], cold["2 workers"]),
+        "2 workers against 1": of_medians(cold["2 workers"], cold["1 worker"]),
+        "Ray against 2 workers": of_medians(cold["Ray, 2 CPUs"], cold["2 workers"]),
         "edited pass": edited,
-        "warm against cold workers": _ratio(edited["warm workers"], edited["cold workers"]),
+        "warm against cold workers": of_medians(edited["warm workers"], edited["cold workers"]),
     }
 
 
@@ -67,10 +66,6 @@ def _edited(place: Place, target: str, rounds: int) -> dict[str, list[float]]:
     finally:
         place.shut_down()
     return seconds
-
-
-def _ratio(one: Sequence[float], other: Sequence[float]) -> float:
-    return round(statistics.median(one) / statistics.median(other), 3)
 
 
 def main() -> None:
