@@ -32,7 +32,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
-import fcntl
 import gc
 import importlib
 import importlib.util
@@ -43,13 +42,15 @@ import select
 import selectors
 import signal
 import socket
-import struct
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from mlcbuild.execution.door import Door
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -265,74 +266,6 @@ class Server:
         os._exit(_FALLTHROUGH_EXIT)
 
 
-class Door:
-    """Where clients come in. `greeting` is what they are told first."""
-
-    def __init__(
-        self, listener: socket.socket, *, path: str, lock: str, idle_seconds: float, greeting: Mapping[str, Any]
-    ) -> None:
-        self.listener = listener
-        self.idle_seconds = idle_seconds
-        self.greeting = greeting
-        self._path = path
-        self._lock = lock
-        listener.setblocking(False)
-        self._inode = os.stat(path).st_ino  # noqa: PTH116
-        self._loaded = _state_of_what_is_loaded()
-
-    def accept(self) -> socket.socket | None:
-        """The next client, if it is a process of the same user."""
-        try:
-            client, _ = self.listener.accept()
-        except OSError:
-            return None
-        client.setblocking(True)
-        _, user, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if user != os.geteuid():
-            client.close()
-            return None
-        return client
-
-    def is_stale(self) -> bool:
-        return _state_of_what_is_loaded(self._loaded) != self._loaded
-
-    def has_closed_if_nobody_comes(self) -> bool:
-        """Take the path away, unless a client is about to connect."""
-        with open(self._lock, "w") as lock:  # noqa: PTH123
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return False
-            if select.select([self.listener], [], [], 0)[0]:
-                return False
-            self.close()
-            return True
-
-    def close(self) -> None:
-        """Take the path away, where it is still ours."""
-        with contextlib.suppress(OSError):
-            if os.stat(self._path).st_ino == self._inode:  # noqa: PTH116
-                os.unlink(self._path)  # noqa: PTH108
-
-
-def _state_of_what_is_loaded(paths: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
-    """The files of modules and libraries in this process, or those given, and what they look like."""
-    found = set(paths)
-    if not found:
-        found |= {str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
-        found |= {line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").open() if "/" in line}  # noqa: SIM115
-        found |= set(sys.path)  # an installation changes the folder
-    states: dict[str, tuple[int, ...]] = {}
-    for path in found:
-        try:
-            status = os.stat(path)  # noqa: PTH116
-        except OSError:
-            states[path] = ()
-        else:
-            states[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
-    return states
-
-
 def _run(channel: socket.socket, source_loader: Any, sandbox: Any) -> int:
     """Read a stage's request and carry it out; the exit status."""
     pieces = []
@@ -440,7 +373,7 @@ def main() -> int:
     if listens:
         greeting["preload"] = settings["preload"]
         server.open(
-            Door(
+            _load_beside("door").Door(
                 entrance,
                 path=settings["path"],
                 lock=settings["lock"],

@@ -29,7 +29,7 @@ from mlcbuild.execution.server import PROGRAM, ForkServer, interpreter_command
 IDLE_SECONDS = 15 * 60.0
 _MOST_PATH_BYTES = 107  # of a socket: sockaddr_un
 _NAME_BYTES = 24
-_STARTED_BESIDE = ("guardian.py", "sandbox.py", "source_loader.py", "spawning.py")
+_STARTED_BESIDE = ("door.py", "guardian.py", "sandbox.py", "source_loader.py", "spawning.py")
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "user")
 _ANSWER_SECONDS = 30.0
 _ASK_SECONDS = 0.5
