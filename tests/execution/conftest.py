@@ -14,7 +14,9 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.engine.action import ExecutionRequirements, JsonValue, StageCall, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry
+from mlcbuild.execution import environment
 from mlcbuild.execution.local import LocalExecutor
+from mlcbuild.execution.server import ForkServer
 
 STAGES = Path(__file__).parent / "stages"
 _SECONDS = 60.0
@@ -136,3 +138,18 @@ def world(tmp_path: Path) -> Iterator[World]:
     yield world
     world.executor.close()
     assert [path.name for path in world.scratch.glob("run-*")] == []
+
+
+def tool_in(directory: Path, *arguments: str, **variables: str) -> dict[str, object]:
+    return {"directory": str(directory), "environment": {**environment.FIXED, **variables}, "arguments": arguments}
+
+
+def pid_of(server: ForkServer) -> int:
+    return int(str(server.hello()["ready"]))
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ForkServer]:
+    server = ForkServer(preload=(), log=tmp_path / "log")
+    yield server
+    server.close()

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import os
-import platform
-import random
 import signal
 import subprocess
 import sys
-import threading
-import time
-import uuid
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,25 +13,12 @@ import pytest
 
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
-from mlcbuild.execution import environment
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.server import ForkServer
 from mlcbuild.execution.warm import BARE, COMPILER, NUMERIC, Warmth
-from tests.end_to_end.world import children_of, processes_with, wait_until
 
 if TYPE_CHECKING:
     from tests.execution.conftest import World
-
-_GUARDIAN = Path(environment.__file__).with_name("guardian.py")
-_SPAWNING = _GUARDIAN.with_name("spawning.py")
-_EXIT_OF_A_THREAD = {"x86_64": 60, "aarch64": 93}  # exit(2), which libraries call for none but the last
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ForkServer]:
-    server = ForkServer(preload=(), log=tmp_path / "log")
-    yield server
-    server.close()
 
 
 def servers() -> list[int]:
@@ -258,223 +238,3 @@ def test_a_killed_build_leaves_no_process(world: World, tmp_path: Path) -> None:
     client.kill()
     client.wait()
     assert all(world.is_gone(pid) for pid in running)
-
-
-@pytest.mark.parametrize("with_guardian", [False, True])
-def test_a_server_and_client_that_are_killed_at_once_leave_nothing_of_a_tool(
-    with_guardian: bool, world: World, tmp_path: Path
-) -> None:
-    """Not even what detached itself. Where the guardian had been killed before, another has taken its place."""
-    program = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from mlcbuild.execution import environment\n"
-        "from mlcbuild.execution.server import ForkServer\n"
-        "directory = Path(sys.argv[1])\n"
-        "server = ForkServer(preload=(), log=directory / 'log')\n"
-        "print(server.hello()['ready'], flush=True)\n"
-        "sys.stdin.readline()\n"
-        "script = 'setsid sleep 1000 & echo $$ $! > pids.new; mv pids.new pids; wait'\n"
-        "server.launch({'directory': str(directory), 'environment': environment.FIXED,\n"
-        "               'arguments': ['/bin/sh', '-c', script]}).wait()\n"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert client.stdin is not None
-    assert client.stdout is not None
-    try:
-        with client.stdin, client.stdout:
-            server = int(client.stdout.readline())
-            (guardian,) = children_of(server)
-            if not with_guardian:
-                os.kill(guardian, signal.SIGKILL)
-                wait_until(lambda: children_of(server) not in ([], [guardian]), "another guardian")
-            client.stdin.write("\n")
-            client.stdin.flush()
-            running = [int(pid) for pid in world.wait_for(tmp_path / "pids").split()]
-            guardians = set(children_of(server)) - set(running)
-            os.kill(server, signal.SIGSTOP)  # so that it cannot do it itself
-            client.kill()
-            client.wait()
-            os.kill(server, signal.SIGKILL)
-    finally:
-        client.kill()
-        client.wait()
-    assert all(world.is_gone(pid) for pid in (*running, *guardians))
-
-
-def test_a_build_that_ends_leaves_no_guardian(tmp_path: Path, world: World) -> None:
-    server = ForkServer(preload=(), log=tmp_path / "log")
-    (guardian,) = children_of(int(str(server.hello()["ready"])))
-    server.close()
-    assert world.is_gone(guardian)
-
-
-def test_a_server_that_ends_kills_what_a_running_tool_has_detached(tmp_path: Path, world: World) -> None:
-    server = ForkServer(preload=(), log=tmp_path / "log")
-    script = "setsid sleep 1000 & echo $$ $! > pids.new; mv pids.new pids; wait"
-    process = server.launch(
-        {"directory": str(tmp_path), "environment": environment.FIXED, "arguments": ["/bin/sh", "-c", script]}
-    )
-    try:
-        running = [int(pid) for pid in world.wait_for(tmp_path / "pids").split()]
-        pid = int(str(server.hello()["ready"]))
-    finally:
-        server.close()
-    assert process.wait().status is None
-    assert all(world.is_gone(one) for one in (pid, *running))
-
-
-def tool_in(directory: Path, *arguments: str, **variables: str) -> dict[str, object]:
-    return {"directory": str(directory), "environment": {**environment.FIXED, **variables}, "arguments": arguments}
-
-
-def pid_of(server: ForkServer) -> int:
-    return int(str(server.hello()["ready"]))
-
-
-def test_a_server_whose_guardian_was_stopped_ends_at_once(server: ForkServer, world: World) -> None:
-    (guardian,) = children_of(pid_of(server))
-    os.kill(guardian, signal.SIGSTOP)
-    began = time.monotonic()
-    server.close()
-    assert time.monotonic() - began < 5
-    assert world.is_gone(guardian)
-
-
-def test_a_guardian_does_not_end_with_a_signal_that_is_meant_for_its_server(
-    server: ForkServer, tmp_path: Path, world: World
-) -> None:
-    pid = pid_of(server)
-    (guardian,) = children_of(pid)
-    process = server.launch(
-        tool_in(tmp_path, "/bin/sh", "-c", "setsid sleep 1000 & echo $! > pids.new; mv pids.new pids; wait")
-    )
-    detached = int(world.wait_for(tmp_path / "pids"))
-    os.kill(guardian, signal.SIGTERM)
-    os.kill(pid, signal.SIGSTOP)  # so that it cannot do it itself
-    os.kill(pid, signal.SIGKILL)
-    process.wait()
-    assert world.is_gone(detached)
-    assert world.is_gone(guardian)
-
-
-@pytest.mark.skipif(platform.machine() not in _EXIT_OF_A_THREAD, reason="the number of exit(2) is not known here")
-def test_a_guardian_kills_what_runs_on_after_its_first_thread(server: ForkServer, tmp_path: Path, world: World) -> None:
-    """Such a process looks like one that has ended and was not waited for."""
-    program = (
-        "import ctypes, os, threading, time\n"
-        "threading.Thread(target=time.sleep, args=(1000,)).start()\n"
-        "open('pids.new', 'w').write(str(os.getpid())); os.rename('pids.new', 'pids')\n"
-        f"ctypes.CDLL(None).syscall({_EXIT_OF_A_THREAD.get(platform.machine())}, 0)\n"
-    )
-    process = server.launch(tool_in(tmp_path, "/bin/sh", "-c", 'setsid "$0" -c "$1" & wait', sys.executable, program))
-    pid = int(world.wait_for(tmp_path / "pids"))
-    wait_until(lambda: f"{pid} (python" in stat_of(pid) and ") Z " in stat_of(pid), "the end of its first thread")
-    os.kill(pid_of(server), signal.SIGKILL)
-    process.wait()
-    wait_until(lambda: len(list(Path(f"/proc/{pid}/task").glob("*"))) <= 1, "the end of the other one")
-
-
-def stat_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text()
-
-
-def test_marks_below_those_of_another_server_are_marks() -> None:
-    """A limit that was inherited holds for whoever may not raise it; and the guardian is nobody's stray."""
-    program = (
-        "import importlib.util, os, resource, sys, time\n"
-        "spec = importlib.util.spec_from_file_location('guardian', sys.argv[1])\n"
-        "module = importlib.util.module_from_spec(spec)\n"
-        "spec.loader.exec_module(module)\n"
-        "inherited = 1 << 60\n"
-        "resource.setrlimit(resource.RLIMIT_RTTIME, (inherited, inherited))\n"
-        "guardian = module.Guardian()\n"
-        "guardian.marks.sink()\n"
-        "mark = resource.getrlimit(resource.RLIMIT_RTTIME)[1]\n"
-        "assert mark < inherited and mark == guardian.marks.of(os.getpid()), mark\n"
-        "while resource.prlimit(guardian.pid, resource.RLIMIT_RTTIME)[1] == inherited: time.sleep(0.01)\n"
-        "assert guardian.marks.of(guardian.pid) == 0\n"
-        "guardian.dismiss()\n"
-        "os.waitpid(guardian.pid, 0)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program, _GUARDIAN], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_where_there_can_be_no_thread_the_tool_alone_does_not_start() -> None:
-    program = (
-        "import errno, importlib.util, os, resource, sys\n"
-        "spec = importlib.util.spec_from_file_location('spawning', sys.argv[1])\n"
-        "module = importlib.util.module_from_spec(spec)\n"
-        "spec.loader.exec_module(module)\n"
-        "if os.getuid() == 0:\n"
-        "    os.setgid(65534); os.setuid(65534)\n"
-        "resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))\n"
-        "request = {'arguments': ['/bin/true'], 'directory': '/', 'environment': {}}\n"
-        "for more in ({}, {'sandbox': {'network': False}}):\n"
-        "    try:\n"
-        "        module.spawn({**request, **more}, standard_input=0, log=1, confine=lambda policy: None)\n"
-        "    except OSError as error:\n"
-        "        print(errno.errorcode[error.errno])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program, _SPAWNING], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("EAGAIN\nEAGAIN\n", "")
-
-
-def test_a_directory_that_has_gone_is_named(server: ForkServer, tmp_path: Path) -> None:
-    end = server.launch(tool_in(tmp_path / "gone", "/bin/true")).wait()
-    assert (end.status, end.error) == (None, f"{tmp_path}/gone: No such file or directory")
-
-
-def test_tools_leave_neither_thread_nor_descriptor_in_their_server(server: ForkServer, tmp_path: Path) -> None:
-    state = Path(f"/proc/{pid_of(server)}")
-    policy = {"read": ["/usr", "/bin", "/lib", "/lib64"], "write": [], "directory": str(tmp_path)}
-    seen = []
-    for number in range(40):
-        program = "/bin/true" if number % 2 else "/no/such/program"
-        sandbox = {**policy, "network": False, "gpus": False}
-        server.launch({**tool_in(tmp_path, program), "sandbox": sandbox}).wait()
-        seen.append([len(list((state / kind).iterdir())) for kind in ("fd", "task")])
-    confined = [line for line in (state / "status").read_text().splitlines() if line.startswith(("NoNew", "Seccomp:"))]
-    assert max(seen[20:]) <= max(seen[:20])
-    assert seen[-1][1] == 1
-    assert all(line.endswith("0") for line in confined)
-
-
-def _nothing_has(variable: str) -> bool:
-    return not processes_with(variable)
-
-
-@pytest.mark.parametrize("moments", [8, pytest.param(400, marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize("what", ["cancel", "close", "kill the server"])
-def test_whenever_it_is_ended_nothing_of_a_tool_is_left(
-    what: str, moments: int, server: ForkServer, tmp_path: Path
-) -> None:
-    """Before, while and after it starts, alone or beside others, in a sandbox or not; not even what it detached."""
-    chance = random.Random(what)
-    policy = {"read": ["/usr", "/bin", "/lib", "/lib64"], "write": [], "directory": str(tmp_path), "gpus": False}
-    script = "setsid sleep 1000 & (setsid sleep 1000 >/dev/null 2>&1 &); exec sleep 1000"
-    for _ in range(moments):
-        server.hello()
-        name = uuid.uuid4().hex
-        request = tool_in(tmp_path, "/bin/sh", "-c", script, WHO=name)
-        sandboxes: list[dict[str, object]] = [{}, {"sandbox": {**policy, "network": False}}]
-        processes = [server.launch({**request, **chance.choice(sandboxes)}) for _ in range(chance.randint(1, 3))]
-        waiting = [threading.Thread(target=process.wait, daemon=True) for process in processes]
-        for thread in waiting:
-            thread.start()
-        time.sleep(chance.choice([0, 0.002, 0.01, 0.03]) * chance.random())
-        if what == "cancel":
-            for process in processes:
-                process.kill()
-        elif what == "close":
-            server.close()
-        else:
-            os.kill(pid_of(server), signal.SIGKILL)
-        for thread in waiting:
-            thread.join(30)
-        assert not any(thread.is_alive() for thread in waiting)
-        wait_until(partial(_nothing_has, f"WHO={name}"), "the end of all that a tool started")
-    server.close()
-    assert (tmp_path / "log").read_text() == ""

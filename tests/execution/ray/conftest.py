@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,6 +100,22 @@ def world(tmp_path: Path, cluster: RayCluster) -> ClusterWorld:
     return ClusterWorld(tmp_path, cluster.namespace, cluster)
 
 
+@contextmanager
+def serving(namespace: Namespace, program: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server in the cluster's network, until its standard input is closed, and the first line that it says."""
+    process = subprocess.Popen(
+        namespace.inside([sys.executable, "-c", program, str(PROJECT), *arguments]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process, process.stdout.readline().strip()
+        process.stdin.close()
+
+
 @dataclass(frozen=True, kw_only=True)
 class HttpRemote:
     """A cache server in the cluster's network, in a process of its own."""
@@ -114,17 +131,8 @@ class HttpRemote:
 
 @pytest.fixture
 def http_remote(namespace: Namespace) -> Iterator[HttpRemote]:
-    process = subprocess.Popen(
-        namespace.inside([sys.executable, "-c", _SERVER, str(PROJECT)]),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        yield HttpRemote(address=process.stdout.readline().strip(), process=process)
-        process.stdin.close()
+    with serving(namespace, _SERVER) as (process, told):
+        yield HttpRemote(address=told, process=process)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,15 +172,6 @@ class S3Remote:
 def s3_remote(namespace: Namespace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Remote]:
     """One for the tests of a file, of which the last may kill it."""
     folder = tmp_path_factory.mktemp("seaweed")
-    process = subprocess.Popen(
-        namespace.inside([sys.executable, "-c", _S3_SERVER, str(PROJECT), str(folder)]),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        endpoint, bucket, server = json.loads(process.stdout.readline())
+    with serving(namespace, _S3_SERVER, str(folder)) as (process, told):
+        endpoint, bucket, server = json.loads(told)
         yield S3Remote(endpoint=endpoint, bucket=bucket, server=server, process=process)
-        process.stdin.close()
