@@ -105,7 +105,7 @@ class Bridge:
 
             place = options.pop("node", "")
             if place:
-                options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(place, soft=options.pop("soft"))
+                options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(place, soft=False)
             serve = self._serve_once if options.get("num_gpus") else self._serve
             self._functions[key] = serve.options(**options)
         return self._functions[key]

@@ -13,22 +13,23 @@ from typing import Any
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
-from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.ray.bridge_client import BridgeClient
-from mlcbuild.execution.ray.demand import Node, options_for, refusal_by
-from mlcbuild.execution.ray.faults import Fault
+from mlcbuild.execution.ray.demand import Node
+from mlcbuild.execution.ray.faults import NODE_WENT_AWAY, Fault
 from mlcbuild.execution.ray.frames import pack, unpack
-from mlcbuild.execution.ray.likeness import differences, digest_of
+from mlcbuild.execution.ray.likeness import digest_of
 from mlcbuild.execution.ray.node_store import identity_of
 from mlcbuild.execution.ray.remote_on_node import remote_to_json
+from mlcbuild.execution.ray.roster import Roster
 from mlcbuild.execution.ray.settings import RaySettings
 
 OnAnswer = Callable[[Mapping[str, Any], Sequence[bytes]], None]
 OnFault = Callable[[Fault], None]
 
 _COMPARE_SECONDS = 1.0  # at least, for an answer that may be on its way
+_OTHERS_SECONDS = 10.0  # that the other nodes have after the first one that is like this machine
 _RETRY_SECONDS = 1.0
 _SHOWN_NODES = 5
 _OF_TOKENS = re.compile("authentication|InvalidAuthToken", re.IGNORECASE)  # in the words of Ray
@@ -110,6 +111,15 @@ def unreachable(address: str, reason: str) -> InfrastructureError:
     return InfrastructureError(f"{where} {doing}: {reason or 'it does not answer'}", advice=(advice, *more))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """One under way. `place` is the node that it is for alone, "" where others may take it."""
+
+    on_answer: OnAnswer
+    on_fault: OnFault
+    place: str
+
+
 class State(enum.Enum):
     NEW = "new"
     CONNECTING = "connecting"
@@ -142,21 +152,17 @@ class Cluster:
         self._likeness: Mapping[str, str] = {}
         self._surroundings: dict[str, Any] = {}
         self._numbers = numbers
-        self._say = say
         self._on_ready = on_ready
         self._on_lost = on_lost
         self._on_failed = on_failed
         self._changed = threading.Condition()
+        self.roster = Roster(settings, changed=self._changed, say=say)
         self._state = State.NEW
         self._error: InfrastructureError | None = None
         self._bridge: BridgeClient | None = None
         self._refused = ""  # why the last attempt failed
         self._is_hopeless = False  # another attempt would fail too
-        self._nodes: dict[str, Node] | None = None
-        self._names: dict[str, str] = {}
-        self._compared: dict[str, bool] = {}  # node → whether it shares the build's store
-        self._avoided: dict[str, str] = {}  # node → why
-        self._calls: dict[int, tuple[OnAnswer, OnFault]] = {}
+        self._calls: dict[int, _Call] = {}
         self._closed = False
         self._connecting: threading.Thread | None = None
 
@@ -213,14 +219,14 @@ class Cluster:
             if self._closed:
                 return False
             self._refused = ""
-            self._nodes = None
+            self.roster.set(None)
             bridge = self._bridge = BridgeClient(self._settings, on_frame=self._on_frame, on_end=self._on_end)
             # Nodes may come one after the other, and behind the head.
             self._changed.wait_for(
                 lambda: self._has_nodes() or self._refused or self._bridge is not bridge or self._closed,
                 max(0.0, deadline - time.monotonic()),
             )
-            has_come = self._nodes is not None and self._bridge is bridge and not self._closed
+            has_come = self.roster.is_known and self._bridge is bridge and not self._closed
         if not has_come:
             self._give_up(bridge)
             return False
@@ -235,13 +241,16 @@ class Cluster:
         raise unlike
 
     def _has_nodes(self) -> bool:
-        return bool(self._usable() or (self._nodes is not None and self._settings.may_scale_to))
+        return bool(self.roster.usable() or (self.roster.is_known and self._settings.may_scale_to))
 
     def _give_up(self, bridge: BridgeClient) -> None:
         with self._changed:
             if self._bridge is bridge:
                 self._bridge = None
         bridge.close()
+
+    def surroundings(self) -> dict[str, Any]:
+        return self._surroundings
 
     def _unreachable(self) -> InfrastructureError:
         return unreachable(self._settings.address, self._refused)
@@ -255,96 +264,55 @@ class Cluster:
             bridge, self._bridge = self._bridge, None
             calls, self._calls = self._calls, {}
             self._changed.notify_all()
-        for _, on_fault in calls.values():
-            on_fault(Fault(kind=OutcomeKind.CANCELLED, message=""))
+        for call in calls.values():
+            call.on_fault(Fault(kind=OutcomeKind.CANCELLED, message=""))
         if bridge is not None:
             bridge.close()
         if self._connecting is not None:
             self._connecting.join()
 
-    # What the cluster is
-
-    @property
-    def cpus(self) -> int:
-        """Of the nodes that may be used; 0 as long as none is known."""
-        return sum(node.machine.cpus for node in self._usable())
-
-    @property
-    def all_share(self) -> bool:
-        """Whether every node works in the build's own store."""
-        with self._changed:
-            return all(self._compared.get(identifier, False) for identifier in self._nodes or ())
-
-    def surroundings(self) -> dict[str, Any]:
-        return self._surroundings
-
-    def refusal(self, requirements: ExecutionRequirements) -> str:
-        """Why no node, and none that may come, can ever run what needs this; "" where one can."""
-        wanted = dict(self._settings.labels)
-        may_come = [
-            machine for machine in self._settings.may_scale_to if wanted.items() <= dict(machine.labels).items()
-        ]
-        return refusal_by(self._usable(), may_come, requirements)
-
-    def options_for(self, requirements: ExecutionRequirements) -> dict[str, Any]:
-        with self._changed:
-            avoided = [identifier for identifier in self._avoided if identifier in (self._nodes or {})]
-        return options_for(requirements, labels=self._settings.labels, avoided=avoided)
-
-    def name_of(self, identifier: str) -> str:
-        return f"node {self._names.get(identifier, identifier[:12])}"
-
-    def avoid(self, identifier: str, reason: str) -> bool:
-        """Give a node nothing any more; False where there is no other."""
-        with self._changed:
-            others = [node for node in self._usable() if node.identifier != identifier]
-            if not others:
-                return False
-            self._avoided[identifier] = reason
-        self._say(f"{self.name_of(identifier)} of the Ray cluster is not used any more: {reason}")
-        return True
+    # Who may be used
 
     def differs(self, identifier: str, theirs: Mapping[str, str]) -> None:
         """A node turned out to be unlike this machine."""
-        lines = differences(self._likeness, theirs)
-        with self._changed:
-            self._avoided[identifier] = "; ".join(lines)
-        self._say(f"{self.name_of(identifier)} of the Ray cluster is not used, because it differs: {'; '.join(lines)}")
-
-    def _usable(self) -> list[Node]:
-        with self._changed:
-            return [
-                node
-                for node in (self._nodes or {}).values()
-                if node.machine.cpus > 0 and node.identifier not in self._avoided and node.has(self._settings.labels)
-            ]
+        self.roster.differs(identifier, self._likeness, theirs)
 
     def _compare(self, deadline: float) -> InfrastructureError | None:
-        """Ask every node what it is. An error where none is like this machine."""
-        asked = [(node, self._question(node.identifier, {"call": "compare"})) for node in self._usable()]
-        unlike: list[str] = []
-        for node, answered in asked:
-            if not answered.wait(max(_COMPARE_SECONDS, deadline - time.monotonic())):
-                problem = "it does not answer"
-            elif answered.fault is not None:
-                problem = "" if answered.fault.kind is OutcomeKind.LOST else answered.fault.message
-            elif "trouble" in answered.head:
-                problem = answered.head["trouble"]
-            else:
-                problem = "; ".join(differences(self._likeness, answered.head["likeness"]))
-                self._compared[node.identifier] = answered.head["is_shared"]
-            if problem:
-                unlike.append(f"{self.name_of(node.identifier)}: {problem}")
-                with self._changed:
-                    self._avoided[node.identifier] = problem
-        if unlike and len(unlike) == len(asked):
-            return InfrastructureError(
-                "no node of the Ray cluster can run this build's actions, because they differ from this machine",
-                advice=(*unlike[:_SHOWN_NODES], "install the same mlcbuild, with what it depends on, on every node"),
-            )
-        for line in unlike:
-            self._say(f"a node of the Ray cluster is not used, because it differs: {line}")
-        return None
+        """Ask every node what it is. An error where none is like this machine.
+
+        A node that is slow to answer keeps nobody waiting long once another has: it compares itself with what every
+        call says, and its own answer counts when it comes.
+        """
+        roster = self.roster
+        asked = roster.usable()
+        for node in asked:
+            self._ask_for_likeness(node)
+        patience = max(_COMPARE_SECONDS, deadline - time.monotonic())
+        with self._changed:
+            self._changed.wait_for(lambda: roster.is_like_any(asked) or roster.have_answered(asked), patience)
+            if roster.is_like_any(asked):
+                self._changed.wait_for(lambda: roster.have_answered(asked), min(patience, _OTHERS_SECONDS))
+        problems = roster.problems(asked)
+        if roster.is_like_any(asked) or not problems:
+            roster.tell_of_unlike()
+            return None
+        return InfrastructureError(
+            "no node of the Ray cluster can run this build's actions, because they differ from this machine",
+            advice=(*problems[:_SHOWN_NODES], "install the same mlcbuild, with what it depends on, on every node"),
+        )
+
+    def _ask_for_likeness(self, node: Node) -> None:
+        def settle(answer: Mapping[str, Any] | str | None) -> None:
+            self.roster.compare(node, self._likeness, answer)
+            if self._state is State.READY:
+                self.roster.tell_of_unlike()
+
+        self._question(
+            node.identifier,
+            {"call": "compare"},
+            on_answer=lambda head, _: settle(head),
+            on_fault=lambda fault: settle(None if fault.kind is OutcomeKind.LOST else fault.message),
+        )
 
     # Calls
 
@@ -354,7 +322,8 @@ class Cluster:
         with self._changed:
             bridge = self._bridge
             if bridge is not None:
-                self._calls[number] = (on_answer, on_fault)
+                place = options.get("node", "")
+                self._calls[number] = _Call(on_answer=on_answer, on_fault=on_fault, place=place)
         if bridge is None:
             on_fault(Fault(kind=OutcomeKind.LOST, message=self._lost_message()))
         else:
@@ -369,20 +338,27 @@ class Cluster:
         self, node: str, head: Mapping[str, Any], blobs: Sequence[bytes] = ()
     ) -> tuple[Mapping[str, Any], Sequence[bytes]]:
         """Call a node and wait for its answer. Raises NodeLostError and NodeTroubleError."""
-        answered = self._question(node, head, blobs)
+        answered = Answered()
+        self._question(node, head, blobs, on_answer=answered.on_answer, on_fault=answered.on_fault)
         answered.wait()
         if answered.fault is not None:
-            raise NodeLostError(f"{self.name_of(node)}: {answered.fault.message}")
+            raise NodeLostError(f"{self.roster.name_of(node)}: {answered.fault.message}")
         if "trouble" in answered.head:
             raise NodeTroubleError(answered.head["trouble"], is_full=answered.head["is_full"])
         return answered.head, answered.blobs
 
-    def _question(self, node: str, head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> Answered:
-        answered = Answered()
-        options = {"num_cpus": 0, "node": node, "soft": False}
+    def _question(
+        self,
+        node: str,
+        head: Mapping[str, Any],
+        blobs: Sequence[bytes] = (),
+        *,
+        on_answer: OnAnswer,
+        on_fault: OnFault,
+    ) -> None:
+        options = {"num_cpus": 0, "node": node}
         payload = pack({**head, "surroundings": self._surroundings}, blobs)
-        self.call(next(self._numbers), options, payload, on_answer=answered.on_answer, on_fault=answered.on_fault)
-        return answered
+        self.call(next(self._numbers), options, payload, on_answer=on_answer, on_fault=on_fault)
 
     # What the bridge says, in its client's thread
 
@@ -391,17 +367,14 @@ class Cluster:
             case "answer":
                 call = self._calls.pop(head["number"], None)
                 if call is not None:
-                    call[0](*unpack(payload))
+                    call.on_answer(*unpack(payload))
             case "fault":
                 call = self._calls.pop(head["number"], None)
                 if call is not None:
                     kind = OutcomeKind(head["kind"])
-                    call[1](Fault(kind=kind, message=head["message"], peak_bytes=head["peak_bytes"]))
+                    call.on_fault(Fault(kind=kind, message=head["message"], peak_bytes=head["peak_bytes"]))
             case "nodes":
-                with self._changed:
-                    self._nodes = {node["id"]: Node.from_json(node) for node in head["nodes"]}
-                    self._names.update((node.identifier, node.name) for node in self._nodes.values())
-                    self._changed.notify_all()
+                self._on_nodes([Node.from_json(node) for node in head["nodes"]])
             case "refused":
                 with self._changed:
                     self._refused = head["message"]
@@ -410,19 +383,27 @@ class Cluster:
             case _:
                 pass
 
+    def _on_nodes(self, nodes: Sequence[Node]) -> None:
+        """What was for a node that has gone is not waited for: Ray may be long to see that nobody answers it."""
+        with self._changed:
+            gone = self.roster.set(nodes)
+            lost = [self._calls.pop(number) for number, call in list(self._calls.items()) if call.place in gone]
+        for call in lost:
+            call.on_fault(Fault(kind=OutcomeKind.LOST, message=NODE_WENT_AWAY))
+
     def _on_end(self, last_words: str) -> None:
         reason = self._lost_message()
         with self._changed:
             bridge, self._bridge = self._bridge, None
-            self._nodes = None
+            self.roster.set(None)
             self._refused = self._refused or last_words
             was_ready = self._state is State.READY and not self._closed
             calls, self._calls = self._calls, {}
             if was_ready:
                 self._begin(self._settings.reconnect_seconds)
             self._changed.notify_all()
-        for _, on_fault in calls.values():
-            on_fault(Fault(kind=OutcomeKind.LOST, message=reason))
+        for call in calls.values():
+            call.on_fault(Fault(kind=OutcomeKind.LOST, message=reason))
         if was_ready:
             self._on_lost(reason)
             if bridge is not None:

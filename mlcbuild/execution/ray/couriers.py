@@ -87,7 +87,7 @@ class Couriers:
                 if is_last:
                     break
         if not answer["is_there"]:
-            raise NodeLostError(f"{self._cluster.name_of(node)} did not keep the blob {digest} that it was sent")
+            raise NodeLostError(f"{self._cluster.roster.name_of(node)} did not keep the blob {digest} that it was sent")
 
     def _fetch(self, node: str, digest: Digest) -> None:
         with self._store.receive(digest) as reception:
@@ -95,11 +95,11 @@ class Couriers:
                 head = {"call": "give", "digest": str(digest), "offset": reception.received, "size": PIECE_BYTES}
                 answer, blobs = self._cluster.ask(node, head)
                 if "is_missing" in answer:
-                    raise NodeLostError(f"{self._cluster.name_of(node)} has lost the blob {digest}")
+                    raise NodeLostError(f"{self._cluster.roster.name_of(node)} has lost the blob {digest}")
                 reception.write(blobs[0])
                 self._count(len(blobs[0]))
         if self._store.missing((digest,)):
-            raise NodeLostError(f"{self._cluster.name_of(node)} sent wrong bytes for the blob {digest}")
+            raise NodeLostError(f"{self._cluster.roster.name_of(node)} sent wrong bytes for the blob {digest}")
 
 
 def _read(stream: Any, size: int) -> bytes:

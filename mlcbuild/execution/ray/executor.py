@@ -110,6 +110,7 @@ class RayExecutor:
             on_lost=self._on_cluster_lost,
             on_failed=self._on_cluster_failed,
         )
+        self._roster = self._cluster.roster
         self._couriers = Couriers(self._cluster, store, self._say_once)
         self._sent: set[Digest] = set()  # by nodes, to the remote
         self._sent_by: dict[str, tuple[Digest, ...]] = {}  # the same, by action
@@ -121,7 +122,7 @@ class RayExecutor:
     @property
     def slots(self) -> int:
         """Twice the cpus of the cluster, so that none of them waits for us; all there may be where it can grow."""
-        cpus = self._cluster.cpus
+        cpus = self._roster.cpus
         return self._most if self._settings.may_scale_to else max(1, min(self._most, 2 * cpus))
 
     def refusal(self, requirements: ExecutionRequirements) -> str:
@@ -129,7 +130,7 @@ class RayExecutor:
         self._cluster.connect()
         match self._cluster.state:
             case State.READY:
-                return self._cluster.refusal(requirements)
+                return self._roster.refusal(requirements)
             case State.FAILED:
                 if not self._falls_back:
                     raise self._cluster.error
@@ -215,7 +216,7 @@ class RayExecutor:
 
     def _begin(self, flight: _Flight) -> None:
         try:
-            if reason := self._cluster.refusal(flight.request.requirements):
+            if reason := self._roster.refusal(flight.request.requirements):
                 kind = OutcomeKind.LOST if self._falls_back else OutcomeKind.ENVIRONMENT
                 self._fail(flight, kind, f"{flight.request.identifier} can run nowhere: {reason}")
                 return
@@ -225,11 +226,11 @@ class RayExecutor:
             self._fail(flight, OutcomeKind.ENVIRONMENT, str(error))
 
     def _send(self, flight: _Flight, node: str = "") -> None:
-        """Ask for a run; on `node`, an identifier, where that lives and none is named otherwise."""
+        """Ask for a run, on `node`, an identifier, or on whichever has what it needs."""
         request = flight.request
-        options = self._cluster.options_for(request.requirements)
+        options = self._roster.options_for(request.requirements)
         if node:
-            options |= {"node": node, "soft": True}
+            options["node"] = node
             options.pop("label_selector", None)  # The node was chosen by it already.
         head = {
             "call": "execute",
@@ -238,7 +239,7 @@ class RayExecutor:
             "code": flight.code,
             "doubted": self._all_doubted(),
         }
-        blobs = [] if self._cluster.all_share or node else self._small_inputs(flight)
+        blobs = [] if self._roster.all_share or node else self._small_inputs(flight)
         payload = pack(head, blobs)
         number = next(self._numbers)
         with self._lock:
@@ -316,7 +317,7 @@ class RayExecutor:
                 self._finish(flight, outcome)
 
     def _again(self, flight: _Flight) -> None:
-        reason = self._cluster.refusal(flight.request.requirements)
+        reason = self._roster.refusal(flight.request.requirements)
         if reason:
             self._fail(flight, OutcomeKind.ENVIRONMENT, reason)
         else:
@@ -324,10 +325,10 @@ class RayExecutor:
 
     def _on_trouble(self, flight: _Flight, node: str, message: str, *, is_full: bool) -> None:
         """A machine's own trouble. A full disk keeps others from that node, as long as there are others."""
-        if is_full and self._cluster.avoid(node, "its disk is full"):
-            self._fail(flight, OutcomeKind.LOST, f"{self._cluster.name_of(node)}: {message.partition(chr(10))[0]}")
+        if is_full and self._roster.avoid(node, "its disk is full"):
+            self._fail(flight, OutcomeKind.LOST, f"{self._roster.name_of(node)}: {message.partition(chr(10))[0]}")
         else:
-            self._fail(flight, OutcomeKind.ENVIRONMENT, f"{self._cluster.name_of(node)}: {message}")
+            self._fail(flight, OutcomeKind.ENVIRONMENT, f"{self._roster.name_of(node)}: {message}")
 
     def _bring(self, flight: _Flight, node: str, wanted: Sequence[Digest]) -> None:
         flight.rounds += 1
@@ -345,7 +346,7 @@ class RayExecutor:
             )
             return
         if flight.rounds > _ROUNDS:
-            self._fail(flight, OutcomeKind.LOST, f"{self._cluster.name_of(node)} does not keep what it is sent")
+            self._fail(flight, OutcomeKind.LOST, f"{self._roster.name_of(node)} does not keep what it is sent")
             return
         try:
             for digest in wanted:

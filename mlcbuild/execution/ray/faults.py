@@ -9,9 +9,10 @@ from mlcbuild.engine.executor import OutcomeKind
 
 _OUT_OF_MEMORY = frozenset({"OutOfMemoryError"})
 _CANCELLED = frozenset({"TaskCancelledError"})
+NODE_WENT_AWAY = "its node went away"
 _REASONS = {
     "WorkerCrashedError": "its worker process ended",
-    "NodeDiedError": "its node went away",
+    "NodeDiedError": NODE_WENT_AWAY,
     "ActorDiedError": "its worker process ended",
     "ActorUnavailableError": "its worker cannot be reached",
     "LocalRayletDiedError": "the node's Ray process ended",

@@ -121,7 +121,7 @@ class ClusterProbe:
                 answered.on_fault(Fault(kind=OutcomeKind.LOST, message="the cluster went away"))
                 return answered
             self._questions[number] = answered
-        options = {"num_cpus": 0, "node": node.identifier, "soft": False}
+        options = {"num_cpus": 0, "node": node.identifier}
         bridge.call(number, options, pack({"call": "compare", "surroundings": self._surroundings}))
         return answered
 

@@ -13,9 +13,15 @@ from tests.end_to_end.world import sleeping
 from tests.execution.ray.cluster_world import Node, RayCluster, command_line, wait_until
 
 
-def wait_for(command: str) -> int:
-    wait_until(lambda: sleeping(command))
-    return sleeping(command)[0]
+def wait_for(command: str, build: subprocess.Popen[str]) -> int:
+    """Until an action of a build runs it; where that never comes, what the build said is told."""
+    try:
+        wait_until(lambda: sleeping(command) or build.poll() is not None)
+        return sleeping(command)[0]
+    except (AssertionError, IndexError) as error:
+        build.send_signal(signal.SIGINT)
+        code, said = ended(build)
+        raise AssertionError(f"{command} does not run; the build ended with {code}:\n{said}") from error
 
 
 def ancestors(pid: int) -> Iterator[int]:

@@ -31,7 +31,7 @@ def test_an_action_whose_worker_is_killed_runs_again(world: ClusterWorld, cluste
     sleep = long_sleep(4)
     one_action(world, sleep)
     build = world.start("build", ":all")
-    first = wait_for(sleep)
+    first = wait_for(sleep, build)
     kill(worker_of(cluster, first))
     wait_until(lambda: is_gone(first), 10.0)
     code, said = ended(build)
@@ -48,7 +48,7 @@ def test_an_action_whose_node_loses_its_raylet_ends_in_one_way_or_the_other(
     sleep = long_sleep(20)
     one_action(world, sleep)
     build = world.start("build", ":all")
-    node = node_of(cluster, wait_for(sleep))
+    node = node_of(cluster, wait_for(sleep, build))
     assert node.kill("raylet/raylet") == 1
     code, said = ended(build)
     assert code == 0, said
@@ -60,11 +60,11 @@ def test_an_action_whose_node_goes_away_runs_on_another(world: ClusterWorld, clu
     sleep = long_sleep(4)
     one_action(world, sleep)
     build = world.start("build", ":all")
-    first = wait_for(sleep)
+    first = wait_for(sleep, build)
     node = node_of(cluster, first)
     node.kill()
     wait_until(lambda: is_gone(first), 10.0)
-    second = wait_for(sleep)
+    second = wait_for(sleep, build)
     assert node_of(cluster, second) is not node
     code, said = ended(build)
     assert code == 0, said
@@ -89,7 +89,7 @@ def test_a_node_that_comes_takes_what_waits_for_it(world: ClusterWorld, cluster:
     assert build.poll() is None
     node = cluster.add("blackwell", cpus=4, labels={"arch": "sm_100"})
     try:
-        assert node_of(cluster, wait_for(sleep)) is node
+        assert node_of(cluster, wait_for(sleep, build)) is node
         code, said = ended(build)
         assert code == 0, said
     finally:
@@ -106,7 +106,7 @@ def test_a_node_that_is_drained_loses_its_action_to_another(world: ClusterWorld,
     sleep = long_sleep(6)
     one_action(world, sleep)
     build = world.start("build", ":all")
-    node = node_of(cluster, wait_for(sleep))
+    node = node_of(cluster, wait_for(sleep, build))
     drain(cluster, identifier_of(cluster, node.mark))
     wait_until(lambda: not node.is_running() or build.poll() is not None, 60.0)
     node.kill()
@@ -151,7 +151,7 @@ def test_a_remote_that_goes_away_fails_no_build(world: ClusterWorld, http_remote
         command("slow", f"{sleep}; cat $2 $2 > $1", inputs=[":first"]),
     )
     build = world.start("build", "--remote", http_remote.address, "--remote-upload=results", ":all")
-    wait_for(sleep)
+    wait_for(sleep, build)
     http_remote.process.kill()
     http_remote.process.wait()
     code, said = ended(build)
@@ -167,7 +167,7 @@ def test_ctrl_c_leaves_nothing_running(world: ClusterWorld) -> None:
     sleep = long_sleep(600)
     one_action(world, sleep)
     build = world.start("build", ":all")
-    wait_for(sleep)
+    wait_for(sleep, build)
     os.kill(build.pid, signal.SIGINT)
     code, said = ended(build)
     assert code == 8, said
@@ -184,7 +184,7 @@ def test_a_build_that_is_killed_leaves_nothing_running_and_the_next_finds_what_w
         command("slow", f"test -e $2.go || {sleep}; cat $2 > $1", inputs=[":first"]),
     )
     build = world.start("build", ":all")
-    wait_for(sleep)
+    wait_for(sleep, build)
     build.kill()
     build.communicate()
     wait_until(lambda: not sleeping(sleep), 30.0)

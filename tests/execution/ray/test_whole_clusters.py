@@ -41,7 +41,7 @@ def test_a_head_that_dies_ends_the_build_in_time_and_the_next_finds_what_was_fin
     sleep = long_sleep(600)
     world.commands(command("first", "echo 1 > $1"), command("slow", f"{sleep}; cat $2 > $1", inputs=[":first"]))
     build = world.start("build", ":all")
-    wait_for(sleep)
+    wait_for(sleep, build)
     own_cluster.head.kill()
     code, said = ended(build)
     assert code == 36, said
@@ -62,7 +62,7 @@ def test_a_head_that_comes_back_is_found_again_and_the_build_goes_on(own_cluster
     sleep = long_sleep(3)
     world.commands(command("slow", f"{sleep}; echo made > $1"), head=_head_with("reconnect_timeout = '10m'"))
     build = world.start("build", ":all")
-    wait_for(sleep)
+    wait_for(sleep, build)
     own_cluster.head.kill()
     node.kill()
     own_cluster.head.start()
@@ -82,7 +82,7 @@ def test_with_auto_a_build_whose_cluster_goes_away_goes_on_here(own_cluster: Ray
     )
     del world.environment["MLCBUILD_EXECUTOR"]
     build = world.start("build", ":all")
-    wait_for(sleep)
+    wait_for(sleep, build)
     own_cluster.head.kill()
     for node in own_cluster.nodes.values():
         node.kill()
@@ -171,7 +171,7 @@ def test_a_build_that_is_stopped_takes_the_cluster_that_it_started_with_it(
     sleep = long_sleep(600)
     world.commands(command("slow", f"{sleep}; echo made > $1"))
     build = world.start("build", ":all")
-    wait_for(sleep)
+    wait_for(sleep, build)
     os.kill(build.pid, kind)
     build.communicate()
     wait_until(lambda: not processes_marked(_MARK, tmp_path.name) and not sleeping(sleep), 30.0)

@@ -1,0 +1,187 @@
+"""What a build makes of nodes that answer late, differ or go away, by what the process that talks to Ray tells it."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.engine.action import ExecutionRequirements
+from mlcbuild.errors import InfrastructureError
+from mlcbuild.execution.ray import cluster as module
+from mlcbuild.execution.ray.cluster import Answered, Cluster, NodeLostError, State, Surroundings
+from mlcbuild.execution.ray.faults import NODE_WENT_AWAY
+from mlcbuild.execution.ray.frames import pack, unpack
+from mlcbuild.execution.ray.settings import RaySettings
+
+OURS = {"mlcbuild": "0.1.0 aaaa"}
+THEIRS = {"mlcbuild": "0.1.0 bbbb"}
+UNLIKE = "mlcbuild: 0.1.0 bbbb there, 0.1.0 aaaa here"
+
+
+class Told:
+    """In place of that process: notes what it is asked, and tells what a test says."""
+
+    def __init__(
+        self, settings: RaySettings, *, on_frame: Callable[[Mapping[str, Any], bytes], None], on_end: object
+    ) -> None:
+        self.tell = on_frame
+        self.asked: dict[str, int] = {}  # node → the call that compares it
+        self.others: list[int] = []
+        self._told = threading.Condition()
+        BRIDGES.append(self)
+
+    def call(self, number: int, options: Mapping[str, Any], payload: bytes) -> None:
+        with self._told:
+            if unpack(payload)[0]["call"] == "compare":
+                self.asked[options["node"]] = number
+            else:
+                self.others.append(number)
+            self._told.notify_all()
+
+    def nodes(self, *names: str) -> None:
+        each = {"address": "127.0.0.1", "cpus": 1, "gpus": 0, "memory_bytes": 0, "labels": []}
+        self.tell({"is": "nodes", "nodes": [{"id": name, "name": name, **each} for name in names]}, b"")
+
+    def compares(self, node: str, likeness: Mapping[str, str], *, is_shared: bool = False) -> None:
+        self.wait_for_question(node)
+        self.answer(self.asked[node], {"likeness": likeness, "is_shared": is_shared})
+
+    def wait_for_question(self, node: str) -> None:
+        with self._told:
+            assert self._told.wait_for(lambda: node in self.asked, 60)
+
+    def answer(self, number: int, head: Mapping[str, Any]) -> None:
+        self.tell({"is": "answer", "number": number}, pack(head))
+
+    def close(self) -> None:
+        pass
+
+
+BRIDGES: list[Told] = []
+
+
+class World:
+    def __init__(self, tmp_path: Path, **settings: Any) -> None:
+        BRIDGES.clear()
+        self.said: list[str] = []
+        self.settled = threading.Event()
+        self.cluster = Cluster(
+            RaySettings(address="10.0.0.1:6379", **settings),
+            surroundings=Surroundings(
+                root=tmp_path,
+                function=DigestFunction.BLAKE3,
+                remote=None,
+                toolchains=(),
+                sandbox=False,
+                idle_seconds=1.0,
+            ),
+            likeness=lambda: OURS,
+            numbers=itertools.count(1),
+            say=self.said.append,
+            on_ready=self.settled.set,
+            on_lost=lambda _: None,
+            on_failed=self.settled.set,
+        )
+        self.cluster.connect()
+        while not BRIDGES:
+            self.settled.wait(0.01)
+        self.bridge = BRIDGES[0]
+
+    def state(self) -> State:
+        assert self.settled.wait(60)
+        return self.cluster.state
+
+
+@pytest.fixture(autouse=True)
+def told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BridgeClient", Told)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OTHERS_SECONDS", 0.05)
+
+
+def test_a_node_that_does_not_answer_keeps_nobody_waiting(tmp_path: Path, impatient: None) -> None:
+    world = World(tmp_path, connect_seconds=3600.0)
+    world.bridge.nodes("silent", "quick")
+    world.bridge.compares("quick", OURS, is_shared=True)
+    assert world.state() is State.READY
+    # It may be given actions, as it compares itself with each of them; of its store nothing is known.
+    assert (world.cluster.roster.cpus, world.cluster.roster.all_share) == (2, False)
+    assert world.said == []
+
+
+def test_a_late_answer_counts(tmp_path: Path, impatient: None) -> None:
+    world = World(tmp_path, connect_seconds=3600.0)
+    world.bridge.nodes("late", "unlike", "quick")
+    world.bridge.compares("quick", OURS, is_shared=True)
+    assert world.state() is State.READY
+    world.bridge.compares("late", OURS, is_shared=True)
+    world.bridge.compares("unlike", THEIRS)
+    assert world.cluster.roster.cpus == 2
+    assert world.said == [f"node unlike of the Ray cluster is not used, because it differs: {UNLIKE}"]
+    options = world.cluster.roster.options_for(ExecutionRequirements())
+    assert options["label_selector"] == {"ray.io/node-id": "!in(unlike)"}
+    world.bridge.nodes("late", "quick")
+    assert world.cluster.roster.all_share
+
+
+def test_where_none_is_alike_it_fails_with_what_each_has(tmp_path: Path) -> None:
+    world = World(tmp_path, connect_seconds=4.0)
+    world.bridge.nodes("unlike", "silent")
+    world.bridge.compares("unlike", THEIRS)
+    assert world.state() is State.FAILED
+    assert isinstance(world.cluster.error, InfrastructureError)
+    assert world.cluster.error.advice[:2] == (f"node unlike: {UNLIKE}", "node silent: it does not answer")
+    assert world.said == []
+
+
+def test_a_call_to_a_node_that_went_away_is_answered(tmp_path: Path) -> None:
+    """Whatever Ray says of it, or when."""
+    world = World(tmp_path)
+    world.bridge.nodes("going", "staying")
+    world.bridge.compares("going", OURS)
+    world.bridge.compares("staying", OURS)
+    assert world.state() is State.READY
+    lost: list[str] = []
+
+    def ask(node: str) -> None:
+        try:
+            world.cluster.ask(node, {"call": "get"})
+        except NodeLostError as error:
+            lost.append(str(error))
+
+    threads = [threading.Thread(target=ask, args=(node,)) for node in ("going", "staying")]
+    for thread in threads:
+        thread.start()
+    anywhere = Answered()
+    payload = pack({"call": "execute"})
+    world.cluster.call(99, {"num_cpus": 1}, payload, on_answer=anywhere.on_answer, on_fault=anywhere.on_fault)
+    while len(world.bridge.others) < 3:
+        world.settled.wait(0.01)
+    world.bridge.nodes("staying", "new")
+    threads[0].join(60)
+    assert lost == [f"node going: {NODE_WENT_AWAY}"]
+    assert not anywhere.wait(0)
+    for number in world.bridge.others:
+        world.bridge.answer(number, {})
+    threads[1].join(60)
+    assert anywhere.wait(60)
+    assert anywhere.fault is None
+    assert lost == [f"node going: {NODE_WENT_AWAY}"]
+
+
+def test_nodes_that_all_went_away_before_they_answered_are_waited_for(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.bridge.nodes("going")
+    world.bridge.wait_for_question("going")
+    world.bridge.nodes()
+    assert world.state() is State.READY
+    assert "no node" in world.cluster.roster.refusal(ExecutionRequirements())
