@@ -33,6 +33,7 @@ class Namespace:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                start_new_session=True,  # So that what ends the group of the tests does not end who cleans up after it.
             )
         except FileNotFoundError as error:
             raise NoNamespaceError(str(error)) from None
