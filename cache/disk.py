@@ -41,6 +41,7 @@ from mlcbuild.errors import CacheError, InfrastructureError, LocalEnvironmentErr
 LAYOUT_VERSION = "v1"
 BLOB_MODE = 0o444
 _CHUNK_BYTES = 256 << 10
+_SMALL_BYTES = 4096
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -190,8 +191,7 @@ class DiskStore:
         path = self._result(key.hash)
         self._holder.hold([key.hash])
         try:
-            with Path(path).open("rb", buffering=0) as stream:
-                data = stream.readall()
+            data = _read_all(path)
         except (FileNotFoundError, PermissionError):
             return None
         except OSError:
@@ -238,8 +238,8 @@ class DiskStore:
     def _result(self, digest_hash: str) -> str:
         return f"{self._results}/{digest_hash[:2]}/{digest_hash}"
 
-    def _checksum(self, digest_hash: str) -> Path:
-        return self._checksums / digest_hash[:2] / digest_hash
+    def _checksum(self, digest_hash: str) -> str:
+        return f"{self._checksums}/{digest_hash[:2]}/{digest_hash}"
 
     def _has(self, digest: Digest) -> bool:
         return digest == self._empty or self._is_stored(digest)
@@ -306,7 +306,7 @@ class DiskStore:
             with contextlib.suppress(OSError):
                 os.unlink(self._blob(digest_hash))
         with contextlib.suppress(OSError):
-            self._checksum(digest_hash).unlink()
+            os.unlink(self._checksum(digest_hash))
 
     def _hash(self, descriptor: int) -> tuple[Digest, bytes]:
         """Digest and checksum in one pass over an open file."""
@@ -323,7 +323,7 @@ class DiskStore:
     def _seal(self, descriptor: int, digest: Digest, checksum: bytes, *, durable: bool) -> None:
         """Attach the checksum, take away write permission, and wait for the disk."""
         if not integrity.attach(descriptor, checksum):
-            index = self._checksum(digest.hash)
+            index = Path(self._checksum(digest.hash))
             index.parent.mkdir(parents=True, exist_ok=True)
             with self._temporary_file() as temporary:
                 Path(temporary).write_bytes(checksum)
@@ -365,6 +365,18 @@ def _moved(path: Path, temporary: str) -> bool:
             return False
         raise
     return True
+
+
+def _read_all(path: str) -> bytes:
+    """What is usually small, in one piece where it is."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        pieces = [os.read(descriptor, _SMALL_BYTES)]
+        while len(pieces[-1]):
+            pieces.append(os.read(descriptor, _CHUNK_BYTES))
+    finally:
+        os.close(descriptor)
+    return b"".join(pieces)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

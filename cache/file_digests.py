@@ -65,15 +65,18 @@ class FileDigests:
     def _hash(self, path: str, location: str) -> FileState:
         for _ in range(_ATTEMPTS):
             started = now_nanoseconds()
-            with Path(location).open("rb", buffering=0) as stream:
-                before = os.fstat(stream.fileno())
+            descriptor = os.open(location, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                before = os.fstat(descriptor)
                 if not stat.S_ISREG(before.st_mode):
                     raise WorkspaceError(f"the source {path!r} is not a regular file", location=Location(path=path))
                 hasher, size = self._function.hasher(), 0
                 # A file that somebody appends to has no end; one byte more than its size tells enough.
-                while size <= before.st_size and (chunk := stream.read(_CHUNK_BYTES)):
+                while size <= before.st_size and (chunk := os.read(descriptor, _CHUNK_BYTES)):
                     hasher.update(chunk)
                     size += len(chunk)
+            finally:
+                os.close(descriptor)
             # By path, not by descriptor: an editor that replaces the file is a change as well.
             after = os.stat(location)  # noqa: PTH116
             if identity_of(before) != identity_of(after) or size != before.st_size:

@@ -50,7 +50,7 @@ def attach(descriptor: int, checksum: bytes) -> bool:
     return True
 
 
-def attached(descriptor: int, index: Path) -> bytes | None:
+def attached(descriptor: int, index: Path | str) -> bytes | None:
     """The recorded checksum of an open file: its attribute, else the content of `index`; None where neither
     is there.
     """
@@ -58,7 +58,7 @@ def attached(descriptor: int, index: Path) -> bytes | None:
         recorded = os.getxattr(descriptor, ATTRIBUTE)
     except OSError:
         try:
-            recorded = index.read_bytes()
+            recorded = Path(index).read_bytes()
         except OSError:
             return None
     return recorded if len(recorded) == CHECKSUM_BYTES else None

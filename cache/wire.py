@@ -35,6 +35,9 @@ def varint(number: int) -> bytes:
 
 def bytes_field(number: int, value: bytes) -> bytes:
     """A length-delimited field, written even where `value` is empty: a present message, or a list's item."""
+    size = len(value)
+    if number < 16 and size < 128:  # As nearly all are; a call for each number would take most of the time.
+        return _SMALL_VARINTS[number << 3 | LENGTH_DELIMITED] + _SMALL_VARINTS[size] + value
     return b"%b%b%b" % (varint(number << 3 | LENGTH_DELIMITED), varint(len(value)), value)
 
 

@@ -14,6 +14,7 @@ import enum
 import json
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TextIO
 
@@ -23,6 +24,7 @@ from mlcbuild.cli.settled_builds import without_credentials
 from mlcbuild.engine.events import BuildEvent, BuildFinished
 
 VERSION = 1
+_NAMES: dict[type, tuple[str, ...] | None] = {}
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -64,15 +66,33 @@ class EventLog:
 
 def event_record(event: BuildEvent) -> dict[str, object]:
     """An event as a JSON object."""
-    name = _WORD.sub("_", type(event).__name__).lower()
-    fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
+    name, fields = _word(type(event).__name__), _fields(event)
     if isinstance(event, BuildFinished):
         fields["counts"] = {status.value: count for status, count in event.counts}
     return {"event": name, **fields}
 
 
+@cache
+def _word(name: str) -> str:
+    return _WORD.sub("_", name).lower()
+
+
+def _names(kind: type) -> tuple[str, ...] | None:
+    """Of a dataclass's fields; None for another class."""
+    if kind not in _NAMES:
+        is_dataclass = dataclasses.is_dataclass(kind)
+        _NAMES[kind] = tuple(field.name for field in dataclasses.fields(kind)) if is_dataclass else None
+    return _NAMES[kind]
+
+
+def _fields(value: object) -> dict[str, object]:
+    return {name: _plain(getattr(value, name)) for name in _names(type(value)) or ()}
+
+
 def _plain(value: object) -> object:
     match value:
+        case str() | None if not isinstance(value, enum.Enum):
+            return value
         case bytes():
             return value.decode("utf-8", "replace")
         case enum.Enum():
@@ -81,7 +101,5 @@ def _plain(value: object) -> object:
             return round(value, 6)
         case tuple():
             return [_plain(item) for item in value]
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
         case _:
-            return value
+            return value if _names(type(value)) is None else _fields(value)
