@@ -422,6 +422,6 @@ def test_a_result_of_another_user_that_cannot_be_read_is_a_miss_and_stays(
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", refuse)
+        patch.setattr(os, "open", refuse)
         assert store.get(key) is None
     assert store.get(key) is not None
