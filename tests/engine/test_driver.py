@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -30,9 +29,7 @@ from mlcbuild.engine.events import (
 )
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
 from mlcbuild.errors import BuildError, InterruptedBuildError, LocalEnvironmentError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from small_workspace import NoStages, NoToolchains, Workspace, shell, target
+from tests.engine.small_workspace import NoStages, NoToolchains, Workspace, shell, target
 
 
 @pytest.fixture

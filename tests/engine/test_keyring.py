@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +20,7 @@ from mlcbuild.engine.action import (
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.keyring import Keyring
 from mlcbuild.engine.state import LastBuild
-
-sys.path.insert(0, str(Path(__file__).parent))
-from random_builds import digest_of
+from tests.engine.random_builds import digest_of
 
 STAGE = StageCall(
     function="package.stage:run",

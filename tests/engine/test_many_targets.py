@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,7 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEnt
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.state import LastBuild
 from mlcbuild.engine.stimuli import Target
-
-sys.path.insert(0, str(Path(__file__).parent))
-from small_workspace import NoStages, NoToolchains, ShellExecutor, Workspace
+from tests.engine.small_workspace import NoStages, NoToolchains, ShellExecutor, Workspace
 
 SOURCES = 60
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,9 +16,7 @@ from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.action import Action, CachePolicy, SourceArtifact
 from mlcbuild.engine.events import ActionStatus, Notice
 from mlcbuild.errors import CacheError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from small_workspace import Workspace, shell, target
+from tests.engine.small_workspace import Workspace, shell, target
 
 
 class SharedFolder:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -13,9 +11,7 @@ from hypothesis import strategies as st
 
 from mlcbuild.engine.instructions import Ending
 from mlcbuild.engine.nodes import NodeState
-
-sys.path.insert(0, str(Path(__file__).parent))
-from random_builds import Build, Faults, Graph, Reference, World, random_graph
+from tests.engine.random_builds import Build, Faults, Graph, Reference, World, random_graph
 
 _FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _MANY = settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -12,9 +12,7 @@ import pytest
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.memory import JsonMemory
 from mlcbuild.engine.state import LastBuild, WorkspaceLock, WorkspaceLockedError
-
-sys.path.insert(0, str(Path(__file__).parent))
-from random_builds import digest_of
+from tests.engine.random_builds import digest_of
 
 KEY = digest_of("key")
 OUTPUTS = (

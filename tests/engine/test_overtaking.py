@@ -1,0 +1,74 @@
+"""Look-ups that take so long that their action is run meanwhile."""
+
+from __future__ import annotations
+
+from mlcbuild.engine.executor import FileEntry, OutcomeKind
+from mlcbuild.engine.instructions import (
+    Cancel,
+    Ending,
+    LookUp,
+)
+from mlcbuild.engine.stimuli import (
+    LookUpSlow,
+    ResultFound,
+    ResultNotFound,
+)
+from tests.engine.random_builds import digest_of
+from tests.engine.steps import Steps, action, out
+
+
+def slow_look_up() -> tuple[Steps, ResultFound]:
+    steps = Steps([action("a")], out("a"))
+    key = next(answer.key for answer in steps.answers if isinstance(answer, LookUp))
+    steps.tell(LookUpSlow(identifier="a"))
+    assert steps.started() == ["a"]
+    outputs = (FileEntry(path="out", digest=digest_of("x")),)
+    return steps, ResultFound(identifier="a", key=key, outputs=outputs)
+
+
+def test_what_a_slow_look_up_finds_takes_the_place_of_the_run() -> None:
+    steps, found = slow_look_up()
+    assert steps.tell(found) == [Cancel(identifier="a")]
+    steps.end("a", OutcomeKind.CANCELLED)
+    assert steps.reports["a"].ending is Ending.FOUND
+
+
+def test_a_run_that_is_done_before_a_slow_look_up_counts() -> None:
+    steps, found = slow_look_up()
+    steps.succeed("a", out="x")
+    assert steps.reports["a"].ending is Ending.EXECUTED
+    assert steps.tell(found) == []
+
+
+def test_a_run_that_is_done_before_it_can_be_stopped_counts() -> None:
+    steps, found = slow_look_up()
+    steps.tell(found)
+    steps.succeed("a", out="x")
+    assert steps.reports["a"].ending is Ending.EXECUTED
+
+
+def test_a_run_that_fails_waits_for_the_look_up_that_it_overtook() -> None:
+    steps, found = slow_look_up()
+    assert steps.end("a", OutcomeKind.FAILED) == []
+    assert "a" not in steps.reports
+    steps.tell(found)
+    assert steps.reports["a"].ending is Ending.FOUND
+    steps, found = slow_look_up()
+    steps.end("a", OutcomeKind.FAILED)
+    steps.tell(ResultNotFound(identifier="a", key=found.key))
+    assert steps.reports["a"].ending is Ending.FAILED
+    assert steps.started() == []
+
+
+def test_a_run_that_fails_after_the_look_up_found_nothing_has_failed() -> None:
+    steps, found = slow_look_up()
+    steps.tell(ResultNotFound(identifier="a", key=found.key))
+    steps.end("a", OutcomeKind.FAILED)
+    assert steps.reports["a"].ending is Ending.FAILED
+
+
+def test_a_slow_look_up_that_finds_nothing_changes_nothing() -> None:
+    steps, found = slow_look_up()
+    assert steps.tell(ResultNotFound(identifier="a", key=found.key)) == []
+    steps.succeed("a", out="x")
+    assert steps.reports["a"].ending is Ending.EXECUTED
