@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -102,6 +103,11 @@ def settle(workspace: Path, cache: Path) -> None:
     build(workspace, cache)
     time.sleep(SETTLING_SECONDS)
     build(workspace, cache)
+
+
+def forget_settled_builds(workspace: Path) -> None:
+    """What the short way of a build that has nothing to do is known by."""
+    shutil.rmtree(workspace / ".mlcbuild" / "settled", ignore_errors=True)
 
 
 def forget_outputs(workspace: Path) -> None:
