@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class Users:
 
     server: Seaweed
     folder: Path
-    told: list[str] = field(default_factory=list)
+    say: Callable[[str], None]
 
     def does(self, machine: str, role: str, **request: Any) -> dict[str, Any]:
         place = {"bucket": self.server.bucket, "prefix": "scale", "endpoint": self.server.endpoint}
@@ -46,20 +46,22 @@ class Users:
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
         measured: dict[str, Any] = json.loads(ended.stdout)
-        self.told.append(f"{role} {measured['seconds']:.1f} s, {measured['memory'] / MIB:.0f} MiB more memory")
+        self.say(f"{role} {measured['seconds']:.1f} s, {measured['memory'] / MIB:.0f} MiB more memory")
         return measured
 
 
 @pytest.fixture
 def users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Users]:
+
+    def say(text: str) -> None:
+        with capsys.disabled():
+            print(f"\n  {text}", flush=True)
+
     server_folder, machines = tmp_path / "server", tmp_path / "machines"
     server_folder.mkdir()
     try:
         with running(server_folder) as server:
-            made = Users(server=server, folder=machines)
-            yield made
-            with capsys.disabled():
-                print("\n  " + "\n  ".join(made.told))
+            yield Users(server=server, folder=machines, say=say)
     finally:
         for folder in (server_folder, machines):
             shutil.rmtree(folder, ignore_errors=True)
