@@ -89,7 +89,7 @@ def test_a_blob_of_more_than_5_gib(users: Users) -> None:
         for _ in range(_LARGE_BYTES // MIB):
             stream.write(os.urandom(MIB))
         stream.write(os.urandom(_LARGE_BYTES % MIB))
-    most = {"fill": 16 * MIB, "read": 32 * MIB, "send": 64 * MIB, "take": 160 * MIB}
+    most = {"fill": 16 * MIB, "read": 32 * MIB, "send": 64 * MIB, "take": 256 * MIB}
     goes_around(users, fill=lambda: users.does("one", "fill", file=str(file), count=0), most_memory=most)
     client = users.server.client()
     objects = client.list_objects_v2(Bucket=users.server.bucket, Prefix="scale/").get("Contents", ())

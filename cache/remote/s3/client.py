@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from mlcbuild.cache.remote.transport import Moved, Trouble, ignored
 _PACES_AN_OPERATION = 2
 # Callers' own threads beside those of the transport: connections beyond are closed after use.
 _CALLERS = 32
+_QUICK_SECONDS = 0.05
+_QUICK_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +40,18 @@ class Body:
     def pieces(self, expected: int) -> Iterator[bytes]:
         """The bytes, a piece at a time. Raises S3Error, also where they are not `expected` in number. The time that
         whoever takes them lets pass is none of the exchange's.
+
+        Pieces are of `piece_bytes`, so that a slow line is seen moving, and larger while they come at once.
         """
-        got = 0
+        got, size = 0, self.piece_bytes
         while True:
+            began = time.monotonic()
             try:
-                piece: bytes = self.stream.read(self.piece_bytes)
+                piece: bytes = self.stream.read(size)
             except Exception as error:
                 raise classified(error, self.doing, cut=self.exchange.is_cut) from error
+            is_quick = time.monotonic() - began < _QUICK_SECONDS
+            size = min(2 * size, max(_QUICK_PIECE_BYTES, self.piece_bytes)) if is_quick else self.piece_bytes
             self.exchange.came(len(piece))
             got += len(piece)
             if got > expected or (not piece and got < expected):

@@ -55,7 +55,7 @@ class S3Settings:
     multipart_bytes: int = 64 * MIB
     part_bytes: int = 16 * MIB
     ranged_bytes: int = 16 * MIB
-    range_bytes: int = 8 * MIB
+    range_bytes: int = 16 * MIB
 
     def __post_init__(self) -> None:
         if not _BUCKET.fullmatch(self.bucket):
