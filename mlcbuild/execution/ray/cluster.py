@@ -32,6 +32,7 @@ _COMPARE_SECONDS = 1.0  # at least, for an answer that may be on its way
 _OTHERS_SECONDS = 10.0  # that the other nodes have after the first one that is like this machine
 _RETRY_SECONDS = 1.0
 _SHOWN_NODES = 5
+_NO_ANSWER = (OutcomeKind.LOST, OutcomeKind.CANCELLED)
 _OF_TOKENS = re.compile("authentication|InvalidAuthToken", re.IGNORECASE)  # in the words of Ray
 _ON_TOKENS = (
     "no token yet? make one on the head, `ray get-auth-token --generate`, and copy ~/.ray/auth_token to every machine"
@@ -208,6 +209,7 @@ class Cluster:
                     self._error = InfrastructureError(f"Ray cannot be used: {error!r}")
             self._on_failed()
             return
+        self.roster.tell_of_unlike()  # From here on each is told as it answers.
         self._on_ready()
 
     def _try_to_connect(self, deadline: float) -> bool:
@@ -294,7 +296,6 @@ class Cluster:
                 self._changed.wait_for(lambda: roster.have_answered(asked), min(patience, _OTHERS_SECONDS))
         problems = roster.problems(asked)
         if roster.is_like_any(asked) or not problems:
-            roster.tell_of_unlike()
             return None
         return InfrastructureError(
             "no node of the Ray cluster can run this build's actions, because they differ from this machine",
@@ -311,7 +312,7 @@ class Cluster:
             node.identifier,
             {"call": "compare"},
             on_answer=lambda head, _: settle(head),
-            on_fault=lambda fault: settle(None if fault.kind is OutcomeKind.LOST else fault.message),
+            on_fault=lambda fault: settle(None if fault.kind in _NO_ANSWER else fault.message),
         )
 
     # Calls
