@@ -227,6 +227,8 @@ def test_examining_is_ended_by_ctrl_c(place: Path, tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            # Who runs the tests in the background of a shell has this ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         try:
             assert process.stdout is not None

@@ -59,7 +59,7 @@ instances:
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[str]:
     """The address `127.0.0.1:port` of a server with the instances `main/a` and `frozen`, which takes no results."""
-    program = _environment() / "bin" / "bgd"
+    program = environment() / "bin" / "bgd"
     log = folder / "log"
     for _ in range(3):
         port = _free_port()
@@ -98,17 +98,17 @@ def _free_port() -> int:
         return port
 
 
-def _environment() -> Path:
-    """Made on first use, by one process at a time; another lock file makes another one."""
+def environment() -> Path:
+    """Where BuildGrid is installed: on first use, by one process at a time, and anew for another lock file."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mlcbuild-tests"
     version = hashlib.sha256(LOCK.read_bytes() + sys.version.encode()).hexdigest()[:16]
-    environment = base / f"buildgrid-{version}"
+    made = base / f"buildgrid-{version}"
     base.mkdir(parents=True, exist_ok=True)
     with (base / "buildgrid.lock").open("w") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
-        if not (environment / "complete").exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
+        if not (made / "complete").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(made)], check=True)
             install = ["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", str(LOCK)]
-            subprocess.run([str(environment / "bin" / "python"), *install], check=True)
-            (environment / "complete").touch()
-    return environment
+            subprocess.run([str(made / "bin" / "python"), *install], check=True)
+            (made / "complete").touch()
+    return made

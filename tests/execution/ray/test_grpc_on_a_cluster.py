@@ -11,6 +11,7 @@ from tests.end_to_end.world import HEAD, command
 from tests.execution.ray.cluster_world import Node, RayCluster
 from tests.execution.ray.conftest import ClusterWorld, serving
 from tests.execution.ray.namespace import Namespace
+from tests.remote import buildgrid
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +30,7 @@ _LABELS = 'requirements = {{ labels = {{ arch = "{}" }} }}'
 
 @pytest.fixture(scope="module")
 def address(namespace: Namespace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    buildgrid.environment()  # Within the cluster's network nothing can be installed.
     with serving(namespace, _SERVER, str(tmp_path_factory.mktemp("buildgrid"))) as (_, told):
         yield told
 
