@@ -372,7 +372,7 @@ def _read_all(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         pieces = [os.read(descriptor, _SMALL_BYTES)]
-        while len(pieces[-1]):
+        while pieces[-1]:
             pieces.append(os.read(descriptor, _CHUNK_BYTES))
     finally:
         os.close(descriptor)

@@ -12,7 +12,6 @@ import time
 import uuid
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +19,6 @@ from mlcbuild.execution import environment
 from mlcbuild.execution.server import ForkServer
 from tests.end_to_end.world import processes_with, wait_until
 from tests.execution.conftest import pid_of, tool_in
-
-if TYPE_CHECKING:
-    pass
 
 _SPAWNING = Path(environment.__file__).with_name("spawning.py")
 

@@ -26,12 +26,12 @@ class Roster:
         # node → in what it is unlike this machine, "" for nothing, and None where it went away instead of an answer
         self._compared: dict[str, str | None] = {}
         self._sharing: set[str] = set()  # nodes that work in the build's store
-        self._avoided: dict[str, str] = {}  # node → why
+        self._avoided: set[str] = set()  # nodes that are given nothing
 
     # Who lives
 
     def set(self, nodes: Sequence[Node] | None) -> frozenset[str]:
-        """None where it is not known. Answers the identifiers of those that were there before."""
+        """None where it is not known. Answers the identifiers of those that have gone."""
         with self._changed:
             gone = frozenset() if nodes is None else frozenset(self._nodes or ()) - {node.identifier for node in nodes}
             self._nodes = None if nodes is None else {node.identifier: node for node in nodes}
@@ -77,7 +77,7 @@ class Roster:
 
     def options_for(self, requirements: ExecutionRequirements) -> dict[str, Any]:
         with self._changed:
-            avoided = [identifier for identifier in self._avoided if identifier in (self._nodes or {})]
+            avoided = tuple(self._avoided.intersection(self._nodes or ()))
         return options_for(requirements, labels=self._settings.labels, avoided=avoided)
 
     def avoid(self, identifier: str, reason: str) -> bool:
@@ -86,7 +86,7 @@ class Roster:
             others = [node for node in self.usable() if node.identifier != identifier]
             if not others:
                 return False
-            self._avoided[identifier] = reason
+            self._avoided.add(identifier)
         self._say(f"{self.name_of(identifier)} of the Ray cluster is not used any more: {reason}")
         return True
 
@@ -107,7 +107,7 @@ class Roster:
         with self._changed:
             self._compared[node.identifier] = problem
             if problem:
-                self._avoided[node.identifier] = problem
+                self._avoided.add(node.identifier)
             elif shares:
                 self._sharing.add(node.identifier)
             self._changed.notify_all()
@@ -116,7 +116,8 @@ class Roster:
         """A node turned out to be unlike this machine."""
         problem = "; ".join(differences(ours, theirs))
         with self._changed:
-            self._compared[identifier] = self._avoided[identifier] = problem
+            self._compared[identifier] = problem
+            self._avoided.add(identifier)
         self.tell_of_unlike()
 
     def have_answered(self, asked: Sequence[Node]) -> bool:

@@ -8,9 +8,10 @@ import pytest
 
 from mlcbuild.cache.digest import DigestFunction
 from tests.end_to_end.world import HEAD, command
-from tests.execution.ray.cluster_world import Node, RayCluster
+from tests.execution.ray.cluster_world import RayCluster
 from tests.execution.ray.conftest import ClusterWorld, serving
 from tests.execution.ray.namespace import Namespace
+from tests.execution.ray.test_s3_on_a_cluster import ON_AMPERE, ON_HOPPER, has
 from tests.remote import buildgrid
 
 pytestmark = pytest.mark.slow
@@ -25,7 +26,6 @@ with running(Path(sys.argv[2])) as address:
     sys.stdin.read()
 """
 _LARGE = bytes(range(256)) * 40_000  # 10 MB: no blob that rides along, and too large for one message
-_LABELS = 'requirements = {{ labels = {{ arch = "{}" }} }}'
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +35,13 @@ def address(namespace: Namespace, tmp_path_factory: pytest.TempPathFactory) -> I
         yield told
 
 
-def has(node: Node, content: bytes) -> bool:
-    return bool(list(node.store.rglob(DigestFunction.SHA256.of_bytes(content).hash)))
-
-
 def test_blobs_go_from_node_to_node_over_grpc(world: ClusterWorld, cluster: RayCluster, address: str) -> None:
     salt = world.root.name.encode() + str(world.root).encode()  # No build before has left what this one makes.
     world.write("large.bin", _LARGE)
     world.write("salt", salt)
     world.commands(
-        command(
-            "grown", "cat $2 $3 > $1", inputs=["large.bin", "salt"], outputs=["grown"], more=_LABELS.format("sm_90")
-        ),
-        command("again", "cat $2 $2 > $1", inputs=[":grown"], more=_LABELS.format("sm_80")),
+        command("grown", "cat $2 $3 > $1", inputs=["large.bin", "salt"], outputs=["grown"], more=ON_HOPPER),
+        command("again", "cat $2 $2 > $1", inputs=[":grown"], more=ON_AMPERE),
         head=HEAD.replace("\n\n", '\ndigest = "sha256"\n\n', 1),
     )
     grown = _LARGE + salt
@@ -58,8 +52,8 @@ def test_blobs_go_from_node_to_node_over_grpc(world: ClusterWorld, cluster: RayC
     assert "2 ran (2 ray)" in done.err
     assert world.output("again/out").read_bytes() == grown * 2
     # What one node made for another never came home, so nobody but the server can have brought it.
-    assert has(cluster.nodes["hopper"], grown)
-    assert has(cluster.nodes["ampere"], grown)
+    assert has(cluster.nodes["hopper"], grown, DigestFunction.SHA256)
+    assert has(cluster.nodes["ampere"], grown, DigestFunction.SHA256)
     assert not list(world.cache.rglob(DigestFunction.SHA256.of_bytes(grown).hash))
 
     # Another machine, which has nothing of it but the address, runs nothing.

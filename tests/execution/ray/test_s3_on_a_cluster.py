@@ -16,8 +16,8 @@ from tests.execution.ray.test_builds import digests_below
 pytestmark = pytest.mark.slow
 
 LARGE = bytes(range(256)) * 80_000  # 20 MB: no blob that rides along, and several parts
-_ON_HOPPER = 'requirements = { labels = { arch = "sm_90" } }'
-_ON_AMPERE = 'requirements = { labels = { arch = "sm_80" } }'
+ON_HOPPER = 'requirements = { labels = { arch = "sm_90" } }'
+ON_AMPERE = 'requirements = { labels = { arch = "sm_80" } }'
 
 
 def hand_over(world: ClusterWorld, salt: str, gate: str, *more: str, labels: bool = True) -> bytes:
@@ -26,7 +26,7 @@ def hand_over(world: ClusterWorld, salt: str, gate: str, *more: str, labels: boo
     """
     world.write("large.bin", LARGE)
     world.write("salt", salt)
-    hopper, ampere = (_ON_HOPPER, _ON_AMPERE) if labels else ("", "")
+    hopper, ampere = (ON_HOPPER, ON_AMPERE) if labels else ("", "")
     world.commands(
         command("grown", "cat $2 $3 > $1", inputs=["large.bin", "salt"], outputs=["grown"], more=hopper),
         command("gate", f"{gate}; wc -c < $2 > $1", inputs=[":grown"], outputs=["gate"], more=hopper),
@@ -40,8 +40,8 @@ def again(grown: bytes) -> bytes:
     return f"{len(grown)}\n".encode() + grown
 
 
-def has(node: Node, content: bytes) -> bool:
-    return bool(list(node.store.rglob(DigestFunction.BLAKE3.of_bytes(content).hash)))
+def has(node: Node, content: bytes, function: DigestFunction = DigestFunction.BLAKE3) -> bool:
+    return bool(list(node.store.rglob(function.of_bytes(content).hash)))
 
 
 def test_blobs_go_from_node_to_node_over_s3_and_are_those_of_a_local_build(
