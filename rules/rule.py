@@ -43,7 +43,7 @@ from mlcbuild.workspace.target import Target
 Providers = tuple[Provider, ...]
 AnyProvider = TypeVar("AnyProvider", bound=Provider)
 StageInput = Artifact | FilesInfo
-_STAGE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_NAMED_OBJECT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +108,7 @@ class RuleContext:
         inputs: Mapping[str, StageInput | Sequence[StageInput]] | None = None,
         outputs: Mapping[str, str],
         parameters: Mapping[str, JsonValue] | None = None,
+        plugins: Mapping[str, str | Sequence[str]] | None = None,
         toolchains: Sequence[str] = (),
         manifest: str = "",
         discoverer: Discoverer | None = None,
@@ -118,13 +119,20 @@ class RuleContext:
         """Declare a stage: see `stage_action`. Its identifier is the target's label and the mnemonic.
 
         `function` is `package.module:name`, for a stage of the workspace's own by the module's path from the root:
-        `run` of `text/stages/count.py` is `text.stages.count:run`. Raises WorkspaceError for what has another form.
+        `run` of `text/stages/count.py` is `text.stages.count:run`; plug-ins are named alike. Raises WorkspaceError
+        for what has another form.
         """
-        if not _STAGE.fullmatch(function) or ".py:" in function:
+        if not _is_named_object(function):
             raise self.error(
                 f'"{function}" is no stage function of {mnemonic}',
                 advice=("write package.module:function; run of text/stages/count.py is text.stages.count:run",),
             )
+        for name in (one for value in (plugins or {}).values() for one in _names(value)):
+            if not _is_named_object(name):
+                raise self.error(
+                    f'"{name}" is no plug-in of {mnemonic}',
+                    advice=("write package.module:name; PASS of text/passes/fuse.py is text.passes.fuse:PASS",),
+                )
         action = stage_action(
             f"{self.label} {mnemonic}",
             mnemonic,
@@ -133,6 +141,7 @@ class RuleContext:
             inputs=inputs or {},
             outputs=outputs,
             parameters=parameters or {},
+            plugins=plugins or {},
             toolchains=toolchains,
             manifest=manifest,
             discoverer=discoverer,
@@ -185,6 +194,7 @@ def stage_action(
     inputs: Mapping[str, StageInput | Sequence[StageInput]],
     outputs: Mapping[str, str],
     parameters: Mapping[str, JsonValue],
+    plugins: Mapping[str, str | Sequence[str]] | None = None,
     toolchains: Sequence[str] = (),
     manifest: str = "",
     discoverer: Discoverer | None = None,
@@ -197,7 +207,9 @@ def stage_action(
     Where inputs lie is derived from the stage's argument names alone, never from labels, so that equal stages of
     two targets have one key: a file at `in/<argument>/<base name>`, a directory or a `FilesInfo` of several files
     below `in/<argument>/`, a sequence's members and a discovered group side by side in `in/<argument>/`. `outputs`
-    maps arguments to base names, which lie in `out/`. `manifest` is the argument whose output announces actions.
+    maps arguments to base names, which lie in `out/`. `plugins` maps arguments to objects of other modules
+    (`engine.action.StageCall`); the order of several does not matter, and they arrive sorted by name. `manifest` is
+    the argument whose output announces actions.
     """
     laid_out: list[Input] = []
     paths: list[tuple[str, str | tuple[str, ...]]] = []
@@ -232,6 +244,10 @@ def stage_action(
             groups=tuple(groups),
             outputs=tuple((argument, f"out/{path}") for argument, path in sorted(outputs.items())),
             parameters=tuple(sorted(parameters.items())),
+            plugins=tuple(
+                (argument, value if isinstance(value, str) else tuple(sorted(set(value))))
+                for argument, value in sorted((plugins or {}).items())
+            ),
         ),
         toolchains=tuple(sorted(toolchains)),
         requirements=requirements,
@@ -240,6 +256,14 @@ def stage_action(
         discoverer=discoverer,
         pinned_content=pinned_content,
     )
+
+
+def _is_named_object(name: str) -> bool:
+    return _NAMED_OBJECT.fullmatch(name) is not None and ".py:" not in name
+
+
+def _names(value: str | Sequence[str]) -> Sequence[str]:
+    return (value,) if isinstance(value, str) else value
 
 
 def base_name(artifact: SourceArtifact | DerivedArtifact) -> str:

@@ -64,6 +64,10 @@ class StageCall:
     a `Path`, a tuple as a sorted tuple of `Path`s; a directory (trailing `/`) as the `Path` of that directory; the
     members of an `Input` whose path ends in `/` and whose artifact is a group as a tuple, by naming the argument in
     `groups`. `parameters` is everything else, JSON values only.
+
+    `plugins` maps further arguments to objects in other modules, each written `package.module:name`: one arrives as
+    that object, a tuple as a tuple of objects. So a stage works with a model family, a quantization scheme or a backend
+    without importing it. The key counts the plug-in modules with everything that they import, and no others.
     """
 
     function: str
@@ -71,6 +75,13 @@ class StageCall:
     groups: tuple[tuple[str, str], ...] = ()
     outputs: tuple[tuple[str, str], ...] = ()
     parameters: tuple[tuple[str, JsonValue], ...] = ()
+    plugins: tuple[tuple[str, str | tuple[str, ...]], ...] = ()
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules that the call starts from, sorted: the function's and those of its plug-ins."""
+        named = [name for _, value in self.plugins for name in ((value,) if isinstance(value, str) else value)]
+        return tuple(sorted({name.partition(":")[0] for name in (self.function, *named)}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,11 @@
 """The implementation digest of a stage: its code by meaning, found by reading sources, never by importing
 them.
 
-From the module of a stage function, import statements are followed through our own packages, those inside
-functions too; a package's `__init__` comes with each of its modules. Each module counts as its syntax tree
-without positions, comments and docstrings. Data files of those packages count where the code names them,
-other distributions by the content of their files, and Python by its version. Imports under `if
-TYPE_CHECKING:` never run and do not count.
+From the module of a stage function, and those of its plug-ins, import statements are followed through our own
+packages, those inside functions too; a package's `__init__` comes with each of its modules. Each module counts as its
+syntax tree without positions, comments and docstrings. Data files of those packages count where the code names them,
+other distributions by the content of their files, and Python by its version. Imports under `if TYPE_CHECKING:` never
+run and do not count.
 
 A stage of a workspace's own is found in the same way, its modules being named by their path from the workspace's
 root. What such a module imports is the workspace's where the workspace has it. Modules of ours import nothing of a
@@ -74,7 +74,7 @@ class Implementations:
         self._packages = frozenset(packages)
         self._modules: dict[str, ModuleForm] = {}
         self._identities: dict[str, list[int]] = {}
-        self._found: dict[str, Implementation] = {}
+        self._found: dict[tuple[str, ...], Implementation] = {}
 
     @property
     def observed(self) -> frozenset[str]:
@@ -82,20 +82,19 @@ class Implementations:
         trees = [tree.observed for tree in (self._own, self._workspace) if tree is not None]
         return frozenset(self._distributions.observed.union(*trees))
 
-    def of(self, function: str) -> Implementation:
-        """The implementation of `package.module:name`.
+    def of(self, *modules: str) -> Implementation:
+        """The implementation that starts from these modules: a stage function's and those of its plug-ins.
 
         Raises BuildError for a module that is not there, is not Python, or shares its name with another one, and
         LocalEnvironmentError where a module or a distribution cannot be read.
         """
-        module, _, _ = function.partition(":")
-        if module not in self._found:
-            self._found[module] = self._of_module(module)
-        return self._found[module]
+        if modules not in self._found:
+            self._found[modules] = self._of_modules(modules)
+        return self._found[modules]
 
-    def changed(self, function: str) -> str:
+    def changed(self, *modules: str) -> str:
         """The file of a module that means something else by now than its digest says; "" where none does."""
-        for name in sorted(self.of(function).modules):
+        for name in sorted(self.of(*modules).modules):
             tree, path = self._source(name)
             try:
                 identity = list(identity_of(os.stat(tree.location(path))))  # noqa: PTH116
@@ -115,10 +114,10 @@ class Implementations:
 
     # The closure
 
-    def _of_module(self, start: str) -> Implementation:
+    def _of_modules(self, starts: tuple[str, ...]) -> Implementation:
         closure: set[str] = set()
         foreign: set[str] = set()
-        waiting = [(start, self._source(start)[0])]
+        waiting = [(start, self._source(start)[0]) for start in starts]
         while waiting:
             name, importer = waiting.pop()
             first = name.partition(".")[0]

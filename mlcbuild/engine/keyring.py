@@ -38,9 +38,9 @@ class StageCode(Protocol):
 class StageImplementations(Protocol):
     """`mlcbuild.engine.implementation.Implementations` is one."""
 
-    def of(self, function: str) -> StageCode: ...
+    def of(self, *modules: str) -> StageCode: ...
 
-    def changed(self, function: str) -> str: ...
+    def changed(self, *modules: str) -> str: ...
 
 
 # What of an action is not in its key, or is there as something else: inputs as the files they resolve to.
@@ -132,26 +132,26 @@ class Keyring:
     def modules_of(self, action: Action) -> frozenset[str]:
         """Our own modules that a stage may import; empty for a tool."""
         command = action.command
-        return self._implementations.of(command.function).modules if isinstance(command, StageCall) else frozenset()
+        return self._implementations.of(*command.modules).modules if isinstance(command, StageCall) else frozenset()
 
     def files_of(self, action: Action) -> tuple[str, ...]:
         """The workspace's files that a stage's code is made of, by their paths from its root; none for a tool."""
         command = action.command
-        return self._implementations.of(command.function).files if isinstance(command, StageCall) else ()
+        return self._implementations.of(*command.modules).files if isinstance(command, StageCall) else ()
 
     def change_in_code(self, action: Action) -> str:
         """What is wrong where a stage's code changed while it ran; "" where it did not, and for a tool."""
         command = action.command
         if not isinstance(command, StageCall) or action.pinned_content:
             return ""
-        changed = self._implementations.changed(command.function)
+        changed = self._implementations.changed(*command.modules)
         if not changed:
             return ""
         return f"its code {changed!r} changed during the build; nothing made with it was kept: build again"
 
     def _code_of(self, action: Action) -> str:
         command = action.command
-        return self._implementations.of(command.function).digest if isinstance(command, StageCall) else ""
+        return self._implementations.of(*command.modules).digest if isinstance(command, StageCall) else ""
 
     def _fingerprints_of(self, action: Action) -> Mapping[str, str]:
         for name in action.toolchains:

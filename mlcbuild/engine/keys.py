@@ -31,7 +31,7 @@ from mlcbuild.engine.action import Action, JsonValue, StageCall, ToolCall
 from mlcbuild.engine.executor import FileEntry
 
 # Raise this in the commit that changes what goes into a key, or how.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 STAGE_PROGRAM = "mlcbuild-stage"
 PINNED_PROGRAM = "mlcbuild-pinned"
 BREAKDOWN_TYPE_URL = "type.mlcbuild.dev/KeyBreakdown"
@@ -170,6 +170,7 @@ def _arguments(action: Action) -> tuple[str, ...]:
         "groups": _named(action, call.groups),
         "outputs": _named(action, call.outputs),
         "parameters": _named(action, call.parameters),
+        "plugins": _named(action, call.plugins),
     }
     return (STAGE_PROGRAM, call.function, canonical_json(arguments))
 
@@ -221,7 +222,12 @@ def _breakdown(source: KeySource) -> tuple[Component, ...]:
         components.append(Component("pinned content", action.pinned_content))
     elif isinstance(action.command, StageCall):
         call = action.command
-        named = (("argument", call.inputs), ("group", call.groups), ("result", call.outputs))
+        named = (
+            ("argument", call.inputs),
+            ("group", call.groups),
+            ("result", call.outputs),
+            ("plug-in", call.plugins),
+        )
         components.append(Component("function", call.function))
         components += [
             Component(f"{kind} {name}", _short(canonical_json(value), source))

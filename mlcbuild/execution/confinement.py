@@ -82,7 +82,7 @@ class Confinement:
         if not request.allowed_modules:
             return list(self._workspace)
         files = [f"{root}/{path}" for root in self._workspace for path in request.code]
-        for module in {*request.allowed_modules, call.function.partition(":")[0]}:
+        for module in request.allowed_modules.union(call.modules):
             parts = module.split(".")
             if parts[0] == mlcbuild.__name__:
                 continue

@@ -336,6 +336,7 @@ class LocalExecutor:
                 "groups": call.groups,
                 "outputs": call.outputs,
                 "parameters": dict(call.parameters),
+                "plugins": call.plugins,
                 "hints": dict(request.requirements.execution_hints),
                 "module_paths": [str(path) for path in self._module_paths],
             },
@@ -402,7 +403,7 @@ class LocalExecutor:
 
 def _first_names(request: ExecutionRequest, call: StageCall) -> set[str]:
     """The first names of the workspace's modules in a stage's closure."""
-    modules = request.allowed_modules | {call.function.partition(":")[0]}
+    modules = request.allowed_modules.union(call.modules)
     return {module.partition(".")[0] for module in modules} - {mlcbuild.__name__}
 
 

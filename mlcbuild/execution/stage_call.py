@@ -2,7 +2,8 @@
 
 This module is imported by the forked child alone. A call is a JSON object with `function`
 (`package.module:name`), `inputs` ([argument, path or [path, …]] pairs), `groups` and `outputs` ([argument, path]
-pairs), `parameters` (an object), `hints` (an object) and `module_paths` (where modules of a workspace lie). Paths are
+pairs), `plugins` ([argument, name or [name, …]] pairs; a name is `package.module:object`), `parameters` (an object),
+`hints` (an object) and `module_paths` (where modules of a workspace lie). Paths are
 relative to the current directory, the action's, and stay so: no absolute path can get into an output by way of an
 argument.
 
@@ -74,6 +75,15 @@ def _function(name: str) -> Callable[..., object]:
     )
 
 
+def _object(name: str) -> object:
+    """What a plug-in's `package.module:name` names."""
+    module_name, _, attribute = name.partition(":")
+    module = importlib.import_module(module_name)
+    if not hasattr(module, attribute):
+        raise StageError(f"the plug-in module {module_name} has no {attribute}")
+    return getattr(module, attribute)
+
+
 def _check_arguments(name: str, function: Callable[..., object], arguments: dict[str, Any]) -> None:
     """Raises StageError where the function does not take what the rule gives."""
     try:
@@ -98,6 +108,8 @@ def _arguments(description: dict[str, Any]) -> dict[str, Any]:
         arguments[argument] = tuple(sorted(Path(path).iterdir()))
     for argument, path in description["outputs"]:
         arguments[argument] = Path(path)
+    for argument, value in description["plugins"]:
+        arguments[argument] = _object(value) if isinstance(value, str) else tuple(map(_object, value))
     if description["hints"]:
         arguments["hints"] = description["hints"]
     return arguments

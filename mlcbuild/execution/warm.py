@@ -33,7 +33,7 @@ class Warmth:
         call = request.command
         if not isinstance(call, StageCall) or request.requirements.network:
             return BARE
-        modules = request.allowed_modules | {call.function.partition(":")[0]}
+        modules = request.allowed_modules.union(call.modules)
         imports = frozenset[bytes]().union(*(self._imports_of(module) for module in modules))
         return next((preload for preload, wanted in _WANTED_BY if wanted & imports), BARE)
 

@@ -151,11 +151,11 @@ class NoCode:
 
 
 class NoStages:
-    def of(self, function: str) -> NoCode:
-        raise AssertionError(f"no action here is a stage: {function}")
+    def of(self, *modules: str) -> NoCode:
+        raise AssertionError(f"no action here is a stage: {modules}")
 
-    def changed(self, function: str) -> str:
-        raise AssertionError(f"no action here is a stage: {function}")
+    def changed(self, *modules: str) -> str:
+        raise AssertionError(f"no action here is a stage: {modules}")
 
 
 def shell(

@@ -79,8 +79,8 @@ class World:
             memory, distributions=distributions, root=self.root, packages=("demo",), workspace=workspace
         )
 
-    def of(self, function: str = "demo.stage:run") -> Implementation:
-        return self.implementations().of(function)
+    def of(self, *modules: str) -> Implementation:
+        return self.implementations().of(*(modules or ("demo.stage",)))
 
 
 @pytest.fixture
@@ -158,8 +158,18 @@ def test_the_place_of_the_sources_does_not_count(tmp_path: Path) -> None:
 
 
 def test_two_functions_of_a_module_share_its_closure(world: World) -> None:
-    assert world.of("demo.stage:run") == world.of("demo.stage:other")
-    assert world.of("demo.late:x").modules == {"demo", "demo.late", "demo.passes", "demo.passes.fold"}
+    assert world.of("demo.stage") == world.of("demo.stage")
+    assert world.of("demo.late").modules == {"demo", "demo.late", "demo.passes", "demo.passes.fold"}
+
+
+def test_a_plug_in_counts_with_what_it_imports_and_leaves_others_alone(world: World) -> None:
+    world.write("demo/plug.py", "from demo.beside import VALUE\n\nPLUG = VALUE\n")
+    world.write("demo/beside.py", "VALUE = 1\n")
+    alone, both = world.of(), world.of("demo.plug", "demo.stage")
+    assert both.modules == alone.modules | {"demo.plug", "demo.beside"}
+    world.write("demo/beside.py", "VALUE = 2\n")
+    assert world.of() == alone
+    assert world.of("demo.plug", "demo.stage").digest != both.digest
 
 
 def test_every_form_of_import_is_followed(world: World) -> None:
@@ -188,7 +198,7 @@ def test_every_form_of_import_is_followed(world: World) -> None:
             """
         ),
     )
-    found = world.of("demo.forms.stage:Late")
+    found = world.of("demo.forms.stage")
     assert found.modules == {"demo", "demo.forms", "demo.forms.stage", *(f"demo.forms.{name}" for name in "abcdefg")}
 
 
@@ -256,7 +266,7 @@ def test_a_source_with_a_mistake_is_told_with_its_line(world: World) -> None:
 
 def test_a_missing_stage_is_told(world: World) -> None:
     with pytest.raises(BuildError, match=r"no module demo\.nothing in demo"):
-        world.of("demo.nothing:run")
+        world.of("demo.nothing")
 
 
 # Memory
@@ -271,34 +281,34 @@ def age(world: World) -> None:
 def test_known_modules_are_not_parsed_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     age(world)
     first = world.implementations(world.memory)
-    before = first.of("demo.stage:run")
+    before = first.of("demo.stage")
     first.save()
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("parsed")
 
     monkeypatch.setattr(implementation, "_read", refuse)
-    assert world.implementations(world.memory).of("demo.stage:run") == before
+    assert world.implementations(world.memory).of("demo.stage") == before
 
 
 def test_an_edit_is_seen_in_spite_of_memory(world: World) -> None:
     age(world)
     first = world.implementations(world.memory)
-    before = first.of("demo.stage:run")
+    before = first.of("demo.stage")
     first.save()
     world.write("demo/text.py", "NAME = 'b'\n")
-    after = world.implementations(world.memory).of("demo.stage:run")
+    after = world.implementations(world.memory).of("demo.stage")
     assert after.digest != before.digest
 
 
 def test_a_module_edited_just_now_is_not_remembered(world: World) -> None:
     first = world.implementations(world.memory)
-    before = first.of("demo.stage:run")
+    before = first.of("demo.stage")
     first.save()
     status = (world.root / "demo/text.py").stat()
     world.write("demo/text.py", "NAME = 'b'\n")
     os.utime(world.root / "demo/text.py", ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert world.implementations(world.memory).of("demo.stage:run").digest != before.digest
+    assert world.implementations(world.memory).of("demo.stage").digest != before.digest
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"kind":"other","values":{}}', b"\xff\xfe", b"[" * 100_000])
@@ -306,7 +316,7 @@ def test_a_damaged_memory_is_an_empty_one(world: World, content: bytes) -> None:
     before = world.of()
     world.memory.parent.mkdir()
     world.memory.write_bytes(content)
-    assert world.implementations(world.memory).of("demo.stage:run") == before
+    assert world.implementations(world.memory).of("demo.stage") == before
 
 
 # Our own stages
@@ -316,7 +326,7 @@ def test_our_own_stages_have_closures_without_running_them(tmp_path: Path) -> No
     script = (
         "import sys\n"
         "from mlcbuild.engine.implementation import Implementations\n"
-        "found = Implementations().of('mlcbuild.compiler.stages.phase0:run')\n"
+        "found = Implementations().of('mlcbuild.compiler.stages.phase0')\n"
         "assert 'mlcbuild.compiler.stages.phase0' in found.modules, found\n"
         "assert 'apache-tvm' in found.distributions, found\n"
         "assert not {'tvm', 'numpy', 'torch', 'asyncio'} & set(sys.modules)\n"

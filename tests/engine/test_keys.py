@@ -36,6 +36,7 @@ CALL = StageCall(
     groups=(("signatures", "signatures/"),),
     outputs=(("module_out", "module_out.json"), ("metadata_out", "metadata_out.json")),
     parameters=(("target", {"kind": "llvm", "mcpu": "x86-64-v3"}), ("opt", "O2")),
+    plugins=(("backend", "mlcbuild.compiler.backends.cpu.phase2:PASSES"),),
 )
 ACTION = Action(
     identifier="//models:tiny Phase2",
@@ -95,6 +96,8 @@ CHANGES: dict[str, Callable[[], ActionKey]] = {
     "argument of an input": lambda: recalled(inputs=(("mod", "module.json"), ("metadata", "metadata.json"))),
     "input as a list": lambda: recalled(inputs=(("module", ("module.json",)), ("metadata", "metadata.json"))),
     "group": lambda: recalled(groups=()),
+    "plug-in": lambda: recalled(plugins=(("backend", "mlcbuild.compiler.backends.cuda.phase2:PASSES"),)),
+    "plug-ins as a list": lambda: recalled(plugins=(("backend", ("mlcbuild.compiler.backends.cpu.phase2:PASSES",)),)),
     "argument of an output": lambda: recalled(outputs=(("m", "module_out.json"), CALL.outputs[1])),
     "tool instead of stage": lambda: changed(command=ToolCall(arguments=_stage_arguments())),
     "input content": lambda: key_of(inputs=(INPUTS[0], FileEntry(path="module.json", digest=BLAKE3.of_bytes(b"x")))),
@@ -162,7 +165,7 @@ def test_an_unrelated_fingerprint_does_not_count() -> None:
 
 def test_a_key_is_a_fixed_function_of_its_action() -> None:
     # Whoever changes this digest throws away everybody's cache: raise SCHEMA_VERSION in the same commit.
-    assert str(key_of().digest) == "c850519f5ee163fa51dc6d0dc52079c6d433b8f5f826ccc25a66df80534cf537/391"
+    assert str(key_of().digest) == "d8903dc6874d49bda192b80a6ecbbf67765cb527217fe461c7694323f9d162c9/391"
 
 
 def test_the_action_is_said_in_the_terms_of_the_protocol() -> None:
@@ -181,7 +184,8 @@ def test_the_action_is_said_in_the_terms_of_the_protocol() -> None:
         "mlcbuild.compiler.stages.phase2:run",
         '{"groups":{"signatures":"signatures/"},"inputs":{"metadata":"metadata.json","module":"module.json"},'
         '"outputs":{"metadata_out":"metadata_out.json","module_out":"module_out.json"},'
-        '"parameters":{"opt":"O2","target":{"kind":"llvm","mcpu":"x86-64-v3"}}}',
+        '"parameters":{"opt":"O2","target":{"kind":"llvm","mcpu":"x86-64-v3"}},'
+        '"plugins":{"backend":"mlcbuild.compiler.backends.cpu.phase2:PASSES"}}',
     )
 
 
@@ -269,6 +273,7 @@ def test_the_breakdown_names_every_component() -> None:
         Component("output module_out.json", "file"),
         Component("parameter opt", '"O2"'),
         Component("parameter target", '{"kind":"llvm","mcpu":"x86-64-v3"}'),
+        Component("plug-in backend", '"mlcbuild.compiler.backends.cpu.phase2:PASSES"'),
         Component("result metadata_out", '"metadata_out.json"'),
         Component("result module_out", '"module_out.json"'),
         Component("salt", "pepper"),

@@ -70,8 +70,8 @@ class World:
             workspace=self.workspace,
         )
 
-    def of(self, function: str = "text.stages.count:run") -> Implementation:
-        return self.implementations().of(function)
+    def of(self, *modules: str) -> Implementation:
+        return self.implementations().of(*(modules or ("text.stages.count",)))
 
 
 @pytest.fixture
@@ -140,10 +140,10 @@ def test_data_files_count_where_the_code_names_them(world: World) -> None:
 
 def test_a_module_at_the_root_is_a_stage_too(world: World) -> None:
     world.write("workspace/stages.py", "NAME = 'stop.txt'\n")
-    before = world.of("stages:run")
+    before = world.of("stages")
     assert before.modules == {"stages"}
     world.write("workspace/stop.txt", "the\n")
-    assert world.of("stages:run").digest != before.digest
+    assert world.of("stages").digest != before.digest
 
 
 def test_the_place_of_the_workspace_does_not_count(tmp_path: Path) -> None:
@@ -151,12 +151,12 @@ def test_the_place_of_the_workspace_does_not_count(tmp_path: Path) -> None:
 
 
 def test_our_own_modules_import_nothing_of_a_workspace(world: World) -> None:
-    before = world.of("demo.tools:run")
+    before = world.of("demo.tools")
     world.write("source/demo/tools.py", "import text.words\nTOOL = 1\n")
-    assert world.of("demo.tools:run").modules == {"demo", "demo.tools"}
+    assert world.of("demo.tools").modules == {"demo", "demo.tools"}
     world.write("source/demo/tools.py", "TOOL = 1\n")
     shutil.rmtree(world.workspace)
-    assert world.of("demo.tools:run") == before
+    assert world.of("demo.tools") == before
 
 
 def test_a_folder_of_data_does_not_hide_an_installed_package(world: World) -> None:
@@ -167,7 +167,7 @@ def test_a_folder_of_data_does_not_hide_an_installed_package(world: World) -> No
 
 def test_a_stage_that_is_not_there_is_told_with_what_is(world: World) -> None:
     with pytest.raises(BuildError) as caught:
-        world.of("text.stages.cuont:run")
+        world.of("text.stages.cuont")
     assert str(caught.value) == (
         "there is no module text.stages.cuont: the workspace has no text/stages/cuont.py\n"
         "  beside it there are: count.py, shared.py\n"
@@ -178,7 +178,7 @@ def test_a_stage_that_is_not_there_is_told_with_what_is(world: World) -> None:
 def test_names_of_ours_are_not_a_workspaces(world: World) -> None:
     world.write("workspace/demo/mine.py", "")
     with pytest.raises(BuildError) as caught:
-        world.of("demo.mine:run")
+        world.of("demo.mine")
     assert str(caught.value) == (
         "there is no module demo.mine in demo\n  names that begin with demo. are its own; "
         "another folder can hold stages of yours"
@@ -209,7 +209,7 @@ def test_a_name_that_another_module_has_is_refused(world: World, path: str, mess
     world.write(f"workspace/{path}", "")
     module = path.removesuffix(".py").replace("/", ".")
     with pytest.raises(BuildError) as as_stage:
-        world.of(f"{module}:run")
+        world.of(module)
     world.write("workspace/text/patterns.py", f"import {module}\n")
     with pytest.raises(BuildError) as as_import:
         world.of()
@@ -247,7 +247,7 @@ def test_an_expression_too_deep_to_read_is_told(world: World) -> None:
 
 def test_whatever_could_change_the_answer_is_observed(world: World) -> None:
     found = world.implementations()
-    found.of("text.stages.count:run")
+    found.of("text.stages.count")
     root = world.workspace
     for path in (
         "text",
@@ -271,16 +271,16 @@ def test_whatever_could_change_the_answer_is_observed(world: World) -> None:
 
 def test_a_change_of_meaning_after_the_digest_is_noticed(world: World) -> None:
     found = world.implementations()
-    found.of("text.stages.count:run")
-    assert found.changed("text.stages.count:run") == ""
+    found.of("text.stages.count")
+    assert found.changed("text.stages.count") == ""
     file = world.write("workspace/text/patterns.py", "import re\nWORD = re.compile('a')  # a comment\n")
-    assert found.changed("text.stages.count:run") == ""
+    assert found.changed("text.stages.count") == ""
     os.utime(file, (1, 1))
-    assert found.changed("text.stages.count:run") == ""
+    assert found.changed("text.stages.count") == ""
     world.write("workspace/text/patterns.py", "import re\nWORD = re.compile('b')\n")
-    assert found.changed("text.stages.count:run") == "text/patterns.py"
+    assert found.changed("text.stages.count") == "text/patterns.py"
     file.unlink()
-    assert found.changed("text.stages.count:run") == "text/patterns.py"
+    assert found.changed("text.stages.count") == "text/patterns.py"
 
 
 def test_memory_spares_parsing_and_notices_changes(world: World) -> None:
@@ -288,11 +288,11 @@ def test_memory_spares_parsing_and_notices_changes(world: World) -> None:
         os.utime(file, (1_000_000_000, 1_000_000_000))
     memory = world.root / "state.json"
     first = world.implementations(memory)
-    before = first.of("text.stages.count:run")
+    before = first.of("text.stages.count")
     first.save()
     again = world.implementations(memory)
-    assert again.of("text.stages.count:run") == before
-    assert again.changed("text.stages.count:run") == ""
+    assert again.of("text.stages.count") == before
+    assert again.changed("text.stages.count") == ""
     world.write("workspace/text/patterns.py", textwrap.dedent("WORD = 1\n"))
-    assert again.changed("text.stages.count:run") == "text/patterns.py"
-    assert world.implementations(memory).of("text.stages.count:run").digest != before.digest
+    assert again.changed("text.stages.count") == "text/patterns.py"
+    assert world.implementations(memory).of("text.stages.count").digest != before.digest

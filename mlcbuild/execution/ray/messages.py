@@ -104,6 +104,7 @@ def _command_to_json(command: StageCall | ToolCall) -> dict[str, Any]:
         "groups": command.groups,
         "outputs": command.outputs,
         "parameters": command.parameters,
+        "plugins": command.plugins,
     }
 
 
@@ -112,11 +113,17 @@ def _command_from_json(value: Mapping[str, Any]) -> StageCall | ToolCall:
         return ToolCall(arguments=tuple(value["arguments"]))
     return StageCall(
         function=value["function"],
-        inputs=tuple((name, path if isinstance(path, str) else tuple(path)) for name, path in value["inputs"]),
+        inputs=_named(value["inputs"]),
         groups=_pairs(value["groups"]),
         outputs=_pairs(value["outputs"]),
         parameters=_pairs(value["parameters"]),
+        plugins=_named(value["plugins"]),
     )
+
+
+def _named(value: Sequence[Sequence[Any]]) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+    """Arguments with one text each, or several."""
+    return tuple((name, one if isinstance(one, str) else tuple(one)) for name, one in value)
 
 
 def _pairs(value: Sequence[Sequence[Any]]) -> tuple[tuple[Any, Any], ...]:

@@ -38,6 +38,7 @@ _COMMANDS = st.builds(ToolCall, arguments=st.lists(_TEXT, max_size=3).map(tuple)
     groups=_pairs(_TEXT),
     outputs=_pairs(_TEXT),
     parameters=_pairs(_JSON),
+    plugins=_pairs(_TEXT | st.lists(_TEXT, max_size=3).map(tuple)),
 )
 _SECONDS = st.floats(0, 1e6)
 _REQUIREMENTS = st.builds(

@@ -26,6 +26,10 @@ def describe(*, one: Path, several: tuple[Path, ...], tree: Path, members: tuple
     out.write_text(json.dumps(described))
 
 
+def plugged(*, one: object, several: tuple[object, ...], out: Path) -> None:
+    out.write_text(json.dumps([one, several]))
+
+
 def surroundings(*, out: Path) -> None:
     described = {
         "environment": dict(os.environ),
