@@ -277,7 +277,7 @@ def test_the_breakdown_names_every_component() -> None:
         Component("result metadata_out", '"metadata_out.json"'),
         Component("result module_out", '"module_out.json"'),
         Component("salt", "pepper"),
-        Component("schema", "1"),
+        Component("schema", "2"),
         Component("toolchain tvm", "ab" * 32),
     )
 
