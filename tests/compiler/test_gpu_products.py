@@ -151,3 +151,9 @@ def test_the_number_of_vectors_chooses_the_kernel(tmp_path: Path) -> None:
 )
 def test_tensor_cores_are_left_alone_where_they_do_not_fit(func: tirx.PrimFunc, arch: str) -> None:
     assert schedule_matmul(func, tvm.target.Target(CUDA_TARGET | {"arch": arch})) is None
+
+
+def test_the_product_with_one_vector_needs_an_architecture_with_its_tensor_core_instruction() -> None:
+    func = packed_product(16, 128, 1, dtype="float16")
+    assert schedule_packed_gemv(func, tvm.target.Target(CUDA_TARGET | {"arch": "sm_75"})) is None
+    assert schedule_packed_gemv(func, tvm.target.Target(CUDA_TARGET | {"arch": "sm_80"})) is not None

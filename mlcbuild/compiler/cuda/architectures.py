@@ -38,6 +38,11 @@ def number(name: str) -> int:
     return _rank(name)[0]
 
 
+def has_mma_m16n8k16(name: str) -> bool:
+    """Whether tensor cores multiply tiles of 16 × 8 × 16 halves: since compute capability 8.0 (PTX ISA, `mma`)."""
+    return number(name) >= 80
+
+
 def _rank(name: str) -> tuple[int, str]:
     parts = _PARTS.fullmatch(name)
     if parts is None:

@@ -43,7 +43,6 @@ _MOST_PARTS = _WARP  # blocks of a sequence: the threads of a warp weigh one eac
 _SLOTS = 8  # threads of a place, as parts are merged
 _NO_SCORE = -5e4  # TVM's score where there are no keys
 _HIDDEN = -1e30  # what a token behind the last one scores
-_AMPERE = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +70,7 @@ def fits(original: tirx.PrimFunc, rope_scaling: Mapping[str, Any], target: tvm.t
         and head_dim % 16 == 0
         and head_dim <= 128
         and supports(rope_scaling, head_dim)
-        and architectures.number(str(target.attrs["arch"])) >= _AMPERE
+        and architectures.has_mma_m16n8k16(str(target.attrs["arch"]))
     )
 
 

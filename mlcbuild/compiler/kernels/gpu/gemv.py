@@ -20,7 +20,7 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
-from mlcbuild.compiler.cuda import dependent_launch
+from mlcbuild.compiler.cuda import architectures, dependent_launch
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
 from mlcbuild.compiler.kernels.gpu import instructions as gpu
 from mlcbuild.compiler.kernels.gpu.results import store_result
@@ -51,12 +51,13 @@ class GemvShape:
 
 def schedule_packed_gemv(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
     """None unless `func` is a matrix of four-bit integers in groups of 32 times one vector of halves, with at most
-    element-wise blocks after it."""
+    element-wise blocks after it, for an architecture whose tensor cores multiply 16 × 8 × 16 halves."""
     product = match_matrix_product(func)
-    if product is None or product.rows != 1 or not fits(product):
+    architecture = str(target.attrs["arch"])
+    if product is None or product.rows != 1 or not fits(product) or not architectures.has_mma_m16n8k16(architecture):
         return None
     shape = shape_for(product)
-    early = dependent_launch.begins_early(str(target.attrs["arch"]))
+    early = dependent_launch.begins_early(architecture)
     return replace_body(product.func, statement(lambda: multiply_one(product, shape, early=early)))
 
 

@@ -11,8 +11,6 @@ from mlcbuild.compiler.kernels.building import replace_body, statement
 from mlcbuild.compiler.kernels.gpu import few_vectors, gemv, many_vectors, operands
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, match_matrix_product
 
-_AMPERE = 80
-
 
 def schedule_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc | None:
     """None unless `func` is a matrix, of halves or packed integers, times vectors of halves, with at most element-wise
@@ -21,7 +19,7 @@ def schedule_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Prim
     if product is None or not operands.fits(product):
         return None
     architecture = str(target.attrs["arch"])
-    if architectures.number(architecture) < _AMPERE:
+    if not architectures.has_mma_m16n8k16(architecture):
         return None
     early = dependent_launch.begins_early(architecture)
     return replace_body(product.func, statement(lambda: _choose(product, early=early)))
