@@ -9,14 +9,13 @@ cells is compiled once, and an architecture that is added costs its own CompileD
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
+from mlcbuild.compiler.manifest import read_manifest
 from mlcbuild.engine.action import Action, DerivedArtifact, Discovery
 from mlcbuild.rules.providers import PlatformInfo
 from mlcbuild.rules.rule import stage_action
 
-_MANIFEST_VERSION = 1
 KERNEL_KINDS = {"cpu": "cpu_kernel", "cuda": "cuda_kernel"}
 _PROCESSORS = {"cpu": "cpu", "cuda": "gpu"}
 
@@ -41,9 +40,7 @@ class KernelActions:
         return (*_device_toolchains(self.platform), *fat)
 
     def __call__(self, *, discovering: str, manifest: bytes) -> Discovery:
-        document = json.loads(manifest)
-        if document.get("version") != _MANIFEST_VERSION:
-            raise ValueError(f"a manifest of version {document.get('version')!r}, not {_MANIFEST_VERSION}")
+        document = read_manifest(manifest)
         kind = KERNEL_KINDS[self.platform.kind]
         actions: list[Action] = []
         groups: dict[str, list[DerivedArtifact]] = {"objects": [], "signatures": []}

@@ -5,9 +5,9 @@ ImportWeights → Quantize (one a shard, as its manifest announces) → IndexWei
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
+from mlcbuild.compiler.manifest import read_manifest
 from mlcbuild.compiler.quantization.scheme import NAMES
 from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, Discovery, SourceArtifact
 from mlcbuild.rules.providers import FilesInfo, ModelInfo, WeightsInfo
@@ -28,7 +28,6 @@ ENCODE = Attribute(
     default="raw",
     doc="How float32 tensors are stored. f32-to-bf16 is MLC-LLM's default: half the size, and lossy.",
 )
-_MANIFEST_VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +40,7 @@ class QuantizeShards:
     encode: str
 
     def __call__(self, *, discovering: str, manifest: bytes) -> Discovery:
-        document = json.loads(manifest)
-        if document.get("version") != _MANIFEST_VERSION:
-            raise ValueError(f"a manifest of version {document.get('version')!r}, not {_MANIFEST_VERSION}")
+        document = read_manifest(manifest)
         actions = []
         for index, shard in enumerate(document["shards"]):
             actions.append(

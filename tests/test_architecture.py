@@ -10,7 +10,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "mlcbuild"
 
-EVERYBODYS = frozenset({"errors", "figures"})  # modules beside the rooms
+EVERYBODYS = frozenset({"errors", "figures", "suggestions"})  # modules beside the rooms
 # Room → the rooms that it may import, itself aside.
 DOORS: dict[str, frozenset[str]] = {
     "cli": frozenset({"doctor", "query", "rules", "workspace", "engine", "cache", "execution", "runtime"}),
@@ -24,10 +24,12 @@ DOORS: dict[str, frozenset[str]] = {
     "compiler": frozenset({"runtime"}),
     "runtime": frozenset(),
 }
-# Lists of names that import nothing heavy: what can be asked for is shown without a worker.
+# They import nothing heavy: lists of names, so that what can be asked for is shown without a worker; and the form of
+# manifests, which rules read.
 NAMES = frozenset(
     {
         "mlcbuild.compiler.cuda.architectures",
+        "mlcbuild.compiler.manifest",
         "mlcbuild.compiler.models.llama.config",
         "mlcbuild.compiler.quantization.scheme",
     }

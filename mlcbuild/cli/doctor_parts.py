@@ -24,7 +24,7 @@ from mlcbuild.doctor.machine import machine_checks
 from mlcbuild.doctor.programs import program_checks
 from mlcbuild.doctor.workspace import workspace_checks
 from mlcbuild.errors import UsageError, WorkspaceError, WorkspaceErrors
-from mlcbuild.workspace.problems import known_values
+from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.settings import WorkspaceSettings
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from mlcbuild.cli.said import Said, said_in
 from mlcbuild.cli.user_settings import UserSettings
+from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.execution import EXECUTORS, WORKERS
-from mlcbuild.workspace.problems import known_values
 from mlcbuild.workspace.settings import WorkspaceSettings
 
 if TYPE_CHECKING:

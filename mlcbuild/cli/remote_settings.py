@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mlcbuild.cli.said import Said, said_in
 from mlcbuild.cli.user_settings import UserSettings
 from mlcbuild.errors import Location, MlcbuildError, UsageError
-from mlcbuild.workspace.problems import known_values
+from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.remote import REMOTE_SETTINGS, has_credentials
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 from mlcbuild.workspace.settings import WorkspaceSettings

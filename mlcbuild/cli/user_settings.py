@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import cast
 
 from mlcbuild.errors import WorkspaceError, WorkspaceErrors
+from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.execution import EXECUTION_TABLE, ExecutionTable, read_execution
 from mlcbuild.workspace.measures import AGE_ADVICE, SIZE_ADVICE, age_of, size_of
-from mlcbuild.workspace.problems import Problems, known_values
+from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.remote import REMOTE_TABLE, RemoteTable, read_remote
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 from mlcbuild.workspace.toml import Origin, TomlFile, read

@@ -8,7 +8,6 @@ machine.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 import tvm
@@ -17,6 +16,7 @@ from tvm.target import codegen
 from mlcbuild.compiler.cuda import architectures
 from mlcbuild.compiler.target_host import host_of
 from mlcbuild.errors import StageError
+from mlcbuild.suggestions import known_values
 
 KINDS: tuple[str, ...] = ("cuda", "llvm")
 _OF_THE_HOST = ("native", "host", "generic", "")
@@ -79,7 +79,6 @@ def _check_processor(target: tvm.target.Target, processor: str) -> None:
     if not known:
         raise StageError(f'LLVM has no code generator for the triple "{target.attrs["mtriple"]}"')
     if processor not in known:
-        close = difflib.get_close_matches(processor, known, n=1)
-        hint = f'; did you mean "{close[0]}"?' if close else ""
-        levels = [name for name in known if name.startswith("x86-64")] or sorted(known)[:8]
-        raise StageError(f'unknown processor "{processor}"', advice=(f"known: {', '.join(levels)}, …{hint}",))
+        levels = sorted(name for name in known if name.startswith("x86-64"))
+        names = (*levels, *sorted(known))
+        raise StageError(f'unknown processor "{processor}"', advice=(known_values(processor, names),))

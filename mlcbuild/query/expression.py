@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 
 from mlcbuild.errors import UsageError
-from mlcbuild.workspace.problems import known_values
+from mlcbuild.suggestions import known_values
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<word>[A-Za-z0-9/@._:$~\[\]][A-Za-z0-9*/@.\-_:$~\[\]]*)"""

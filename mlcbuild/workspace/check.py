@@ -7,11 +7,12 @@ from operator import attrgetter
 from pathlib import Path
 
 from mlcbuild.errors import Location, WorkspaceError
+from mlcbuild.suggestions import did_you_mean, known_values
 from mlcbuild.workspace.graph import cycles
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
 from mlcbuild.workspace.pattern import Pattern, parse_pattern
-from mlcbuild.workspace.problems import Problems, did_you_mean, known_values
+from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.schema import Attribute, RuleSchema
 from mlcbuild.workspace.tables import Package
 from mlcbuild.workspace.target import Target

@@ -9,13 +9,14 @@ from operator import attrgetter
 from pathlib import Path
 
 from mlcbuild.errors import WorkspaceError
+from mlcbuild.suggestions import did_you_mean, known_values
 from mlcbuild.workspace.check import Checker
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
 from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
 from mlcbuild.workspace.pattern import MANUAL_TAG, Pattern, PatternKind, parse_pattern, select
-from mlcbuild.workspace.problems import Problems, did_you_mean, known_values
+from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.resolve import Resolver
 from mlcbuild.workspace.schema import RuleSchema
 from mlcbuild.workspace.settings import (

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.label import Label
-from mlcbuild.workspace.problems import known_values
 from mlcbuild.workspace.schema import (
     COMMON_ATTRIBUTES,
     Attribute,

@@ -1,13 +1,9 @@
-"""Mistakes: collected as they are found, told together, each with what is known and what may have been meant."""
+"""Mistakes: collected as they are found, then told together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
 from mlcbuild.workspace.toml import Origin
-
-_MOST_SHOWN = 8
 
 
 class Problems:
@@ -37,25 +33,6 @@ class Problems:
         """Raise WorkspaceErrors with all of them: in file order, then those without a place."""
         if self._errors:
             raise WorkspaceErrors(tuple(self._errors[key] for key in sorted(self._errors)))
-
-
-def known_values(value: str, known: Iterable[str], *, intro: str = "known") -> str:
-    """One line of advice: the known values, and those that look like `value`; "" where nothing is known."""
-    candidates = list(dict.fromkeys(known))
-    if not candidates:
-        return ""
-    shown = ", ".join(candidates[:_MOST_SHOWN]) + (", …" if len(candidates) > _MOST_SHOWN else "")
-    guess = did_you_mean(value, candidates)
-    return f"{intro}: {shown}" + (f"        {guess}" if guess else "")
-
-
-def did_you_mean(value: str, known: Sequence[str]) -> str:
-    """The question that names the closest known value; "" where none is close."""
-    import difflib
-
-    folded = {candidate.casefold(): candidate for candidate in known}
-    close = difflib.get_close_matches(value.casefold(), folded, n=1)
-    return f'did you mean "{folded[close[0]]}"?' if close else ""
 
 
 def _place(location: Location | None) -> tuple[str, int, int]:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.configuration import Configuration
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.matrix import NO_CELL, Cell, substitute
-from mlcbuild.workspace.problems import Problems, known_values
+from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.schema import PLATFORM, Attribute, AttributeKind, AttributeValue, RuleSchema
 from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WorkspaceSettings
 from mlcbuild.workspace.toml import Origin

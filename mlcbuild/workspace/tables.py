@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.execution import EXECUTION_TABLE
 from mlcbuild.workspace.label import Label, LabelError
 from mlcbuild.workspace.matrix import NO_CELL, Cell, expand, name_pattern, placeholders, substitute
-from mlcbuild.workspace.problems import Problems, known_values
+from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.remote import REMOTE_TABLE
 from mlcbuild.workspace.resolve import Resolver
 from mlcbuild.workspace.schema import COMMON_ATTRIBUTES, PLATFORM, Attribute, AttributeValue, RuleSchema

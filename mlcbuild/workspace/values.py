@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from mlcbuild.errors import Location
+from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.label import Label, LabelError, read_label
 from mlcbuild.workspace.measures import DURATION_ADVICE, SIZE_ADVICE, age_of, size_of
-from mlcbuild.workspace.problems import Problems, known_values
+from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.schema import Attribute, AttributeKind, AttributeValue
 from mlcbuild.workspace.toml import Origin
 

@@ -6,9 +6,10 @@ instructions that nothing later has; `sm_100f` is the family of 10.0.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
+
+from mlcbuild.suggestions import known_values
 
 _PLAIN = ("75", "80", "86", "87", "88", "89", "90", "100", "103", "110", "120", "121")
 _OWN_INSTRUCTIONS = ("90a", "100a", "100f", "103a", "103f", "110a", "110f", "120a", "120f", "121a", "121f")
@@ -20,9 +21,7 @@ def problem(name: str) -> tuple[str, tuple[str, ...]] | None:
     """What is wrong with an architecture's name, and advice; None where it is one."""
     if name in ARCHITECTURES:
         return None
-    close = difflib.get_close_matches(name, ARCHITECTURES, n=1)
-    hint = f'; did you mean "{close[0]}"?' if close else ""
-    return f'unknown GPU architecture "{name}"', (f"known: {', '.join(in_order(ARCHITECTURES))}{hint}",)
+    return f'unknown GPU architecture "{name}"', (known_values(name, in_order(ARCHITECTURES)),)
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

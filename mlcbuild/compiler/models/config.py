@@ -6,7 +6,6 @@ mistake is told.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from mlcbuild.errors import StageError
+from mlcbuild.suggestions import known_values
 
 MAX_CONTEXT = 1 << 27
 MAX_BATCH = 1 << 16
@@ -107,9 +107,7 @@ class Overrides:
         known = tuple(field.name for field in fields(Overrides))
         for name in document:
             if name not in known:
-                close = difflib.get_close_matches(name, known, n=1)
-                hint = f'; did you mean "{close[0]}"?' if close else ""
-                raise StageError(f'unknown override "{name}"', advice=(f"known: {', '.join(known)}{hint}",))
+                raise StageError(f'unknown override "{name}"', advice=(known_values(name, known),))
         reader = ConfigReader(document, "overrides")
         ranges = {
             "context_window_size": (-1, MAX_CONTEXT),

@@ -7,10 +7,10 @@ stay together, so that each shard is quantized alone. One tensor is in memory at
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from mlcbuild.compiler.manifest import write_manifest
 from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.families import parameter_list
 from mlcbuild.compiler.models.parameters import Parameter, ParameterList
@@ -19,7 +19,6 @@ from mlcbuild.compiler.weights.source import open_source
 from mlcbuild.compiler.weights.tensor import STORAGE, TensorDescription
 from mlcbuild.errors import StageError
 
-MANIFEST_VERSION = 1
 SHARD_ELEMENTS = (128 << 20) // 4  # 128 MiB of float32: whatever the source's type, the same shards
 _SHOWN = 10
 
@@ -47,8 +46,7 @@ def run(*, source: Path, config: Path, manifest: Path, shards: Path) -> None:
             entries.append({"file": file_name, "tensors": [tensor.name for tensor in tensors]})
     finally:
         weights.close()
-    text = json.dumps({"version": MANIFEST_VERSION, "shards": entries}, separators=(",", ":"))
-    manifest.write_text(text + "\n", encoding="utf-8")
+    write_manifest(manifest, {"shards": entries})
 
 
 def _packed(parameters: tuple[Parameter, ...]) -> Iterator[list[Parameter]]:

@@ -7,13 +7,11 @@ its signature, and no body), `kernels` (a directory with `<name>.json` for each 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from mlcbuild.compiler import ir
+from mlcbuild.compiler.manifest import write_manifest
 from mlcbuild.compiler.passes.partition_kernels import partition_kernels
-
-MANIFEST_VERSION = 1
 
 
 def run(*, module: Path, graph: Path, kernels: Path, manifest: Path, kind: str) -> None:
@@ -26,8 +24,4 @@ def run(*, module: Path, graph: Path, kernels: Path, manifest: Path, kind: str) 
     for kernel in partitioned.kernels:
         (kernels / f"{kernel.name}.json").write_bytes(kernel.data)
     ir.save_module(partitioned.graph, graph)
-    document = {
-        "version": MANIFEST_VERSION,
-        "kernels": [{"name": kernel.name, "kind": kind} for kernel in partitioned.kernels],
-    }
-    manifest.write_text(json.dumps(document, sort_keys=True, separators=(",", ":")) + "\n", encoding="utf-8")
+    write_manifest(manifest, {"kernels": [{"name": kernel.name, "kind": kind} for kernel in partitioned.kernels]})

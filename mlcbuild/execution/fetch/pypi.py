@@ -6,7 +6,6 @@ distributions are never taken, because pip would run their code.
 
 from __future__ import annotations
 
-import difflib
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any
 from mlcbuild.errors import FetchError
 from mlcbuild.execution.fetch import verify
 from mlcbuild.execution.fetch.progress import note
+from mlcbuild.suggestions import known_values
 
 _CHUNK_BYTES = 1 << 20
 
@@ -73,5 +73,4 @@ def _find(archive: zipfile.ZipFile, member: str, wheel: str) -> zipfile.ZipInfo:
     names = [name for name in archive.namelist() if not name.endswith("/")]
     if member in names:
         return archive.getinfo(member)
-    close = difflib.get_close_matches(member, names, n=3, cutoff=0.4) or names[:5]
-    raise FetchError(f"{wheel} holds no {member!r}", advice=(f"it holds {', '.join(close)}",))
+    raise FetchError(f"{wheel} holds no {member!r}", advice=(known_values(member, names, intro="it holds"),))
