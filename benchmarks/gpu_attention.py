@@ -34,7 +34,7 @@ _PAGE_BYTES = 2 * KEY_HEADS * PAGE * HEAD_DIM * 2
 
 
 def build(directory: Path, only: str, arch: str) -> None:
-    from mlcbuild.compiler.cuda import nvrtc, source
+    from mlcbuild.compiler.backends.cuda import nvrtc, source
     from mlcbuild.compiler.stages.compile_device import OPTIONS
     from tests.compiler.cuda_emulation import launches
 
@@ -68,7 +68,7 @@ def _candidates() -> Iterator[tuple[str, Any]]:
     import tvm
     from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode
 
-    from mlcbuild.compiler.kernels.gpu import attention
+    from mlcbuild.compiler.backends.cuda.kernels import attention
     from mlcbuild.compiler.script_parsing import quick_script_parsing
     from tests.compiler.cuda_emulation import CUDA_TARGET
 

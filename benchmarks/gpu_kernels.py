@@ -53,7 +53,7 @@ extern "C" __global__ void read_all(const uint4* __restrict__ from, unsigned* to
 
 
 def build(directory: Path, only: str, arch: str) -> None:
-    from mlcbuild.compiler.cuda import nvrtc, source
+    from mlcbuild.compiler.backends.cuda import nvrtc, source
     from mlcbuild.compiler.stages.compile_device import OPTIONS
     from tests.compiler.cuda_emulation import launches
     from tests.compiler.kernel_running import packed_product
@@ -89,8 +89,8 @@ def build(directory: Path, only: str, arch: str) -> None:
 def _candidates(func: Any) -> Iterator[tuple[str, Any]]:
     import tvm
 
+    from mlcbuild.compiler.backends.cuda.kernels import few_vectors, gemv, instructions, library
     from mlcbuild.compiler.kernels.building import replace_body, statement
-    from mlcbuild.compiler.kernels.gpu import few_vectors, gemv, instructions, library
     from mlcbuild.compiler.kernels.matmul_pattern import match_matrix_product
     from tests.compiler.cuda_emulation import CUDA_TARGET
 

@@ -120,7 +120,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         name="phase0",
         change="a pass of Phase0: softmax in chunks of half the size",
-        edit=code("kernels/gpu/softmax", "\nCHUNK = 4096\n", "\nCHUNK = 2048\n"),
+        edit=code("backends/cuda/kernels/softmax", "\nCHUNK = 4096\n", "\nCHUNK = 2048\n"),
         note="All phases see another module; of the kernels, softmax's two are new.",
     ),
     Row(
@@ -186,28 +186,28 @@ ROWS: tuple[Row, ...] = (
     Row(
         name="gpu-schedule-equal",
         change="a schedule rule for GPUs, with the same result",
-        edit=appended("kernels/gpu/gemv"),
+        edit=appended("backends/cuda/kernels/gemv"),
         note="Every kernel is scheduled again. " + _CUT_OFF,
         only=only("ScheduleKernel"),
     ),
     Row(
         name="gpu-schedule",
         change="a schedule rule for GPUs: half the warps for a matrix times a vector",
-        edit=code("kernels/gpu/gemv", "\n_WARPS = 16\n", "\n_WARPS = 8\n"),
+        edit=code("backends/cuda/kernels/gemv", "\n_WARPS = 16\n", "\n_WARPS = 8\n"),
         note="Every kernel is scheduled again; those that come out another way are compiled.",
         never=only("Partition", "Lower"),
     ),
     Row(
         name="cpu-schedule-gpu-library",
         change="a schedule rule for CPUs",
-        edit=appended("kernels/cpu/gemv"),
+        edit=appended("backends/cpu/kernels/gemv"),
         note="It is nothing to the library for GPUs.",
         only=only(),
     ),
     Row(
         name="cpu-schedule",
         change="a schedule rule for CPUs, with the same result, and the library for CPUs",
-        edit=appended("kernels/cpu/gemv"),
+        edit=appended("backends/cpu/kernels/gemv"),
         note="Every kernel is scheduled again. " + _CUT_OFF,
         target=CPU,
         warm=CPU,

@@ -25,7 +25,7 @@ def products(threads: int, rounds: int) -> None:
     import tvm
     from tvm.s_tir import dlight
 
-    from mlcbuild.compiler.kernels.cpu.gemv import schedule_gemv
+    from mlcbuild.compiler.backends.cpu.kernels.gemv import schedule_gemv
     from tests.compiler.kernel_running import TARGET, compiled, packed_arrays, packed_product
 
     bound = _read_speed(threads)

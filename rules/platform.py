@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcbuild.compiler.cuda.architectures import in_order, problem
+from mlcbuild.compiler.backends.cuda.architectures import in_order, problem
 from mlcbuild.engine.action import JsonValue
 from mlcbuild.rules.providers import PlatformInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext

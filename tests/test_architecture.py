@@ -28,7 +28,7 @@ DOORS: dict[str, frozenset[str]] = {
 # manifests, which rules read.
 NAMES = frozenset(
     {
-        "mlcbuild.compiler.cuda.architectures",
+        "mlcbuild.compiler.backends.cuda.architectures",
         "mlcbuild.compiler.manifest",
         "mlcbuild.compiler.models.llama.config",
         "mlcbuild.compiler.quantization.scheme",

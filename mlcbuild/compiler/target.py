@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import tvm
 from tvm.target import codegen
 
-from mlcbuild.compiler.cuda import architectures
+from mlcbuild.compiler.backends.cuda import architectures
 from mlcbuild.compiler.target_host import host_of
 from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values

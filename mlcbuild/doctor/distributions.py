@@ -54,7 +54,7 @@ print(json.dumps({"version": tvm.__version__, "import_seconds": imported, "secon
 _CUDA_PROGRAM = """
 import json, time
 began = time.perf_counter()
-from mlcbuild.compiler.cuda.nvrtc import compile_text
+from mlcbuild.compiler.backends.cuda.nvrtc import compile_text
 code = compile_text('extern "C" __global__ void doctor(float *x) { x[threadIdx.x] += 1.0f; }', "sm_90")
 assert code.startswith(b"\\x7fELF"), code[:4]
 print(json.dumps({"seconds": time.perf_counter() - began, "bytes": len(code)}))

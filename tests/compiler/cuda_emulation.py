@@ -22,7 +22,7 @@ import tvm_ffi
 from tvm import tirx
 
 from mlcbuild.compiler import library_image
-from mlcbuild.compiler.cuda import device_functions
+from mlcbuild.compiler.backends.cuda import device_functions
 
 Array = npt.NDArray[Any]
 

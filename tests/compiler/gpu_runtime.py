@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mlcbuild.compiler.cuda import wheels
+from mlcbuild.compiler.backends.cuda import wheels
 
 _DRIVER_FUNCTIONS = (
     "cuDeviceGetName",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcbuild.compiler.cuda.architectures import ARCHITECTURES, in_order, problem
+from mlcbuild.compiler.backends.cuda.architectures import ARCHITECTURES, in_order, problem
 
 
 @given(names=st.lists(st.sampled_from(ARCHITECTURES)))

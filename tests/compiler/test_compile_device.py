@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.compiler.cuda import source as texts
+from mlcbuild.compiler.backends.cuda import source as texts
 from mlcbuild.compiler.stages import compile_device, compile_device_toolkit, fat_binary
 from mlcbuild.errors import InternalError, LocalEnvironmentError, StageError
 
@@ -82,7 +82,7 @@ def test_an_unknown_architecture_is_told_with_the_nearest(tmp_path: Path) -> Non
 
 
 def test_without_the_wheels_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlcbuild.compiler.cuda import nvrtc
+    from mlcbuild.compiler.backends.cuda import nvrtc
 
     nvrtc._library.cache_clear()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])

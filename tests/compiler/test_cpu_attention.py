@@ -12,7 +12,7 @@ from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode_cpu
 from tvm.relax.frontend.nn.llm._prefill_kernels import _attention_prefill_cpu, _attention_prefill_ragged_cpu
 from tvm.relax.frontend.nn.llm.position_embedding import llama_rope_with_position_map
 
-from mlcbuild.compiler.kernels.cpu import attention, rope
+from mlcbuild.compiler.backends.cpu.kernels import attention, rope
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from tests.compiler.attention_reference import LLAMA3, THETA, rotated
 from tests.compiler.kernel_running import Array, compiled, run

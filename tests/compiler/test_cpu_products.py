@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tvm import te, tirx
 
-from mlcbuild.compiler.kernels.cpu.gemv import schedule_gemv
-from mlcbuild.compiler.kernels.cpu.matmul import schedule_matmul
+from mlcbuild.compiler.backends.cpu.kernels.gemv import schedule_gemv
+from mlcbuild.compiler.backends.cpu.kernels.matmul import schedule_matmul
 from mlcbuild.compiler.kernels.matmul_pattern import PackedMatrix, match_matrix_product
 from tests.compiler.kernel_running import (
     TARGET,

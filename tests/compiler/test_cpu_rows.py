@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tvm import te, tirx, topi
 from tvm.script.ir_builder import IRBuilder
 
+from mlcbuild.compiler.backends.cpu.kernels.rows import schedule_rows
 from mlcbuild.compiler.kernels.building import exp, exp2, lanes, loop, store
-from mlcbuild.compiler.kernels.cpu.rows import schedule_rows
 from tests.compiler.kernel_running import TARGET, Array, compiled, run, scheduled
 
 

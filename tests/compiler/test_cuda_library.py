@@ -17,8 +17,8 @@ from tvm.s_tir import dlight
 
 from mlcbuild.compiler import ir, library_image
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.cuda import device_functions
-from mlcbuild.compiler.cuda.dependent_launch import TAG
+from mlcbuild.compiler.backends.cuda import device_functions
+from mlcbuild.compiler.backends.cuda.dependent_launch import TAG
 from mlcbuild.compiler.stages import compile_device, compile_kernel, link
 from mlcbuild.errors import StageError
 from tests.compiler.gpu_runtime import run_with_cuda_runtime

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlcbuild.compiler.cuda import dependent_launch
-from mlcbuild.compiler.cuda.device_functions import DeviceFunction
+from mlcbuild.compiler.backends.cuda import dependent_launch
+from mlcbuild.compiler.backends.cuda.device_functions import DeviceFunction
 from mlcbuild.errors import InternalError
 
 DECLARED = 'extern "C" __global__ void {name}(int* x);\n'

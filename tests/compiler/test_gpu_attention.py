@@ -13,7 +13,7 @@ import tvm
 from tvm import tirx
 from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode
 
-from mlcbuild.compiler.kernels.gpu import attention
+from mlcbuild.compiler.backends.cuda.kernels import attention
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from tests.compiler import cuda_emulation
 from tests.compiler.attention_reference import LLAMA3, THETA, rotated

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tvm import tirx
 
-from mlcbuild.compiler.kernels.gpu import logits, norm, sampling
+from mlcbuild.compiler.backends.cuda.kernels import logits, norm, sampling
 from mlcbuild.compiler.passes.canonical_kernel import canonicalize
 from mlcbuild.compiler.stages import compile_device, compile_kernel, schedule_gpu_kernel
 from tests.compiler.pipeline import CUDA_TARGET

@@ -13,7 +13,7 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
-from mlcbuild.compiler.kernels.gpu import logits as kernels
+from mlcbuild.compiler.backends.cuda.kernels import logits as kernels
 from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
 from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
 from mlcbuild.compiler.phases.phase0 import PHASE0

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, tirx
 
 from mlcbuild.compiler import ir
-from mlcbuild.compiler.kernels.gpu import norm
+from mlcbuild.compiler.backends.cuda.kernels import norm
 from mlcbuild.compiler.passes.fuse_add_rms_norm import fuse_add_rms_norm
 from mlcbuild.compiler.stages import export, phase1
 from tests.compiler import cuda_emulation

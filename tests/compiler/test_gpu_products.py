@@ -9,9 +9,9 @@ import pytest
 import tvm
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cuda.kernels.gemv import GemvShape, multiply_one, schedule_packed_gemv
+from mlcbuild.compiler.backends.cuda.kernels.matmul import schedule_matmul
 from mlcbuild.compiler.kernels.building import replace_body, statement
-from mlcbuild.compiler.kernels.gpu.gemv import GemvShape, multiply_one, schedule_packed_gemv
-from mlcbuild.compiler.kernels.gpu.matmul import schedule_matmul
 from mlcbuild.compiler.kernels.matmul_pattern import match_matrix_product
 from tests.compiler import cuda_emulation
 from tests.compiler.cuda_emulation import CUDA_TARGET, run_cuda

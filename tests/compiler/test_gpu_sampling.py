@@ -11,9 +11,9 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
-from mlcbuild.compiler.kernels.gpu import sampling, softmax
-from mlcbuild.compiler.kernels.gpu.rules import GPU_RULES
-from mlcbuild.compiler.kernels.gpu.workspace import lift_global_buffers
+from mlcbuild.compiler.backends.cuda.kernels import sampling, softmax
+from mlcbuild.compiler.backends.cuda.kernels.rules import GPU_RULES
+from mlcbuild.compiler.backends.cuda.kernels.workspace import lift_global_buffers
 from mlcbuild.compiler.kernels.rules import apply_rules
 from mlcbuild.compiler.passes.attach_gpu_sampling import attach_gpu_sampling
 from tests.compiler import cuda_emulation

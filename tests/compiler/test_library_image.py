@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlcbuild.compiler import elf_object, library_image
-from mlcbuild.compiler.cuda import device_functions
-from mlcbuild.compiler.cuda.device_functions import DeviceFunction
+from mlcbuild.compiler.backends.cuda import device_functions
+from mlcbuild.compiler.backends.cuda.device_functions import DeviceFunction
 from mlcbuild.compiler.library_image import ImageModule
 from mlcbuild.errors import StageError
 from tests.compiler.pipeline import CPU_TARGET, finish_library

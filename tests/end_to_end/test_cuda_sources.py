@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cache.digest import DigestFunction
-from mlcbuild.compiler.cuda import wheels
-from mlcbuild.compiler.cuda.architectures import ARCHITECTURES
+from mlcbuild.compiler.backends.cuda import wheels
+from mlcbuild.compiler.backends.cuda.architectures import ARCHITECTURES
 from mlcbuild.engine.action import Action, StageCall
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.keys import compute_key

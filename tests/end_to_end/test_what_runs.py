@@ -345,9 +345,9 @@ TABLE = (
     row("the list of Phase2", code("compiler/phases/phase2"), "Phase2"),
     row("a pass of Phase3", code("compiler/passes/fuse_dequantize"), "Phase3"),
     row("code of Partition", code("compiler/passes/partition_kernels"), "Partition"),
-    row("a schedule rule", code("compiler/kernels/cpu/gemv"), "ScheduleKernel"),
+    row("a schedule rule", code("compiler/backends/cpu/kernels/gemv"), "ScheduleKernel"),
     row("code of CompileKernel", code("compiler/stages/compile_kernel"), "CompileKernel"),
-    row("code of CompileDevice", code("compiler/cuda/nvrtc"), "CompileDevice"),
+    row("code of CompileDevice", code("compiler/backends/cuda/nvrtc"), "CompileDevice"),
     row("code of Lower", code("compiler/passes/memory_usage"), "Lower"),
     row("code of Link", code("compiler/stages/link"), "Link"),
     row("code of GenConfig", code("compiler/stages/gen_config"), "GenConfig"),
@@ -382,10 +382,10 @@ def test_what_runs_after(place: Place, change: Row) -> None:
         place.undo()
 
 
-@pytest.mark.parametrize(("rule", "label"), [("cpu/gemv", "//:package"), ("gpu/gemv", "//:library")])
-def test_a_rule_for_one_kind_of_processor_is_no_others_business(place: Place, rule: str, label: str) -> None:
+@pytest.mark.parametrize(("kind", "label"), [("cpu", "//:package"), ("cuda", "//:library")])
+def test_a_rule_for_one_kind_of_processor_is_no_others_business(place: Place, kind: str, label: str) -> None:
     try:
-        code(f"compiler/kernels/{rule}", f"\n_OF = {label!r}\n")(place)
+        code(f"compiler/backends/{kind}/kernels/gemv", f"\n_OF = {label!r}\n")(place)
         assert set(place.build()) == {"ScheduleKernel"}
         assert place.labels == {label}
     finally:

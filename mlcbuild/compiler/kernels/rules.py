@@ -1,4 +1,4 @@
-"""Schedule rules in order: the first that fits a kernel schedules it. `cpu.rules` and `gpu.rules` list them."""
+"""Schedule rules in order: the first that fits a kernel schedules it. Each backend's `kernels.rules` lists its own."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import tvm
 from tvm import relax, te, tirx
 
-from mlcbuild.compiler.kernels.gpu import sampling
+from mlcbuild.compiler.backends.cuda.kernels import sampling
 
 
 def attach_gpu_sampling(module: tvm.IRModule) -> tvm.IRModule:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax
 
-from mlcbuild.compiler.kernels.gpu import logits
+from mlcbuild.compiler.backends.cuda.kernels import logits
 from mlcbuild.compiler.passes.inplace_functions import add_inplace_function
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tvm
 from tvm import relax, te, tirx
 
-from mlcbuild.compiler.kernels.gpu import softmax
+from mlcbuild.compiler.backends.cuda.kernels import softmax
 
 NAME = "softmax_with_temperature"
 _GREEDY_BELOW = 1e-5  # temperatures up to this count as 0: dividing by them would overflow

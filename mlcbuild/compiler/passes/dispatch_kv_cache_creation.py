@@ -9,8 +9,8 @@ from tvm import relax
 from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
 
 from mlcbuild.compiler import ir
-from mlcbuild.compiler.kernels.cpu.kv_cache import with_vector_kernels
-from mlcbuild.compiler.kernels.gpu.kv_cache import with_tensor_core_kernels
+from mlcbuild.compiler.backends.cpu.kernels.kv_cache import with_vector_kernels
+from mlcbuild.compiler.backends.cuda.kernels.kv_cache import with_tensor_core_kernels
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 

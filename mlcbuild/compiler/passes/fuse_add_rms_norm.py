@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from mlcbuild.compiler.kernels.gpu import norm
+from mlcbuild.compiler.backends.cuda.kernels import norm
 from mlcbuild.compiler.passes.rewriting import finish, is_operator, rewrite_dataflow
 
 FUSED = "add_rms_norm"

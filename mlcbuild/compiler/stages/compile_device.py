@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mlcbuild.compiler.cuda import architectures, nvrtc
+from mlcbuild.compiler.backends.cuda import architectures, nvrtc
 from mlcbuild.errors import StageError
 
 # Fast mathematics is TVM's own default for CUDA. Warnings are about variables that TVM's text declares and does not

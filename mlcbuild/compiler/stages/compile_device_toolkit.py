@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from mlcbuild.compiler.cuda import architectures
+from mlcbuild.compiler.backends.cuda import architectures
 from mlcbuild.errors import LocalEnvironmentError, StageError
 
 _OPTIONS = ("--use_fast_math", "--disable-warnings")

@@ -2,7 +2,7 @@
 
 The object defines `__tvm_ffi_<name>`, the kernel in TVM's packed calling convention, where `<name>` is the kernel's
 content name. For a GPU it launches device functions: `device_source` is their CUDA C++ text, for every architecture,
-and `launch` (see `cuda.device_functions`) what a launch has to know of them.
+and `launch` (see `backends.cuda.device_functions`) what a launch has to know of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tvm_ffi
 
 from mlcbuild.compiler import ir, library_image
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.cuda import dependent_launch, device_functions, source
+from mlcbuild.compiler.backends.cuda import dependent_launch, device_functions, source
 from mlcbuild.errors import InternalError, StageError
 
 _KEEP_TEXT = "TVM_COMPILE_FORCE_FALLBACK"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlcbuild.compiler.cuda import architectures
-from mlcbuild.compiler.cuda import fat_binary as fat_binaries
+from mlcbuild.compiler.backends.cuda import architectures
+from mlcbuild.compiler.backends.cuda import fat_binary as fat_binaries
 from mlcbuild.errors import StageError
 
 _ELF = b"\x7fELF"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.compiler import elf_object, library_image
-from mlcbuild.compiler.cuda import device_functions
+from mlcbuild.compiler.backends.cuda import device_functions
 from mlcbuild.compiler.library_image import ImageModule
 from mlcbuild.compiler.target_host import host_triple
 from mlcbuild.errors import InternalError, LocalEnvironmentError, StageError

@@ -12,7 +12,7 @@ from typing import Any
 from mlcbuild.compiler import canonical_file
 from mlcbuild.compiler import signature as signatures
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.kernels.cpu.rules import CPU_RULES, UNOPTIMIZED_CPU_RULES
+from mlcbuild.compiler.backends.cpu.kernels.rules import CPU_RULES, UNOPTIMIZED_CPU_RULES
 from mlcbuild.compiler.kernels.rules import apply_rules
 
 

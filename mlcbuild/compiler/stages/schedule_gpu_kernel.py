@@ -12,8 +12,8 @@ from typing import Any
 from mlcbuild.compiler import canonical_file
 from mlcbuild.compiler import signature as signatures
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.kernels.gpu.rules import GPU_RULES, UNOPTIMIZED_GPU_RULES
-from mlcbuild.compiler.kernels.gpu.workspace import lift_global_buffers
+from mlcbuild.compiler.backends.cuda.kernels.rules import GPU_RULES, UNOPTIMIZED_GPU_RULES
+from mlcbuild.compiler.backends.cuda.kernels.workspace import lift_global_buffers
 from mlcbuild.compiler.kernels.rules import apply_rules
 
 

@@ -30,11 +30,11 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
-from mlcbuild.compiler.cuda import architectures
+from mlcbuild.compiler.backends.cuda import architectures
+from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
+from mlcbuild.compiler.backends.cuda.kernels.launching import register
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
-from mlcbuild.compiler.kernels.cpu.rotation import angle, supports
-from mlcbuild.compiler.kernels.gpu import instructions as gpu
-from mlcbuild.compiler.kernels.gpu.launching import register
+from mlcbuild.compiler.kernels.rotary import angle, supports
 
 TOKENS = 16  # of a step of a warp
 HEADS = 8  # of a block: the columns of a tensor core's result

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mlcbuild.compiler.kernels.cpu.fallback import schedule_fallback
-from mlcbuild.compiler.kernels.cpu.gemv import schedule_gemv
-from mlcbuild.compiler.kernels.cpu.matmul import schedule_matmul
-from mlcbuild.compiler.kernels.cpu.rows import schedule_rows
+from mlcbuild.compiler.backends.cpu.kernels.fallback import schedule_fallback
+from mlcbuild.compiler.backends.cpu.kernels.gemv import schedule_gemv
+from mlcbuild.compiler.backends.cpu.kernels.matmul import schedule_matmul
+from mlcbuild.compiler.backends.cpu.kernels.rows import schedule_rows
 from mlcbuild.compiler.kernels.rules import Rule
 
 CPU_RULES: tuple[Rule, ...] = (schedule_gemv, schedule_matmul, schedule_rows, schedule_fallback)

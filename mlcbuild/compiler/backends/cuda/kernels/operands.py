@@ -14,8 +14,8 @@ from typing import Any
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.kernels.building import Buffer, Expression, store
-from mlcbuild.compiler.kernels.gpu import instructions as gpu
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix
 
 WIDTH = 32  # places of a thread in a step: also those of a group of packed integers

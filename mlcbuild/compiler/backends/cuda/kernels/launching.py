@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import s_tir, tirx
 
+from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.kernels.building import Buffer, Expression, statement
-from mlcbuild.compiler.kernels.gpu import instructions as gpu
 
 WARP = 32
 _OPAQUE = 8  # TVM's number of kernels that fusion leaves alone

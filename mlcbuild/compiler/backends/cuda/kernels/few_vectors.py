@@ -9,10 +9,10 @@ from __future__ import annotations
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
+from mlcbuild.compiler.backends.cuda.kernels import operands
+from mlcbuild.compiler.backends.cuda.kernels.results import store_result
 from mlcbuild.compiler.kernels.building import Expression, store
-from mlcbuild.compiler.kernels.gpu import instructions as gpu
-from mlcbuild.compiler.kernels.gpu import operands
-from mlcbuild.compiler.kernels.gpu.results import store_result
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct
 
 MOST = 8

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping
 
-from mlcbuild.compiler.cuda import architectures, wheels
+from mlcbuild.compiler.backends.cuda import architectures, wheels
 from mlcbuild.errors import LocalEnvironmentError, StageError
 
 _LIBRARY = "lib/libnvfatbin.so.13"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cuda.kernels.launching import Threads, kernel, largest, register, summed
 from mlcbuild.compiler.kernels.building import Buffer, Expression
-from mlcbuild.compiler.kernels.gpu.launching import Threads, kernel, largest, register, summed
 
 CHUNK = 4096
 _LOWEST = -3.4028234663852886e38

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mlcbuild.compiler.kernels.gpu import library
-from mlcbuild.compiler.kernels.gpu.gemv import schedule_packed_gemv
-from mlcbuild.compiler.kernels.gpu.matmul import schedule_matmul
+from mlcbuild.compiler.backends.cuda.kernels import library
+from mlcbuild.compiler.backends.cuda.kernels.gemv import schedule_packed_gemv
+from mlcbuild.compiler.backends.cuda.kernels.matmul import schedule_matmul
 from mlcbuild.compiler.kernels.rules import Rule
 
 GPU_RULES: tuple[Rule, ...] = (

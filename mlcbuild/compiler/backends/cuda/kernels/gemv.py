@@ -20,10 +20,10 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
-from mlcbuild.compiler.cuda import architectures, dependent_launch
+from mlcbuild.compiler.backends.cuda import architectures, dependent_launch
+from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
+from mlcbuild.compiler.backends.cuda.kernels.results import store_result
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
-from mlcbuild.compiler.kernels.gpu import instructions as gpu
-from mlcbuild.compiler.kernels.gpu.results import store_result
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 
 ROWS = 16  # of a tile: what the tensor core takes

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
+from mlcbuild.compiler.backends.cuda.kernels.launching import WARP, Threads, kernel, register, summed
 from mlcbuild.compiler.kernels.building import Buffer, Expression, lanes, store
-from mlcbuild.compiler.kernels.gpu import instructions as gpu
-from mlcbuild.compiler.kernels.gpu.launching import WARP, Threads, kernel, register, summed
 
 DTYPES = ("float16", "float32")
 _VECTOR_BITS = 128

@@ -1,4 +1,4 @@
-"""The angles of rotary position embeddings, by TVM's frequency rules, and the turning of heads by them."""
+"""Rotary position embeddings in vectors: a head is turned by the angles of `kernels.rotary`."""
 
 from __future__ import annotations
 
@@ -7,33 +7,15 @@ from typing import Any
 
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
-from tvm.relax.frontend.nn.llm.position_embedding import switch_rope_freq_func
 
 from mlcbuild.compiler.kernels.building import LANES, Buffer, Expression, lanes, loop, store
-
-_RULES = (None, "llama3")  # the angle is position times frequency, and the same at d and d + head_dim / 2
-
-
-def supports(rope_scaling: Mapping[str, Any], head_dim: int) -> bool:
-    """Whether angles of this rule can be computed here."""
-    return rope_scaling.get("rope_type") in _RULES and head_dim % 2 == 0
+from mlcbuild.compiler.kernels.rotary import angle
 
 
 def head_lanes(head_dim: int) -> int:
     """How many of a head's numbers are a vector: halves of a head, which are turned against each other, are whole
     vectors."""
     return next(count for count in (LANES, 4, 2, 1) if head_dim // 2 % count == 0)
-
-
-def angle(
-    position: Expression, d: Expression, *, head_dim: int, theta: Expression, rope_scaling: Mapping[str, Any]
-) -> Expression:
-    """The angle at a position, float32, and a place d < head_dim / 2; `theta` is the base of the frequencies."""
-    cosine, _, bindings = switch_rope_freq_func(dict(rope_scaling))(position, d, head_dim, theta, "float32")
-    result = cosine.args[0]
-    for variable, value in bindings.items():
-        result = tirx.Let(variable, value, result)
-    return result
 
 
 def store_frequencies(frequencies: Buffer, *, theta: Expression, rope_scaling: Mapping[str, Any]) -> None:

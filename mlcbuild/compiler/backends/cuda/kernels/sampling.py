@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
+from mlcbuild.compiler.backends.cuda.kernels.launching import Threads, combined, kernel, register, summed
 from mlcbuild.compiler.kernels.building import Buffer, Expression
-from mlcbuild.compiler.kernels.gpu import instructions as gpu
-from mlcbuild.compiler.kernels.gpu.launching import Threads, combined, kernel, register, summed
 
 _EACH = 4  # elements of a thread in a chunk
 PIVOTS = 3  # thresholds that `find_top_p_pivot` tries at once

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from mlcbuild.compiler.kernels.cpu import attention, rope
+from mlcbuild.compiler.backends.cpu.kernels import attention, rope
 from mlcbuild.errors import InternalError
 
 

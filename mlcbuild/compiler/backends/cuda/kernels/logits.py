@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
+from mlcbuild.compiler.backends.cuda.kernels.launching import WARP, Threads, kernel
 from mlcbuild.compiler.kernels.building import Buffer, Expression, store
-from mlcbuild.compiler.kernels.gpu import instructions as gpu
-from mlcbuild.compiler.kernels.gpu.launching import WARP, Threads, kernel
 
 _WARPS = 8
 _EACH = 4  # numbers of a row that a thread moves

@@ -21,6 +21,7 @@ from typing import Any
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cpu.kernels.rotation import head_lanes, rotated, store_frequencies, store_rotation
 from mlcbuild.compiler.kernels.building import (
     LANES,
     Buffer,
@@ -36,7 +37,7 @@ from mlcbuild.compiler.kernels.building import (
     statement,
     store,
 )
-from mlcbuild.compiler.kernels.cpu.rotation import head_lanes, rotated, store_frequencies, store_rotation, supports
+from mlcbuild.compiler.kernels.rotary import supports
 
 _SUMS = 8  # vectors of the result that are summed at once, one register each
 _HEADS_AT_ONCE = 4

@@ -12,6 +12,7 @@ from typing import Any
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cpu.kernels.rotation import head_lanes
 from mlcbuild.compiler.kernels.building import (
     Buffer,
     Expression,
@@ -23,7 +24,7 @@ from mlcbuild.compiler.kernels.building import (
     statement,
     store,
 )
-from mlcbuild.compiler.kernels.cpu.rotation import angle, head_lanes, supports
+from mlcbuild.compiler.kernels.rotary import angle, supports
 
 _WORTH_THREADS = 64  # tokens
 

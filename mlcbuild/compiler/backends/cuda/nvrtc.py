@@ -10,7 +10,7 @@ import ctypes
 import functools
 from collections.abc import Sequence
 
-from mlcbuild.compiler.cuda import wheels
+from mlcbuild.compiler.backends.cuda import wheels
 from mlcbuild.errors import LocalEnvironmentError, StageError
 
 _BUILTINS = "lib/libnvrtc-builtins.so.13.0"

@@ -7,7 +7,7 @@ from typing import Any
 
 import tvm
 
-from mlcbuild.compiler.kernels.gpu import attention
+from mlcbuild.compiler.backends.cuda.kernels import attention
 from mlcbuild.errors import InternalError
 
 _DECODING = {"batch_decode_paged_kv": False, "batch_decode_paged_kv_sliding_window": True}

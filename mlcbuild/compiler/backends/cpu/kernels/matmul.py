@@ -15,6 +15,7 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
+from mlcbuild.compiler.backends.cpu.kernels.gemv import Parts, multiply_one
 from mlcbuild.compiler.kernels.building import (
     LANES,
     WORTH_THREADS,
@@ -29,7 +30,6 @@ from mlcbuild.compiler.kernels.building import (
     store,
     with_body,
 )
-from mlcbuild.compiler.kernels.cpu.gemv import Parts, multiply_one
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 
 _TILE = 8  # matrix rows that are restored together

@@ -12,8 +12,8 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
-from mlcbuild.compiler.cuda import architectures
-from mlcbuild.compiler.cuda.device_functions import DeviceFunction
+from mlcbuild.compiler.backends.cuda import architectures
+from mlcbuild.compiler.backends.cuda.device_functions import DeviceFunction
 from mlcbuild.errors import InternalError
 
 _FIRST_ARCHITECTURE = 90

@@ -6,9 +6,9 @@ import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
-from mlcbuild.compiler.cuda import architectures, dependent_launch
+from mlcbuild.compiler.backends.cuda import architectures, dependent_launch
+from mlcbuild.compiler.backends.cuda.kernels import few_vectors, gemv, many_vectors, operands
 from mlcbuild.compiler.kernels.building import replace_body, statement
-from mlcbuild.compiler.kernels.gpu import few_vectors, gemv, many_vectors, operands
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, match_matrix_product
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import tvm.tirx.script.builder as T  # noqa: N812
 
-from mlcbuild.compiler.cuda.dependent_launch import DEFINITIONS
+from mlcbuild.compiler.backends.cuda.dependent_launch import DEFINITIONS
 
 Expression = Any
 Buffer = Any
@@ -185,7 +185,7 @@ def from_lane_xor(value: Expression, mask: int) -> Expression:
 
 
 def wait_for_inputs() -> None:
-    """Lets the kernel behind this one begin, and waits for those before it: `cuda.dependent_launch`."""
+    """Lets the kernel behind this one begin, and waits for those before it: `backends.cuda.dependent_launch`."""
     for name, body in DEFINITIONS.items():
         _call(name, "()", body)
 
