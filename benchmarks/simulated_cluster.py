@@ -39,8 +39,8 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cli.opening import open_workspace
-from mlcbuild.cli.wiring import targets_of
+from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.engine.action import Action
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import Execute

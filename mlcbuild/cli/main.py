@@ -20,11 +20,11 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 import mlcbuild
+from mlcbuild.cli.arguments.conversion import read_without_pydantic
+from mlcbuild.cli.arguments.help_format import CONTEXT, Command, examples
+from mlcbuild.cli.arguments.options import GlobalOptions, Invocation
 from mlcbuild.cli.exit_codes import ExitCode
-from mlcbuild.cli.help_format import CONTEXT, Command, examples
-from mlcbuild.cli.options import GlobalOptions, Invocation
-from mlcbuild.cli.terminal import ColorChoice
-from mlcbuild.cli.values import read_without_pydantic
+from mlcbuild.cli.output.terminal import ColorChoice
 
 PROGRAM = "mlcbuild"
 COMMANDS = ("build", "run", "fetch", "query", "cache", "log", "doctor", "info", "clean", "shutdown", "version")
@@ -149,7 +149,7 @@ def _run(arguments: list[str], invocation: Invocation) -> int:
     if isinstance(result, BrokenPipeError):
         raise result
     if isinstance(result, BaseException):
-        from mlcbuild.cli.failures import report_failure
+        from mlcbuild.cli.output.errors import report_failure
 
         return int(report_failure(result, invocation.options))
     return int(result or ExitCode.OK)
@@ -160,7 +160,7 @@ def _complete_in_bash() -> NoReturn:
     import contextlib
     import io
 
-    from mlcbuild.cli.completion import rejoin_bash_words
+    from mlcbuild.cli.arguments.completion import rejoin_bash_words
 
     kept = rejoin_bash_words(os.environ)
     offered = io.StringIO()

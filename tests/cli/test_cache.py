@@ -13,10 +13,10 @@ import pytest
 
 from mlcbuild.cache import file_systems
 from mlcbuild.cache.disk import DiskStore
-from mlcbuild.cli.limits import read_age, read_size
 from mlcbuild.cli.main import main
-from mlcbuild.cli.slow_progress import SlowProgress
-from mlcbuild.cli.user_settings import CACHE_SETTINGS, read_user_settings
+from mlcbuild.cli.output.slow_progress import SlowProgress
+from mlcbuild.cli.settings.cache_limits import read_age, read_size
+from mlcbuild.cli.settings.user_file import CACHE_SETTINGS, read_user_settings
 from mlcbuild.errors import UsageError
 from tests.cache.stores import BLAKE3, DAY, base_of, blob_file, check_store, contents, publish, used_at
 
@@ -30,7 +30,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DiskStore:
     mounts = tmp_path / "mounts"
     mounts.write_text("rootfs / ext4 rw 0 0\n")
     monkeypatch.setattr(file_systems, "MOUNTS", mounts)
-    monkeypatch.setattr("mlcbuild.cli.cache_stats._free_bytes", lambda _: 1_000_000_000)
+    monkeypatch.setattr("mlcbuild.cli.cache.stats._free_bytes", lambda _: 1_000_000_000)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     for name in ("MLCBUILD_CACHE_MAX_SIZE", "MLCBUILD_CACHE_MAX_AGE"):

@@ -15,7 +15,7 @@ import pytest
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.remote.counters import Counters
-from mlcbuild.cli.cache_transfer import Silence
+from mlcbuild.cli.cache.transfer import Silence
 from mlcbuild.cli.main import main
 from tests.cli.test_remote_builds import Place, results_in, shown
 from tests.remote import grpc_server, http_server
@@ -408,7 +408,7 @@ def test_results_that_are_not_whole_are_left_out_of_all(
 def test_progress_is_said_where_it_takes_long(
     place: Callable[[str], Place], server: http_server.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mlcbuild.cli.slow_progress._QUIET_SECONDS", -1.0)
+    monkeypatch.setattr("mlcbuild.cli.output.slow_progress._QUIET_SECONDS", -1.0)
     first, second = place("first"), place("second")
     first.build("//...")
     _, out, said = first.run("cache", "push", "//...", "--remote", server.address, **WRITES)

@@ -61,7 +61,7 @@ def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
 
 
 def test_help_of_a_model_package(snapshot: Snapshot, capsys: Capture) -> None:
-    from mlcbuild.cli.generation_options import parse_generation_options
+    from mlcbuild.cli.run.generation_options import parse_generation_options
 
     assert parse_generation_options("//models:x", ["--help"]) is None
     snapshot("help-generation", capsys.readouterr().out)
@@ -232,7 +232,7 @@ def crash(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
     def fail(*_: object, **__: object) -> None:
         raise failure
 
-    monkeypatch.setattr("mlcbuild.cli.query_output.print_query", fail)
+    monkeypatch.setattr("mlcbuild.cli.inspection.query.print_query", fail)
 
 
 def test_a_bug_is_told_in_short_and_kept_in_full(
@@ -303,7 +303,7 @@ HEAVY = ("tvm", "tvm_ffi", "ray", "boto3", "botocore", "torch", "numpy", "rich",
         "from mlcbuild.cli.main import main; main(['--help'])",
         "from mlcbuild.cli.main import main; main(['query', '//...', '--output', 'json'])",
         "from mlcbuild.cli.main import main; main(['info'])",
-        "import mlcbuild.cli.build_session",
+        "import mlcbuild.cli.build.session",
     ],
 )
 def test_nothing_heavy_is_imported(statement: str, workspace: Path) -> None:

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cli.action_logs import ActionLogs, log_path
-from mlcbuild.cli.action_messages import ran_line
-from mlcbuild.cli.console import Console
-from mlcbuild.cli.live_display import live_lines
-from mlcbuild.cli.progress import Progress
-from mlcbuild.cli.terminal import Style
+from mlcbuild.cli.console.action_logs import ActionLogs, log_path
+from mlcbuild.cli.console.action_messages import ran_line
+from mlcbuild.cli.console.console import Console
+from mlcbuild.cli.console.live_display import live_lines
+from mlcbuild.cli.console.progress import Progress
+from mlcbuild.cli.output.terminal import Style
 from mlcbuild.engine.events import (
     ActionFinished,
     ActionsAdded,

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cache import file_systems
-from mlcbuild.cli.doctor_output import document, exit_code, finding_lines, summary
+from mlcbuild.cli.doctor.output import document, exit_code, finding_lines, summary
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
-from mlcbuild.cli.terminal import Style
+from mlcbuild.cli.output.terminal import Style
 from mlcbuild.doctor import disk_cache, ray_cluster
 from mlcbuild.doctor.check import Part
 from mlcbuild.doctor.examination import Examined
@@ -192,14 +192,14 @@ def test_signing_alone_tells_why_there_is_nothing_to_try(
 def test_a_check_that_takes_its_time_is_spoken_of(
     place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mlcbuild.cli import doctor_parts
+    from mlcbuild.cli.doctor import parts
     from mlcbuild.doctor.check import Check
 
     def slow() -> Finding:
         time.sleep(2.5)
         return ok("at last")
 
-    monkeypatch.setattr(doctor_parts, "machine_checks", lambda: (Check(name="patience", examine=slow),))
+    monkeypatch.setattr(parts, "machine_checks", lambda: (Check(name="patience", examine=slow),))
     assert main(["doctor", "machine"]) == 0
     out, err = capsys.readouterr()
     assert "ok       patience          at last" in out
@@ -253,7 +253,7 @@ import mlcbuild.cli.commands.doctor
 clients = {"tvm", "tvm_ffi", "ray", "boto3", "botocore", "grpc", "torch", "numpy", "asyncio", "cryptography"}
 light = sorted(clients & set(sys.modules))
 assert not any(name.startswith("mlcbuild.doctor") for name in sys.modules)
-import mlcbuild.cli.doctor_output, mlcbuild.doctor.remote, mlcbuild.doctor.signing
+import mlcbuild.cli.doctor.output, mlcbuild.doctor.remote, mlcbuild.doctor.signing
 heavy = sorted((clients - {"asyncio"}) & set(sys.modules))
 print(light, heavy)
 """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cli.execution_settings import ExecutionFlags, ResolvedExecution, resolve_execution
-from mlcbuild.cli.user_settings import user_settings
+from mlcbuild.cli.settings.execution import ExecutionFlags, ResolvedExecution, resolve_execution
+from mlcbuild.cli.settings.user_file import user_settings
 from mlcbuild.errors import MlcbuildError, UsageError, WorkspaceErrors
 from mlcbuild.execution.machine import Machine
 from mlcbuild.workspace.settings import load_settings

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cli.generating import statistics_line, stream
-from mlcbuild.cli.generation_options import GenerationOptions, parse_generation_options
+from mlcbuild.cli.run.generation import statistics_line, stream
+from mlcbuild.cli.run.generation_options import GenerationOptions, parse_generation_options
 from mlcbuild.errors import UsageError
 from mlcbuild.runtime.generate import Statistics
 

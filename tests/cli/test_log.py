@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from mlcbuild.cli.build_records import RECORD_DIRECTORY, records, write_record
-from mlcbuild.cli.completion import complete_action, complete_build
-from mlcbuild.cli.event_log import event_record
+from mlcbuild.cli.arguments.completion import complete_action, complete_build
+from mlcbuild.cli.log.records import RECORD_DIRECTORY, records, write_record
 from mlcbuild.cli.main import main
+from mlcbuild.cli.reports.event_log import event_record
 from mlcbuild.engine.events import (
     ActionFinished,
     ActionStatus,

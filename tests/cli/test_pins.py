@@ -6,7 +6,7 @@ import toml_rs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcbuild.cli.pins import with_pins
+from mlcbuild.cli.fetch.pin_edit import with_pins
 
 OLD, NEW, OTHER = "0" * 64, "1" * 64, "2" * 64
 

@@ -10,8 +10,8 @@ import pytest
 
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
 from mlcbuild.cache.remote.policy import Role, Upload
-from mlcbuild.cli.remote_settings import RemoteFlags, resolve_remote, variable_of
-from mlcbuild.cli.user_settings import user_settings, user_settings_file
+from mlcbuild.cli.settings.remote import RemoteFlags, resolve_remote, variable_of
+from mlcbuild.cli.settings.user_file import user_settings, user_settings_file
 from mlcbuild.errors import MlcbuildError, UsageError, WorkspaceError
 from mlcbuild.workspace.remote import PERSONAL, REMOTE_SETTINGS
 from mlcbuild.workspace.settings import load_settings

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from mlcbuild.cli.atomic_file import write_atomically
-from mlcbuild.cli.build_report import BuildReport
-from mlcbuild.cli.event_log import EventLog
+from mlcbuild.cli.build.listeners import Listeners
 from mlcbuild.cli.exit_codes import ExitCode
-from mlcbuild.cli.listeners import Listeners
-from mlcbuild.cli.profile import Phase, Profile
+from mlcbuild.cli.output.atomic_file import write_atomically
+from mlcbuild.cli.reports.build_report import BuildReport
+from mlcbuild.cli.reports.event_log import EventLog
+from mlcbuild.cli.reports.profile import Phase, Profile
 from mlcbuild.engine.events import (
     ActionFinished,
     ActionsAdded,

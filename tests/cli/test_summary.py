@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mlcbuild.cache.remote.counters import Counters, Miss
-from mlcbuild.cli import summary
-from mlcbuild.cli.remote_summary import RemoteEnd, remote_document
+from mlcbuild.cli.console import summary
+from mlcbuild.cli.console.remote_summary import RemoteEnd, remote_document
 from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcbuild.cli import text
+from mlcbuild.cli.output import text
 
 
 @pytest.mark.parametrize(

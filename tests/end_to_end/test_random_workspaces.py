@@ -21,8 +21,8 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
-from mlcbuild.cli.opening import open_workspace
-from mlcbuild.cli.wiring import targets_of
+from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.engine.action import ExecutionRequirements, ToolCall
 from mlcbuild.engine.driver import Driver
 from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent

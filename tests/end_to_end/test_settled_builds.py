@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cache import stat_memory
-from mlcbuild.cli import build_session
+from mlcbuild.cli.build import session
 from mlcbuild.engine import outputs, settled
 from tests.end_to_end.world import HEAD, World, command
 
@@ -44,13 +44,13 @@ class Watch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.long = 0
-        whole = build_session.run_build
+        whole = session.run_build
 
-        def run_build(*arguments: build_session.BuildRequest, **more: object) -> build_session.BuildOutcome:
+        def run_build(*arguments: session.BuildRequest, **more: object) -> session.BuildOutcome:
             self.long += 1
             return whole(*arguments, **more)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(build_session, "run_build", run_build)
+        monkeypatch.setattr(session, "run_build", run_build)
 
     def is_short(self, world: World, *arguments: str, **environment: str) -> bool:
         before = self.long

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mlcbuild.cli.help_format import examples
-from mlcbuild.cli.json_output import print_json
-from mlcbuild.cli.options import (
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import (
     STATE_DIRECTORY,
     BuildReportOption,
     ConfigOption,
@@ -31,7 +30,8 @@ from mlcbuild.cli.options import (
     WorkersOption,
     global_options,
 )
-from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import OutputFormat
 
 BUILD_EXAMPLES = examples(
     "mlcbuild build //models:smollm2-135m-cpu         one target",
@@ -77,7 +77,7 @@ def build(
     """
     options = global_options(context)
     if output is OutputFormat.TEXT and not (build_report or profile or events or check_determinism or recache):
-        from mlcbuild.cli.settled_builds import current_build, request_text, tell
+        from mlcbuild.cli.build.no_op_check import current_build, request_text, tell
 
         text = request_text(
             patterns,
@@ -90,9 +90,9 @@ def build(
         if current := current_build(text, directory=options.directory, state_directory=STATE_DIRECTORY):
             tell(current, wall_seconds=options.elapsed())
             return 0
-    from mlcbuild.cli.build_session import BuildRequest, run_build
-    from mlcbuild.cli.execution_settings import ExecutionFlags
-    from mlcbuild.cli.remote_settings import RemoteFlags
+    from mlcbuild.cli.build.session import BuildRequest, run_build
+    from mlcbuild.cli.settings.execution import ExecutionFlags
+    from mlcbuild.cli.settings.remote import RemoteFlags
 
     request = BuildRequest(
         patterns=tuple(patterns),

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mlcbuild.cli.completion import complete_pattern
-from mlcbuild.cli.help_format import examples
-from mlcbuild.cli.options import (
+from mlcbuild.cli.arguments.completion import complete_pattern
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import (
     ConfigOption,
     DiskCacheOption,
     OutputOption,
@@ -16,7 +16,7 @@ from mlcbuild.cli.options import (
     RemoteOption,
     global_options,
 )
-from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.cli.output.terminal import OutputFormat
 
 CACHE_EXAMPLES = examples(
     "mlcbuild cache stats",
@@ -60,8 +60,8 @@ def stats(
 
     With limits it also says what a gc with them would remove.
     """
-    from mlcbuild.cli.cache_stats import print_stats
-    from mlcbuild.cli.limits import read_limits
+    from mlcbuild.cli.cache.stats import print_stats
+    from mlcbuild.cli.settings.cache_limits import read_limits
 
     options = global_options(context)
     print_stats(disk_cache, read_limits(max_size, max_age, options.environment), output, options)
@@ -79,8 +79,8 @@ def gc(
     Builds may go on meanwhile: what they need stays. Without a limit, here, in MLCBUILD_CACHE_MAX_SIZE and
     MLCBUILD_CACHE_MAX_AGE, or in [cache] of your settings, only damaged results and what killed builds left go.
     """
-    from mlcbuild.cli.cache_maintenance import collect_garbage
-    from mlcbuild.cli.limits import read_limits
+    from mlcbuild.cli.cache.maintenance import collect_garbage
+    from mlcbuild.cli.settings.cache_limits import read_limits
 
     options = global_options(context)
     collect_garbage(disk_cache, read_limits(max_size, max_age, options.environment), output, options)
@@ -95,7 +95,7 @@ def verify(
 
     What is damaged is set aside, and made again when a build needs it; the exit code is then 36.
     """
-    from mlcbuild.cli.cache_maintenance import verify_cache
+    from mlcbuild.cli.cache.maintenance import verify_cache
 
     return int(verify_cache(disk_cache, output, global_options(context)))
 
@@ -118,7 +118,7 @@ def rm(
 
     A target's keys are those of its last build in this workspace. Blobs stay until a gc removes them.
     """
-    from mlcbuild.cli.cache_removal import remove_results
+    from mlcbuild.cli.cache.removal import remove_results
 
     remove_results(tuple(results), disk_cache, output, global_options(context))
 
@@ -137,8 +137,8 @@ def pull(
     Everything is looked up that a build of the targets needs, and nothing runs. Afterwards that build needs no network.
     Where an action has no result, what is there comes all the same, and the exit code is 1.
     """
-    from mlcbuild.cli.cache_pull import pull_results
-    from mlcbuild.cli.cache_transfer import Transfer
+    from mlcbuild.cli.cache.pull import pull_results
+    from mlcbuild.cli.cache.transfer import Transfer
 
     transfer = Transfer(patterns=tuple(patterns), configuration=config, jobs=jobs, disk_cache=disk_cache, remote=remote)
     return int(pull_results(transfer, output, global_options(context)))
@@ -169,8 +169,8 @@ def push(
     Everything is sent that a build of the targets finds here, and nothing runs. Who may not write, by the settings of
     the remote, is refused. Where an action has no result here, the rest is sent all the same, and the exit code is 1.
     """
-    from mlcbuild.cli.cache_push import push_results
-    from mlcbuild.cli.cache_transfer import Transfer
+    from mlcbuild.cli.cache.push import push_results
+    from mlcbuild.cli.cache.transfer import Transfer
 
     transfer = Transfer(
         patterns=tuple(patterns or ()), configuration=config, jobs=jobs, disk_cache=disk_cache, remote=remote

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mlcbuild.cli.help_format import examples
-from mlcbuild.cli.options import global_options
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import global_options
 
 CLEAN_EXAMPLES = examples(
     "mlcbuild clean              outputs, and what the last build knew",
@@ -26,6 +26,6 @@ def clean(
     Removes mlcbuild-out/ and what the last build knew. The disk cache stays, as other workspaces use it: a build
     after this finds its results there. It is a folder like any other; `mlcbuild info` says where.
     """
-    from mlcbuild.cli.cleaning import clean_workspace
+    from mlcbuild.cli.workspace.cleaning import clean_workspace
 
     clean_workspace(global_options(context).directory, expunge=expunge)

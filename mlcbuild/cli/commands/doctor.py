@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mlcbuild.cli.help_format import examples
-from mlcbuild.cli.options import (
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import (
     DiskCacheOption,
     ExecutorOption,
     NoRemoteOption,
@@ -17,7 +17,7 @@ from mlcbuild.cli.options import (
     RemoteUploadOption,
     global_options,
 )
-from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.cli.output.terminal import OutputFormat
 
 DOCTOR_EXAMPLES = examples(
     "mlcbuild doctor                       everything, for a few seconds",
@@ -52,9 +52,9 @@ def doctor(
     server removes things. The exit code is 0 without a problem, 2 for mistakes in settings, 7 for mistakes in
     BUILD.toml files, and 36 for what lies around them.
     """
-    from mlcbuild.cli.doctor_output import run_doctor
-    from mlcbuild.cli.execution_settings import ExecutionFlags
-    from mlcbuild.cli.remote_settings import RemoteFlags
+    from mlcbuild.cli.doctor.output import run_doctor
+    from mlcbuild.cli.settings.execution import ExecutionFlags
+    from mlcbuild.cli.settings.remote import RemoteFlags
 
     flags = RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote)
     execution = ExecutionFlags(executor=executor or "", ray_address=ray_address)

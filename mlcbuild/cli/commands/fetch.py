@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mlcbuild.cli.help_format import examples
-from mlcbuild.cli.options import (
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import (
     ConfigOption,
     DiskCacheOption,
     JobsOption,
@@ -48,12 +48,12 @@ def fetch(
     """
     options = global_options(context)
     if update:
-        from mlcbuild.cli.pin_update import update_pins
+        from mlcbuild.cli.fetch.pin_update import update_pins
 
         update_pins(tuple(patterns), config, options)
         return 0
-    from mlcbuild.cli.build_session import BuildRequest, run_build
-    from mlcbuild.cli.remote_settings import RemoteFlags
+    from mlcbuild.cli.build.session import BuildRequest, run_build
+    from mlcbuild.cli.settings.remote import RemoteFlags
 
     request = BuildRequest(
         patterns=tuple(patterns),

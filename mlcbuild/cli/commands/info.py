@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from mlcbuild.cli.help_format import examples
-from mlcbuild.cli.options import ConfigOption, OutputOption, global_options
-from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import ConfigOption, OutputOption, global_options
+from mlcbuild.cli.output.terminal import OutputFormat
 
 INFO_EXAMPLES = examples(
     "mlcbuild info                    paths and versions, models, quantizations, platforms, rules",
@@ -19,7 +19,7 @@ def info(context: typer.Context, config: ConfigOption = "", output: OutputOption
 
     Outside a workspace, what belongs to one is left out.
     """
-    from mlcbuild.cli.info_output import print_info
+    from mlcbuild.cli.inspection.info import print_info
 
     options = global_options(context)
     print_info(options.directory, options.environment, configuration=config, output=output)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from mlcbuild.cli.completion import complete_action, complete_build
-from mlcbuild.cli.help_format import examples
-from mlcbuild.cli.options import DiskCacheOption, OutputOption, global_options
-from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.cli.arguments.completion import complete_action, complete_build
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import DiskCacheOption, OutputOption, global_options
+from mlcbuild.cli.output.terminal import OutputFormat
 
 LOG_EXAMPLES = examples(
     "mlcbuild log                           the last builds",
@@ -37,7 +37,7 @@ def log(context: typer.Context, output: OutputOption = OutputFormat.TEXT) -> Non
     The last ten are remembered, but for those that had nothing to do.
     """
     if context.invoked_subcommand is None:
-        from mlcbuild.cli.build_log import print_builds
+        from mlcbuild.cli.log.listings import print_builds
 
         print_builds(output, global_options(context))
 
@@ -56,7 +56,7 @@ def what_ran(
 
     Seconds are those of the run: with fetching inputs and storing outputs, without waiting for a worker.
     """
-    from mlcbuild.cli.build_log import print_what_ran
+    from mlcbuild.cli.log.listings import print_what_ran
 
     print_what_ran(
         build, failed=failed, mnemonic=mnemonic, slowest=slowest, output=output, options=global_options(context)
@@ -68,7 +68,7 @@ def critical_path(context: typer.Context, build: BuildOption = "1", output: Outp
 
     Slack is how much longer an action beside the chain could have taken before the build had to wait for it.
     """
-    from mlcbuild.cli.build_log import print_critical_path
+    from mlcbuild.cli.log.listings import print_critical_path
 
     print_critical_path(build, output, global_options(context))
 
@@ -101,7 +101,7 @@ def show(
 
     Where it ran because something had changed, each changed part is shown with what it was before.
     """
-    from mlcbuild.cli.action_story import print_action
+    from mlcbuild.cli.log.action import print_action
 
     print_action(action, build, disk_cache=disk_cache, output=output, options=global_options(context))
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mlcbuild.cli.completion import complete_pattern
-from mlcbuild.cli.help_format import examples
-from mlcbuild.cli.options import ConfigOption, QueryOutput, global_options
+from mlcbuild.cli.arguments.completion import complete_pattern
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import ConfigOption, QueryOutput, global_options
 
 QUERY_EXAMPLES = examples(
     "mlcbuild query //models/...                            all targets below models/",
@@ -54,6 +54,6 @@ def query(
       set(a b c)  (x)             several patterns; parentheses
     joined by + - ^ (or union, except, intersect).
     """
-    from mlcbuild.cli.query_output import print_query
+    from mlcbuild.cli.inspection.query import print_query
 
     print_query(global_options(context).directory, expression, configuration=config, output=output, in_order=order)

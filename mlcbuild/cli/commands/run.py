@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mlcbuild.cli.completion import complete_pattern
-from mlcbuild.cli.help_format import examples
-from mlcbuild.cli.options import (
+from mlcbuild.cli.arguments.completion import complete_pattern
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import (
     BuildReportOption,
     ConfigOption,
     DiskCacheOption,
@@ -73,10 +73,10 @@ def run(
     A model_package generates text: the tokens stream to standard output. Another target with one executable
     output is executed in the current directory, with the arguments as they are; its exit code is the answer.
     """
-    from mlcbuild.cli.build_session import BuildRequest
-    from mlcbuild.cli.execution_settings import ExecutionFlags
-    from mlcbuild.cli.remote_settings import RemoteFlags
-    from mlcbuild.cli.running import build_and_run
+    from mlcbuild.cli.build.session import BuildRequest
+    from mlcbuild.cli.run.target import build_and_run
+    from mlcbuild.cli.settings.execution import ExecutionFlags
+    from mlcbuild.cli.settings.remote import RemoteFlags
 
     request = BuildRequest(
         patterns=(label,),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from mlcbuild.cli.help_format import examples
-from mlcbuild.cli.options import global_options
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import global_options
 
 SHUTDOWN_EXAMPLES = examples("mlcbuild shutdown      give back the memory that warm workers hold")
 
@@ -15,7 +15,7 @@ def shutdown(context: typer.Context) -> None:
 
     What runs in one comes to its end first.
     """
-    from mlcbuild.cli.executors import worker_pool
+    from mlcbuild.cli.build.executors import worker_pool
     from mlcbuild.execution.pool import shut_down
 
     count = shut_down(worker_pool(global_options(context).environment))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mlcbuild.cli.json_output import print_json
-from mlcbuild.cli.options import OutputOption
-from mlcbuild.cli.terminal import OutputFormat
+from mlcbuild.cli.arguments.options import OutputOption
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import OutputFormat
 
 
 def version(output: OutputOption = OutputFormat.TEXT) -> None:
@@ -12,7 +12,7 @@ def version(output: OutputOption = OutputFormat.TEXT) -> None:
     import platform
 
     import mlcbuild
-    from mlcbuild.cli.distributions import installed_version
+    from mlcbuild.cli.inspection.distributions import installed_version
 
     versions = {
         "mlcbuild": mlcbuild.__version__,

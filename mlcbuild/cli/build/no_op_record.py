@@ -1,0 +1,54 @@
+"""At a build's end: remember that there is nothing to do, with all that decided so (see `mlcbuild.engine.settled`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from mlcbuild.cli.build.no_op_check import observed_program
+from mlcbuild.cli.build.parts import Parts
+from mlcbuild.engine.events import ActionFinished, BuildEvent, Notice
+from mlcbuild.engine.result import BuildResult
+from mlcbuild.engine.settled import save_settled, settle
+from mlcbuild.engine.stimuli import Target
+
+
+class Settling:
+    """Made before anything of the workspace is read; then a listener, for the keys of the build's actions."""
+
+    def __init__(self) -> None:
+        self._began_nanoseconds = time.time_ns()
+        self._results: set[str] = set()
+        self._was_told = False
+
+    def __call__(self, event: BuildEvent) -> None:
+        if isinstance(event, ActionFinished) and event.key:
+            self._results.add(event.key)
+        elif isinstance(event, Notice):
+            self._was_told = True
+
+    def told(self) -> None:
+        """The user was told something that the next build has to tell again."""
+        self._was_told = True
+
+    def remember(
+        self, request: str, *, parts: Parts, observed: Iterable[str], targets: Sequence[Target], result: BuildResult
+    ) -> None:
+        """Keep the record of a build that succeeded, where one build is enough to be sure of it."""
+        if self._was_told or not self._results or not result.success:
+            return
+        placed = {}
+        for target in targets:
+            placed.update(parts.placer.identities(target.directory))
+        build = settle(
+            parts.workspace.root,
+            request=request,
+            began_nanoseconds=self._began_nanoseconds,
+            observed={*parts.observed(), *observed, *observed_program()},
+            placed=placed,
+            results=map(parts.store.result_path, self._results),
+            outputs=tuple(path for target in result.targets for path in target.outputs),
+            actions=sum(count for _, count in result.counts),
+        )
+        if build is not None:
+            save_settled(parts.workspace.state_directory, build)

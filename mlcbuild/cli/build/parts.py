@@ -1,0 +1,183 @@
+"""Puts the parts of a build together: stores, memories, executors and the driver, for one workspace."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cache.disk import DiskStore, default_root
+from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.cli.build.executors import BoundExecutor, local_executor, ray_executor
+from mlcbuild.cli.build.late_executor import LateExecutor
+from mlcbuild.cli.settings.execution import AUTO, ResolvedExecution
+from mlcbuild.cli.settings.remote import ResolvedRemote
+from mlcbuild.cli.workspace.opening import OpenWorkspace
+from mlcbuild.engine.action import Action
+from mlcbuild.engine.driver import Driver
+from mlcbuild.engine.events import BuildEvent
+from mlcbuild.engine.executor import Executor
+from mlcbuild.engine.implementation import Implementations
+from mlcbuild.engine.outputs import OutputPlacer
+from mlcbuild.engine.state import STATE_FILE, LastBuild, WorkspaceLock
+from mlcbuild.engine.stimuli import Target
+from mlcbuild.engine.toolchains import Toolchains
+from mlcbuild.rules.analysis import AnalysedTarget, Analysis
+from mlcbuild.rules.fetched import FetchInfo
+from mlcbuild.rules.providers import FilesInfo
+
+if TYPE_CHECKING:
+    from mlcbuild.cache.remote.remote_cache import RemoteCache
+
+_SCRATCH = "scratch"
+_LOCAL = "local"
+_HERE = ResolvedExecution()
+
+
+def targets_of(analysed: Iterable[AnalysedTarget], *, output: str) -> list[Target]:
+    """What the driver is asked for: each target's files below its own directory, `OUTPUT/PACKAGE/TARGET`."""
+    targets = []
+    for target in analysed:
+        files = target.provided(FilesInfo)
+        place = "/".join(part for part in (output, target.label.package, target.label.name) if part)
+        targets.append(Target(label=str(target.label), directory=place, outputs=files.files if files else ()))
+    return targets
+
+
+def fetched_targets(analysis: Analysis) -> list[AnalysedTarget]:
+    """The targets of the closure that come from outside the workspace."""
+    return [target for target in analysis.targets.values() if target.provided(FetchInfo)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The driver of one build, and those of its parts that tell afterwards what it saw."""
+
+    workspace: OpenWorkspace
+    driver: Driver
+    store: DiskStore
+    placer: OutputPlacer
+    digests: FileDigests
+    toolchains: Toolchains
+    implementations: Implementations
+    remote: RemoteCache | None
+
+    def observed(self) -> frozenset[str]:
+        """Absolute paths, and paths from the workspace's root, whose state decided what the build did."""
+        return self.toolchains.observed | self.implementations.observed | self.digests.observed
+
+
+@contextmanager
+def build_parts(
+    workspace: OpenWorkspace,
+    actions: Iterable[Action],
+    *,
+    jobs: int | None,
+    execution: ResolvedExecution = _HERE,
+    keep_going: bool,
+    check_determinism: bool,
+    recache: bool,
+    disk_cache: Path | None,
+    remote: ResolvedRemote | None,
+    listeners: Sequence[Callable[[BuildEvent], object]],
+    say: Callable[[str], object],
+    invocation: str = "",
+) -> Iterator[Parts]:
+    """The parts for one build, while no other builds in the workspace. Raises InfrastructureError.
+
+    `invocation` is the UUID by which everything that is written of the build names it; "": one that nobody else knows.
+    """
+    state = workspace.state_directory
+    function = DigestFunction(workspace.settings.digest)
+    with WorkspaceLock(state, waits=say):
+        store = DiskStore(disk_cache.absolute() if disk_cache else default_root(), function)
+        toolchains = Toolchains(state / "toolchains.json")
+        toolchains.check(_toolchains_of(actions))
+        implementations = Implementations(
+            state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
+        )
+        cores = len(os.sched_getaffinity(0))
+        uses_ray = execution.uses_ray and not check_determinism  # which it takes this machine's two surroundings for
+        local = (BoundExecutor if uses_ray and execution.executor != AUTO else LateExecutor)(
+            name=_LOCAL,
+            slots=jobs or cores,
+            make=lambda: local_executor(
+                store,
+                jobs=jobs or cores,
+                scratch=state / _SCRATCH,
+                workspace=workspace.root,
+                execution=execution,
+                checks_determinism=check_determinism,
+                say=say,
+            ),
+        )
+        cache = _remote_cache(remote, function)
+        executors: list[Executor] = [local]
+        if uses_ray:
+            cluster = ray_executor(
+                store,
+                execution=execution,
+                remote=remote,
+                jobs=jobs,
+                cores=cores,
+                toolchains=toolchains,
+                names=sorted(set(_toolchains_of(actions))),
+                workspace=workspace.root,
+                cache=cache,
+                say=say,
+            )
+            executors.insert(0, cluster)
+        digests = FileDigests(workspace.root, function, state / "file-digests")
+        placer = OutputPlacer(workspace.root, store, state / "outputs")
+        driver = Driver(
+            workspace=workspace.root,
+            store=store,
+            toolchains=toolchains,
+            implementations=implementations,
+            executors=executors,
+            digests=digests,
+            placer=placer,
+            last_build=LastBuild(state / STATE_FILE),
+            listeners=listeners,
+            invocation=invocation,
+            jobs=0 if uses_ray else jobs or cores,
+            keep_going=keep_going,
+            rerun=check_determinism or recache,
+            remote=cache,
+        )
+        try:
+            yield Parts(
+                workspace=workspace,
+                driver=driver,
+                store=store,
+                placer=placer,
+                digests=digests,
+                toolchains=toolchains,
+                implementations=implementations,
+                remote=cache,
+            )
+        finally:
+            if cache is not None:
+                cache.close()
+            toolchains.save()
+            implementations.save()
+            store.release()
+
+
+def _remote_cache(remote: ResolvedRemote | None, function: DigestFunction) -> RemoteCache | None:
+    if remote is None:
+        return None
+    from mlcbuild.cache.remote.opening import open_remote
+
+    return open_remote(remote.configuration, function, refuse=remote.refuse)
+
+
+def _toolchains_of(actions: Iterable[Action]) -> Iterator[str]:
+    """What actions need, and those that they may announce as far as they say."""
+    for action in actions:
+        yield from action.toolchains
+        yield from getattr(action.discoverer, "toolchains", ())

@@ -1,0 +1,337 @@
+"""One command that builds: finds the workspace, loads, analyses, drives the build, and reports.
+
+The reports that were asked for are written however the command ends.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
+from mlcbuild.cli.build.interruption import interrupting
+from mlcbuild.cli.build.listeners import Listeners
+from mlcbuild.cli.build.no_op_check import request_text, without_credentials
+from mlcbuild.cli.build.no_op_record import Settling
+from mlcbuild.cli.build.notices import network_notice
+from mlcbuild.cli.build.parts import build_parts, fetched_targets, targets_of
+from mlcbuild.cli.console.action_logs import ActionLogs
+from mlcbuild.cli.console.console import Console
+from mlcbuild.cli.console.remote_summary import RemoteEnd
+from mlcbuild.cli.console.summary import ending
+from mlcbuild.cli.exit_codes import ExitCode, retry_line
+from mlcbuild.cli.log.records import RECORD_DIRECTORY, write_record
+from mlcbuild.cli.output.atomic_file import write_json_atomically
+from mlcbuild.cli.output.errors import code_of
+from mlcbuild.cli.output.terminal import is_terminal
+from mlcbuild.cli.reports.build_report import BuildReport
+from mlcbuild.cli.reports.event_log import EventLog, event_record
+from mlcbuild.cli.reports.profile import Phase, Profile
+from mlcbuild.cli.settings.execution import ExecutionFlags, resolve_execution
+from mlcbuild.cli.settings.remote import RemoteFlags, resolve_remote
+from mlcbuild.cli.settings.user_file import user_settings, user_settings_file
+from mlcbuild.cli.workspace.opening import OpenWorkspace, files_searched, open_workspace
+from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent, BuildFinished, BuildStarted
+from mlcbuild.errors import LocalEnvironmentError, UsageError
+from mlcbuild.rules.analysis import Analysis, analyse
+
+FETCH_MNEMONIC = "Fetch"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest:
+    """What a command wants built, and what it wants to know of it. `jobs` None: one a core."""
+
+    patterns: tuple[str, ...]
+    configuration: str = ""
+    jobs: int | None = None
+    keep_going: bool = False
+    check_determinism: bool = False  # run each action twice, whatever is cached
+    build_report: Path | None = None
+    profile: Path | None = None
+    events: Path | None = None
+    disk_cache: Path | None = None
+    remote: RemoteFlags = field(default_factory=RemoteFlags)
+    execution: ExecutionFlags = field(default_factory=ExecutionFlags)
+    recache: bool = False  # use no cached result, put what is made in its place
+    show_log: bool = False
+    fetch_only: bool = False  # not the targets themselves, but what they need from outside the workspace
+    quiet_if_current: bool = False  # say nothing where nothing had to be done
+    check: Callable[[Analysis], None] = lambda _: None  # may refuse, before anything is built
+
+    def text(self, options: GlobalOptions) -> str:
+        """All of it that decides what is built."""
+        return request_text(
+            self.patterns,
+            directory=options.directory,
+            environment=options.environment,
+            configuration=self.configuration,
+            disk_cache=self.disk_cache,
+            fetch_only=self.fetch_only,
+            remote=(self.remote.address, self.remote.upload, self.remote.no_remote),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOutcome:
+    """What came of it. `paths` are outputs of the targets that were built, relative to the workspace."""
+
+    exit_code: ExitCode
+    paths: tuple[str, ...]
+    report: dict[str, object]
+    workspace: OpenWorkspace
+    analysis: Analysis
+    directories: dict[str, str]  # label → the target's own directory, relative to the workspace
+
+
+def run_build(request: BuildRequest, options: GlobalOptions) -> BuildOutcome:
+    """Build; a build that fails is told by the outcome's exit code, after it was told to the user.
+
+    Raises MlcbuildError for all that keeps a build from beginning.
+    """
+    session = _Session(request, options)
+    failure: BaseException | None = None
+    code = ExitCode.INTERNAL
+    try:
+        outcome = session.build()
+        code = outcome.exit_code
+        return outcome
+    except BaseException as error:
+        failure, code = error, code_of(error)
+        raise
+    finally:
+        session.close(code, failure)
+
+
+class _Session:
+    """The state of one such command: its listeners, its phases, and the files that it owes."""
+
+    def __init__(self, request: BuildRequest, options: GlobalOptions) -> None:
+        for option, path in (
+            ("--build-report", request.build_report),
+            ("--profile", request.profile),
+            ("--events", request.events),
+        ):
+            if path and not path.absolute().parent.is_dir():
+                raise UsageError(f"{option}: there is no directory {path.parent}")
+        self._request = request
+        self._options = options
+        self._style = options.style(sys.stderr)
+        self._console: Console | None = None
+        self._phases: list[Phase] = []
+        self._build_began = 0.0
+        self._finished: BuildFinished | None = None
+        self._remote_end: RemoteEnd | None = None
+        self._failed: list[ActionFinished] = []
+        self._without_pin: frozenset[str] = frozenset()  # fetches, whose failure no retry mends
+        self._settling = Settling()
+        self._invocation = invocation = str(uuid.uuid4())
+        self._report = BuildReport(invocation=invocation)
+        self._profile = Profile(invocation=invocation)
+        self._events: EventLog | None = None
+        self._began = time.time() - options.elapsed()
+        self._told: list[BuildEvent] = []  # of what `mlcbuild log` shows
+        self._records: Path | None = None
+        self._listeners = Listeners(dropped=self._note)
+        self._listeners.add("the build report", self._report)
+        self._listeners.add("the profile", self._profile)
+        self._listeners.add("this command", self._listen)
+        self._listeners.add("the settled build", self._settling)
+        if request.events:
+            self._events = EventLog(request.events, invocation=invocation, arguments=options.arguments)
+            self._listeners.add(f"the event log {request.events}", self._events)
+
+    def build(self) -> BuildOutcome:
+        request = self._request
+        with self._phase("load"):
+            workspace = open_workspace(self._options.directory, to_load=True)
+            loaded = workspace.load(request.patterns, request.configuration)
+            environment, settings = self._options.environment, workspace.settings
+            user = user_settings(environment)
+            remote = resolve_remote(request.remote, environment, user, settings, recache=request.recache)
+            execution = resolve_execution(request.execution, environment, user, settings)
+            if request.recache or (remote and remote.sends_what_was_found):
+                self._settling.told()  # There is something to do each time.
+        self._records = workspace.state_directory / RECORD_DIRECTORY
+        with self._phase("analyse"):
+            analysis = analyse(loaded, workspace.rules)
+            wanted = fetched_targets(analysis) if request.fetch_only else analysis.requested
+            targets = targets_of(wanted, output=f"{workspace.settings.output}/{loaded.configuration.name}")
+            request.check(analysis)
+            self._without_pin = frozenset(
+                action.identifier
+                for action in analysis.actions
+                if action.mnemonic == FETCH_MNEMONIC and not action.pinned_content
+            )
+        if not targets:
+            self._note("no targets match" + (" that come from outside" if request.fetch_only else ""))
+        console = self._console = Console(
+            sys.stderr,
+            style=self._style,
+            live=is_terminal(sys.stderr, self._options.environment),
+            keep_log=ActionLogs(
+                workspace.state_directory / LOG_DIRECTORY, shown_as=f"{STATE_DIRECTORY}/{LOG_DIRECTORY}"
+            ).keep,
+            show_log=request.show_log,
+        )
+        self._listeners.add("progress", console)
+        try:
+            with (
+                self._phase("build"),
+                build_parts(
+                    workspace,
+                    analysis.actions,
+                    jobs=request.jobs,
+                    execution=execution,
+                    keep_going=request.keep_going,
+                    check_determinism=request.check_determinism,
+                    recache=request.recache,
+                    disk_cache=request.disk_cache,
+                    remote=remote,
+                    listeners=[self._listeners],
+                    say=self._note,
+                    invocation=self._invocation,
+                ) as parts,
+                interrupting(parts.driver.interrupt),
+            ):
+                try:
+                    if notice := network_notice(parts.store.root):
+                        self._hint(notice)
+                    result = parts.driver.build(analysis.actions, targets)
+                finally:
+                    self._remote_end = RemoteEnd.of(parts.remote)
+                self._settling.remember(
+                    request.text(self._options),
+                    parts=parts,
+                    observed=loaded.observed
+                    | analysis.observed
+                    | files_searched(workspace.root, self._options.directory)
+                    | {str(user_settings_file(self._options.environment))},
+                    targets=targets,
+                    result=result,
+                )
+        finally:
+            console.close()
+        machine_faults = [failure.environment for failure in result.failures]
+        machine_faults += [True for target in result.targets if target.environment]
+        code = self._exit_code(result.success, result.interrupted, machine_faults)
+        self._tell_ending(code)
+        return BuildOutcome(
+            exit_code=code,
+            paths=tuple(path for target in result.targets if target.success for path in target.outputs),
+            report=self._document(code),
+            workspace=workspace,
+            analysis=analysis,
+            directories={target.label: target.directory for target in targets},
+        )
+
+    def close(self, code: ExitCode, failure: BaseException | None) -> None:
+        """Write what was asked for. Raises LocalEnvironmentError for a file that cannot be written."""
+        problems = []
+        request = self._request
+        if self._events:
+            try:
+                self._events.close(exit_code=code, error=str(failure or ""), wall_seconds=self._options.elapsed())
+            except (OSError, ValueError) as error:
+                problems.append(f"{request.events}: {error}")
+        if request.profile:
+            trace = self._profile.document(phases=self._phases, build_began=self._build_began)
+            problems += _written(request.profile, trace)
+        self._remember(code)
+        if request.build_report:
+            problems += _written(request.build_report, self._document(code))
+        if problems and failure is None:
+            raise LocalEnvironmentError("a report cannot be written: " + "; ".join(problems))
+        for problem in problems:
+            self._note(f"a report cannot be written: {problem}")
+
+    def _remember(self, code: ExitCode) -> None:
+        """Keep what came of the build for `mlcbuild log`; a disk that cannot take it costs nothing else."""
+        if self._records is None or (self._finished and _nothing_done(self._finished)):
+            return
+        with suppress(OSError):
+            write_record(
+                self._records,
+                [event_record(event) for event in self._told],
+                began=self._began,
+                arguments=[without_credentials(argument) for argument in self._options.arguments],
+                exit_code=int(code),
+            )
+
+    def _listen(self, event: BuildEvent) -> None:
+        if isinstance(event, BuildStarted | ActionFinished | BuildFinished):
+            self._told.append(event)
+        match event:
+            case BuildStarted():
+                self._build_began = self._options.elapsed() - event.time
+            case ActionFinished(status=ActionStatus.FAILED):
+                self._failed.append(event)
+            case BuildFinished():
+                self._finished = event
+            case _:
+                pass
+
+    def _exit_code(self, success: bool, interrupted: bool, environment: Sequence[bool]) -> ExitCode:
+        if interrupted:
+            return ExitCode.INTERRUPTED
+        if success:
+            return ExitCode.OK
+        if environment and all(environment):
+            return ExitCode.LOCAL_ENVIRONMENT
+        if self._failed and all(
+            failed.mnemonic == FETCH_MNEMONIC and failed.identifier not in self._without_pin for failed in self._failed
+        ):
+            return ExitCode.EXTERNAL_DEPENDENCIES
+        return ExitCode.BUILD_FAILED
+
+    def _tell_ending(self, code: ExitCode) -> None:
+        if self._finished is None or (self._request.quiet_if_current and _nothing_done(self._finished)):
+            return
+        lines = ending(self._finished, wall_seconds=self._options.elapsed(), remote=self._remote_end)
+        if line := retry_line(code):
+            lines.append(line)
+        self._write(lines)
+
+    def _document(self, code: ExitCode) -> dict[str, object]:
+        return self._report.document(exit_code=code, wall_seconds=self._options.elapsed(), remote=self._remote_end)
+
+    def _note(self, message: str) -> None:
+        self._settling.told()
+        self._hint(message)
+
+    def _hint(self, message: str) -> None:
+        """Say what the next build need not say again where it has nothing to do."""
+        self._write([f"{self._style.warning('note:')} {message}"])
+
+    def _write(self, lines: Sequence[str]) -> None:
+        # Whoever read what we say may have left; that changes nothing in the build.
+        with suppress(BrokenPipeError):
+            if self._console:
+                self._console.say(lines)
+            else:
+                print(*lines, sep="\n", file=sys.stderr, flush=True)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        start = self._options.elapsed()
+        try:
+            yield
+        finally:
+            self._phases.append(Phase(name=name, start=start, end=self._options.elapsed()))
+
+
+def _nothing_done(finished: BuildFinished) -> bool:
+    return all(status is ActionStatus.UP_TO_DATE or not count for status, count in finished.counts)
+
+
+def _written(path: Path, document: object) -> list[str]:
+    try:
+        write_json_atomically(path, document)
+    except OSError as error:
+        return [f"{path}: {error.strerror or error}"]
+    return []

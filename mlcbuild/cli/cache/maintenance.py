@@ -1,0 +1,95 @@
+"""`mlcbuild cache gc` and `verify`: what they do, and what they say of it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from mlcbuild.cache.disk import default_root, disk_error
+from mlcbuild.cache.eviction import Collected, Limits, collect
+from mlcbuild.cache.inventory import bases
+from mlcbuild.cache.verification import Verified, together, verify
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.exit_codes import ExitCode, retry_line
+from mlcbuild.cli.output import text
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.slow_progress import slow_progress
+from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.figures import byte_count
+
+
+def store_root(disk_cache: Path | None) -> Path:
+    """Where the disk cache lies, as for a build."""
+    return disk_cache.absolute() if disk_cache else default_root()
+
+
+def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputFormat, options: GlobalOptions) -> None:
+    """Bring the store within the limits, and say what went. Raises InfrastructureError."""
+    root = store_root(disk_cache)
+    style = options.style(sys.stderr)
+
+    def waits() -> None:
+        print(f"{style.warning('note:')} waiting for another gc of {root}", file=sys.stderr, flush=True)
+
+    try:
+        with slow_progress(options) as progress:
+            collected = collect(root, limits, progress=progress, waits=waits)
+    except OSError as error:
+        raise disk_error(error, Path(error.filename or root), "reading") from error
+    if output is OutputFormat.JSON:
+        print_json({"disk_cache": str(root), **asdict(collected)})
+        return
+    print(_told(collected))
+    if collected.failed:
+        failed = text.plural(collected.failed, "file")
+        print(f"{style.warning('note:')} {failed} could not be removed: {collected.reason}", file=sys.stderr)
+    if collected.over_bytes:
+        print(
+            f"{style.warning('note:')} {byte_count(collected.over_bytes)} more than the limit are left: "
+            "running builds hold them, or they are on their way in",
+            file=sys.stderr,
+        )
+
+
+def _told(collected: Collected) -> str:
+    kept = f"{byte_count(collected.kept_bytes)} stay"
+    counts = ((collected.results, "result"), (collected.blobs, "blob"), (collected.leftovers, "file"))
+    removed = [text.plural(count, noun) for count, noun in counts if count]
+    if not removed:
+        return f"nothing to remove · {kept}"
+    return f"removed {', '.join(removed)}: {byte_count(collected.freed_bytes)} · {kept}"
+
+
+def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalOptions) -> ExitCode:
+    """Check the store, and say what was found; LOCAL_ENVIRONMENT where something was damaged."""
+    root = store_root(disk_cache)
+    try:
+        with slow_progress(options) as progress:
+            found = together(verify(root, base, function, progress) for base, function in bases(root))
+    except OSError as error:
+        raise disk_error(error, Path(error.filename or root), "reading") from error
+    code = ExitCode.LOCAL_ENVIRONMENT if found.damaged else ExitCode.OK
+    if output is OutputFormat.JSON:
+        print_json({"disk_cache": str(root), **asdict(found)})
+        return code
+    style = options.style(sys.stderr)
+    for damage in found.damaged:
+        print(f"{style.error('damaged:')} {damage.kind} {damage.hash}: {damage.reason}", file=sys.stderr)
+    if found.damaged:
+        print(f"  set aside below {root}; the next build that needs them makes them again", file=sys.stderr)
+    print(_findings(found))
+    if line := retry_line(code):
+        print(line, file=sys.stderr)
+    return code
+
+
+def _findings(found: Verified) -> str:
+    looked_at = f"{text.plural(found.results, 'result')}, {text.plural(found.blobs, 'blob')}"
+    parts = [f"{looked_at}, {byte_count(found.bytes)}"]
+    parts.append(f"{len(found.damaged):,} damaged" if found.damaged else "all right")
+    if found.lacking:
+        parts.append(f"{text.plural(len(found.lacking), 'result')} with blobs that are not here")
+    if found.foreign:
+        parts.append(f"{text.plural(found.foreign, 'foreign file')}")
+    return " · ".join(parts)

@@ -1,0 +1,176 @@
+"""What a person sees while a build runs: a live display on a terminal, plain lines elsewhere.
+
+A console is a listener of build events and may be called from any thread. Failures, notices and warnings are
+written at once and stay; on a terminal they scroll above the live display.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from mlcbuild.cli.console.action_messages import failure_lines, log_lines, ran_line
+from mlcbuild.cli.console.live_display import live_lines
+from mlcbuild.cli.console.progress import RAN, Progress
+from mlcbuild.cli.output import text
+from mlcbuild.cli.output.live_area import LiveArea
+from mlcbuild.cli.output.terminal import Style, terminal_size
+from mlcbuild.engine.events import (
+    ActionFinished,
+    ActionStatus,
+    BuildEvent,
+    BuildFinished,
+    BuildStarted,
+    Notice,
+    TargetFinished,
+)
+
+_FRAME_SECONDS = 0.1
+_FIRST_REMINDER_SECONDS = 10.0  # a plain console speaks of an action that runs this long, then at each doubling
+
+
+class Console:
+    """Writes what happens to `stream`; `live` says whether it may move the cursor.
+
+    `keep_log` stores an action's log and answers where, "" for nowhere. `clock` counts seconds.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        style: Style,
+        live: bool,
+        keep_log: Callable[[ActionFinished], str],
+        show_log: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = stream
+        self._style = style
+        self._keep_log = keep_log
+        self._show_log = show_log
+        self._clock = clock
+        self._progress = Progress()
+        self._began: float | None = None  # the clock at the build's second 0; None before and after a build
+        self._reminders: dict[str, float] = {}
+        self._area = LiveArea(stream) if live else None
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._ticker: threading.Thread | None = None
+
+    def __call__(self, event: BuildEvent) -> None:
+        """Take one event. Raises OSError where the stream takes no more."""
+        with self._lock:
+            self._progress.apply(event)
+            match event:
+                case BuildStarted():
+                    self._began = self._clock() - event.time
+                    self._start_ticker()
+                case ActionFinished():
+                    self._reminders.pop(event.identifier, None)
+                    self._say(self._about_action(event))
+                case Notice():
+                    self._say([f"{self._style.warning('note:')} {text.printable(event.message)}"])
+                case TargetFinished() if not event.success:
+                    self._say(self._about_target(event))
+                case BuildFinished():
+                    self._stop_drawing()
+                case _:
+                    pass
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Write whole lines, above the live display where there is one."""
+        with self._lock:
+            self._say(lines)
+
+    def tick(self) -> None:
+        """Let time pass: redraw the live display, or remind of actions that run long."""
+        with self._lock:
+            if self._began is None:
+                return
+            if self._area:
+                self._draw()
+            else:
+                self._say(self._due_reminders(self._clock() - self._began))
+
+    def close(self) -> None:
+        """Erase the live display and stop ticking. May be called twice."""
+        with self._lock:
+            self._stop_drawing()
+        if self._ticker and self._ticker is not threading.current_thread():
+            self._ticker.join()
+            self._ticker = None
+
+    def _about_action(self, event: ActionFinished) -> list[str]:
+        counter = self._progress.counter
+        if event.status is ActionStatus.FAILED:
+            log_file = self._keep_log(event)
+            return failure_lines(event, counter=counter, log_file=log_file, whole_log=self._show_log, style=self._style)
+        if event.status not in RAN:
+            return []
+        log_file = self._keep_log(event)
+        logged = self._show_log and bool(event.log)
+        lines = [ran_line(event, counter=counter, style=self._style)] if logged or not self._area else []
+        if logged:
+            lines += log_lines(event.log, log_file=log_file, whole_log=True, style=self._style)
+        return lines
+
+    def _about_target(self, event: TargetFinished) -> list[str]:
+        first, *rest = text.printable(event.error).splitlines() or ["nobody says why"]
+        head = f"{self._style.error('error:')} {event.label} was not built"
+        return [f"{head}: {first}", *(f"  {line}" for line in rest)]
+
+    def _due_reminders(self, now: float) -> list[str]:
+        lines = []
+        for action in self._progress.running.values():
+            due = self._reminders.get(action.identifier, _FIRST_REMINDER_SECONDS)
+            if now - action.time >= due:
+                self._reminders[action.identifier] = due * 2
+                elapsed = text.seconds(now - action.time)
+                counter = self._style.dim(self._progress.counter)
+                lines.append(f"{counter} {action.identifier} has been running for {elapsed}")
+        return lines
+
+    def _say(self, lines: Sequence[str]) -> None:
+        if not lines:
+            return
+        whole = "".join(f"{line}\n" for line in lines)
+        if self._area and self._began is not None:
+            self._draw(above=whole)
+        else:
+            self._stream.write(whole)
+            self._stream.flush()
+
+    def _draw(self, *, above: str = "") -> None:
+        if self._area is None or self._began is None:
+            return
+        columns, rows = terminal_size(self._stream)
+        now = self._clock() - self._began
+        # One column stays free: a full line would leave the cursor in two possible places.
+        plain, painted = (
+            live_lines(self._progress, now=now, width=columns - 1, height=rows, style=style)
+            for style in (Style(), self._style)
+        )
+        self._area.draw(painted, [text.cell_width(line) for line in plain], above=above)
+
+    def _start_ticker(self) -> None:
+        if self._ticker is None:
+            self._stopped.clear()
+            self._ticker = threading.Thread(target=self._tick_on, name="console", daemon=True)
+            self._ticker.start()
+
+    def _tick_on(self) -> None:
+        period = _FRAME_SECONDS if self._area else 1.0
+        while not self._stopped.wait(period):
+            try:
+                self.tick()
+            except (OSError, ValueError):  # the terminal has gone; the build goes on
+                return
+
+    def _stop_drawing(self) -> None:
+        self._stopped.set()
+        self._began = None
+        if self._area:
+            self._area.clear()

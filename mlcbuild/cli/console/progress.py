@@ -1,0 +1,69 @@
+"""How far a build is: a fold over its events, without clock or output."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from mlcbuild.cli.output import text
+from mlcbuild.engine.events import (
+    ActionFinished,
+    ActionsAdded,
+    ActionStarted,
+    ActionStatus,
+    BuildEvent,
+)
+
+RAN = frozenset({ActionStatus.EXECUTED_LOCAL, ActionStatus.EXECUTED_RAY})
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the events so far add up to. `running` is in the order in which the actions began."""
+
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    running: dict[str, ActionStarted] = field(default_factory=dict)
+    executors: dict[str, set[str]] = field(default_factory=dict)  # that were given work, and their machines seen so far
+
+    def apply(self, event: BuildEvent) -> None:
+        match event:
+            case ActionsAdded():
+                self.total = event.total
+            case ActionStarted():
+                self.running[event.identifier] = event
+                self.executors.setdefault(event.executor, set())
+            case ActionFinished():
+                self.running.pop(event.identifier, None)
+                self.done += 1
+                self.failed += event.status is ActionStatus.FAILED
+                if event.node:
+                    self.executors.setdefault(event.executor, set()).add(event.node)
+            case _:
+                pass
+
+    @property
+    def places(self) -> str:
+        """Where the running ones are, `4 local, 8 on 3 nodes of ray`; "" where there is one place for all."""
+        if len(self.executors) < 2 and not any(self.executors.values()):
+            return ""
+        counts = Counter(action.executor for action in self.running.values())
+        told = []
+        for executor, nodes in self.executors.items():
+            if counts[executor] and nodes:
+                told.append(f"{counts[executor]} on {text.plural(len(nodes), 'node')} of {executor}")
+            elif counts[executor]:
+                told.append(f"{counts[executor]} {executor}")
+        return ", ".join(told)
+
+    @property
+    def counter(self) -> str:
+        """`[12/62]`: done of known."""
+        return f"[{self.done}/{max(self.total, self.done)}]"
+
+
+def action_name(identifier: str) -> str:
+    """An action's name without its target: `Export` for `//models:smollm2 Export`."""
+    label, _, rest = identifier.partition(" ")
+    return rest if rest and label.startswith("//") else identifier

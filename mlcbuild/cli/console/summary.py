@@ -1,0 +1,83 @@
+"""The end of a build in a few lines: what happened to its actions, what took the time, and what a remote did."""
+
+from __future__ import annotations
+
+import re
+
+from mlcbuild.cli.console.progress import action_name
+from mlcbuild.cli.console.remote_summary import RemoteEnd, remote_line
+from mlcbuild.cli.output import text
+from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
+from mlcbuild.figures import byte_count
+
+_LONGEST_PATH = 8  # steps that a reader still takes in
+_SHORTENED = re.compile(r"([0-9a-f]{8})[0-9a-f]{24,}")  # hashes in names: the first digits tell them apart
+
+
+def ending(finished: BuildFinished, *, wall_seconds: float, remote: RemoteEnd | None = None) -> list[str]:
+    """One to three lines; parts that would say zero are left out. `wall_seconds` is that of the whole command."""
+    lines = [_actions_line(finished, wall_seconds)]
+    if path := _path_line(finished.critical_path):
+        lines.append(path)
+    if remote and (told := remote_line(remote)):
+        lines.append(told)
+    return lines
+
+
+def _actions_line(finished: BuildFinished, wall_seconds: float) -> str:
+    counts = dict(finished.counts)
+    total = sum(counts.values())
+    local, ray = counts.get(ActionStatus.EXECUTED_LOCAL, 0), counts.get(ActionStatus.EXECUTED_RAY, 0)
+    places = [f"{count} {place}" for count, place in ((local, "local"), (ray, "ray")) if count]
+    kinds = [
+        (counts.get(ActionStatus.UP_TO_DATE, 0), "up to date"),
+        (counts.get(ActionStatus.DISK_HIT, 0), "from disk"),
+        (counts.get(ActionStatus.REMOTE_HIT, 0), "from remote"),
+        (local + ray, f"ran ({', '.join(places)})"),
+        (counts.get(ActionStatus.FAILED, 0), "failed"),
+        (counts.get(ActionStatus.SKIPPED, 0), "skipped"),
+    ]
+    told = ", ".join(f"{count} {kind}" for count, kind in kinds if count)
+    head = text.plural(total, "action")
+    parts = [f"{head}: {told}" if told else head, text.seconds(wall_seconds)]
+    moved = [
+        f"{direction} {byte_count(count)}"
+        for direction, count in (("down", finished.bytes_downloaded), ("up", finished.bytes_uploaded))
+        if count
+    ]
+    if moved:
+        parts.append(", ".join(moved))
+    if finished.interrupted:
+        parts.append("interrupted")
+    return " · ".join(parts)
+
+
+def _path_line(path: tuple[PathStep, ...]) -> str:
+    """The critical path by the names of its actions; of a long one both ends and the longest steps, the rest as `…`."""
+    steps = [step for step in path if step.seconds > 0]
+    if not steps:
+        return ""
+    told = frozenset(_worth_telling(steps))
+    one_target = len({_label(step) for step in steps if _label(step)}) <= 1
+    names: list[str] = []
+    label = ""
+    for index, step in enumerate(steps):
+        if index in told:
+            changes = not one_target and _label(step) not in ("", label)
+            names.append(_SHORTENED.sub(r"\1…", step.identifier if changes else action_name(step.identifier)))
+            label = _label(step) or label
+        elif names[-1] != "…":
+            names.append("…")
+    return f"critical path {text.seconds(sum(step.seconds for step in steps))}: {' → '.join(names)}"
+
+
+def _worth_telling(steps: list[PathStep]) -> list[int]:
+    last = len(steps) - 1
+    between = sorted(range(1, last), key=lambda index: steps[index].seconds, reverse=True)
+    return [0, last, *between[: _LONGEST_PATH - 2]]
+
+
+def _label(step: PathStep) -> str:
+    """The target that a step belongs to; "" for one that targets share, such as a kernel's."""
+    label = step.identifier.partition(" ")[0]
+    return label if label.startswith("//") else ""

@@ -1,0 +1,1 @@
+"""`mlcbuild doctor`: which checks run, and how their findings are printed."""

@@ -1,0 +1,144 @@
+"""`mlcbuild doctor`: findings as they come, or as one JSON object; and the exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.doctor.parts import Parts
+from mlcbuild.cli.exit_codes import ExitCode, retry_line
+from mlcbuild.cli.output import text
+from mlcbuild.cli.output.errors import DEBUG_VARIABLE
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.slow_progress import SlowProgress
+from mlcbuild.cli.output.terminal import OutputFormat, Style, is_terminal
+from mlcbuild.cli.settings.execution import ExecutionFlags
+from mlcbuild.cli.settings.remote import RemoteFlags
+from mlcbuild.doctor.examination import Examined, examine_all
+from mlcbuild.doctor.finding import Blame, Verdict
+
+_VERDICT_WIDTH = max(len(verdict.value) for verdict in Verdict)
+_NAME_WIDTH = 17
+_INDENT = "  "
+# The first blame that any problem has decides: what no retry mends comes first.
+_CODES = {
+    Blame.SETTINGS: ExitCode.COMMAND_LINE,
+    Blame.TARGETS: ExitCode.ANALYSIS_FAILED,
+    Blame.MACHINE: ExitCode.LOCAL_ENVIRONMENT,
+    Blame.MLCBUILD: ExitCode.INTERNAL,
+}
+
+
+def run_doctor(
+    names: Sequence[str],
+    disk_cache: Path | None,
+    flags: RemoteFlags,
+    execution: ExecutionFlags,
+    output: OutputFormat,
+    options: GlobalOptions,
+) -> ExitCode:
+    """Examine, print, and answer what the findings come to. Raises UsageError for an unknown part."""
+    parts = Parts(disk_cache, flags, execution, options).chosen(names)
+    slow = _Progress(options)
+    examined = _watched(examine_all(parts, tick=slow.tick), slow, options)
+    if output is OutputFormat.JSON:
+        found = list(examined)
+        code = exit_code(found)
+        print_json(document(found, code))
+        return code
+    found = []
+    style = options.style(sys.stdout)
+    for each in examined:
+        is_first = not found or found[-1].part is not each.part
+        lines = [*([""] * bool(found)), style.bold(each.part.title)] if is_first else []
+        print("\n".join([*lines, *finding_lines(each, style)]), flush=True)
+        found.append(each)
+    print(f"\n{summary(found)} · {text.seconds(options.elapsed())}")
+    code = exit_code(found)
+    if line := retry_line(code):
+        print(line, file=sys.stderr)
+    return code
+
+
+def finding_lines(examined: Examined, style: Style) -> list[str]:
+    """One line of what was found, and below it one for each hint."""
+    finding = examined.finding
+    paint = {Verdict.OK: style.good, Verdict.WARNING: style.warning, Verdict.PROBLEM: style.error}
+    verdict = paint.get(finding.verdict, style.dim)(f"{finding.verdict.value:<{_VERDICT_WIDTH}}")
+    first = f"{_INDENT}{verdict}  {examined.name:<{_NAME_WIDTH}} {text.printable(finding.measured)}"
+    margin = " " * (len(_INDENT) + _VERDICT_WIDTH + 2)
+    return [first, *(f"{margin}{text.printable(hint)}" for hint in finding.advice)]
+
+
+def summary(found: Sequence[Examined]) -> str:
+    counts = Counter(each.finding.verdict for each in found)
+    words = {
+        Verdict.PROBLEM: text.plural(counts[Verdict.PROBLEM], "problem"),
+        Verdict.WARNING: text.plural(counts[Verdict.WARNING], "warning"),
+        Verdict.OK: f"{counts[Verdict.OK]} ok",
+        Verdict.SKIPPED: f"{counts[Verdict.SKIPPED]} skipped",
+    }
+    told = ", ".join(word for verdict, word in words.items() if counts[verdict])
+    return f"{text.plural(len(found), 'check')}: {told}"
+
+
+def exit_code(found: Iterable[Examined]) -> ExitCode:
+    blamed = {each.finding.blame for each in found if each.finding.verdict is Verdict.PROBLEM}
+    return next((code for blame, code in _CODES.items() if blame in blamed), ExitCode.OK)
+
+
+def document(found: Sequence[Examined], code: ExitCode) -> dict[str, object]:
+    counts = Counter(each.finding.verdict for each in found)
+    return {
+        "exit_code": int(code),
+        "counts": {verdict.value: counts[verdict] for verdict in Verdict},
+        "checks": [
+            {
+                "part": each.part.name,
+                "subject": each.part.subject,
+                "name": each.name,
+                "verdict": each.finding.verdict.value,
+                "measured": each.finding.measured,
+                "advice": list(each.finding.advice),
+                "blame": each.finding.blame.value if each.finding.verdict is Verdict.PROBLEM else None,
+                "figures": dict(each.finding.figures),
+                "seconds": each.seconds,
+            }
+            for each in found
+        ],
+    }
+
+
+class _Progress:
+    """A line for each check that takes over a second."""
+
+    def __init__(self, options: GlobalOptions) -> None:
+        self._live = is_terminal(sys.stderr, options.environment)
+        self._line: SlowProgress | None = None
+        self._what = ""
+
+    def tick(self, what: str, _seconds: float) -> None:
+        if self._line is None or self._what != what:
+            self.clear()
+            self._line, self._what = SlowProgress(sys.stderr, live=self._live), what
+        self._line.spend(what)
+
+    def clear(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+
+def _watched(examined: Iterator[Examined], slow: _Progress, options: GlobalOptions) -> Iterator[Examined]:
+    """The same, with the progress taken away before each, and the stories of broken checks where somebody asked."""
+    try:
+        for each in examined:
+            slow.clear()
+            if each.failure and options.environment.get(DEBUG_VARIABLE):
+                print(each.failure, file=sys.stderr)
+            yield each
+    finally:
+        slow.clear()

@@ -1,0 +1,175 @@
+"""What there is to examine for a command's options, in the order in which it is told."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.cache.maintenance import store_root
+from mlcbuild.cli.settings.execution import ExecutionFlags, ResolvedExecution, resolve_execution
+from mlcbuild.cli.settings.remote import RemoteFlags, resolve_remote
+from mlcbuild.cli.settings.user_file import user_settings
+from mlcbuild.cli.workspace.opening import OpenWorkspace, is_in_workspace, open_workspace
+from mlcbuild.doctor.check import Check, Part
+from mlcbuild.doctor.disk_cache import disk_checks
+from mlcbuild.doctor.distributions import distribution_checks
+from mlcbuild.doctor.examination import UnreadableWorkspace
+from mlcbuild.doctor.finding import Finding, skipped
+from mlcbuild.doctor.machine import machine_checks
+from mlcbuild.doctor.programs import program_checks
+from mlcbuild.doctor.workspace import workspace_checks
+from mlcbuild.errors import UsageError, WorkspaceError, WorkspaceErrors
+from mlcbuild.suggestions import known_values
+from mlcbuild.workspace.settings import WorkspaceSettings
+
+if TYPE_CHECKING:
+    from mlcbuild.cache.remote.configuration import RemoteConfiguration
+
+_EVERYTHING = "//..."
+
+
+class Parts:
+    """Everything around one command. A workspace is opened once, by the first part that needs it."""
+
+    def __init__(
+        self, disk_cache: Path | None, flags: RemoteFlags, execution: ExecutionFlags, options: GlobalOptions
+    ) -> None:
+        self._disk_root = store_root(disk_cache)
+        self._flags = flags
+        self._execution_flags = execution
+        self._options = options
+
+    def chosen(self, names: Sequence[str]) -> list[Part]:
+        """All parts, or those of the names. Raises UsageError for a name that no part has."""
+        made = {
+            "machine": lambda: [Part(name="machine", checks=machine_checks)],
+            "programs": lambda: [Part(name="programs", checks=program_checks)],
+            "distributions": lambda: [Part(name="distributions", checks=distribution_checks)],
+            "workspace": lambda: [Part(name="workspace", checks=self._workspace_checks)],
+            "disk": lambda: [Part(name="disk", checks=lambda: disk_checks(self._disk_root, self._function()))],
+            "remote": self._remote,
+            "signing": lambda: self._signing(is_told=not names or "remote" in names),
+            "ray": self._ray,
+        }
+        for name in names:
+            if name not in made:
+                raise UsageError(f'unknown part "{name}"', advice=(known_values(name, made),))
+        return [part for name, parts in made.items() if not names or name in names for part in parts()]
+
+    def _remote(self) -> list[Part]:
+        """One for each server, or one that says why there is none."""
+        try:
+            configuration = self._configuration
+        except Exception as error:
+            return [Part(name="remote", checks=functools.partial(_raising, error))]
+        if configuration is None:
+            return [Part(name="remote", checks=_without_remote)]
+        from mlcbuild.cache.remote.probing import open_probe
+        from mlcbuild.doctor.remote import impatient, remote_part
+
+        function = self._function()
+        places = [configuration.in_namespace(), configuration] if configuration.namespace else [configuration]
+        return [
+            remote_part(
+                open_probe(impatient(place), function),
+                address=place.shown,
+                may_write=configuration.policy.sends and place is places[0],
+                has_namespace=place is not places[0],
+            )
+            for place in places
+        ]
+
+    def _signing(self, *, is_told: bool) -> list[Part]:
+        """Of the remote; where there is none, or its settings have mistakes, that, unless the part before tells it."""
+        try:
+            configuration = self._configuration
+        except Exception as error:
+            return [] if is_told else [Part(name="signing", checks=functools.partial(_raising, error))]
+        if configuration is None:
+            return [] if is_told else [Part(name="signing", checks=_without_remote)]
+        from mlcbuild.doctor.signing import signing_checks
+
+        return [Part(name="signing", checks=functools.partial(signing_checks, configuration))]
+
+    def _ray(self) -> list[Part]:
+        """Of a cluster where one is chosen, or its address is said."""
+        from mlcbuild.doctor.ray_cluster import ray_part
+
+        try:
+            execution = self._execution
+            settings = execution.ray_settings(jobs=len(os.sched_getaffinity(0)), remote=None)
+        except Exception as error:
+            return [Part(name="ray", checks=functools.partial(_raising, error))]
+        is_chosen = execution.uses_ray or execution.ray_address
+        return [
+            ray_part(
+                settings if is_chosen else None,
+                store=self._disk_root,
+                function=self._function(),
+                environment=self._options.environment,
+            )
+        ]
+
+    @property
+    def _execution(self) -> ResolvedExecution:
+        environment = self._options.environment
+        return resolve_execution(self._execution_flags, environment, user_settings(environment), self._settings)
+
+    @property
+    def _settings(self) -> WorkspaceSettings:
+        found = self._workspace
+        return found.settings if found else WorkspaceSettings(root=self._options.directory, name="")
+
+    @functools.cached_property
+    def _configuration(self) -> RemoteConfiguration | None:
+        environment = self._options.environment
+        resolved = resolve_remote(self._flags, environment, user_settings(environment), self._settings)
+        return resolved.configuration if resolved and resolved.configuration.is_used else None
+
+    @functools.cached_property
+    def _workspace(self) -> OpenWorkspace | None:
+        directory = self._options.directory
+        if not is_in_workspace(directory):
+            return None
+        try:
+            return open_workspace(directory, to_load=True)
+        except WorkspaceErrors as error:
+            raise UnreadableWorkspace(error.errors) from error
+        except WorkspaceError as error:
+            raise UnreadableWorkspace((error,)) from error
+
+    def _function(self) -> DigestFunction:
+        """The workspace's; BLAKE3 outside of one, and where its settings have mistakes, which are told elsewhere."""
+        try:
+            return DigestFunction(self._workspace.settings.digest) if self._workspace else DigestFunction.BLAKE3
+        except Exception:
+            return DigestFunction.BLAKE3
+
+    def _workspace_checks(self) -> Sequence[Check]:
+        found = self._workspace
+        if found is None:
+            told = skipped(f"none at or above {self._options.directory}")
+            return (Check(name="found", examine=lambda: told),)
+        return workspace_checks(
+            name=found.settings.name,
+            root=found.root,
+            state=found.state_directory,
+            outputs=found.output_root,
+            count_targets=lambda: len(found.load([_EVERYTHING], "").targets),
+        )
+
+
+def _without_remote() -> Sequence[Check]:
+    def told() -> Finding:
+        return skipped("none is configured", "to try one: --remote=ADDRESS; docs/remote.md says what there is")
+
+    return (Check(name="configured", examine=told),)
+
+
+def _raising(error: Exception) -> NoReturn:
+    raise error

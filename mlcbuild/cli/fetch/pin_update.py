@@ -1,0 +1,91 @@
+"""`mlcbuild fetch --update`: observes what is out there and pins it in the BUILD.toml files."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.fetch.pin_edit import PIN, with_pins
+from mlcbuild.cli.output.atomic_file import write_atomically
+from mlcbuild.cli.output.errors import error_lines
+from mlcbuild.cli.workspace.opening import open_workspace
+from mlcbuild.errors import FetchError, LocalEnvironmentError, WorkspaceError
+from mlcbuild.rules.analysis import analyse, fetches
+from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.target import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Observed:
+    target: Target
+    digest: str
+
+    @property
+    def table(self) -> tuple[str, int]:
+        """The rule, and which of its tables in the file the target is."""
+        rule, index = self.target.origin.keys[:2]
+        assert isinstance(rule, str)
+        assert isinstance(index, int)
+        return rule, index
+
+    @property
+    def change(self) -> str:
+        old = self.target.optional_string(PIN) or ""
+        return "new" if not old else "as pinned" if old == self.digest else f"was {old}"
+
+
+def update_pins(patterns: tuple[str, ...], configuration: str, options: GlobalOptions) -> None:
+    """Pin every fetched file that `patterns` need; print a line for each: label, digest, what it was.
+
+    What could be observed is pinned although something else fails. Raises FetchError for that.
+    """
+    from mlcbuild.execution.fetch.observe import observe
+
+    style = options.style(sys.stderr)
+    opened = open_workspace(options.directory, to_load=True)
+    loaded = opened.load(patterns, configuration)
+    wanted = fetches(analyse(loaded, opened.rules))
+    for label, _ in wanted:
+        _check_can_be_pinned(loaded.targets[label])
+    observed: list[_Observed] = []
+    failed: list[Label] = []
+    for label, info in wanted:
+        print(f"looking at {label}", file=sys.stderr)
+        try:
+            digest = observe(info.kind, dict(info.hints))
+        except FetchError as error:
+            print("\n".join(error_lines(error, style=style)), file=sys.stderr)
+            failed.append(label)
+            continue
+        found = _Observed(target=loaded.targets[label], digest=digest)
+        print(f"{label} {digest} {found.change}")
+        observed.append(found)
+    _write(opened.root, observed)
+    if failed:
+        raise FetchError(f"not pinned: {', '.join(map(str, failed))}")
+
+
+def _check_can_be_pinned(target: Target) -> None:
+    if target.cell:
+        raise WorkspaceError(
+            f"{target.label} is one of a matrix, whose targets share one table; its pin cannot be written",
+            location=target.location,
+            advice=("write a table of its own for each file that is fetched",),
+        )
+
+
+def _write(root: Path, observed: list[_Observed]) -> None:
+    changed: dict[str, list[_Observed]] = defaultdict(list)
+    for found in observed:
+        if found.target.optional_string(PIN) != found.digest:
+            changed[found.target.origin.file.path].append(found)
+    for path, of_file in changed.items():
+        text = of_file[0].target.origin.file.text
+        try:
+            write_atomically(root / path, with_pins(text, {found.table: found.digest for found in of_file}))
+        except OSError as error:
+            raise LocalEnvironmentError(f"{path} cannot be written: {error.strerror or error}") from error
+        print(f"wrote {path}", file=sys.stderr)

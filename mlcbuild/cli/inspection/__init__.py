@@ -1,0 +1,1 @@
+"""Commands that only look: `mlcbuild query`, `info` and `version`."""

@@ -1,0 +1,154 @@
+"""What `mlcbuild info` tells: versions, paths, and what can be built with what is here."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+import mlcbuild
+from mlcbuild.cache.disk import default_root
+from mlcbuild.cli.inspection.distributions import installed_version
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.cli.settings.remote import RemoteFlags, resolve_remote
+from mlcbuild.cli.settings.user_file import user_settings
+from mlcbuild.cli.workspace.opening import OpenWorkspace, is_in_workspace, open_workspace
+from mlcbuild.compiler.models.llama.config import MODEL_TYPES
+from mlcbuild.compiler.quantization.scheme import NAMES
+from mlcbuild.engine.toolchains import CUDA_DISTRIBUTIONS, TVM_DISTRIBUTIONS, find_program
+from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.rules.registry import load_rules
+from mlcbuild.rules.rule import Rule
+from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.schema import PLATFORM, Attribute
+
+_EVERYTHING = "//..."
+
+
+def print_info(directory: Path, environment: Mapping[str, str], *, configuration: str, output: OutputFormat) -> None:
+    """Print it. Raises WorkspaceErrors for a workspace with mistakes, as it lists the workspace's platforms."""
+    opened = open_workspace(directory) if is_in_workspace(directory) else None
+    document = _document(opened, environment, configuration)
+    if output is OutputFormat.JSON:
+        print_json(document)
+        return
+    for name, value in _rows(document):
+        print(f"{name:<16}{value}")
+
+
+def _document(opened: OpenWorkspace | None, environment: Mapping[str, str], configuration: str) -> dict[str, object]:
+    rules = opened.rules if opened else load_rules(Path(), ())
+    document: dict[str, object] = {
+        "version": mlcbuild.__version__,
+        "paths": {"disk_cache": str(default_root())},
+        "workers": _workers(environment),
+        "model_types": sorted(MODEL_TYPES),
+        "quantizations": sorted(NAMES),
+        "toolchains": _toolchains(),
+        "platforms": [],
+        "configurations": [],
+        "rules": [_rule(rule) for _, rule in sorted(rules.items())],
+    }
+    if opened:
+        loaded = opened.load([_EVERYTHING], configuration)
+        document["workspace"] = opened.settings.name
+        document["paths"] = {
+            "workspace": str(opened.root),
+            "output": str(opened.output_root),
+            "state": str(opened.state_directory),
+            "disk_cache": str(default_root()),
+        }
+        document["remote"] = _remote(opened, environment)
+        document["configurations"] = sorted(opened.settings.configurations)
+        document["platforms"] = [
+            {"label": str(label), "kind": target.string("kind")}
+            for label, target in loaded.targets.items()
+            if PLATFORM in target.schema.provides
+        ]
+    return document
+
+
+def _workers(environment: Mapping[str, str]) -> list[dict[str, object]]:
+    """The warm ones that wait for a build."""
+    from mlcbuild.cli.build.executors import worker_pool
+    from mlcbuild.execution.pool import members
+
+    return [
+        {"pid": member.pid, "holds": list(member.preload), "running": member.running}
+        for member in members(worker_pool(environment))
+    ]
+
+
+def _remote(opened: OpenWorkspace, environment: Mapping[str, str]) -> dict[str, object] | None:
+    """The remote cache that a build without options has; None for none."""
+    found = resolve_remote(RemoteFlags(), environment, user_settings(environment), opened.settings)
+    if found is None:
+        return None
+    configuration = found.configuration
+    return {
+        "address": configuration.shown,
+        "role": configuration.policy.role.value,
+        "upload": configuration.policy.upload.value,
+        "namespace": configuration.namespace,
+        "trusted_keys": [key.line for key in configuration.trusted_keys],
+        "signs": configuration.signing_key is not None,
+    }
+
+
+def _toolchains() -> dict[str, str]:
+    """What makes libraries, by name: versions, and the linker's path; "" for what is not there."""
+    try:
+        linker = str(find_program("ld"))
+    except LocalEnvironmentError:
+        linker = ""
+    return {
+        **{name: installed_version(name) for name in TVM_DISTRIBUTIONS},
+        **{name: installed_version(items[0]) for name, items in CUDA_DISTRIBUTIONS.items()},
+        "python": platform.python_version(),
+        "ld": linker,
+    }
+
+
+def _rule(rule: Rule) -> dict[str, object]:
+    schema = rule.schema
+    return {
+        "name": schema.name,
+        "doc": schema.doc,
+        "attributes": [_attribute(attribute) for attribute in schema.attributes],
+    }
+
+
+def _attribute(attribute: Attribute) -> dict[str, object]:
+    default = attribute.value_if_absent
+    return {
+        "name": attribute.name,
+        "type": attribute.kind.value,
+        "doc": attribute.doc,
+        "mandatory": attribute.mandatory,
+        "default": str(default) if isinstance(default, Label) else default,
+        "allowed": list(attribute.allowed),
+    }
+
+
+def _rows(document: dict[str, object]) -> list[tuple[str, str]]:
+    def names(key: str, field: str = "") -> str:
+        values = document[key]
+        assert isinstance(values, list)
+        return ", ".join(str(value[field]) if field else str(value) for value in values)
+
+    paths, toolchains = document["paths"], document["toolchains"]
+    assert isinstance(paths, dict)
+    assert isinstance(toolchains, dict)
+    rows = [("mlcbuild", str(document["version"]))]
+    rows += [(str(name).replace("_", " "), str(path)) for name, path in paths.items()]
+    if isinstance(remote := document.get("remote"), dict):
+        rows += [("remote", f"{remote['address']} ({remote['role']})")]
+    if isinstance(workers := document["workers"], list) and workers:
+        held = [f"{worker['pid'] or 'starting'} ({', '.join(worker['holds']) or 'nothing'})" for worker in workers]
+        rows += [("warm workers", ", ".join(held))]
+    rows += [("model types", names("model_types")), ("quantizations", names("quantizations"))]
+    rows += [("platforms", names("platforms", "label")), ("configurations", names("configurations"))]
+    rows += [("toolchains", ", ".join(f"{name} {found or '(none)'}" for name, found in toolchains.items()))]
+    rows += [("rules", names("rules", "name"))]
+    return [(name, value) for name, value in rows if value]

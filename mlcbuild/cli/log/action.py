@@ -1,0 +1,180 @@
+"""`mlcbuild log show`: everything that is known of one action of a remembered build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.disk import DiskStore, default_root
+from mlcbuild.cache.inventory import bases
+from mlcbuild.cli.arguments.options import LOG_DIRECTORY, GlobalOptions
+from mlcbuild.cli.console.action_logs import log_path
+from mlcbuild.cli.log.listings import described, place_of, record_directory, seconds_of, told_build
+from mlcbuild.cli.log.records import BuildRecord, chosen, records
+from mlcbuild.cli.output import text
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.engine.keys import read_key
+from mlcbuild.errors import MlcbuildError, UsageError
+from mlcbuild.figures import byte_count
+from mlcbuild.workspace.settings import load_settings
+
+_FEWEST_DIGITS = 4
+_MOST_SHOWN = 10
+_STATUSES = {
+    "up_to_date": "up to date",
+    "disk_hit": "from disk",
+    "remote_hit": "from remote",
+    "executed_local": "ran",
+    "executed_ray": "ran",
+}
+
+
+def print_action(
+    wanted: str, build: str, *, disk_cache: Path | None, output: OutputFormat, options: GlobalOptions
+) -> None:
+    """Print it. Raises UsageError where no remembered build has such an action, or several are meant."""
+    directory = record_directory(options)
+    record, action = _find(wanted, [chosen(directory, build)] if build else records(directory))
+    root = directory.parents[1]
+    stored = _Stored(root, disk_cache)
+    components = stored.components(action.get("key", ""))
+    before = stored.components(action.get("previous_key", ""))
+    log = stored.log(action.get("key", "")) or _kept_log(directory.parent / LOG_DIRECTORY, action)
+    if output is OutputFormat.JSON:
+        print_json(
+            {
+                "build": record.invocation,
+                **described(action, record),
+                "previous_key": action.get("previous_key", ""),
+                "key_components": components,
+                "previous_key_components": before,
+                "log": log,
+            }
+        )
+        return
+    print("\n".join(_lines(record, action, components, before, log)))
+
+
+def _lines(
+    record: BuildRecord,
+    action: Mapping[str, Any],
+    components: Mapping[str, str] | None,
+    before: Mapping[str, str] | None,
+    log: str,
+) -> list[str]:
+    told = [("build", told_build(record)), ("status", _STATUSES.get(action["status"], action["status"]))]
+    if action.get("message"):
+        told.append(("message", text.printable(action["message"])))
+    if action.get("executor"):
+        parts = ", ".join(
+            f"{word} {action[name]:.2f}"
+            for word, name in (("queued", "queued_seconds"), ("input", "input_seconds"), ("output", "output_seconds"))
+            if action.get(name)
+        )
+        told.append(("why", action.get("cause", "-")))
+        worker = action.get("worker", "")
+        named = worker not in ("", action["executor"], action.get("node"))
+        told.append(("where", place_of(action) + (f", worker {worker}" if named else "")))
+        told.append(("began", f"{action.get('start', 0.0):.2f} s into the build"))
+        told.append(("seconds", f"{seconds_of(action):.2f}" + (f" ({parts})" if parts else "")))
+        if action.get("peak_bytes"):
+            told.append(("memory", byte_count(action["peak_bytes"])))
+        slack = record.slacks.get(action["identifier"])
+        told.append(("slack", "none: on the critical path" if slack is None else f"{slack:.2f} s"))
+    told.append(("key", action.get("key") or "none"))
+    lines = [action["identifier"], *(f"  {name:<9}{value}" for name, value in told)]
+    if components is not None:
+        lines += ["", "what the key was made of"]
+        lines += [_component(name, value, before) for name, value in components.items()]
+        gone = [name for name in before or () if name not in components]
+        lines += [f"  {name}: none   was: {before[name]}" for name in gone if before]
+    elif action["status"] in _STATUSES:
+        lines += ["", "what the key was made of lies in the disk cache no more"]
+    if log:
+        lines += ["", "log", *(f"  │ {line}".rstrip() for line in text.printable(log).rstrip().splitlines())]
+    return lines
+
+
+def _component(name: str, value: str, before: Mapping[str, str] | None) -> str:
+    line = f"  {name}: {text.printable(value)}"
+    if before is None or before.get(name) == value:
+        return line
+    return f"{line}   was: {text.printable(before.get(name, 'none'))}"
+
+
+def _find(wanted: str, builds: list[BuildRecord]) -> tuple[BuildRecord, dict[str, Any]]:
+    """The action in the newest build that has it: by its name, the first digits of its key, or a part of its name."""
+    for record in builds:
+        actions = list(record.actions())
+        exact = [action for action in actions if action["identifier"] == wanted]
+        if not exact and len(wanted) >= _FEWEST_DIGITS:
+            exact = [action for action in actions if action.get("key", "").startswith(wanted.lower())]
+            # Equal actions of several targets have one key; one of them ran.
+            exact = [action for action in exact if action.get("executor")] or exact[:1]
+        found = exact or [action for action in actions if wanted in action["identifier"]]
+        if len({action["identifier"] for action in found}) > 1:
+            names = [action["identifier"] for action in found]
+            raise UsageError(
+                f'{len(names)} actions are meant by "{wanted}"',
+                advice=(*names[:_MOST_SHOWN], *(["…"] if len(names) > _MOST_SHOWN else []), "say more of the name"),
+            )
+        if found:
+            return record, found[0]
+    raise UsageError(
+        f'no remembered build has an action "{wanted}"', advice=("see what ran by `mlcbuild log what-ran`",)
+    )
+
+
+def _kept_log(directory: Path, action: Mapping[str, Any]) -> str:
+    """Of an action that failed: results have logs, failures none. It may be that of a later build."""
+    if action["status"] != "failed":
+        return ""
+    try:
+        return (directory / log_path(action["identifier"])).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+class _Stored:
+    """What the disk cache holds of results, as far as it still does."""
+
+    def __init__(self, workspace: Path, disk_cache: Path | None) -> None:
+        root = disk_cache.absolute() if disk_cache else default_root()
+        function = DigestFunction(load_settings(workspace, tolerant=True).digest)
+        self._base = next((base for base, used in bases(root) if used is function), None)
+        self._store = DiskStore(root, function) if self._base else None
+
+    def components(self, key: str) -> dict[str, str] | None:
+        """By name; None where the store does not have them."""
+        digest = self._digest_of(key)
+        if self._store is None or digest is None:
+            return None
+        try:
+            stored = read_key(self._store, self._store, digest)
+        except MlcbuildError:
+            return None
+        return dict(stored.breakdown) if stored else None
+
+    def log(self, key: str) -> str:
+        digest = self._digest_of(key)
+        if self._store is None or digest is None:
+            return ""
+        try:
+            result = self._store.get(digest)
+            if result is None or result.stdout_digest is None:
+                return ""
+            return self._store.read(result.stdout_digest).decode("utf-8", "replace")
+        except (MlcbuildError, ValueError):
+            return ""
+
+    def _digest_of(self, key: str) -> Digest | None:
+        """A key with the size of the action that it names, which lies among the blobs."""
+        if not key or self._base is None:
+            return None
+        try:
+            return Digest(key, (self._base / "cas" / key[:2] / key).stat().st_size)
+        except OSError:
+            return None

@@ -1,0 +1,219 @@
+"""`mlcbuild log` and its listings: what remembered builds ran, and what bounded their time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.cli.arguments.options import STATE_DIRECTORY, GlobalOptions
+from mlcbuild.cli.log.records import RECORD_DIRECTORY, BuildRecord, chosen, records
+from mlcbuild.cli.output import text
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.figures import byte_count
+from mlcbuild.workspace.settings import find_root
+
+_SHOWN_DIGITS = 8
+_LEAST_SLACKS = 10
+_COUNTED = (
+    ("executed_local", "ran here"),
+    ("executed_ray", "ran on ray"),
+    ("failed", "failed"),
+    ("skipped", "skipped"),
+    ("remote_hit", "from remote"),
+    ("disk_hit", "from disk"),
+    ("up_to_date", "up to date"),
+)
+_ENDINGS = {0: "built", 1: "failed", 8: "interrupted"}
+
+
+def record_directory(options: GlobalOptions) -> Path:
+    """Of the workspace that one stands in. Raises WorkspaceError."""
+    return find_root(options.directory) / STATE_DIRECTORY / RECORD_DIRECTORY
+
+
+def print_builds(output: OutputFormat, options: GlobalOptions) -> None:
+    """A line a build, the newest first."""
+    known = records(record_directory(options))
+    if output is OutputFormat.JSON:
+        print_json([{"build": number, **_summary(record)} for number, record in enumerate(known, start=1)])
+        return
+    if not known:
+        print("no build of this workspace is remembered")
+    for number, record in enumerate(known, start=1):
+        what = ", ".join(f"{record.counts[status]} {word}" for status, word in _COUNTED if record.counts.get(status))
+        ending = _ENDINGS.get(record.exit_code, f"exit code {record.exit_code}")
+        head = f"{number:>2}  {_moment(record.began)}  {record.invocation[:_SHOWN_DIGITS]}  {ending:<11}"
+        print(f"{head} {text.seconds(record.wall_seconds):>12}  {_targets(record.targets)}: {what}")
+
+
+def print_what_ran(
+    build: str, *, failed: bool, mnemonic: str, slowest: bool, output: OutputFormat, options: GlobalOptions
+) -> None:
+    """A line an action that ran, in the order in which they began, or the slowest first."""
+    record = chosen(record_directory(options), build)
+    ran = [
+        action
+        for action in record.actions()
+        if action.get("executor")
+        and (not failed or action["status"] == "failed")
+        and mnemonic in ("", action["mnemonic"])
+    ]
+    ran.sort(key=lambda action: -seconds_of(action) if slowest else action.get("start", 0.0))
+    if output is OutputFormat.JSON:
+        print_json({"build": _summary(record), "actions": [described(action, record) for action in ran]})
+        return
+    if not ran:
+        print("nothing like that ran" if failed or mnemonic else "nothing ran")
+        return
+    rows = [
+        (
+            f"{seconds_of(action):.2f}",
+            *(f"{action.get(f'{part}_seconds', 0.0):.2f}" for part in ("queued", "input", "output")),
+            byte_count(action["peak_bytes"]) if action.get("peak_bytes") else "-",
+            place_of(action),
+            action.get("cause", ""),
+            action["identifier"] + (" (failed)" if action["status"] == "failed" else ""),
+        )
+        for action in ran
+    ]
+    titles = ("seconds", "queued", "input", "output", "memory", "where", "why", "action")
+    print("\n".join(_table(titles, rows, right=5)))
+
+
+def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions) -> None:
+    """The chain, what it left of the time, and what had the least slack beside it."""
+    record = chosen(record_directory(options), build)
+    ran = {action["identifier"]: action for action in record.actions() if action.get("executor")}
+    path = sum(step["seconds"] for step in record.critical_path)
+    work = sum(map(seconds_of, ran.values()))
+    share = work / record.jobs if record.jobs else 0.0
+    if output is OutputFormat.JSON:
+        print_json(
+            {
+                "build": _summary(record),
+                "critical_path": [
+                    {
+                        "action": step["identifier"],
+                        "mnemonic": step["mnemonic"],
+                        "seconds": round(step["seconds"], 6),
+                        "share": round(step["seconds"] / (record.wall_seconds or path), 4),
+                    }
+                    for step in record.critical_path
+                ],
+                "path_seconds": round(path, 3),
+                "work_seconds": round(work, 3),
+                "jobs": record.jobs,
+                "work_seconds_a_job": round(share, 3),
+                "slacks": [{"action": name, "slack_seconds": slack} for name, slack in record.slacks.items()],
+            }
+        )
+        return
+    if not record.critical_path:
+        print("nothing ran")
+        return
+    whole = record.wall_seconds or path
+    print(f"critical path {text.seconds(path)}, {path / whole:.0%} of {text.seconds(whole)}")
+    rows = [
+        (f"{step['seconds']:.2f}", f"{step['seconds'] / whole:.0%}", step["identifier"])
+        for step in record.critical_path
+    ]
+    print("\n".join(_table(("seconds", "share", "action"), rows, right=2)))
+    if record.slacks:
+        print(f"\nbeside it {text.plural(len(record.slacks), 'action')}, with the least slack:")
+        least = list(record.slacks.items())[:_LEAST_SLACKS]
+        rows = [(f"{slack:.2f}", f"{seconds_of(ran.get(name, {})):.2f}", name) for name, slack in least]
+        print("\n".join(_table(("slack", "seconds", "action"), rows, right=2)))
+    if record.jobs:
+        print(
+            f"\n{text.seconds(work)} of work on {text.plural(record.jobs, 'job')} takes {text.seconds(share)} at least,"
+        )
+        shorter = "more jobs would not help" if path >= share else "more jobs would help"
+        print(f"the path {text.seconds(path)}: {shorter}")
+
+
+# Shared with `mlcbuild log show`.
+
+
+def seconds_of(action: Mapping[str, Any]) -> float:
+    """Of its run; 0 where nothing ran."""
+    return float(action.get("time", 0.0) - action.get("start", 0.0)) if action.get("executor") else 0.0
+
+
+def place_of(action: Mapping[str, Any]) -> str:
+    """`local`, or `ray node-2`."""
+    return " ".join(part for part in (action.get("executor", ""), action.get("node", "")) if part)
+
+
+def described(action: Mapping[str, Any], record: BuildRecord) -> dict[str, Any]:
+    """An action for other programs; fields that say nothing are there, and say it."""
+    on_path = {step["identifier"] for step in record.critical_path}
+    return {
+        "action": action["identifier"],
+        "mnemonic": action["mnemonic"],
+        "target": action["owner"],
+        "status": action["status"],
+        "key": action.get("key", ""),
+        "cause": action.get("cause"),
+        "start": action.get("start", 0.0),
+        "seconds": round(seconds_of(action), 6),
+        "queued_seconds": action.get("queued_seconds", 0.0),
+        "input_seconds": action.get("input_seconds", 0.0),
+        "output_seconds": action.get("output_seconds", 0.0),
+        "peak_bytes": action.get("peak_bytes", 0),
+        "executor": action.get("executor", ""),
+        "node": action.get("node", ""),
+        "worker": action.get("worker", ""),
+        "exit_code": action.get("exit_code", 0),
+        "message": action.get("message", ""),
+        "on_critical_path": action["identifier"] in on_path,
+        "slack_seconds": record.slacks.get(action["identifier"]),
+    }
+
+
+def told_build(record: BuildRecord) -> str:
+    """When it began, and how it is called."""
+    return f"{_moment(record.began)}, {record.invocation[:_SHOWN_DIGITS]}"
+
+
+def _summary(record: BuildRecord) -> dict[str, Any]:
+    return {
+        "invocation_id": record.invocation,
+        "began": record.began,
+        "arguments": list(record.arguments),
+        "targets": list(record.targets),
+        "exit_code": record.exit_code,
+        "wall_seconds": record.wall_seconds,
+        "jobs": record.jobs,
+        "actions": dict(record.counts),
+    }
+
+
+def _moment(began: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
+
+
+def _targets(targets: Sequence[str]) -> str:
+    if not targets:
+        return "no targets"
+    return targets[0] if len(targets) == 1 else f"{targets[0]} and {len(targets) - 1} more"
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: int) -> list[str]:
+    """Columns as wide as they have to be, the first `right` of them to the right, the last as it comes."""
+    lines = [titles, *rows]
+    widths = [max(text.cell_width(line[column]) for line in lines) for column in range(len(titles) - 1)]
+    return [
+        "  ".join(
+            [
+                *(
+                    f"{cell:>{width}}" if column < right else f"{cell:<{width}}"
+                    for column, (cell, width) in enumerate(zip(line[:-1], widths, strict=True))
+                ),
+                line[-1],
+            ]
+        )
+        for line in lines
+    ]

@@ -1,0 +1,163 @@
+"""What came of the last builds, kept under `.mlcbuild/builds/` for `mlcbuild log`: a file a build, at most ten.
+
+A file's first line is its summary, which is all that a list of builds needs. Each further line is an action, in the
+words of the event log (`mlcbuild.cli.reports.event_log`), without what is 0 or empty and without its log, which lies
+elsewhere. A build that had nothing to do is not kept. Whoever deletes the folder loses what it tells, nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.errors import UsageError
+
+RECORD_DIRECTORY = "builds"
+_VERSION = 1
+_MOST_RECORDS = 10
+_SUFFIX = ".jsonl"
+_LONGEST_NUMBER = 2  # digits; more of them are those of an invocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRecord:
+    """The summary of one build. `began` is in seconds since 1970; counts are by the status of actions."""
+
+    path: Path
+    invocation: str
+    began: float
+    arguments: tuple[str, ...]
+    targets: tuple[str, ...]
+    exit_code: int
+    wall_seconds: float  # of the build, without loading and analysis
+    jobs: int
+    counts: Mapping[str, int]
+    critical_path: tuple[Mapping[str, Any], ...]
+    slacks: Mapping[str, float]
+
+    def actions(self) -> Iterator[dict[str, Any]]:
+        """Its actions, in the order in which they ended; ends early in a damaged file."""
+        try:
+            with self.path.open(encoding="utf-8") as lines:
+                next(lines, None)
+                for line in lines:
+                    yield json.loads(line)
+        except (OSError, ValueError):
+            return
+
+
+def write_record(
+    directory: Path, events: Sequence[Mapping[str, Any]], *, began: float, arguments: Sequence[str], exit_code: int
+) -> None:
+    """Keep the events of a build that ended, or broke off. Raises OSError.
+
+    `events` are those of the event log, from `build_started` on.
+    """
+    started = next((event for event in events if event["event"] == "build_started"), None)
+    if started is None:
+        return
+    finished = next((event for event in events if event["event"] == "build_finished"), {})
+    actions = [event for event in events if event["event"] == "action_finished"]
+    counts = finished.get("counts") or Counter(action["status"] for action in actions)
+    if not any(count for status, count in counts.items() if status != "up_to_date"):
+        return
+    summary = {
+        "format": "mlcbuild build record",
+        "version": _VERSION,
+        "invocation": started["invocation"],
+        "began": round(began, 3),
+        "arguments": list(arguments),
+        "targets": started["targets"],
+        "exit_code": exit_code,
+        "wall_seconds": finished.get("wall_seconds", max((action["time"] for action in actions), default=0.0)),
+        "jobs": started["jobs"],
+        "counts": {status: count for status, count in counts.items() if count},
+        "critical_path": finished.get("critical_path", []),
+        "slacks": {slack["identifier"]: slack["seconds"] for slack in finished.get("slacks", [])},
+    }
+    lines = [summary, *(_compact(action) for action in actions)]
+    directory.mkdir(parents=True, exist_ok=True)
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(began))
+    path = directory / f"{stamp}.{int(began * 1000) % 1000:03}-{started['invocation'][:8]}{_SUFFIX}"
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    for old in _files(directory)[_MOST_RECORDS:]:
+        with contextlib.suppress(OSError):
+            old.unlink()
+
+
+def _compact(action: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in action.items() if value and name not in ("event", "log")}
+
+
+def records(directory: Path) -> list[BuildRecord]:
+    """The builds that are remembered, the newest first; damaged files are left out."""
+    found = (_record(path) for path in _files(directory))
+    return [record for record in found if record is not None]
+
+
+def chosen(directory: Path, wanted: str) -> BuildRecord:
+    """The build that a user names: 1 for the last, 2 for the one before, or the first digits of its invocation.
+
+    Raises UsageError where there is none.
+    """
+    known = records(directory)
+    if not known:
+        raise UsageError("no build of this workspace is remembered", advice=("build something first",))
+    if wanted.isdecimal() and len(wanted) <= _LONGEST_NUMBER:
+        number = int(wanted)
+        if 1 <= number <= len(known):
+            return known[number - 1]
+        raise UsageError(
+            f"there is no build {number}: the oldest that is remembered is {len(known)}",
+            advice=("see them by `mlcbuild log`",),
+        )
+    matching = [record for record in known if record.invocation.startswith(wanted.lower())]
+    if len(matching) != 1:
+        many = "several remembered builds begin" if matching else "no remembered build begins"
+        raise UsageError(f'{many} with "{wanted}"', advice=("see them by `mlcbuild log`",))
+    return matching[0]
+
+
+def _files(directory: Path) -> list[Path]:
+    """Names begin with the time, so that they sort by it."""
+    try:
+        return sorted((path for path in directory.iterdir() if path.suffix == _SUFFIX), reverse=True)
+    except OSError:
+        return []
+
+
+def _record(path: Path) -> BuildRecord | None:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            summary = json.loads(next(lines, ""))
+        if summary["version"] != _VERSION:
+            return None
+        return BuildRecord(
+            path=path,
+            invocation=summary["invocation"],
+            began=float(summary["began"]),
+            arguments=tuple(summary["arguments"]),
+            targets=tuple(summary["targets"]),
+            exit_code=int(summary["exit_code"]),
+            wall_seconds=float(summary["wall_seconds"]),
+            jobs=int(summary["jobs"]),
+            counts=dict(summary["counts"]),
+            critical_path=tuple(summary["critical_path"]),
+            slacks=dict(summary["slacks"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,67 @@
+"""How far a command is that takes longer than a second: one line, on a terminal drawn over itself."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.output import text
+from mlcbuild.cli.output.live_area import LiveArea
+from mlcbuild.cli.output.terminal import is_terminal, terminal_size
+
+_QUIET_SECONDS = 1.0
+_FRAME_SECONDS = 0.1
+
+
+class SlowProgress:
+    """Called with what is done now, how much of it, and of how much. `live`: the line is drawn over itself.
+
+    Elsewhere a line is written after one second, then at each doubling. `clock` counts seconds.
+    """
+
+    def __init__(self, stream: TextIO, *, live: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._clock = clock
+        self._area = LiveArea(stream) if live else None
+        self._began = clock()
+        self._next = self._began + _QUIET_SECONDS
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        if self._clock() >= self._next:
+            self._show(f"{what}: " + (f"{min(done * 100 // total, 100)} %" if total else f"{done:,}"))
+
+    def spend(self, what: str) -> None:
+        """The same for what nobody knows the share of."""
+        if self._clock() >= self._next:
+            self._show(what)
+
+    def _show(self, told: str) -> None:
+        now = self._clock()
+        line = f"{told} · {text.seconds(now - self._began)}"
+        if self._area is None:
+            self._next = self._began + 2 * (now - self._began)
+            print(line, file=self._stream, flush=True)
+            return
+        self._next = now + _FRAME_SECONDS
+        columns, _ = terminal_size(self._stream)
+        line = text.shortened(line, columns)
+        self._area.draw([line], [text.cell_width(line)])
+
+    def close(self) -> None:
+        """Take the line away."""
+        if self._area is not None:
+            self._area.clear()
+
+
+@contextmanager
+def slow_progress(options: GlobalOptions) -> Iterator[SlowProgress]:
+    """On standard error, until the block ends."""
+    progress = SlowProgress(sys.stderr, live=is_terminal(sys.stderr, options.environment))
+    try:
+        yield progress
+    finally:
+        progress.close()

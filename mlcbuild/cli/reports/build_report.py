@@ -1,0 +1,119 @@
+"""The build report: what came of a build, as JSON for other programs (`--build-report`, `--output json`).
+
+::
+
+    {
+      "success": bool, "exit_code": int, "wall_seconds": float, "invocation_id": UUID,
+      "targets": {label: {"success": bool, "outputs": [path, …], "error": str}},
+      "actions": {"total": int, "up_to_date": int, "disk_hits": int, "remote_hits": int,
+                  "executed_local": int, "executed_ray": int, "failed": int, "skipped": int},
+      "critical_path": [{"action": str, "mnemonic": str, "seconds": float}, …],
+      "ran": {"run_seconds": float, "queued_seconds": float, "input_seconds": float, "output_seconds": float,
+              "peak_bytes": int, "nodes": {name: actions, …}},
+      "bytes": {"downloaded": int, "uploaded": int},
+      "remote": null, or {"addresses": [str, …], "hits": int, "misses": {reason: int}, "results_uploaded": int,
+                          "uploads_dropped": int, "blobs_downloaded": int, "blobs_uploaded": int, "blobs_wrong": int,
+                          "blobs_lost": int, "retries": int, "failures": int}
+    }
+
+`ran` adds up what ran, in the seconds of each action; `peak_bytes` is the most that one of them held in memory, `nodes`
+counts what ran on other machines. Paths are relative to the workspace. `error` is "" for a target that was built. A
+command that ends before its build begins (a mistake in a BUILD.toml, say) reports no targets and no actions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from mlcbuild.cli.console.remote_summary import RemoteEnd, remote_document
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.engine.events import (
+    ActionFinished,
+    ActionStatus,
+    BuildEvent,
+    BuildFinished,
+    BuildStarted,
+    TargetFinished,
+)
+
+_NAMES: dict[ActionStatus, str] = {
+    ActionStatus.UP_TO_DATE: "up_to_date",
+    ActionStatus.DISK_HIT: "disk_hits",
+    ActionStatus.REMOTE_HIT: "remote_hits",
+    ActionStatus.EXECUTED_LOCAL: "executed_local",
+    ActionStatus.EXECUTED_RAY: "executed_ray",
+    ActionStatus.FAILED: "failed",
+    ActionStatus.SKIPPED: "skipped",
+}
+
+
+class BuildReport:
+    """Collects the events of one build; `document` may be asked of one that broke off too."""
+
+    def __init__(self, *, invocation: str) -> None:
+        self._invocation = invocation
+        self._targets: dict[str, TargetFinished] = {}
+        self._seen: Counter[ActionStatus] = Counter()
+        self._failures: dict[str, str] = {}
+        self._ran: list[ActionFinished] = []
+        self._finished: BuildFinished | None = None
+
+    def __call__(self, event: BuildEvent) -> None:
+        match event:
+            case BuildStarted():
+                self._invocation = event.invocation
+            case ActionFinished():
+                self._seen[event.status] += 1
+                if event.executor:
+                    self._ran.append(event)
+                if event.status is ActionStatus.FAILED:
+                    self._failures[f"{event.identifier} failed"] = event.message
+            case TargetFinished():
+                self._targets[event.label] = event
+            case BuildFinished():
+                self._finished = event
+            case _:
+                pass
+
+    def document(
+        self, *, exit_code: ExitCode, wall_seconds: float, remote: RemoteEnd | None = None
+    ) -> dict[str, object]:
+        """The report as a JSON object. `wall_seconds` is that of the whole command."""
+        finished = self._finished
+        counts = dict(finished.counts) if finished else dict(self._seen)
+        actions = {name: counts.get(status, 0) for status, name in _NAMES.items()}
+        return {
+            "success": exit_code is ExitCode.OK,
+            "exit_code": int(exit_code),
+            "wall_seconds": round(wall_seconds, 3),
+            "invocation_id": self._invocation,
+            "targets": {
+                label: {"success": event.success, "outputs": list(event.outputs), "error": self._error(event)}
+                for label, event in sorted(self._targets.items())
+            },
+            "actions": {"total": sum(actions.values()), **actions},
+            "critical_path": [
+                {"action": step.identifier, "mnemonic": step.mnemonic, "seconds": round(step.seconds, 3)}
+                for step in (finished.critical_path if finished else ())
+            ],
+            "ran": {
+                "run_seconds": round(sum(action.time - action.start for action in self._ran), 3),
+                "queued_seconds": round(sum(action.queued_seconds for action in self._ran), 3),
+                "input_seconds": round(sum(action.input_seconds for action in self._ran), 3),
+                "output_seconds": round(sum(action.output_seconds for action in self._ran), 3),
+                "peak_bytes": max((action.peak_bytes for action in self._ran), default=0),
+                "nodes": dict(sorted(Counter(action.node for action in self._ran if action.node).items())),
+            },
+            "bytes": {
+                "downloaded": finished.bytes_downloaded if finished else 0,
+                "uploaded": finished.bytes_uploaded if finished else 0,
+            },
+            "remote": remote_document(remote) if remote else None,
+        }
+
+    def _error(self, event: TargetFinished) -> str:
+        """Why a target was not built, with the failed action's own words: who reads this has no console."""
+        message = self._failures.get(event.error, "")
+        if not message:
+            return event.error
+        return f"{event.error}: {message.removeprefix(event.error.removesuffix(' failed')).lstrip(': ')}"

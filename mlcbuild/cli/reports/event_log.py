@@ -1,0 +1,105 @@
+"""The event log (`--events`): one JSON object a line, written as things happen.
+
+The first line is a header: `{"event": "header", "format": "mlcbuild events", "version": 1, …}`. Each further
+line is one value of `mlcbuild.engine.events`: `event` names its class in snake case, the rest are its fields
+by name, an action's log as text. The last line, `{"event": "command_finished", …}`, has the exit code; a log
+without it was cut short. A field may be added within a version; one that goes or changes its meaning raises
+the version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TextIO
+
+import mlcbuild
+from mlcbuild.cli.build.no_op_check import without_credentials
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.engine.events import BuildEvent, BuildFinished
+
+VERSION = 1
+_NAMES: dict[type, tuple[str, ...] | None] = {}
+_WORD = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+class EventLog:
+    """Writes to `path`, from the start of the command to its end. Raises OSError."""
+
+    def __init__(self, path: Path, *, invocation: str, arguments: Sequence[str]) -> None:
+        self._stream: TextIO = path.open("w", encoding="utf-8")
+        self._write(
+            {
+                "event": "header",
+                "format": "mlcbuild events",
+                "version": VERSION,
+                "mlcbuild": mlcbuild.__version__,
+                "invocation": invocation,
+                "arguments": [without_credentials(argument) for argument in arguments],
+            }
+        )
+
+    def __call__(self, event: BuildEvent) -> None:
+        self._write(event_record(event))
+
+    def close(self, *, exit_code: ExitCode, error: str, wall_seconds: float) -> None:
+        """Write the last line: how the command ended, and what it says of an error."""
+        self._write(
+            {
+                "event": "command_finished",
+                "exit_code": int(exit_code),
+                "error": error,
+                "wall_seconds": round(wall_seconds, 3),
+            }
+        )
+        self._stream.close()
+
+    def _write(self, record: dict[str, object]) -> None:
+        self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._stream.flush()
+
+
+def event_record(event: BuildEvent) -> dict[str, object]:
+    """An event as a JSON object."""
+    name, fields = _word(type(event).__name__), _fields(event)
+    if isinstance(event, BuildFinished):
+        fields["counts"] = {status.value: count for status, count in event.counts}
+    return {"event": name, **fields}
+
+
+@cache
+def _word(name: str) -> str:
+    return _WORD.sub("_", name).lower()
+
+
+def _names(kind: type) -> tuple[str, ...] | None:
+    """Of a dataclass's fields; None for another class."""
+    if kind not in _NAMES:
+        is_dataclass = dataclasses.is_dataclass(kind)
+        _NAMES[kind] = tuple(field.name for field in dataclasses.fields(kind)) if is_dataclass else None
+    return _NAMES[kind]
+
+
+def _fields(value: object) -> dict[str, object]:
+    return {name: _plain(getattr(value, name)) for name in _names(type(value)) or ()}
+
+
+def _plain(value: object) -> object:
+    match value:
+        case str() | None if not isinstance(value, enum.Enum):
+            return value
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case enum.Enum():
+            return value.value
+        case float():
+            return round(value, 6)
+        case tuple():
+            return [_plain(item) for item in value]
+        case _:
+            return value if _names(type(value)) is None else _fields(value)

@@ -1,0 +1,1 @@
+"""`mlcbuild run`: runs a built program, or generates text with a built model package."""

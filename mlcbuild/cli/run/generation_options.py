@@ -1,0 +1,89 @@
+"""The arguments that a model_package takes: `mlcbuild run LABEL -- --prompt "…"`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from mlcbuild.cli.arguments.help_format import CONTEXT, Command, examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """What to generate. `threads` 0 means one a core; `seed` None one that differs each time."""
+
+    prompt: str
+    raw: bool = False
+    max_tokens: int = 128
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    threads: int = 0
+    stats: bool = False
+
+
+def _generate(
+    prompt: Annotated[
+        str, typer.Option("--prompt", metavar="TEXT", show_default=False, help="What the model is told. Needed.")
+    ],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the text, instead of answering it by the chat template.")
+    ] = False,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help="Stop after N tokens.")] = 128,
+    temperature: Annotated[
+        float,
+        typer.Option("--temperature", metavar="T", min=0.0, help="0 always takes the likeliest token."),
+    ] = 0.0,
+    top_p: Annotated[
+        float,
+        typer.Option("--top-p", metavar="P", min=0.0, max=1.0, help="Sample from the likeliest tokens that sum to P."),
+    ] = 1.0,
+    seed: Annotated[
+        int | None,
+        typer.Option("--seed", metavar="N", min=0, show_default=False, help="Sample the same text each time."),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", metavar="N", min=1, show_default=False, help="Default: one a core."),
+    ] = None,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="At the end, tell on standard error how fast it went.")
+    ] = False,
+) -> GenerationOptions:
+    """Generate text with a model_package: one turn, not a chat. Tokens appear as they come."""
+    return GenerationOptions(
+        prompt=prompt,
+        raw=raw,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        seed=seed,
+        threads=threads or 0,
+        stats=stats,
+    )
+
+
+def parse_generation_options(label: str, arguments: Sequence[str]) -> GenerationOptions | None:
+    """Read the arguments; None where only help was wanted, which is printed. Raises UsageError."""
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    app.command(
+        cls=Command,
+        context_settings=CONTEXT,
+        epilog=examples(
+            f'mlcbuild run {label} -- --prompt "What is the capital of France?"',
+            f'mlcbuild run {label} -- --raw --prompt "Once upon a time" --temperature 0.7 --seed 1',
+        ),
+    )(_generate)
+    try:
+        result: Any = get_command(app).main(
+            args=list(arguments), prog_name=f"mlcbuild run {label} --", standalone_mode=False
+        )
+    except typer.TyperException as error:
+        from mlcbuild.cli.arguments.usage_errors import usage_error
+
+        raise usage_error(error) from None
+    return result if isinstance(result, GenerationOptions) else None

@@ -1,0 +1,84 @@
+"""`mlcbuild run`: builds one target, then becomes it, or generates text with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.build.session import BuildRequest, run_build
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.run.generation_options import GenerationOptions, parse_generation_options
+from mlcbuild.errors import UsageError
+from mlcbuild.rules.analysis import AnalysedTarget, Analysis
+from mlcbuild.rules.providers import ExecutableInfo
+
+
+def build_and_run(request: BuildRequest, arguments: tuple[str, ...], options: GlobalOptions) -> ExitCode:
+    """Build the target that the request's only pattern names and run it with `arguments`.
+
+    Arguments for a model_package are checked before anything is built. A program replaces this process, so that its
+    exit code is the answer. Raises UsageError for a target that cannot be run.
+    """
+    generation: list[GenerationOptions] = []
+
+    def check(analysis: Analysis) -> None:
+        target = _only_target(analysis, request.patterns[0])
+        if not _executable(target).program:
+            parsed = parse_generation_options(str(target.label), arguments)
+            if parsed is None:
+                raise _OnlyHelpWantedError
+            generation.append(parsed)
+
+    try:
+        outcome = run_build(replace(request, check=check, quiet_if_current=True), options)
+    except _OnlyHelpWantedError:
+        return ExitCode.OK
+    if outcome.exit_code is not ExitCode.OK:
+        return outcome.exit_code
+    target = _only_target(outcome.analysis, request.patterns[0])
+    directory = outcome.workspace.root / outcome.directories[str(target.label)]
+    program = _executable(target).program
+    if program:
+        return _execute(directory / program, arguments, options)
+    from mlcbuild.cli.run.generation import generate_text
+
+    return generate_text(directory, generation[0], options)
+
+
+class _OnlyHelpWantedError(Exception):
+    """The user wanted to know the arguments, and nothing built."""
+
+
+def _only_target(analysis: Analysis, pattern: str) -> AnalysedTarget:
+    if len(analysis.requested) != 1:
+        raise UsageError(
+            f'one target can be run, and "{pattern}" stands for {len(analysis.requested)}',
+            advice=(f"mlcbuild query '{pattern}' lists them",),
+        )
+    return analysis.requested[0]
+
+
+def _executable(target: AnalysedTarget) -> ExecutableInfo:
+    found = target.provided(ExecutableInfo)
+    if found is None:
+        raise UsageError(
+            f"{target.label} cannot be run: it is a {target.rule}",
+            advice=("a model_package can, and a command with one output",),
+        )
+    return found
+
+
+def _execute(program: Path, arguments: tuple[str, ...], options: GlobalOptions) -> ExitCode:
+    """Become the program; comes back only where that is impossible."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        os.execv(program, [str(program), *arguments])
+    except OSError as error:
+        style = options.style(sys.stderr)
+        print(f"{style.error('error:')} {program} cannot be run: {error.strerror}", file=sys.stderr)
+        print("  is it a program, and did the command that made it set its executable bit?", file=sys.stderr)
+        return ExitCode.RUN_FAILED

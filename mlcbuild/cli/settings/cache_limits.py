@@ -1,0 +1,47 @@
+"""Sizes and ages as people write them, `50G` and `30d`, and which of them limit the disk cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mlcbuild.errors import UsageError
+from mlcbuild.workspace.measures import AGE_ADVICE, SIZE_ADVICE, age_of, size_of
+
+if TYPE_CHECKING:
+    from mlcbuild.cache.eviction import Limits
+
+MAX_SIZE_VARIABLE = "MLCBUILD_CACHE_MAX_SIZE"
+MAX_AGE_VARIABLE = "MLCBUILD_CACHE_MAX_AGE"
+
+
+def read_limits(max_size: str, max_age: str, environment: Mapping[str, str]) -> Limits:
+    """Each limit for itself, the first of these that says it: an option ("" says nothing), a variable, `[cache]` of the
+    user's settings. Raises UsageError for the former two, WorkspaceErrors for the last.
+    """
+    from mlcbuild.cache.eviction import Limits
+    from mlcbuild.cli.settings.user_file import user_settings
+
+    settings = user_settings(environment)
+    size, size_place = (max_size, "--max-size") if max_size else (environment.get(MAX_SIZE_VARIABLE), MAX_SIZE_VARIABLE)
+    age, age_place = (max_age, "--max-age") if max_age else (environment.get(MAX_AGE_VARIABLE), MAX_AGE_VARIABLE)
+    return Limits(
+        max_bytes=read_size(size, place=size_place) if size else settings.max_bytes,
+        max_age_seconds=read_age(age, place=age_place) if age else settings.max_age_seconds,
+    )
+
+
+def read_size(text: str, *, place: str) -> int:
+    """Bytes, as `size_of` reads them. Raises UsageError."""
+    size = size_of(text)
+    if size is None:
+        raise UsageError(f'{place}: "{text}" is no size', advice=(SIZE_ADVICE,))
+    return size
+
+
+def read_age(text: str, *, place: str) -> float:
+    """Seconds, as `age_of` reads them. Raises UsageError."""
+    age = age_of(text)
+    if age is None:
+        raise UsageError(f'{place}: "{text}" is no age', advice=(AGE_ADVICE,))
+    return age

@@ -1,0 +1,1 @@
+"""The workspace that a command works in: opening it, and `mlcbuild clean`."""

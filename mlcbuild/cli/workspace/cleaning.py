@@ -1,0 +1,55 @@
+"""Removing what builds have left in a workspace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY
+from mlcbuild.cli.log.records import RECORD_DIRECTORY
+from mlcbuild.engine.state import LOCK_FILE, WorkspaceLock
+from mlcbuild.errors import LocalEnvironmentError, WorkspaceError
+from mlcbuild.workspace.settings import find_root, load_settings
+
+_CRASH_FILES = "crash-"
+
+
+def clean_workspace(directory: Path, *, expunge: bool) -> None:
+    """Remove outputs and state. Raises WorkspaceError for an output folder that is not safe to remove,
+    WorkspaceLockedError while a build runs.
+    """
+    settings = load_settings(find_root(directory))
+    root = settings.root.resolve()
+    output = root / settings.output
+    if root not in output.resolve().parents and not output.is_symlink():
+        raise WorkspaceError(
+            f"the output folder {settings.output} does not lie below the workspace; nothing was removed"
+        )
+    state = root / STATE_DIRECTORY
+    with WorkspaceLock(state, block=False):
+        _remove(output)
+        for entry in state.iterdir():
+            # The lock itself stays: whoever waits for it would otherwise hold a file that nobody else sees.
+            is_log = entry.name in (LOG_DIRECTORY, RECORD_DIRECTORY) or entry.name.startswith(_CRASH_FILES)
+            if entry.name != LOCK_FILE and (expunge or not is_log):
+                _remove(entry)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link (not what it points to) or a tree, whose folders may be read-only."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o700)
+            for folder, names, _ in os.walk(path):
+                for name in names:
+                    if not (Path(folder) / name).is_symlink():
+                        (Path(folder) / name).chmod(0o700)
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise LocalEnvironmentError(
+            f"{error.filename or path} cannot be removed: {error.strerror or error}",
+            advice=("check who owns it, and that no other program holds it",),
+        ) from error

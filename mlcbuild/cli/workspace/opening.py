@@ -1,0 +1,77 @@
+"""From the directory one stands in to a loaded workspace: the first step of every command that reads targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import STATE_DIRECTORY
+from mlcbuild.errors import UsageError, WorkspaceError
+from mlcbuild.rules.registry import load_rules
+from mlcbuild.rules.rule import Rule
+from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION
+from mlcbuild.workspace.loader import BUILD_FILE, LoadedWorkspace, load
+from mlcbuild.workspace.settings import WorkspaceSettings, find_root, load_settings, package_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenWorkspace:
+    """A workspace's settings and rules, and the directory (below its root) that relative patterns start from."""
+
+    settings: WorkspaceSettings
+    rules: Mapping[str, Rule]
+    current_package: str
+
+    @property
+    def root(self) -> Path:
+        return self.settings.root
+
+    @property
+    def state_directory(self) -> Path:
+        """Where local state lies: logs, what the last build knew."""
+        return self.root / STATE_DIRECTORY
+
+    @property
+    def output_root(self) -> Path:
+        """The folder of all outputs."""
+        return self.root / self.settings.output
+
+    def load(self, patterns: Sequence[str], configuration: str) -> LoadedWorkspace:
+        """Load the targets that `patterns` match; "" is the default configuration. Raises WorkspaceErrors."""
+        schemas = {name: rule.schema for name, rule in self.rules.items()}
+        return load(
+            self.root,
+            schemas,
+            patterns,
+            self.current_package,
+            configuration=configuration or DEFAULT_CONFIGURATION,
+        )
+
+
+def open_workspace(directory: Path, *, to_load: bool = False) -> OpenWorkspace:
+    """Find the workspace around `directory` and read its settings and rules. Raises WorkspaceError.
+
+    With `to_load` mistakes in the settings are left for `OpenWorkspace.load`, which tells them with those of targets.
+    """
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is not a directory", advice=("see the argument of --workspace",))
+    root = find_root(directory)
+    settings = load_settings(root, tolerant=to_load)
+    rules = load_rules(root, settings.rules)
+    return OpenWorkspace(settings=settings, rules=rules, current_package=package_of(root, directory))
+
+
+def files_searched(root: Path, directory: Path) -> set[str]:
+    """The files that finding the workspace `root` from `directory` looked at, or looked for."""
+    folders = (directory.absolute(), *directory.absolute().parents)
+    return {str(folder / BUILD_FILE) for folder in folders if folder == root or root in folder.parents}
+
+
+def is_in_workspace(directory: Path) -> bool:
+    """Whether there is a workspace at or above `directory`."""
+    try:
+        find_root(directory)
+    except WorkspaceError:
+        return False
+    return True
