@@ -30,7 +30,7 @@ NAMES = frozenset(
     {
         "mlcbuild.compiler.backends.cuda.architectures",
         "mlcbuild.compiler.manifest",
-        "mlcbuild.compiler.models.llama.config",
+        "mlcbuild.compiler.families.llama.family",
         "mlcbuild.compiler.quantization.scheme",
     }
 )

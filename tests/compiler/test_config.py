@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlcbuild.compiler.families.llama.family import LlamaConfig
 from mlcbuild.compiler.models.families import read_config
-from mlcbuild.compiler.models.llama.config import LlamaConfig
 from mlcbuild.errors import StageError
 from tests.compiler.tiny_models import TINY
 

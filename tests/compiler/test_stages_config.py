@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from mlcbuild.compiler.models.llama.config import LlamaConfig
+from mlcbuild.compiler.families.llama.family import LlamaConfig
 from mlcbuild.compiler.stages import gen_config, import_config
 from mlcbuild.compiler.tokenizer import conversation
 from mlcbuild.errors import StageError

@@ -339,7 +339,7 @@ TABLE = (
     row("another pytest", distribution("pytest")),
     # mlcbuild's own code, changed without a change of what it makes: what follows is cut off.
     row("code of Export", code("compiler/stages/export"), "Export"),
-    row("code of the model", code("compiler/models/llama/model"), "Export"),
+    row("code of the model", code("compiler/families/llama/model"), "Export"),
     row("a pass of Phase0", code("compiler/passes/attach_softmax_with_temperature"), "Phase0"),
     row("a pass of Phase1", code("compiler/passes/fuse_transpose_matmul"), "Phase1"),
     row("the list of Phase2", code("compiler/phases/phase2"), "Phase2"),

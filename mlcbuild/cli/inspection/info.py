@@ -14,7 +14,7 @@ from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.remote import RemoteFlags, resolve_remote
 from mlcbuild.cli.settings.user_file import user_settings
 from mlcbuild.cli.workspace.opening import OpenWorkspace, is_in_workspace, open_workspace
-from mlcbuild.compiler.models.llama.config import MODEL_TYPES
+from mlcbuild.compiler.families.llama.family import MODEL_TYPES
 from mlcbuild.compiler.quantization.scheme import NAMES
 from mlcbuild.engine.toolchains import CUDA_DISTRIBUTIONS, TVM_DISTRIBUTIONS, find_program
 from mlcbuild.errors import LocalEnvironmentError

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
+from mlcbuild.compiler.families.llama import family as llama_config
+from mlcbuild.compiler.families.llama import parameters as llama_parameters
+from mlcbuild.compiler.families.llama.family import LlamaConfig
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.llama import config as llama_config
-from mlcbuild.compiler.models.llama import parameters as llama_parameters
-from mlcbuild.compiler.models.llama.config import LlamaConfig
 from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.errors import StageError
 

@@ -1,7 +1,7 @@
 """A model's parameters as values: what each is called, which tensors of a checkpoint make it, and its part
 in the model.
 
-A family lists its own (`models.llama.parameters`); import, quantization and the weights index all read that
+A family lists its own (`families.llama.parameters`); import, quantization and the weights index all read that
 list, so that a name is written once.
 """
 

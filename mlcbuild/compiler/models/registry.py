@@ -7,9 +7,9 @@ from typing import Protocol
 
 from tvm.relax.frontend import nn
 
-from mlcbuild.compiler.models.llama import config as llama_config
-from mlcbuild.compiler.models.llama.config import LlamaConfig
-from mlcbuild.compiler.models.llama.model import LlamaForCausalLM
+from mlcbuild.compiler.families.llama import family as llama_config
+from mlcbuild.compiler.families.llama.family import LlamaConfig
+from mlcbuild.compiler.families.llama.model import LlamaForCausalLM
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 
 

@@ -11,9 +11,9 @@ import json
 import shutil
 from pathlib import Path
 
+from mlcbuild.compiler.families.llama.from_gguf import config_document
 from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.families import read_config
-from mlcbuild.compiler.models.llama.from_gguf import config_document
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.source import gguf_file

@@ -18,9 +18,9 @@ from tvm import relax, tirx
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
+from mlcbuild.compiler.families.llama.family import LlamaConfig
 from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.families import read_config
-from mlcbuild.compiler.models.llama.config import LlamaConfig
 from mlcbuild.compiler.passes.add_workspaces import add_workspaces
 from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
 from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds

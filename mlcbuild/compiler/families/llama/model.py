@@ -10,8 +10,8 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
+from mlcbuild.compiler.families.llama.family import LlamaConfig
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, attend, create_placeholder
-from mlcbuild.compiler.models.llama.config import LlamaConfig
 from mlcbuild.compiler.models.outlining import Outliner
 from mlcbuild.compiler.quantization.layers import Embedding, Linear, take
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcbuild.compiler.models.llama.config import LlamaConfig
+from mlcbuild.compiler.families.llama.family import LlamaConfig
 from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterList, Role
 
 # Checkpoints of early transformers carry the rotary frequencies, which follow from the configuration.

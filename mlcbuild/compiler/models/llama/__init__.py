@@ -1,1 +1,0 @@
-"""The Llama family: Llama 2 and 3, Mistral, SmolLM, TinyLlama and whatever shares their `config.json`."""
