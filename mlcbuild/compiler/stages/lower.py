@@ -9,6 +9,7 @@ that compute sizes) and `metadata_out`, which is also what the function `_metada
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from tvm import relax, tirx
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.families.llama.family import LlamaConfig
 from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.families import read_config
+from mlcbuild.compiler.models.sizes import LibrarySizes
 from mlcbuild.compiler.passes.add_workspaces import add_workspaces
 from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
 from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds
@@ -55,8 +56,8 @@ def run(
     Raises StageError for a bad override, and for signatures that are not those of the graph's kernels.
     """
     context = PhaseContext(target=targets.parse(target), cuda_graph=cuda_graph)
-    sizes = read_config(read_document(config), overrides=overrides, where=config.name)
-    document = metadata_file.read(metadata) | _sizes(sizes)
+    sizes = read_config(read_document(config), overrides=overrides, where=config.name).sizes
+    document = metadata_file.read(metadata) | asdict(sizes)
     module = ir.load_module(graph)
     kernels = _kernel_names(module)
     known = _read_signatures(kernels, signatures)
@@ -77,31 +78,19 @@ def run(
     metadata_file.write(document, metadata_out)
 
 
-def _sizes(config: LlamaConfig) -> dict[str, int]:
-    """What the metadata says of the sizes that a library is made for."""
-    return {
-        "context_window_size": config.context_window_size,
-        "sliding_window_size": config.sliding_window_size,
-        "attention_sink_size": config.attention_sink_size,
-        "prefill_chunk_size": config.prefill_chunk_size,
-        "max_batch_size": config.max_batch_size,
-        "tensor_parallel_shards": config.tensor_parallel_shards,
-    }
-
-
-def _bounds(config: LlamaConfig) -> dict[str, int]:
+def _bounds(sizes: LibrarySizes) -> dict[str, int]:
     """The largest value of each symbolic size, by its name in the entry functions."""
     bounds = {
-        "seq_len": config.prefill_chunk_size,
-        "batch_size": config.max_batch_size,
-        "num_samples": config.max_batch_size,
-        "num_positions": _POSITIONS_A_SEQUENCE * config.max_batch_size,
+        "seq_len": sizes.prefill_chunk_size,
+        "batch_size": sizes.max_batch_size,
+        "num_samples": sizes.max_batch_size,
+        "num_positions": _POSITIONS_A_SEQUENCE * sizes.max_batch_size,
     }
-    if config.sliding_window_size > 0:
-        bounds["rolling_cache_len"] = config.sliding_window_size
-        bounds["kv_seq_len"] = config.sliding_window_size + config.prefill_chunk_size
+    if sizes.sliding_window_size > 0:
+        bounds["rolling_cache_len"] = sizes.sliding_window_size
+        bounds["kv_seq_len"] = sizes.sliding_window_size + sizes.prefill_chunk_size
     else:
-        bounds["total_seq_len"] = config.context_window_size
+        bounds["total_seq_len"] = sizes.context_window_size
     return bounds
 
 

@@ -16,6 +16,7 @@ from mlcbuild.compiler.models.config import (
     Overrides,
     read_document,
 )
+from mlcbuild.compiler.models.sizes import LibrarySizes
 from mlcbuild.errors import StageError
 
 MODEL_TYPES: tuple[str, ...] = ("llama", "mistral")
@@ -102,6 +103,17 @@ class LlamaConfig:
                 f"the attention_sink_size is {self.attention_sink_size}; it has to be smaller than the "
                 f"sliding_window_size, which is {self.sliding_window_size}"
             )
+
+    @property
+    def sizes(self) -> LibrarySizes:
+        return LibrarySizes(
+            context_window_size=self.context_window_size,
+            sliding_window_size=self.sliding_window_size,
+            attention_sink_size=self.attention_sink_size,
+            prefill_chunk_size=self.prefill_chunk_size,
+            max_batch_size=self.max_batch_size,
+            tensor_parallel_shards=self.tensor_parallel_shards,
+        )
 
     @property
     def rope_scale(self) -> float:
