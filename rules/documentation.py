@@ -30,14 +30,21 @@ def reference(schemas: Iterable[RuleSchema]) -> str:
 def _table(attributes: Iterable[Attribute]) -> str:
     rows = ["| attribute | type | default | meaning |", "|---|---|---|---|"]
     for attribute in attributes:
-        kind = attribute.kind.value
-        if attribute.is_label and attribute.allow_files:
-            kind = "targets or files" if kind.startswith("list") else "target or file"
-        meaning = attribute.doc.replace("|", "\\|")
-        if attribute.allowed:
-            meaning += f" One of: {', '.join(attribute.allowed)}."
-        rows.append(f"| `{attribute.name}` | {kind} | {_default(attribute)} | {meaning} |")
+        rows.append(_row(attribute.name, attribute))
+        rows += [_row(f"{attribute.name}.{member.name}", member) for member in attribute.fields]
     return "\n".join(rows) + "\n"
+
+
+def _row(name: str, attribute: Attribute) -> str:
+    kind = attribute.kind.value
+    if attribute.is_label and attribute.allow_files:
+        kind = "targets or files" if kind.startswith("list") else "target or file"
+    if attribute.range_text:
+        kind += f", {attribute.range_text}"
+    meaning = attribute.doc.replace("|", "\\|")
+    if attribute.allowed:
+        meaning += f" One of: {', '.join(attribute.allowed)}."
+    return f"| `{name}` | {kind} | {_default(attribute)} | {meaning} |"
 
 
 def _default(attribute: Attribute) -> str:

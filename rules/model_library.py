@@ -6,6 +6,7 @@ For a GPU each kernel goes on: CompileDevice for every architecture, and FatBina
 
 from __future__ import annotations
 
+from mlcbuild.compiler.models.config import OVERRIDE_RANGES
 from mlcbuild.engine.action import DiscoveredArtifacts
 from mlcbuild.rules.kernels import KERNEL_KINDS, KernelActions
 from mlcbuild.rules.optimization import LEVELS
@@ -23,11 +24,22 @@ OPTIMIZATION = Attribute(
     doc="How much is optimized. O0 leaves kernels unscheduled, O1 schedules them; at O2 and O3 a GPU replays decoding "
     "as a CUDA graph.",
 )
+_OVERRIDE_DOCS = {
+    "context_window_size": "Tokens of one sequence; -1 for no limit, with a sliding window.",
+    "prefill_chunk_size": "The most tokens that one prefill step takes.",
+    "max_batch_size": "The most sequences at a time.",
+    "sliding_window_size": "Tokens that attention looks back; -1 for all.",
+    "attention_sink_size": "Tokens at the beginning that a sliding window keeps.",
+    "tensor_parallel_shards": "Into how many parts the model is split; only 1 is supported.",
+}
 OVERRIDES = Attribute(
     name="overrides",
     kind=AttributeKind.TABLE,
-    doc="Values instead of the configuration's: context_window_size, prefill_chunk_size, max_batch_size, "
-    "sliding_window_size, attention_sink_size.",
+    fields=tuple(
+        Attribute(name=name, kind=AttributeKind.INTEGER, minimum=low, maximum=high, doc=_OVERRIDE_DOCS[name])
+        for name, (low, high) in OVERRIDE_RANGES.items()
+    ),
+    doc="Values that replace those of the model's configuration.",
 )
 LIBRARY_ATTRIBUTES = (
     Attribute(name="model", kind=AttributeKind.LABEL, mandatory=True, provides=("model",), doc="The model."),

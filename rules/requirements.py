@@ -26,8 +26,7 @@ REQUIREMENTS = Attribute(
             doc='What the machine must say of itself, such as arch = "sm_90".',
         ),
     ),
-    doc="What it takes to run it, no part of its key: cpus, memory (such as 4GiB), gpus, timeout (such as 10m), "
-    'labels that a machine must have (such as arch = "sm_90").',
+    doc="What the action needs to run. It is not part of the action's key.",
 )
 
 

@@ -31,6 +31,7 @@ NAMES = frozenset(
         "mlcbuild.compiler.backends.cuda.architectures",
         "mlcbuild.compiler.manifest",
         "mlcbuild.compiler.families.llama.family",
+        "mlcbuild.compiler.models.config",
         "mlcbuild.compiler.quantization.scheme",
     }
 )

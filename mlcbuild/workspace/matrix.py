@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcbuild.suggestions import known_values
+from mlcbuild.suggestions import did_you_mean, known_values
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.schema import (
     COMMON_ATTRIBUTES,
@@ -67,8 +67,9 @@ def expand(table: Mapping[str, Any], schema: RuleSchema, origin: Origin, reader:
         reader.problems.add(f'"matrix" must be a table of lists, not {what}, in {reader.owner}', where)
         return []
     axes: dict[str, list[AxisValue]] = {}
+    used = _placeholders_in(table)
     for name, values in raw.items():
-        if _is_axis(name, table, where.at(name), reader):
+        if _is_axis(name, table, where.at(name), reader) and _is_used(name, used, schema, where.at(name), reader):
             axes[name] = _axis(name, values, schema.by_name.get(name), where.at(name), reader)
     if len(axes) < len(raw) or not all(axes.values()):
         return []
@@ -129,6 +130,34 @@ def _is_axis(name: str, table: Mapping[str, Any], where: Origin, reader: Reader)
         )
         return False
     return True
+
+
+def _is_used(name: str, used: frozenset[str], schema: RuleSchema, where: Origin, reader: Reader) -> bool:
+    """Whether an axis sets anything: a misspelt attribute would change nothing, and nobody would notice."""
+    if name in schema.by_name or name in used:
+        return True
+    reader.problems.add(
+        f'axis "{name}" of {reader.owner} is not an attribute of {schema.name}, and no placeholder {{{name}}} uses it',
+        where,
+        did_you_mean(name, list(schema.by_name)),
+        of_key=True,
+    )
+    return False
+
+
+def _placeholders_in(table: Mapping[str, Any]) -> frozenset[str]:
+    """Every placeholder in the strings of a target's table, its matrix and `exclude` left out."""
+    found: set[str] = set()
+    pending: list[Any] = [value for key, value in table.items() if key not in ("matrix", "exclude")]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, str):
+            found |= placeholders(value)
+        elif isinstance(value, dict):
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return frozenset(found)
 
 
 def _axis(name: str, values: Any, attribute: Attribute | None, where: Origin, reader: Reader) -> list[AxisValue]:

@@ -72,6 +72,7 @@ class Attribute:
     placeholders: tuple[str, ...] = ()  # words in braces that the rule itself fills in, which a matrix leaves alone
     nonempty: bool = False  # a string, list or table may not be empty
     minimum: float | None = None  # the least value of an INTEGER or a NUMBER
+    maximum: float | None = None  # the greatest value of an INTEGER or a NUMBER
     fields: tuple[Attribute, ...] = ()  # the known keys of a TABLE; empty: any
     # Derived; fields because they are asked for with every value that is read.
     is_label: bool = field(init=False, repr=False, compare=False)
@@ -93,14 +94,37 @@ class Attribute:
             raise ValueError(f"attribute {self.name!r}: `allowed` is for choices and lists of strings")
         if (self.provides or self.rules or self.allow_files) and not self.is_label:
             raise ValueError(f"attribute {self.name!r}: `provides`, `rules` and `allow_files` are for labels")
-        if self.minimum is not None and self.kind not in (kinds.INTEGER, kinds.NUMBER):
-            raise ValueError(f"attribute {self.name!r}: a minimum is for numbers")
+        limits = [limit for limit in (self.minimum, self.maximum) if limit is not None]
+        if limits and self.kind not in (kinds.INTEGER, kinds.NUMBER):
+            raise ValueError(f"attribute {self.name!r}: a minimum and a maximum are for numbers")
+        if limits != sorted(limits):
+            raise ValueError(f"attribute {self.name!r}: the minimum {limits[0]:g} is above the maximum {limits[1]:g}")
         if self.fields and self.kind is not kinds.TABLE:
             raise ValueError(f"attribute {self.name!r}: `fields` are for tables")
+        if any(member.is_label for member in self.fields):
+            raise ValueError(f"attribute {self.name!r}: a label must be an attribute, not a field of a table")
+        names = [member.name for member in self.fields]
+        if len(set(names)) != len(names):
+            raise ValueError(f"attribute {self.name!r} declares a field twice: {', '.join(names)}")
         if self.mandatory and self.default is not None:
             raise ValueError(f"attribute {self.name!r} is mandatory and has the default {self.default!r}")
         if self.kind is AttributeKind.CHOICE and self.default is not None and self.default not in self.allowed:
             raise ValueError(f"attribute {self.name!r}: the default {self.default!r} is not among {self.allowed!r}")
+
+    @property
+    def range_text(self) -> str:
+        """The permitted numbers as messages and documentation show them: "from 1 to 8", "at least 1", "at most 8"."""
+        if self.minimum is not None and self.maximum is not None:
+            if self.minimum == self.maximum:
+                return f"{self.minimum:.15g}"
+            return f"from {self.minimum:.15g} to {self.maximum:.15g}"
+        if self.minimum is not None:
+            return f"at least {self.minimum:.15g}"
+        return f"at most {self.maximum:.15g}" if self.maximum is not None else ""
+
+    def allows_number(self, value: float) -> bool:
+        """Whether a number is within the declared range."""
+        return (self.minimum is None or value >= self.minimum) and (self.maximum is None or value <= self.maximum)
 
     @property
     def value_if_absent(self) -> AttributeValue | None:

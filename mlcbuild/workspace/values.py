@@ -87,9 +87,8 @@ class Reader:
             if kind is AttributeKind.CHOICE and value is not None and value not in attribute.allowed:
                 self.unknown(attribute.name, raw, attribute.allowed, origin)
                 return None
-        if attribute.minimum is not None and isinstance(value, (int, float)) and value < attribute.minimum:
-            least = f"{attribute.minimum:g}"
-            self.problems.add(f'"{attribute.name}" must be at least {least}, not {raw}, in {self.owner}', origin)
+        if attribute.range_text and isinstance(value, (int, float)) and not attribute.allows_number(value):
+            self.problems.add(f'"{attribute.name}" must be {attribute.range_text}, not {raw}, in {self.owner}', origin)
             return None
         if attribute.nonempty and value is not None and not value:
             self.problems.add(f'"{attribute.name}" in {self.owner} is empty', origin)
@@ -190,14 +189,26 @@ class Reader:
         return dict(raw) if self._is_json(attribute, raw, origin) else None
 
     def _fields(self, attribute: Attribute, raw: dict[str, Any], origin: Origin) -> Mapping[str, Any] | None:
+        """The values of a table with declared keys; only keys that are written are in it."""
         known = {member.name: member for member in attribute.fields}
+        inner = Reader(
+            owner=f'"{attribute.name}" of {self.owner}',
+            package=self.package,
+            problems=self.problems,
+            references=self.references,
+            paths=self.paths,
+        )
         values: dict[str, Any] = {}
         for name, item in raw.items():
             if name in known:
-                values[name] = self.read(known[name], item, origin.at(name))
+                values[name] = inner.read(known[name], item, origin.at(name))
             else:
-                message = f'unknown key "{name}" of "{attribute.name}" in {self.owner}'
+                message = f'unknown key "{name}" in {inner.owner}'
                 self.problems.add(message, origin.at(name), known_values(name, known), of_key=True)
+                values[name] = None
+        for name, member in known.items():
+            if member.mandatory and name not in raw:
+                self.problems.add(f'{inner.owner} lacks "{name}"', origin, f"{name}: {member.doc}")
                 values[name] = None
         return None if None in values.values() else values
 

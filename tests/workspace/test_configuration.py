@@ -19,7 +19,7 @@ platform = "//p:gpu"
 environment = { MODE = "fast" }
 
 [configuration.debug]
-defaults = { opt = "O0", overrides = { checks = true } }
+defaults = { opt = "O0", notes = { checks = true } }
 
 [configuration.forced]
 overrides = { opt = { "//p:gpu" = "O1", default = "O0" }, model = ":root-model" }
@@ -89,15 +89,15 @@ def test_the_nearest_word_on_a_value_wins(
 
 
 def test_tables_by_platform_are_written_under_select(tmp_path: Path) -> None:
-    chosen = 'select.overrides = { "//p:gpu" = { size = 1 }, default = { size = 2 } }'
-    assert library(tmp_path, chosen).table("overrides") == {"size": 2}
-    assert library(tmp_path, chosen, configuration="gpu").table("overrides") == {"size": 1}
-    plain = 'overrides = { "//p:gpu" = { size = 1 }, default = { size = 2 } }'
-    assert library(tmp_path, plain, configuration="gpu").table("overrides") == {
+    chosen = 'select.notes = { "//p:gpu" = { size = 1 }, default = { size = 2 } }'
+    assert library(tmp_path, chosen).table("notes") == {"size": 2}
+    assert library(tmp_path, chosen, configuration="gpu").table("notes") == {"size": 1}
+    plain = 'notes = { "//p:gpu" = { size = 1 }, default = { size = 2 } }'
+    assert library(tmp_path, plain, configuration="gpu").table("notes") == {
         "//p:gpu": {"size": 1},
         "default": {"size": 2},
     }
-    assert library(tmp_path, configuration="debug").table("overrides") == {"checks": True}
+    assert library(tmp_path, configuration="debug").table("notes") == {"checks": True}
 
 
 def test_labels_of_a_configuration_are_relative_to_the_root(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_cells_are_the_product_less_what_is_excluded(
         'name = "{model}-{quantization}-{platform}"',
         f"matrix = {{ {matrix} }}",
         f"exclude = [{excluded}]" if exclude else "",
-        'overrides = { note = "{platform} of {model}", list = ["{quantization}"] }',
+        'notes = { note = "{platform} of {model}", list = ["{quantization}"] }',
         'tags = ["for-{platform}"]',
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ def test_cells_are_the_product_less_what_is_excluded(
         assert str(target.label_of("model")) == f"//models{model}"
         assert target.string("quantization") == quantization
         assert str(target.label_of("platform")) == platform
-        assert target.table("overrides") == {"note": f"{platform_name} of {model[1:]}", "list": [quantization]}
+        assert target.table("notes") == {"note": f"{platform_name} of {model[1:]}", "list": [quantization]}
         assert target.tags == (f"for-{platform_name}",)
         assert {key: str(value) for key, value in target.cell.items()} == {
             "model": f"//models{model}",

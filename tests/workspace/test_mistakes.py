@@ -29,6 +29,18 @@ rules = ["//build:missing.py"]
 [configuration.release]
 overrides = { opt = "O9", otp = "O3" }
 platfrom = "//platforms:cpu"
+environmnet = {}
+
+[configuration.tables]
+overrides = { overrides = { bogus = 1 }, resources = { cpus = 0 } }
+
+[execution]
+executer = "ray"
+may_scale_to.big = { cpus = 0, gpu = 1 }
+
+[remote]
+adress = "s3://bucket"
+upload = "sometimes"
 
 [configuration."a/b"]
 """,
@@ -121,6 +133,11 @@ model = ":good"
 matrix = { model = [":good"], quantization = ["q0f16"], tags = ["x"] }
 
 [[library]]
+name = "misspelt-{quantization}"
+model = ":good"
+matrix = { quantization = ["q0f16"], otp = ["O3"] }
+
+[[library]]
 name = "nothing-{quantization}"
 model = ":good"
 matrix = { quantization = ["q0f16"] }
@@ -130,6 +147,19 @@ exclude = [{ quantization = "q0f16" }]
 name = "plain-{quantization}"
 model = ":good"
 quantization = "q0f16"
+
+[[library]]
+name = "tables"
+model = ":good"
+quantization = "q0f16"
+overrides = { max_batch_size = 0, scale = 1.5, shards = 2, policy = "kep", max_batch_szie = 4 }
+select.resources = { "//platforms:cpu" = { cpus = "2", gpus = 1 }, default = {} }
+
+[[library]]
+name = "table-in-a-matrix-{cpus}"
+model = ":good"
+quantization = "q0f16"
+matrix = { cpus = [4], overrides = [{ max_batch_size = 4 }, { max_batch_size = 65537, context = 1 }] }
 
 [[thing]]
 name = "bad//name"

@@ -70,7 +70,34 @@ SCHEMAS = {
                     default="O2",
                     doc="The effort.",
                 ),
-                Attribute(name="overrides", kind=AttributeKind.TABLE, doc="Settings of the model."),
+                Attribute(
+                    name="overrides",
+                    kind=AttributeKind.TABLE,
+                    fields=(
+                        Attribute(
+                            name="max_batch_size",
+                            kind=AttributeKind.INTEGER,
+                            minimum=1,
+                            maximum=65536,
+                            doc="The most sequences at a time.",
+                        ),
+                        Attribute(name="scale", kind=AttributeKind.NUMBER, maximum=1, doc="A share of the whole."),
+                        Attribute(name="shards", kind=AttributeKind.INTEGER, minimum=1, maximum=1, doc="Parts."),
+                        Attribute(
+                            name="policy", kind=AttributeKind.CHOICE, allowed=("keep", "drop"), doc="What is kept."
+                        ),
+                    ),
+                    doc="Settings of the model.",
+                ),
+                Attribute(name="notes", kind=AttributeKind.TABLE, doc="Anything JSON can say."),
+                Attribute(
+                    name="resources",
+                    kind=AttributeKind.TABLE,
+                    fields=(
+                        Attribute(name="cpus", kind=AttributeKind.INTEGER, mandatory=True, minimum=1, doc="CPUs."),
+                    ),
+                    doc="What it takes.",
+                ),
                 Attribute(name="platform", kind=AttributeKind.LABEL, provides=("platform",), doc="What it runs on."),
             ),
         ),

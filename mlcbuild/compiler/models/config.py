@@ -17,6 +17,15 @@ from mlcbuild.suggestions import known_values
 
 MAX_CONTEXT = 1 << 27
 MAX_BATCH = 1 << 16
+OVERRIDE_RANGES: dict[str, tuple[int, int]] = {
+    "context_window_size": (-1, MAX_CONTEXT),
+    "prefill_chunk_size": (1, MAX_CONTEXT),
+    "max_batch_size": (1, MAX_BATCH),
+    "sliding_window_size": (-1, MAX_CONTEXT),
+    "attention_sink_size": (0, MAX_CONTEXT),
+    "tensor_parallel_shards": (1, 1),
+}
+"""The least and greatest value of each override."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +118,10 @@ class Overrides:
             if name not in known:
                 raise StageError(f'unknown override "{name}"', advice=(known_values(name, known),))
         reader = ConfigReader(document, "overrides")
-        ranges = {
-            "context_window_size": (-1, MAX_CONTEXT),
-            "prefill_chunk_size": (1, MAX_CONTEXT),
-            "max_batch_size": (1, MAX_BATCH),
-            "sliding_window_size": (-1, MAX_CONTEXT),
-            "attention_sink_size": (0, MAX_CONTEXT),
-            "tensor_parallel_shards": (1, 1),
-        }
         values = {
-            name: reader.integer(name, low=low, high=high) for name, (low, high) in ranges.items() if reader.has(name)
+            name: reader.integer(name, low=low, high=high)
+            for name, (low, high) in OVERRIDE_RANGES.items()
+            if reader.has(name)
         }
         return Overrides(**values)
 
