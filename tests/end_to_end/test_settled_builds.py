@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mlcbuild import plugins
 from mlcbuild.cache import stat_memory
 from mlcbuild.cli.build import session
 from mlcbuild.engine import outputs, settled
@@ -261,3 +262,14 @@ def test_results_are_asked_for(tmp_path: Path) -> None:
     assert build.is_current(tmp_path)
     os.unlink(result)  # noqa: PTH108
     assert not build.is_current(tmp_path)
+
+
+def test_a_plug_in_that_is_added_is_seen(world: World, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "_ROOT", str(world.folder))
+    monkeypatch.setattr(plugins, "_listed", set())
+    (world.folder / "kinds").mkdir()
+    listing = 'from mlcbuild.plugins import plugins_in\nplugins_in("kinds")\n'
+    world.write("my_rule.py", listing + RULE_FILE)
+    settle(world, watch)
+    (world.folder / "kinds" / "one.py").touch()
+    assert not watch.is_short(world)

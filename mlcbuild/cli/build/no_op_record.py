@@ -11,6 +11,7 @@ from mlcbuild.engine.events import ActionFinished, BuildEvent, Notice
 from mlcbuild.engine.result import BuildResult
 from mlcbuild.engine.settled import save_settled, settle
 from mlcbuild.engine.stimuli import Target
+from mlcbuild.plugins import listed_folders
 
 
 class Settling:
@@ -44,7 +45,7 @@ class Settling:
             parts.workspace.root,
             request=request,
             began_nanoseconds=self._began_nanoseconds,
-            observed={*parts.observed(), *observed, *observed_program()},
+            observed={*parts.observed(), *observed, *observed_program(), *listed_folders()},
             placed=placed,
             results=map(parts.store.result_path, self._results),
             outputs=tuple(path for target in result.targets for path in target.outputs),
