@@ -44,8 +44,8 @@ from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.engine.action import Action
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import Execute
+from mlcbuild.engine.scheduler_events import RequestedTarget
 from mlcbuild.engine.simulation import Answer, Machines, Performance, Simulated, Simulation
-from mlcbuild.engine.stimuli import Target
 from mlcbuild.rules.analysis import analyse
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -167,7 +167,7 @@ class Matrix:
         self._known: dict[str, list[str]] = {}  # names of kernels by library
         self.actions, self.targets = self._analysed()
 
-    def _analysed(self) -> tuple[tuple[Action, ...], list[Target]]:
+    def _analysed(self) -> tuple[tuple[Action, ...], list[RequestedTarget]]:
         parts = ['[workspace]\nname = "simulated"\ndefault_platform = ":v3"\n']
         parts += [f'[[platform]]\nname = "{name}"\n{attributes}\n' for name, attributes in PLATFORMS.items()]
         parts += [f'[[model]]\nname = "{model}"\nconfig = "{model}.json"\n' for model in MODELS]

@@ -8,7 +8,7 @@ from mlcbuild.engine.background import Background
 from mlcbuild.engine.instructions import Deliver, ReportTarget
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.result import TargetResult
-from mlcbuild.engine.stimuli import BlobsMissing, DeliveryFailed, Stimulus, TargetDelivered
+from mlcbuild.engine.scheduler_events import BlobsMissing, DeliveryFailed, SchedulerEvent, TargetDelivered
 from mlcbuild.engine.supply import Supply
 from mlcbuild.errors import InfrastructureError, MlcbuildError
 
@@ -30,7 +30,7 @@ class Deliveries:
         """Targets whose delivery has begun and not ended."""
         return tuple(self._begun)
 
-    def begin(self, told: Deliver) -> list[Stimulus]:
+    def begin(self, told: Deliver) -> list[SchedulerEvent]:
         self._begun[told.label] = told
         # Whatever is being placed meanwhile is in another target's directory: this need not wait for it.
         if self._placer.is_current(told.directory, told.files):
@@ -63,7 +63,7 @@ class Deliveries:
         with self._placing:
             self._placer.save()
 
-    def _bring(self, told: Deliver) -> Stimulus:
+    def _bring(self, told: Deliver) -> SchedulerEvent:
         missing = self._supply.lacking(told.files)
         if missing:
             supplied = self._supply.provide(missing, told.sources)
@@ -74,7 +74,7 @@ class Deliveries:
         with self._placing:
             return self._put(told)
 
-    def _put(self, told: Deliver) -> Stimulus:
+    def _put(self, told: Deliver) -> SchedulerEvent:
         """One at a time."""
         try:
             placement = self._placer.place(told.directory, told.files)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.engine.instructions import Discover
-from mlcbuild.engine.stimuli import ActionsDiscovered, BlobsMissing, DiscoveryFailed
+from mlcbuild.engine.scheduler_events import ActionsDiscovered, BlobsMissing, DiscoveryFailed
 from mlcbuild.errors import MlcbuildError
 
 

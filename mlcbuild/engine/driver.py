@@ -48,19 +48,19 @@ from mlcbuild.engine.reports import Reports
 from mlcbuild.engine.result import BuildResult
 from mlcbuild.engine.runs import Prepared, Runs
 from mlcbuild.engine.scheduler import Scheduler
-from mlcbuild.engine.state import LastBuild
-from mlcbuild.engine.stimuli import (
-    ActionsAdded,
+from mlcbuild.engine.scheduler_events import (
+    ActionsDeclared,
     Cancelled,
     DeliveryFailed,
     Executed,
     JobsAdded,
     LookUpSlow,
+    RequestedTarget,
     ResultNotFound,
-    Stimulus,
-    Target,
+    SchedulerEvent,
     TargetsRequested,
 )
+from mlcbuild.engine.state import LastBuild
 from mlcbuild.engine.supply import Supply
 from mlcbuild.errors import CacheError, InfrastructureError, InternalError, MlcbuildError
 
@@ -172,7 +172,7 @@ class Driver:
         self._interruptions += 1
         self._inbox.put(Cancelled() if self._interruptions == 1 else _Kill())
 
-    def build(self, actions: Iterable[Action], targets: Sequence[Target]) -> BuildResult:
+    def build(self, actions: Iterable[Action], targets: Sequence[RequestedTarget]) -> BuildResult:
         """Build the targets, which need some of the actions; to be called once.
 
         A build that fails or is interrupted is told by the result. Raises InternalError for a bug of ours.
@@ -183,7 +183,7 @@ class Driver:
         if self._remote is not None:
             self._remote.start(lambda message: self._inbox.put(_Told(message=message)))
         try:
-            self._run_to_the_end([ActionsAdded(actions=tuple(actions)), TargetsRequested(targets=tuple(targets))])
+            self._run_to_the_end([ActionsDeclared(actions=tuple(actions)), TargetsRequested(targets=tuple(targets))])
         finally:
             self._background.close(wait=False)
             self._network.close(wait=False)
@@ -197,10 +197,10 @@ class Driver:
 
     # The loop.
 
-    def _run_to_the_end(self, told: list[Stimulus]) -> None:
+    def _run_to_the_end(self, told: list[SchedulerEvent]) -> None:
         while self._end is None:
             told += self._jobs_added()
-            answers: list[Stimulus] = []
+            answers: list[SchedulerEvent] = []
             for instruction in self._scheduler.handle(*told):
                 answers += self._carry_out(instruction)
             told = answers
@@ -212,7 +212,7 @@ class Driver:
         self._finish_sending()
         self._received()
 
-    def _jobs_added(self) -> list[Stimulus]:
+    def _jobs_added(self) -> list[SchedulerEvent]:
         """An executor may turn out to have more room than it could say at first."""
         jobs = 0 if self._jobs else sum(executor.slots for executor in self._executors)
         return [JobsAdded(jobs=jobs)] if jobs > self._scheduler.queue.jobs else []
@@ -240,20 +240,20 @@ class Driver:
                 remote.abandon()
             self._receive(message)
 
-    def _next(self) -> list[Stimulus]:
+    def _next(self) -> list[SchedulerEvent]:
         """Wait for something to happen, or for a look-up to take too long."""
         try:
             return self._receive(self._inbox.get(timeout=self._patience.seconds_left()))
         except queue.Empty:
             return [LookUpSlow(identifier=identifier) for identifier in self._patience.exhausted()]
 
-    def _received(self) -> list[Stimulus]:
-        told: list[Stimulus] = []
+    def _received(self) -> list[SchedulerEvent]:
+        told: list[SchedulerEvent] = []
         while not self._inbox.empty():
             told += self._receive(self._inbox.get())
         return told
 
-    def _receive(self, message: object) -> list[Stimulus]:
+    def _receive(self, message: object) -> list[SchedulerEvent]:
         match message:
             case Executed(outcome=outcome):
                 return self._on_outcomes([outcome])
@@ -289,15 +289,15 @@ class Driver:
             case Exception():
                 raise InternalError(f"a background job failed: {message!r}") from message
             case _:
-                return [message]  # type: ignore[list-item]  # Whoever puts anything else puts a stimulus.
+                return [message]  # type: ignore[list-item]  # Whoever puts anything else puts a event.
 
-    def _kill(self) -> list[Stimulus]:
+    def _kill(self) -> list[SchedulerEvent]:
         self._killed = True
         if self._remote is not None:
             self._remote.abandon()
         for executor in self._executors:
             executor.close()
-        told: list[Stimulus] = [Cancelled()]
+        told: list[SchedulerEvent] = [Cancelled()]
         told += self._on_outcomes(
             ExecutionOutcome(identifier=identifier, kind=OutcomeKind.CANCELLED)
             for identifier in self._runs.identifiers()
@@ -327,7 +327,7 @@ class Driver:
 
     # Instructions. What is answered here and now is returned.
 
-    def _carry_out(self, instruction: Instruction) -> list[Stimulus]:
+    def _carry_out(self, instruction: Instruction) -> list[SchedulerEvent]:
         match instruction:
             case LookUp():
                 return self._look_up(instruction)
@@ -367,7 +367,7 @@ class Driver:
 
     # Look-ups.
 
-    def _look_up(self, wanted: LookUp) -> list[Stimulus]:
+    def _look_up(self, wanted: LookUp) -> list[SchedulerEvent]:
         found = self._look_ups.here(wanted)
         if found is not None:
             self._keyring.drop(wanted.key)
@@ -385,7 +385,7 @@ class Driver:
     def _remote_trouble(self, error: CacheError) -> None:
         self._inbox.put(RemoteTrouble(message=str(error)))
 
-    def _on_outcomes(self, outcomes: Iterable[ExecutionOutcome]) -> list[Stimulus]:
+    def _on_outcomes(self, outcomes: Iterable[ExecutionOutcome]) -> list[SchedulerEvent]:
         believed = (self._runs.end(outcome) for outcome in outcomes)
         return [Executed(outcome=outcome) for outcome in believed if outcome is not None]
 
@@ -398,7 +398,7 @@ class Driver:
         self._publishing += 1
         self._background.run(partial(self._publisher.publish, told, run.key, outcome))
 
-    def _discover(self, told: Discover) -> list[Stimulus]:
+    def _discover(self, told: Discover) -> list[SchedulerEvent]:
         if told.inline is None and self._remote is not None and self._store.missing((told.manifest,)):
             self._network.run(lambda: [discover(told, self._read_manifest)])
             return []

@@ -36,18 +36,18 @@ from mlcbuild.engine.keyring import Keyring, StageImplementations, ToolchainFing
 from mlcbuild.engine.look_ups import FoundRemotely, LocalStore, LookUps, RemoteTrouble
 from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.scheduler import Scheduler
-from mlcbuild.engine.state import LastBuild
-from mlcbuild.engine.stimuli import (
-    ActionsAdded,
+from mlcbuild.engine.scheduler_events import (
+    ActionsDeclared,
     BlobsMissing,
     Executed,
+    RequestedTarget,
     ResultFound,
     ResultNotFound,
-    Stimulus,
-    Target,
+    SchedulerEvent,
     TargetDelivered,
     TargetsRequested,
 )
+from mlcbuild.engine.state import LastBuild
 from mlcbuild.engine.supply import Supply
 from mlcbuild.errors import CacheError
 
@@ -142,14 +142,14 @@ class Gathering:
         self._known = 0
         self._is_finished = False
 
-    def gather(self, actions: Iterable[Action], targets: Sequence[Target]) -> Gathered:
+    def gather(self, actions: Iterable[Action], targets: Sequence[RequestedTarget]) -> Gathered:
         """To be called once. Raises MlcbuildError where no look-up makes sense."""
         if self._remote is not None:
             self._remote.start(self._say)
-        told: list[Stimulus] = [ActionsAdded(actions=tuple(actions)), TargetsRequested(targets=tuple(targets))]
+        told: list[SchedulerEvent] = [ActionsDeclared(actions=tuple(actions)), TargetsRequested(targets=tuple(targets))]
         try:
             while True:
-                answers: list[Stimulus] = []
+                answers: list[SchedulerEvent] = []
                 for instruction in self._scheduler.handle(*told):
                     answers += self._carry_out(instruction)
                 if self._is_finished:
@@ -186,7 +186,7 @@ class Gathering:
 
     # The loop.
 
-    def _next(self) -> list[Stimulus]:
+    def _next(self) -> list[SchedulerEvent]:
         while True:
             self._progress(len(self._reports), self._known)
             try:
@@ -198,7 +198,7 @@ class Gathering:
             if told:
                 return told
 
-    def _receive(self, message: object) -> list[Stimulus]:
+    def _receive(self, message: object) -> list[SchedulerEvent]:
         match message:
             case _Told(message=text) | RemoteTrouble(message=text):
                 self._tell(text)
@@ -206,12 +206,12 @@ class Gathering:
             case Exception():
                 raise message
             case _:
-                return [message]  # type: ignore[list-item]  # Whoever puts anything else puts a stimulus.
+                return [message]  # type: ignore[list-item]  # Whoever puts anything else puts a event.
 
     def _say(self, message: str) -> None:
         self._inbox.put(_Told(message=message))
 
-    def _carry_out(self, instruction: Instruction) -> list[Stimulus]:
+    def _carry_out(self, instruction: Instruction) -> list[SchedulerEvent]:
         match instruction:
             case LookUp():
                 self._background.run(partial(self._look_up, instruction))
@@ -239,7 +239,7 @@ class Gathering:
         lack = self._lacks.setdefault(action.identifier, default)
         return ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.FAILED, message=lack.value)
 
-    def _discovered(self, told: Discover) -> Stimulus:
+    def _discovered(self, told: Discover) -> SchedulerEvent:
         answer = discover(told, self._store.read)
         if isinstance(answer, BlobsMissing):
             self._lacks[told.action.identifier] = Lack.INCOMPLETE

@@ -14,7 +14,7 @@ _ANSWERED = (NodeState.LOOKING_UP, NodeState.DISCOVERING, NodeState.RUNNING)
 
 def validate(scheduler: Scheduler) -> None:
     """Raises InternalError with the story of the first rule that is broken. Takes time linear in the graph."""
-    standing = scheduler.standing
+    state = scheduler.state
     actions, targets = scheduler.graph.actions, scheduler.graph.targets
     consumers: list[ActionNode | TargetNode] = [*actions.values(), *targets.values()]
     waits: Counter[int] = Counter()
@@ -31,7 +31,7 @@ def validate(scheduler: Scheduler) -> None:
                 waits[id(node)] == node.pending,
                 f"{node.name} waits for {node.pending}, not for all it is registered with",
             )
-            stuck = node.pending == 0 and not (standing.stopped_by or standing.cancelled)
+            stuck = node.pending == 0 and not (state.stopped_by or state.cancelled)
             _require(not stuck, f"{node.name} waits for nothing")
         elif node.state not in ENDED:
             _require(waits[id(node)] == 0, f"{node.name} is {node.state.value} and registered as waiting")
@@ -57,7 +57,7 @@ def validate(scheduler: Scheduler) -> None:
             _require(node.action.discoverer is None or node.groups is not None, f"{node.name} has not discovered")
 
     running = scheduler.queue.running.values()
-    for key, leader in standing.leaders.items():
+    for key, leader in state.leaders.items():
         _require(leader.key == key, f"{leader.name} leads a key that it left")
         _require(
             leader.state in (*_ANSWERED, NodeState.READY, NodeState.DONE),
@@ -74,14 +74,14 @@ def validate(scheduler: Scheduler) -> None:
     _require(slots <= scheduler.queue.jobs, f"{slots} slots of {scheduler.queue.jobs} are used")
 
     counted = sum(node.state is not NodeState.UNWANTED and node.state not in ENDED for node in consumers)
-    _require(standing.unsettled == counted, f"{standing.unsettled} are counted as unsettled, {counted} are")
+    _require(state.unsettled == counted, f"{state.unsettled} are counted as unsettled, {counted} are")
     in_flight = (
         sum(node.state in _ANSWERED for node in actions.values())
         + sum(node.state is NodeState.DELIVERING for node in targets.values())
         + sum(node.digest is None and not node.error for node in scheduler.graph.sources.values())
     )
     gave_up = scheduler.finished
-    _require(gave_up or standing.in_flight == in_flight, f"{standing.in_flight} counted in flight, {in_flight} are")
+    _require(gave_up or state.in_flight == in_flight, f"{state.in_flight} counted in flight, {in_flight} are")
     _require(not scheduler.finished or (counted == 0 and not scheduler.queue.running), "finished too early")
 
 

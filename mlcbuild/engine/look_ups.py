@@ -12,8 +12,8 @@ from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.instructions import LookUp
 from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.results import manifest_of, outputs_of
+from mlcbuild.engine.scheduler_events import ResultFound, ResultNotFound
 from mlcbuild.engine.state import LastBuild
-from mlcbuild.engine.stimuli import ResultFound, ResultNotFound
 from mlcbuild.errors import CacheError
 
 
@@ -93,7 +93,7 @@ class LookUps:
         return self._rerun and is_deterministic(action)
 
     def _found(self, action: Action, key: Digest, result: ActionResult | None) -> ResultFound | None:
-        """A result as a stimulus; None for one that cannot be used."""
+        """A result as a event; None for one that cannot be used."""
         if result is None or result.exit_code != 0:
             return None
         try:

@@ -10,7 +10,7 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import Action, Artifact
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.instructions import Ending
-from mlcbuild.engine.stimuli import ResultFound, Target
+from mlcbuild.engine.scheduler_events import RequestedTarget, ResultFound
 
 
 class NodeState(enum.Enum):
@@ -48,7 +48,7 @@ class SourceNode:
 class TargetNode:
     """A requested target: a consumer of artifacts as an action is, with delivery in place of execution."""
 
-    target: Target
+    target: RequestedTarget
     state: NodeState = NodeState.UNWANTED
     pending: int = 0
     rewinds: int = 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.engine.course import Course
-from mlcbuild.engine.endings import Endings
+from mlcbuild.engine.action_lifecycle import ActionLifecycle
+from mlcbuild.engine.dependency_tracker import DependencyTracker
 from mlcbuild.engine.executor import ExecutionOutcome
+from mlcbuild.engine.failure_propagation import FailurePropagation
 from mlcbuild.engine.nodes import ActionNode, Consumer, NodeState
-from mlcbuild.engine.standing import Standing
-from mlcbuild.engine.waiting import Waiting
+from mlcbuild.engine.scheduler_state import SchedulerState
 
 
 class Recovery:
@@ -18,19 +18,19 @@ class Recovery:
 
     def __init__(
         self,
-        standing: Standing,
-        waiting: Waiting,
-        endings: Endings,
-        course: Course,
+        state: SchedulerState,
+        dependencies: DependencyTracker,
+        failures: FailurePropagation,
+        lifecycle: ActionLifecycle,
         *,
         rewind_limit: int,
         loss_limit: int,
         shortage_limit: int,
     ) -> None:
-        self._standing = standing
-        self._waiting = waiting
-        self._endings = endings
-        self._course = course
+        self._state = state
+        self._dependencies = dependencies
+        self._failures = failures
+        self._lifecycle = lifecycle
         self._rewind_limit = rewind_limit
         self._loss_limit = loss_limit
         self._shortage_limit = shortage_limit
@@ -39,25 +39,25 @@ class Recovery:
         """Have an action make its outputs again, whatever the cache says."""
         node.rewinds += 1
         if node.state is NodeState.DONE:
-            self._standing.unsettled += 1
+            self._state.unsettled += 1
         if node.rewinds > self._rewind_limit:
-            self._endings.fail(node, f"its outputs have gone from the cache {node.rewinds} times in this build")
+            self._failures.fail(node, f"its outputs have gone from the cache {node.rewinds} times in this build")
             return
         node.rerun_key = node.key
         node.discovered_from = node.discovered_from if node.groups is not None else None
-        self._waiting.again(node)
+        self._dependencies.again(node)
 
     def rewind(self, node: Consumer, missing: Iterable[Digest]) -> None:
         """Make the blobs that `node` lacks again, then go on with it."""
         gone = set(missing)
         node.rewinds += 1
         if node.rewinds > self._rewind_limit:
-            self._endings.fail(node, f"its inputs have gone from the cache {node.rewinds} times in this build")
+            self._failures.fail(node, f"its inputs have gone from the cache {node.rewinds} times in this build")
             return
         if isinstance(node, ActionNode):
             node.rerun_key = node.key
-        self._waiting.again(node)
-        for producer in self._standing.graph.known_producers_of(node):
+        self._dependencies.again(node)
+        for producer in self._state.graph.known_producers_of(node):
             made = producer.outputs or ()
             if producer.state is NodeState.DONE and any(entry.digest in gone for entry in made):
                 self.run_again(producer)
@@ -65,16 +65,16 @@ class Recovery:
     def lost(self, node: ActionNode, message: str) -> None:
         node.losses += 1
         if node.losses > self._loss_limit:
-            self._endings.fail(node, f"its executor was lost {node.losses} times: {message}")
+            self._failures.fail(node, f"its executor was lost {node.losses} times: {message}")
         else:
-            self._course.make_ready(node)
+            self._lifecycle.make_ready(node)
 
     def out_of_memory(self, node: ActionNode, outcome: ExecutionOutcome) -> None:
         """Again with twice as much."""
         node.shortages += 1
         if node.shortages > self._shortage_limit:
-            self._endings.fail(node, outcome.message)
+            self._failures.fail(node, outcome.message)
         else:
             had = max(node.memory_bytes, node.action.requirements.memory_bytes, outcome.peak_bytes)
             node.memory_bytes = 2 * had
-            self._course.make_ready(node)
+            self._lifecycle.make_ready(node)

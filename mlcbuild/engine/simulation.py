@@ -33,18 +33,18 @@ from mlcbuild.engine.instructions import (
 from mlcbuild.engine.placement import NoExecutor, place
 from mlcbuild.engine.priorities import SecondsOf, unknown_seconds
 from mlcbuild.engine.scheduler import Scheduler
-from mlcbuild.engine.stimuli import (
-    ActionsAdded,
+from mlcbuild.engine.scheduler_events import (
+    ActionsDeclared,
     ActionsDiscovered,
     Cancelled,
     Executed,
     ExecutorLost,
     LookUpSlow,
+    RequestedTarget,
     ResultFound,
     ResultNotFound,
+    SchedulerEvent,
     SourceDigested,
-    Stimulus,
-    Target,
     TargetDelivered,
     TargetsRequested,
 )
@@ -178,7 +178,7 @@ class Simulation:
         self,
         *,
         actions: Iterable[Action],
-        targets: Iterable[Target],
+        targets: Iterable[RequestedTarget],
         work: Work,
         machines: Sequence[Machines],
         seconds_of: SecondsOf = unknown_seconds,
@@ -201,7 +201,7 @@ class Simulation:
         self._delivered: dict[str, Deliver] = {}
         self._now = 0.0
         self._end: Finished | None = None
-        self._agenda: list[tuple[float, int, Stimulus | Run | Loss]] = []
+        self._agenda: list[tuple[float, int, SchedulerEvent | Run | Loss]] = []
         self._entries = 0
         self._scheduler = Scheduler(
             key_of=work.key_of,
@@ -209,8 +209,8 @@ class Simulation:
             keep_going=keep_going,
             seconds_of=seconds_of,
         )
-        self._told: list[Stimulus] = [
-            ActionsAdded(actions=tuple(actions)),
+        self._told: list[SchedulerEvent] = [
+            ActionsDeclared(actions=tuple(actions)),
             TargetsRequested(targets=tuple(targets)),
         ]
         for when, happening in happenings:
@@ -233,18 +233,18 @@ class Simulation:
             scheduler=self._scheduler,
         )
 
-    def _at(self, when: float, happening: Stimulus | Run | Loss) -> None:
+    def _at(self, when: float, happening: SchedulerEvent | Run | Loss) -> None:
         self._entries += 1
         heapq.heappush(self._agenda, (when, self._entries, happening))
 
-    def _tell(self, told: list[Stimulus]) -> None:
+    def _tell(self, told: list[SchedulerEvent]) -> None:
         while told and self._end is None:
             instructions = self._scheduler.handle(*told)
             if self._watch is not None:
                 self._watch(self._scheduler, instructions)
             told = [answer for instruction in instructions for answer in self._carry_out(instruction)]
 
-    def _happens(self, happening: Stimulus | Run | Loss) -> list[Stimulus]:
+    def _happens(self, happening: SchedulerEvent | Run | Loss) -> list[SchedulerEvent]:
         match happening:
             case Run(performance=performance):
                 if happening.kind is not None or performance is None:
@@ -259,7 +259,7 @@ class Simulation:
             case _:
                 return [happening]
 
-    def _carry_out(self, instruction: Instruction) -> list[Stimulus]:
+    def _carry_out(self, instruction: Instruction) -> list[SchedulerEvent]:
         match instruction:
             case DigestSources(paths=paths):
                 return [SourceDigested(path=path, digest=self._work.source(path)) for path in paths]
@@ -286,10 +286,10 @@ class Simulation:
                 pass
         return []
 
-    def _look_up(self, wanted: LookUp) -> list[Stimulus]:
+    def _look_up(self, wanted: LookUp) -> list[SchedulerEvent]:
         identifier = wanted.action.identifier
         answer = self._work.look_up(wanted.action, wanted.key)
-        told: Stimulus = ResultNotFound(identifier=identifier, key=wanted.key)
+        told: SchedulerEvent = ResultNotFound(identifier=identifier, key=wanted.key)
         if answer.outputs is not None:
             told = ResultFound(identifier=identifier, key=wanted.key, outputs=answer.outputs)
         if answer.seconds <= 0:
@@ -299,7 +299,7 @@ class Simulation:
         self._at(self._now + answer.seconds, told)
         return []
 
-    def _execute(self, execute: Execute) -> list[Stimulus]:
+    def _execute(self, execute: Execute) -> list[SchedulerEvent]:
         action = execute.action
         try:
             chosen = place(action, self._machines, self._used, run_seconds=self._seconds_of(action))
@@ -324,7 +324,7 @@ class Simulation:
             run.performance = self._work.perform(run.execute)
             self._at(self._now + pool.machines.trip_seconds + run.performance.seconds, run)
 
-    def _cancel(self, identifier: str) -> list[Stimulus]:
+    def _cancel(self, identifier: str) -> list[SchedulerEvent]:
         run = self._current.get(identifier)
         if run is None or run.kind is not None:
             return []

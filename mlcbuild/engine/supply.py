@@ -12,7 +12,7 @@ from mlcbuild.cache.file_digests import FileDigests, FileState
 from mlcbuild.cache.store import LocalBlobStore
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.remote import RemoteCache
-from mlcbuild.engine.stimuli import SourceDigested, SourceUnavailable
+from mlcbuild.engine.scheduler_events import SourceDigested, SourceUnavailable
 from mlcbuild.errors import CacheError, MlcbuildError
 
 _SOURCES_A_JOB = 64

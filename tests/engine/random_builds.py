@@ -42,20 +42,20 @@ from mlcbuild.engine.instructions import (
 from mlcbuild.engine.invariants import validate
 from mlcbuild.engine.nodes import NodeState
 from mlcbuild.engine.scheduler import Scheduler
-from mlcbuild.engine.stimuli import (
-    ActionsAdded,
+from mlcbuild.engine.scheduler_events import (
+    ActionsDeclared,
     ActionsDiscovered,
     BlobsMissing,
     Cancelled,
     Executed,
     ExecutorLost,
     LookUpSlow,
+    RequestedTarget,
     ResultFound,
     ResultNotFound,
+    SchedulerEvent,
     SourceDigested,
     SourceUnavailable,
-    Stimulus,
-    Target,
     TargetDelivered,
     TargetsRequested,
 )
@@ -139,7 +139,7 @@ def _action(
 @dataclass(frozen=True)
 class Graph:
     actions: tuple[Action, ...]
-    targets: tuple[Target, ...]
+    targets: tuple[RequestedTarget, ...]
     sources: dict[str, str]  # contents; a source that is named but not here is missing
 
 
@@ -170,7 +170,9 @@ def random_graph(chance: random.Random, size: int, *, fragile: bool = False, mea
             for number, a in enumerate(chosen)
         ]
         targets.append(
-            Target(label=f"//random:t{index}", directory=f"t{index}", outputs=tuple(zip(places, chosen, strict=True)))
+            RequestedTarget(
+                label=f"//random:t{index}", directory=f"t{index}", outputs=tuple(zip(places, chosen, strict=True))
+            )
         )
     shuffled = list(actions)
     chance.shuffle(shuffled)
@@ -293,7 +295,7 @@ class Build:
         self._open: list[Instruction] = []
         self._slow: set[int] = set()  # look-ups that were told to be slow, by identity
         self._stopped: set[str] = set()  # actions that were told to stop
-        self._tell(ActionsAdded(actions=graph.actions))
+        self._tell(ActionsDeclared(actions=graph.actions))
         self._tell(TargetsRequested(targets=graph.targets))
         while self.end is None:
             if self.steps == faults.cancel_at:
@@ -305,7 +307,7 @@ class Build:
             self.steps += 1
             assert self.steps < 100_000, "the build does not end"
 
-    def _tell(self, *told: Stimulus) -> None:
+    def _tell(self, *told: SchedulerEvent) -> None:
         stopped = self.scheduler.cancelled or self.scheduler.stopped_by
         for instruction in self.scheduler.handle(*told):
             assert self.end is None, "an instruction after the last one"
@@ -348,7 +350,7 @@ class Build:
     def _cancel_pending(self) -> bool:
         return self.scheduler.cancelled and self.chance.random() < 0.7
 
-    def _carry_out(self, instruction: Instruction) -> list[Stimulus]:
+    def _carry_out(self, instruction: Instruction) -> list[SchedulerEvent]:
         world = self.world
         match instruction:
             case DigestSources(paths=(path,)):
@@ -393,7 +395,7 @@ class Build:
             self.faults.missing -= 1
             self.world.blobs.pop(self.chance.choice(outputs).digest, None)
 
-    def _run(self, request: Execute) -> list[Stimulus]:
+    def _run(self, request: Execute) -> list[SchedulerEvent]:
         identifier = request.action.identifier
         self.executed[identifier] += 1
         if self._cancel_pending() or (identifier in self._stopped and self.chance.random() < 0.7):

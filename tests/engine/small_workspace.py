@@ -32,8 +32,8 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEnt
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.result import BuildResult
+from mlcbuild.engine.scheduler_events import RequestedTarget
 from mlcbuild.engine.state import LastBuild
-from mlcbuild.engine.stimuli import Target
 
 
 class ShellExecutor:
@@ -181,12 +181,14 @@ def shell(
     )
 
 
-def target(label: str, *artifacts: Artifact) -> Target:
+def target(label: str, *artifacts: Artifact) -> RequestedTarget:
     places = []
     for index, artifact in enumerate(artifacts):
         many = isinstance(artifact, DiscoveredArtifacts) or artifact.path.endswith("/")
         places.append((f"out{index}{'/' if many else ''}", artifact))
-    return Target(label=label, directory=f"out/{label.removeprefix('//').replace(':', '/')}", outputs=tuple(places))
+    return RequestedTarget(
+        label=label, directory=f"out/{label.removeprefix('//').replace(':', '/')}", outputs=tuple(places)
+    )
 
 
 @dataclass
@@ -229,7 +231,7 @@ class Workspace:
             remote=self.remote,
         )
 
-    def build(self, actions: Sequence[Action], *targets: Target) -> BuildResult:
+    def build(self, actions: Sequence[Action], *targets: RequestedTarget) -> BuildResult:
         self.events.clear()
         result = self.driver.build(actions, targets)
         self.last_executor = self.executor

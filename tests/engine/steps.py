@@ -25,13 +25,13 @@ from mlcbuild.engine.instructions import (
 )
 from mlcbuild.engine.invariants import validate
 from mlcbuild.engine.scheduler import Scheduler
-from mlcbuild.engine.stimuli import (
-    ActionsAdded,
+from mlcbuild.engine.scheduler_events import (
+    ActionsDeclared,
     Executed,
+    RequestedTarget,
     ResultFound,
     ResultNotFound,
-    Stimulus,
-    Target,
+    SchedulerEvent,
     TargetsRequested,
 )
 from tests.engine.random_builds import digest_of, key_of
@@ -84,10 +84,10 @@ class Steps:
         outputs = tuple((f"o{index}", artifact) for index, artifact in enumerate(wanted))
         self.answers: list[Instruction] = []
         self.reports: dict[str, ReportAction] = {}
-        self.tell(ActionsAdded(actions=tuple(actions)))
-        self.tell(TargetsRequested(targets=(Target(label="//t:t", directory="t", outputs=outputs),)))
+        self.tell(ActionsDeclared(actions=tuple(actions)))
+        self.tell(TargetsRequested(targets=(RequestedTarget(label="//t:t", directory="t", outputs=outputs),)))
 
-    def tell(self, *told: Stimulus) -> list[Instruction]:
+    def tell(self, *told: SchedulerEvent) -> list[Instruction]:
         self.answers = self.scheduler.handle(*told)
         validate(self.scheduler)
         self.reports |= {a.action.identifier: a for a in self.answers if isinstance(a, ReportAction)}

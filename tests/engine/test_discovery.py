@@ -19,7 +19,7 @@ from mlcbuild.engine.instructions import (
     Execute,
     Finished,
 )
-from mlcbuild.engine.stimuli import (
+from mlcbuild.engine.scheduler_events import (
     ActionsDiscovered,
     BlobsMissing,
     ResultFound,

@@ -10,14 +10,14 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.engine.action import Action, CachePolicy, DiscoveredArtifacts, SourceArtifact
 from mlcbuild.engine.gathering import Gathered, Gathering, Lack
-from mlcbuild.engine.stimuli import Target
+from mlcbuild.engine.scheduler_events import RequestedTarget
 from tests.engine.small_workspace import NoStages, NoToolchains, Workspace, shell, target
 from tests.engine.test_driver import OneAPart
 from tests.remote.cache_world import machine
 from tests.remote.memory_transport import MemoryTransport
 
 
-def graph() -> tuple[list[Action], Target]:
+def graph() -> tuple[list[Action], RequestedTarget]:
     """An action that discovers two actions a part, whose outputs the last one joins: 8 in all for three parts."""
     split = shell(
         "split",
@@ -43,7 +43,9 @@ def built(folder: Path, server: MemoryTransport) -> Workspace:
     return workspace
 
 
-def gathered(workspace: Workspace, server: MemoryTransport | None, actions: list[Action], wanted: Target) -> Gathered:
+def gathered(
+    workspace: Workspace, server: MemoryTransport | None, actions: list[Action], wanted: RequestedTarget
+) -> Gathered:
     root = workspace.root / "workspace"
     remote = None if server is None else machine(workspace.root / "unused", server).cache
     return Gathering(

@@ -15,8 +15,8 @@ from mlcbuild.engine.driver import Driver
 from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
 from mlcbuild.engine.outputs import OutputPlacer
+from mlcbuild.engine.scheduler_events import RequestedTarget
 from mlcbuild.engine.state import LastBuild
-from mlcbuild.engine.stimuli import Target
 from tests.engine.small_workspace import NoStages, NoToolchains, ShellExecutor, Workspace
 
 SOURCES = 60
@@ -94,9 +94,9 @@ class Graph:
             for index, (needs, modulus) in enumerate(zip(self.needs, self.moduli, strict=True))
         ]
 
-    def targets(self) -> list[Target]:
+    def targets(self) -> list[RequestedTarget]:
         return [
-            Target(
+            RequestedTarget(
                 label=f"//p:a{index}",
                 directory=f"out/a{index}",
                 outputs=(("out", DerivedArtifact(action=f"a{index}", path="out")),),

@@ -8,7 +8,7 @@ from mlcbuild.engine.instructions import (
     Ending,
     LookUp,
 )
-from mlcbuild.engine.stimuli import (
+from mlcbuild.engine.scheduler_events import (
     LookUpSlow,
     ResultFound,
     ResultNotFound,

@@ -20,7 +20,7 @@ from mlcbuild.engine.instructions import (
     ReportTarget,
 )
 from mlcbuild.engine.scheduler import Scheduler
-from mlcbuild.engine.stimuli import (
+from mlcbuild.engine.scheduler_events import (
     Cancelled,
     JobsAdded,
     SourceDigested,

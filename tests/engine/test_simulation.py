@@ -14,8 +14,8 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import Action, DerivedArtifact, DiscoveredArtifacts, Discovery, Input, ToolCall
 from mlcbuild.engine.executor import FileEntry, OutcomeKind
 from mlcbuild.engine.priorities import SecondsOf
+from mlcbuild.engine.scheduler_events import Cancelled, RequestedTarget
 from mlcbuild.engine.simulation import Loss, Machines, Simulation
-from mlcbuild.engine.stimuli import Cancelled, Target
 from tests.engine.random_builds import Graph, Reference, digest_of, random_graph
 from tests.engine.random_cluster import (
     RandomWork,
@@ -167,7 +167,7 @@ def actions_in_rows(seconds: dict[str, float], needs: dict[str, str]) -> Graph:
             salt=name,
         )
     outputs = tuple((name, action.output("out")) for name, action in made.items())
-    target = Target(label="//rows:rows", directory="rows", outputs=outputs)
+    target = RequestedTarget(label="//rows:rows", directory="rows", outputs=outputs)
     return Graph(actions=tuple(made.values()), targets=(target,), sources={})
 
 
@@ -235,7 +235,7 @@ def test_what_is_discovered_does_not_wait_for_what_else_its_consumer_needs() -> 
         outputs=("out",),
         command=ToolCall(arguments=("link",)),
     )
-    target = Target(label="//d:d", directory="d", outputs=(("out", link.output("out")),))
+    target = RequestedTarget(label="//d:d", directory="d", outputs=(("out", link.output("out")),))
     graph = Graph(actions=(partition, slow, link), targets=(target,), sources={})
     seconds = {"partition": 1.0, "slow": 5.0, "object": 5.0, "link": 1.0}
     assert row_seconds(graph, seconds, lambda _action: 1.0, slots=2) == 7.0

@@ -9,8 +9,8 @@ from mlcbuild.cli.build.no_op_check import observed_program
 from mlcbuild.cli.build.parts import Parts
 from mlcbuild.engine.events import ActionFinished, BuildEvent, Notice
 from mlcbuild.engine.result import BuildResult
+from mlcbuild.engine.scheduler_events import RequestedTarget
 from mlcbuild.engine.settled import save_settled, settle
-from mlcbuild.engine.stimuli import Target
 from mlcbuild.plugins import listed_folders
 
 
@@ -33,7 +33,13 @@ class Settling:
         self._was_told = True
 
     def remember(
-        self, request: str, *, parts: Parts, observed: Iterable[str], targets: Sequence[Target], result: BuildResult
+        self,
+        request: str,
+        *,
+        parts: Parts,
+        observed: Iterable[str],
+        targets: Sequence[RequestedTarget],
+        result: BuildResult,
     ) -> None:
         """Keep the record of a build that succeeded, where one build is enough to be sure of it."""
         if self._was_told or not self._results or not result.success:

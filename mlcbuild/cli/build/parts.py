@@ -23,8 +23,8 @@ from mlcbuild.engine.events import BuildEvent
 from mlcbuild.engine.executor import Executor
 from mlcbuild.engine.implementation import Implementations
 from mlcbuild.engine.outputs import OutputPlacer
+from mlcbuild.engine.scheduler_events import RequestedTarget
 from mlcbuild.engine.state import STATE_FILE, LastBuild, WorkspaceLock
-from mlcbuild.engine.stimuli import Target
 from mlcbuild.engine.toolchains import Toolchains
 from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.fetched import FetchInfo
@@ -38,13 +38,13 @@ _LOCAL = "local"
 _HERE = ResolvedExecution()
 
 
-def targets_of(analysed: Iterable[AnalysedTarget], *, output: str) -> list[Target]:
+def targets_of(analysed: Iterable[AnalysedTarget], *, output: str) -> list[RequestedTarget]:
     """What the driver is asked for: each target's files below its own directory, `OUTPUT/PACKAGE/TARGET`."""
     targets = []
     for target in analysed:
         files = target.provided(FilesInfo)
         place = "/".join(part for part in (output, target.label.package, target.label.name) if part)
-        targets.append(Target(label=str(target.label), directory=place, outputs=files.files if files else ()))
+        targets.append(RequestedTarget(label=str(target.label), directory=place, outputs=files.files if files else ()))
     return targets
 
 

@@ -1,6 +1,6 @@
 """What the scheduler is told: everything that can happen to a build, as values.
 
-A stimulus about an action that no longer waits for it (a late answer, a second one) is ignored.
+A event about an action that no longer waits for it (a late answer, a second one) is ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mlcbuild.engine.executor import ExecutionOutcome, FileEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class RequestedTarget:
     """Something the user asked for: a label, and where each artifact lies below the target's own directory.
 
     A place whose artifact is a directory or a discovered group ends in "/", or is "": it lies right in `directory`,
@@ -35,7 +35,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActionsAdded:
+class ActionsDeclared:
     """Actions that rules made. Equal ones merge; two different ones of one identifier raise InternalError."""
 
     actions: tuple[Action, ...]
@@ -45,7 +45,7 @@ class ActionsAdded:
 class TargetsRequested:
     """Only what these need is looked up or run. A label asked for twice counts once."""
 
-    targets: tuple[Target, ...]
+    targets: tuple[RequestedTarget, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +145,8 @@ class Cancelled:
     """The user wants the build to stop."""
 
 
-Stimulus = (
-    ActionsAdded
+SchedulerEvent = (
+    ActionsDeclared
     | TargetsRequested
     | JobsAdded
     | SourceDigested

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections import deque
 
-from mlcbuild.engine.endings import Endings
+from mlcbuild.engine.failure_propagation import FailurePropagation
 from mlcbuild.engine.instructions import AnnounceWanted
 from mlcbuild.engine.nodes import BROKEN, ActionNode, Consumer, NodeState, SourceNode
-from mlcbuild.engine.standing import Standing
+from mlcbuild.engine.scheduler_state import SchedulerState
 from mlcbuild.errors import BuildError
 
 
-class Waiting:
+class DependencyTracker:
     """A part of the scheduler. `movable` are nodes that may wait for less than they did, or for more."""
 
-    def __init__(self, standing: Standing, endings: Endings) -> None:
+    def __init__(self, state: SchedulerState, failures: FailurePropagation) -> None:
         self.movable: deque[Consumer] = deque()
-        self._standing = standing
-        self._endings = endings
+        self._state = state
+        self._failures = failures
         self._wanted = 0  # actions, in all
         self._wanted_for: dict[str, int] = {}  # and not announced yet, by who discovered them
 
     def want(self, node: Consumer) -> None:
         node.state = NodeState.WAITING
-        self._standing.unsettled += 1
+        self._state.unsettled += 1
         self.movable.append(node)
 
     def announce(self) -> None:
         for cause, count in self._wanted_for.items():
             self._wanted += count
-            self._standing.instructions.append(AnnounceWanted(count=count, total=self._wanted, discovered_by=cause))
+            self._state.instructions.append(AnnounceWanted(count=count, total=self._wanted, discovered_by=cause))
         self._wanted_for = {}
 
     def register(self, node: Consumer) -> bool:
@@ -39,10 +39,10 @@ class Waiting:
         """
         unready: dict[int, SourceNode | ActionNode] = {}
         try:
-            for producer in self._standing.graph.producers_of(node):
+            for producer in self._state.graph.producers_of(node):
                 if isinstance(producer, SourceNode):
                     if producer.error:
-                        self._endings.fail(node, producer.error)
+                        self._failures.fail(node, producer.error)
                         return False
                     if producer.digest is None:
                         unready[id(producer)] = producer
@@ -51,16 +51,16 @@ class Waiting:
                 if state is NodeState.DONE:
                     continue
                 if state in BROKEN:
-                    self._endings.skip_after(node, producer)
+                    self._failures.skip_after(node, producer)
                     return False
                 if state is NodeState.UNWANTED:
                     self.want(producer)
-                    self._standing.queue.wanted(producer)
+                    self._state.queue.wanted(producer)
                     cause = producer.discovered_by
                     self._wanted_for[cause] = self._wanted_for.get(cause, 0) + 1
                 unready[id(producer)] = producer
         except BuildError as error:
-            self._endings.fail(node, str(error))
+            self._failures.fail(node, str(error))
             return False
         waits = node.pending > 0
         for producer in unready.values():
@@ -88,7 +88,7 @@ class Waiting:
 
     def _leave_key(self, node: ActionNode) -> None:
         """Let others with this key go their own way: the node may depend on one of them."""
-        leaders = self._standing.leaders
+        leaders = self._state.leaders
         if node.key is not None and leaders.get(node.key) is node:
             del leaders[node.key]
         followers, node.followers = node.followers, []

@@ -12,7 +12,7 @@ from mlcbuild.engine.ready_queue import ReadyQueue
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Standing:
+class SchedulerState:
     """`instructions` are those of the step that is being made, in order."""
 
     queue: ReadyQueue

@@ -6,13 +6,13 @@ from typing import Protocol
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import Action, CachePolicy
-from mlcbuild.engine.endings import Endings
+from mlcbuild.engine.dependency_tracker import DependencyTracker
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry
+from mlcbuild.engine.failure_propagation import FailurePropagation
 from mlcbuild.engine.instructions import Discover, Ending, Execute, LookUp, Publish, ReportAction
 from mlcbuild.engine.nodes import ActionNode, NodeState
 from mlcbuild.engine.resolution import fault_in
-from mlcbuild.engine.standing import Standing
-from mlcbuild.engine.waiting import Waiting
+from mlcbuild.engine.scheduler_state import SchedulerState
 from mlcbuild.errors import MlcbuildError
 
 
@@ -22,13 +22,15 @@ class KeyFunction(Protocol):
     def __call__(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest: ...
 
 
-class Course:
+class ActionLifecycle:
     """A part of the scheduler. The first action of a key leads: it is looked up and runs for those that join it."""
 
-    def __init__(self, standing: Standing, waiting: Waiting, endings: Endings, key_of: KeyFunction) -> None:
-        self._standing = standing
-        self._waiting = waiting
-        self._endings = endings
+    def __init__(
+        self, state: SchedulerState, dependencies: DependencyTracker, failures: FailurePropagation, key_of: KeyFunction
+    ) -> None:
+        self._state = state
+        self._dependencies = dependencies
+        self._failures = failures
         self._key_of = key_of
 
     def begin(self, node: ActionNode, inputs: tuple[FileEntry, ...], sources: tuple[str, ...]) -> None:
@@ -37,14 +39,14 @@ class Course:
         try:
             key = self._key_of(node.action, inputs)
         except (MlcbuildError, ValueError) as error:
-            self._endings.fail(node, str(error))
+            self._failures.fail(node, str(error))
             return
         node.key = key
         node.inputs = inputs
         if node.action.cache is CachePolicy.NONE:
             self.make_ready(node)
             return
-        leaders = self._standing.leaders
+        leaders = self._state.leaders
         leader = leaders.get(key)
         if node.rerun_key == key:
             if leader is not None and leader.state in (NodeState.READY, NodeState.RUNNING):
@@ -55,8 +57,8 @@ class Course:
         elif leader is None:
             leaders[key] = node
             node.state = NodeState.LOOKING_UP
-            self._standing.in_flight += 1
-            self._standing.instructions.append(LookUp(action=node.action, key=key))
+            self._state.in_flight += 1
+            self._state.instructions.append(LookUp(action=node.action, key=key))
         else:
             self._share(node, leader)
 
@@ -64,9 +66,9 @@ class Course:
         """Its look-up led to no result: it runs, or joins one of its key that does."""
         assert node.key is not None
         node.rerun_key = node.key
-        leader = self._standing.leaders.get(node.key)
+        leader = self._state.leaders.get(node.key)
         if leader is None or leader is node or leader.state is NodeState.LOOKING_UP:
-            self._standing.leaders[node.key] = node
+            self._state.leaders[node.key] = node
             self.make_ready(node)
         else:
             self._share(node, leader)
@@ -82,26 +84,26 @@ class Course:
 
     def make_ready(self, node: ActionNode) -> None:
         node.state = NodeState.READY
-        self._standing.queue.push(node)
+        self._state.queue.push(node)
 
     def start_ready(self) -> None:
         """Run what there is room for."""
-        standing = self._standing
-        while not standing.is_stopping and (node := standing.queue.next()) is not None:
+        state = self._state
+        while not state.is_stopping and (node := state.queue.next()) is not None:
             # A producer whose blobs have gone may be running again: no run without inputs.
-            if all(producer.state is NodeState.DONE for producer in standing.graph.known_producers_of(node)):
+            if all(producer.state is NodeState.DONE for producer in state.graph.known_producers_of(node)):
                 self._start(node)
             else:
                 if not node.rewinds:
                     node.rerun_key = None  # By then another action of this key may have run.
-                self._waiting.again(node)
+                self._dependencies.again(node)
 
     def _start(self, node: ActionNode) -> None:
         assert node.key is not None
         node.state = NodeState.RUNNING
-        self._standing.queue.start(node)
-        self._standing.in_flight += 1
-        self._standing.instructions.append(
+        self._state.queue.start(node)
+        self._state.in_flight += 1
+        self._state.instructions.append(
             Execute(
                 action=node.action,
                 key=node.key,
@@ -118,11 +120,11 @@ class Course:
     def succeeded(self, node: ActionNode, outcome: ExecutionOutcome) -> None:
         fault = fault_in(node.action, outcome.outputs)
         if fault:
-            self._endings.fail(node, fault)
+            self._failures.fail(node, fault)
             return
         assert node.key is not None
         if node.action.cache is not CachePolicy.NONE:
-            self._standing.instructions.append(Publish(action=node.action, key=node.key, outputs=outcome.outputs))
+            self._state.instructions.append(Publish(action=node.action, key=node.key, outputs=outcome.outputs))
         node.inline_manifest = None
         self._made(node, outcome.outputs, Ending.EXECUTED)
 
@@ -142,8 +144,8 @@ class Course:
                 node.discovered_from = manifest
                 node.groups = None
                 node.state = NodeState.DISCOVERING
-                self._standing.in_flight += 1
-                self._standing.instructions.append(
+                self._state.in_flight += 1
+                self._state.instructions.append(
                     Discover(action=node.action, manifest=manifest, inline=node.inline_manifest)
                 )
                 return
@@ -154,9 +156,9 @@ class Course:
         assert node.ending is not None
         node.state = NodeState.DONE
         node.inputs = ()
-        self._standing.unsettled -= 1
-        self._standing.instructions.append(ReportAction(action=node.action, key=node.key, ending=node.ending))
-        self._waiting.release(node)
+        self._state.unsettled -= 1
+        self._state.instructions.append(ReportAction(action=node.action, key=node.key, ending=node.ending))
+        self._dependencies.release(node)
 
 
 def _join(node: ActionNode, leader: ActionNode) -> None:
