@@ -47,7 +47,7 @@ _OF_CLASS: tuple[tuple[type[errors.MlcbuildError], ExitCode], ...] = (
 
 def exit_code_of(error: errors.MlcbuildError) -> ExitCode:
     """The exit code for an error that ended a command."""
-    from mlcbuild.engine.state import WorkspaceLockedError
+    from mlcbuild.engine.workspace_lock import WorkspaceLockedError
 
     if isinstance(error, WorkspaceLockedError):
         return ExitCode.LOCK_HELD

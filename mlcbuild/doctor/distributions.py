@@ -10,7 +10,7 @@ from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.children import run_python
 from mlcbuild.doctor.finding import Finding, ok, problem, skipped
 from mlcbuild.engine.distributions import Distributions
-from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.engine.toolchains import CUDA_DISTRIBUTIONS, TVM_DISTRIBUTIONS, Toolchains, find_program
 from mlcbuild.errors import LocalEnvironmentError
 from mlcbuild.figures import duration
@@ -94,7 +94,7 @@ def dependencies() -> Finding:
         required = importlib.metadata.requires("mlcbuild") or []
     except importlib.metadata.PackageNotFoundError:
         return problem("mlcbuild has no metadata here", "install it: python -m pip install mlcbuild")
-    installed = Distributions(JsonMemory(None, kind="doctor"))
+    installed = Distributions(JsonCache(None, kind="doctor"))
     lacking, wrong = [], []
     needed = [_NAME.match(line) for line in required if "extra ==" not in line]
     for found in needed:
@@ -166,7 +166,7 @@ def gpu() -> Finding:
 
 def extra(name: str) -> Finding:
     module, extra_name, purpose = EXTRAS[name]
-    found = Distributions(JsonMemory(None, kind="doctor")).find(name)
+    found = Distributions(JsonCache(None, kind="doctor")).find(name)
     if found is None:
         return skipped("not installed", f'for {purpose}: python -m pip install "mlcbuild[{extra_name}]"')
     child = run_python(f"import {module}", seconds=_EXTRA_SECONDS)

@@ -17,7 +17,7 @@ from mlcbuild.doctor.children import run_python
 from mlcbuild.doctor.examination import of_error
 from mlcbuild.doctor.finding import Blame, Figure, Finding, mistake, ok, problem, skipped, warning
 from mlcbuild.engine.distributions import Distributions
-from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.engine.toolchains import NAMES, Toolchains
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.machine import Machine
@@ -197,7 +197,7 @@ class Ray:
 
 def installed(*, is_needed: bool) -> Finding:
     """Imported in a process of its own."""
-    found = Distributions(JsonMemory(None, kind="doctor")).find("ray")
+    found = Distributions(JsonCache(None, kind="doctor")).find("ray")
     if found is None:
         if is_needed:
             return problem("not installed, and the settings choose it", f"run: {_INSTALL}")

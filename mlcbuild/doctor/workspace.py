@@ -12,7 +12,7 @@ from pathlib import Path
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.examination import of_error
 from mlcbuild.doctor.finding import Blame, Finding, ok, problem, warning
-from mlcbuild.engine.state import LOCK_FILE
+from mlcbuild.engine.workspace_lock import LOCK_FILE
 from mlcbuild.errors import WorkspaceError
 
 _LOAD_SECONDS = 60.0

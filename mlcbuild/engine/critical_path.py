@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from mlcbuild.engine.events import PathStep, Slack
+from mlcbuild.engine.build_events import PathStep, Slack
 
 _ROUNDING = 1e-9  # seconds
 

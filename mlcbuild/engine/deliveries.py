@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 from mlcbuild.engine.background import Background
+from mlcbuild.engine.build_result import TargetResult
+from mlcbuild.engine.input_fetcher import InputFetcher
 from mlcbuild.engine.instructions import Deliver, ReportTarget
 from mlcbuild.engine.outputs import OutputPlacer
-from mlcbuild.engine.result import TargetResult
 from mlcbuild.engine.scheduler_events import BlobsMissing, DeliveryFailed, SchedulerEvent, TargetDelivered
-from mlcbuild.engine.supply import Supply
 from mlcbuild.errors import InfrastructureError, MlcbuildError
 
 _SMALL_BYTES = 256 << 10  # of a target's files together
@@ -18,9 +18,9 @@ _SMALL_BYTES = 256 << 10  # of a target's files together
 class Deliveries:
     """Used in the thread of the build alone, but for the jobs that it gives to `network`."""
 
-    def __init__(self, *, placer: OutputPlacer, supply: Supply, network: Background) -> None:
+    def __init__(self, *, placer: OutputPlacer, fetcher: InputFetcher, network: Background) -> None:
         self._placer = placer
-        self._supply = supply
+        self._fetcher = fetcher
         self._network = network
         self._placing = threading.Lock()
         self._begun: dict[str, Deliver] = {}
@@ -37,7 +37,7 @@ class Deliveries:
             return [TargetDelivered(label=told.label)]
         # What takes less than to be handed to another thread is done here, unless something large is being placed.
         is_small = sum(entry.digest.size_bytes for entry in told.files) <= _SMALL_BYTES
-        if is_small and not self._supply.lacking(told.files) and self._placing.acquire(blocking=False):
+        if is_small and not self._fetcher.lacking(told.files) and self._placing.acquire(blocking=False):
             try:
                 return [self._put(told)]
             finally:
@@ -64,9 +64,9 @@ class Deliveries:
             self._placer.save()
 
     def _bring(self, told: Deliver) -> SchedulerEvent:
-        missing = self._supply.lacking(told.files)
+        missing = self._fetcher.lacking(told.files)
         if missing:
-            supplied = self._supply.provide(missing, told.sources)
+            supplied = self._fetcher.provide(missing, told.sources)
             if supplied.problem:
                 return self._failed(told, supplied.problem, by_machine=supplied.environment)
             if supplied.missing:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cache.stat_memory import identity_of
-from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import LocalEnvironmentError
 
 _SEPARATORS = re.compile(r"[-_.]+")
@@ -43,8 +43,8 @@ class Distribution:
 class Distributions:
     """The distributions that Python's search path reaches (`search_path`, by default `sys.path`)."""
 
-    def __init__(self, memory: JsonMemory, search_path: Sequence[str] | None = None) -> None:
-        self._memory = memory
+    def __init__(self, cache: JsonCache, search_path: Sequence[str] | None = None) -> None:
+        self._cache = cache
         self._search_path = tuple(sys.path if search_path is None else search_path)
         self.observed: set[str] = set()  # absolute paths whose state decided any answer
         self._found: dict[str, Distribution] | None = None
@@ -118,18 +118,18 @@ class Distributions:
             return _hash_lines(_lines_of_files(distribution.information, self.observed))
         key = f"distribution {distribution.information}"
         identity = list(identity_of(record.stat()))
-        remembered = self._memory.get(key)
+        remembered = self._cache.get(key)
         if isinstance(remembered, list) and len(remembered) == 2 and remembered[0] == identity:
             return str(remembered[1])
         fingerprint = _hash_lines(_lines_of_record(record))
-        self._memory.set(key, [identity, fingerprint])
+        self._cache.set(key, [identity, fingerprint])
         return fingerprint
 
     def _read_providers(self) -> dict[str, list[str]]:
         # Only folders with distributions: others, such as the current directory, change all the time.
         folders = dict.fromkeys(str(found.information.parent) for found in self._all().values())
         stamps = [[folder, os.stat(folder).st_mtime_ns] for folder in folders]  # noqa: PTH116
-        remembered = self._memory.get("providers")
+        remembered = self._cache.get("providers")
         if isinstance(remembered, list) and len(remembered) == 2 and remembered[0] == stamps:
             providers: dict[str, list[str]] = remembered[1]
             return providers
@@ -139,7 +139,7 @@ class Distributions:
                 providers.setdefault(name, []).append(distribution.name)
         for names in providers.values():
             names.sort()
-        self._memory.set("providers", [stamps, providers])
+        self._cache.set("providers", [stamps, providers])
         return providers
 
 

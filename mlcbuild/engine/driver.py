@@ -17,12 +17,17 @@ from pathlib import Path
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.engine.action import Action
+from mlcbuild.engine.action_cache_lookup import ActionCacheLookup, FoundRemotely, LocalStore, RemoteFailure
+from mlcbuild.engine.action_reporter import ActionReporter
+from mlcbuild.engine.action_runner import ActionRunner, Prepared
 from mlcbuild.engine.background import Background
-from mlcbuild.engine.chronicle import Chronicle, Listener
+from mlcbuild.engine.build_event_publisher import BuildEventPublisher, Listener
+from mlcbuild.engine.build_result import BuildResult
 from mlcbuild.engine.critical_path import Chains
 from mlcbuild.engine.deliveries import Deliveries
 from mlcbuild.engine.discovery import discover
 from mlcbuild.engine.executor import ExecutionOutcome, Executor, FileEntry, OutcomeKind
+from mlcbuild.engine.input_fetcher import InputFetcher
 from mlcbuild.engine.instructions import (
     AnnounceWanted,
     Cancel,
@@ -37,16 +42,13 @@ from mlcbuild.engine.instructions import (
     ReportAction,
     ReportTarget,
 )
-from mlcbuild.engine.keyring import Keyring, StageImplementations, ToolchainFingerprints
-from mlcbuild.engine.look_ups import FoundRemotely, LocalStore, LookUps, RemoteTrouble
+from mlcbuild.engine.key_cache import KeyCache, StageImplementations, ToolchainFingerprints
+from mlcbuild.engine.last_build import LastBuild
+from mlcbuild.engine.lookup_timeout import LookupTimeout
 from mlcbuild.engine.outputs import OutputPlacer
-from mlcbuild.engine.patience import Patience
 from mlcbuild.engine.priorities import UNKNOWN_SECONDS
-from mlcbuild.engine.publishing import Published, Publisher
 from mlcbuild.engine.remote import RemoteCache
-from mlcbuild.engine.reports import Reports
-from mlcbuild.engine.result import BuildResult
-from mlcbuild.engine.runs import Prepared, Runs
+from mlcbuild.engine.result_publisher import Published, ResultPublisher
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.scheduler_events import (
     ActionsDeclared,
@@ -54,14 +56,12 @@ from mlcbuild.engine.scheduler_events import (
     DeliveryFailed,
     Executed,
     JobsAdded,
-    LookUpSlow,
+    LookupSlow,
     RequestedTarget,
     ResultNotFound,
     SchedulerEvent,
     TargetsRequested,
 )
-from mlcbuild.engine.state import LastBuild
-from mlcbuild.engine.supply import Supply
 from mlcbuild.errors import CacheError, InfrastructureError, InternalError, MlcbuildError
 
 _BACKGROUND_THREADS = 4
@@ -123,43 +123,43 @@ class Driver:
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._background = Background(self._inbox, threads=_BACKGROUND_THREADS)
         self._network = Background(self._inbox, threads=_NETWORK_THREADS) if remote else self._background
-        self._supply = Supply(
-            workspace=workspace, store=store, digests=digests, remote=remote, trouble=self._remote_trouble
+        self._fetcher = InputFetcher(
+            workspace=workspace, store=store, digests=digests, remote=remote, trouble=self._remote_failed
         )
-        self._publisher = Publisher(store=store, supply=self._supply, remote=remote)
-        self._look_ups = LookUps(store=store, remote=remote, last_build=last_build, rerun=rerun)
-        self._keyring = Keyring(
+        self._result_publisher = ResultPublisher(store=store, fetcher=self._fetcher, remote=remote)
+        self._lookups = ActionCacheLookup(store=store, remote=remote, last_build=last_build, rerun=rerun)
+        self._key_cache = KeyCache(
             toolchains=toolchains,
             implementations=implementations,
             function=store.function,
             last_build=last_build,
         )
-        self._chronicle = Chronicle(listeners, invocation=invocation)
+        self._build_events = BuildEventPublisher(listeners, invocation=invocation)
         self._scheduler = Scheduler(
             key_of=self._key_of,
             jobs=jobs or sum(executor.slots for executor in executors),
             keep_going=keep_going,
             seconds_of=self._run_seconds,
         )
-        self._runs = Runs(
+        self._runner = ActionRunner(
             executors=self._executors,
-            supply=self._supply,
+            fetcher=self._fetcher,
             network=self._network,
-            keyring=self._keyring,
-            chronicle=self._chronicle,
+            key_cache=self._key_cache,
+            build_events=self._build_events,
             run_seconds=self._run_seconds,
             peak_bytes=lambda action: last_build.peak_bytes_by_mnemonic.get(action.mnemonic, 0),
         )
-        self._reports = Reports(
+        self._reporter = ActionReporter(
             nodes=self._scheduler.graph.actions,
-            runs=self._runs,
-            look_ups=self._look_ups,
-            keyring=self._keyring,
+            runner=self._runner,
+            lookups=self._lookups,
+            key_cache=self._key_cache,
             last_build=last_build,
-            chronicle=self._chronicle,
+            build_events=self._build_events,
         )
-        self._deliveries = Deliveries(placer=placer, supply=self._supply, network=self._network)
-        self._patience = Patience(time.monotonic)
+        self._deliveries = Deliveries(placer=placer, fetcher=self._fetcher, network=self._network)
+        self._lookup_timeout = LookupTimeout(time.monotonic)
         self._publishing = 0
         self._sending = False
         self._troubles = 0
@@ -177,7 +177,7 @@ class Driver:
 
         A build that fails or is interrupted is told by the result. Raises InternalError for a bug of ours.
         """
-        self._chronicle.begin((target.label for target in targets), jobs=self._scheduler.queue.jobs)
+        self._build_events.begin((target.label for target in targets), jobs=self._scheduler.queue.jobs)
         for executor in self._executors:
             executor.start(lambda outcome: self._inbox.put(Executed(outcome=outcome)))
         if self._remote is not None:
@@ -227,7 +227,7 @@ class Driver:
             try:
                 remote.finish()
             except CacheError as error:
-                return [RemoteTrouble(message=str(error)), _Sent()]
+                return [RemoteFailure(message=str(error)), _Sent()]
             return [_Sent()]
 
         self._sending = True
@@ -243,9 +243,9 @@ class Driver:
     def _next(self) -> list[SchedulerEvent]:
         """Wait for something to happen, or for a look-up to take too long."""
         try:
-            return self._receive(self._inbox.get(timeout=self._patience.seconds_left()))
+            return self._receive(self._inbox.get(timeout=self._lookup_timeout.seconds_left()))
         except queue.Empty:
-            return [LookUpSlow(identifier=identifier) for identifier in self._patience.exhausted()]
+            return [LookupSlow(identifier=identifier) for identifier in self._lookup_timeout.exhausted()]
 
     def _received(self) -> list[SchedulerEvent]:
         told: list[SchedulerEvent] = []
@@ -258,26 +258,26 @@ class Driver:
             case Executed(outcome=outcome):
                 return self._on_outcomes([outcome])
             case Prepared():
-                return self._on_outcomes(self._runs.prepared(message))
+                return self._on_outcomes(self._runner.prepared(message))
             case Published(trouble=trouble):
                 self._publishing -= 1
                 if trouble:
-                    self._chronicle.notice(trouble)
+                    self._build_events.notice(trouble)
                 return []
             case FoundRemotely(found=found):
-                self._patience.answered(found.identifier)
-                self._reports.found_remotely.add(found.identifier)
+                self._lookup_timeout.answered(found.identifier)
+                self._reporter.found_remotely.add(found.identifier)
                 return [found]
             case ResultNotFound(identifier=identifier):
-                self._patience.answered(identifier)
+                self._lookup_timeout.answered(identifier)
                 return [message]
             case _Told(message=text):
-                self._chronicle.notice(text)
+                self._build_events.notice(text)
                 return []
-            case RemoteTrouble(message=text):
+            case RemoteFailure(message=text):
                 self._troubles += 1
                 if self._troubles == 1:
-                    self._chronicle.notice(f"the remote cache fails, the build goes on without it: {text}")
+                    self._build_events.notice(f"the remote cache fails, the build goes on without it: {text}")
                 return []
             case _Sent():
                 self._sending = False
@@ -300,7 +300,7 @@ class Driver:
         told: list[SchedulerEvent] = [Cancelled()]
         told += self._on_outcomes(
             ExecutionOutcome(identifier=identifier, kind=OutcomeKind.CANCELLED)
-            for identifier in self._runs.identifiers()
+            for identifier in self._runner.identifiers()
         )
         interrupted = "the build was interrupted"
         told += [DeliveryFailed(label=label, message=interrupted) for label in self._deliveries.labels()]
@@ -309,14 +309,14 @@ class Driver:
     def _conclude(self) -> BuildResult:
         assert self._end is not None
         if self._troubles > 1:
-            self._chronicle.notice(f"the remote cache failed {self._troubles} times in this build")
+            self._build_events.notice(f"the remote cache failed {self._troubles} times in this build")
         graph = self._scheduler.graph
 
         def producers_of(identifier: str) -> list[str]:
             return [producer.name for producer in graph.known_producers_of(graph.actions[identifier])]
 
-        chains = Chains(self._chronicle.executed, producers_of)
-        return self._chronicle.end(
+        chains = Chains(self._build_events.executed, producers_of)
+        return self._build_events.end(
             success=self._end.success,
             interrupted=self._end.cancelled,
             critical_path=chains.longest(),
@@ -332,14 +332,14 @@ class Driver:
             case LookUp():
                 return self._look_up(instruction)
             case ReportAction():
-                self._reports.tell(instruction)
+                self._reporter.tell(instruction)
             case DigestSources(paths=paths):
-                for job in self._supply.digesting(paths):
+                for job in self._fetcher.digesting(paths):
                     self._background.run(job)
             case AnnounceWanted():
-                self._chronicle.wanted(instruction)
+                self._build_events.wanted(instruction)
             case Execute():
-                return self._on_outcomes(self._runs.begin(instruction))
+                return self._on_outcomes(self._runner.begin(instruction))
             case Publish():
                 self._publish(instruction)
             case Discover():
@@ -347,18 +347,18 @@ class Driver:
             case Deliver():
                 return self._deliveries.begin(instruction)
             case ReportTarget():
-                self._chronicle.target(self._deliveries.end(instruction))
+                self._build_events.target(self._deliveries.end(instruction))
             case Cancel(identifier=identifier):
-                self._runs.cancel(identifier)
+                self._runner.cancel(identifier)
             case Finished():
                 self._end = instruction
         return []
 
     def _key_of(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest:
         try:
-            return self._keyring(action, inputs)
+            return self._key_cache(action, inputs)
         except InfrastructureError:
-            self._reports.keyless.add(action.identifier)
+            self._reporter.keyless.add(action.identifier)
             raise
 
     def _run_seconds(self, action: Action) -> float:
@@ -368,35 +368,35 @@ class Driver:
     # Look-ups.
 
     def _look_up(self, wanted: LookUp) -> list[SchedulerEvent]:
-        found = self._look_ups.here(wanted)
+        found = self._lookups.here(wanted)
         if found is not None:
-            self._keyring.drop(wanted.key)
-            if self._look_ups.sends_found(wanted.action):
+            self._key_cache.drop(wanted.key)
+            if self._lookups.sends_found(wanted.action):
                 self._publishing += 1  # The build's end waits for it, before the remote is told to finish.
-                self._network.run(lambda: [*self._look_ups.send(found), Published()])
+                self._network.run(lambda: [*self._lookups.send(found), Published()])
             return [found]
-        if not self._look_ups.asks_remote(wanted.action):
+        if not self._lookups.asks_remote(wanted.action):
             return [ResultNotFound(identifier=wanted.action.identifier, key=wanted.key)]
         if self._remote is not None and self._remote.may_be_overtaken:
-            self._patience.asked(wanted.action.identifier, run_seconds=self._run_seconds(wanted.action))
-        self._network.run(lambda: self._look_ups.there(wanted))
+            self._lookup_timeout.asked(wanted.action.identifier, run_seconds=self._run_seconds(wanted.action))
+        self._network.run(lambda: self._lookups.there(wanted))
         return []
 
-    def _remote_trouble(self, error: CacheError) -> None:
-        self._inbox.put(RemoteTrouble(message=str(error)))
+    def _remote_failed(self, error: CacheError) -> None:
+        self._inbox.put(RemoteFailure(message=str(error)))
 
     def _on_outcomes(self, outcomes: Iterable[ExecutionOutcome]) -> list[SchedulerEvent]:
-        believed = (self._runs.end(outcome) for outcome in outcomes)
+        believed = (self._runner.end(outcome) for outcome in outcomes)
         return [Executed(outcome=outcome) for outcome in believed if outcome is not None]
 
     # Results.
 
     def _publish(self, told: Publish) -> None:
-        run, outcome = self._runs.ended(told.action.identifier)
+        run, outcome = self._runner.ended(told.action.identifier)
         assert run is not None
         assert outcome is not None
         self._publishing += 1
-        self._background.run(partial(self._publisher.publish, told, run.key, outcome))
+        self._background.run(partial(self._result_publisher.publish, told, run.key, outcome))
 
     def _discover(self, told: Discover) -> list[SchedulerEvent]:
         if told.inline is None and self._remote is not None and self._store.missing((told.manifest,)):
@@ -406,5 +406,5 @@ class Driver:
 
     def _read_manifest(self, digest: Digest) -> bytes:
         if self._store.missing((digest,)):
-            self._supply.provide((digest,), ())
+            self._fetcher.provide((digest,), ())
         return self._store.read(digest)

@@ -17,9 +17,11 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cache.remote.results import blobs_in, explanation_of
 from mlcbuild.engine.action import Action, CachePolicy
+from mlcbuild.engine.action_cache_lookup import ActionCacheLookup, FoundRemotely, LocalStore, RemoteFailure
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.discovery import discover
 from mlcbuild.engine.executor import ExecutionOutcome, OutcomeKind
+from mlcbuild.engine.input_fetcher import InputFetcher
 from mlcbuild.engine.instructions import (
     AnnounceWanted,
     Deliver,
@@ -32,8 +34,8 @@ from mlcbuild.engine.instructions import (
     LookUp,
     ReportAction,
 )
-from mlcbuild.engine.keyring import Keyring, StageImplementations, ToolchainFingerprints
-from mlcbuild.engine.look_ups import FoundRemotely, LocalStore, LookUps, RemoteTrouble
+from mlcbuild.engine.key_cache import KeyCache, StageImplementations, ToolchainFingerprints
+from mlcbuild.engine.last_build import LastBuild
 from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.scheduler_events import (
@@ -47,8 +49,6 @@ from mlcbuild.engine.scheduler_events import (
     TargetDelivered,
     TargetsRequested,
 )
-from mlcbuild.engine.state import LastBuild
-from mlcbuild.engine.supply import Supply
 from mlcbuild.errors import CacheError
 
 _LOOK_SECONDS = 0.2  # between looks at the clock, for whoever shows progress
@@ -121,21 +121,21 @@ class Gathering:
         self._tell = tell
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._background = Background(self._inbox, threads=threads)
-        self._supply = Supply(
+        self._fetcher = InputFetcher(
             workspace=workspace,
             store=store,
             digests=digests,
             remote=remote,
             trouble=lambda error: self._say(str(error)),
         )
-        self._look_ups = LookUps(store=store, remote=remote, last_build=LastBuild(None), rerun=False)
-        self._keyring = Keyring(
+        self._lookups = ActionCacheLookup(store=store, remote=remote, last_build=LastBuild(None), rerun=False)
+        self._key_cache = KeyCache(
             toolchains=toolchains,
             implementations=implementations,
             function=store.function,
             last_build=LastBuild(None),
         )
-        self._scheduler = Scheduler(key_of=self._keyring, jobs=threads, keep_going=True)
+        self._scheduler = Scheduler(key_of=self._key_cache, jobs=threads, keep_going=True)
         self._lacks: dict[str, Lack] = {}
         self._came: set[str] = set()
         self._reports: dict[str, ReportAction] = {}
@@ -200,7 +200,7 @@ class Gathering:
 
     def _receive(self, message: object) -> list[SchedulerEvent]:
         match message:
-            case _Told(message=text) | RemoteTrouble(message=text):
+            case _Told(message=text) | RemoteFailure(message=text):
                 self._tell(text)
                 return []
             case Exception():
@@ -216,7 +216,7 @@ class Gathering:
             case LookUp():
                 self._background.run(partial(self._look_up, instruction))
             case DigestSources(paths=paths):
-                for job in self._supply.digesting(paths):
+                for job in self._fetcher.digesting(paths):
                     self._background.run(job)
             case AnnounceWanted(total=total):
                 self._known = total
@@ -251,8 +251,8 @@ class Gathering:
         action = wanted.action
         messages: list[object] = []
         lack = Lack.ABSENT
-        found = self._look_ups.here(wanted)
-        self._keyring.drop(wanted.key)
+        found = self._lookups.here(wanted)
+        self._key_cache.drop(wanted.key)
         if found is not None:
             was_whole = self._remote is None or not self._missing(found)
             if was_whole or self._is_whole(found, action):
@@ -260,15 +260,15 @@ class Gathering:
                     self._came.add(action.identifier)
                 return [found]
             lack = Lack.INCOMPLETE
-        if self._look_ups.asks_remote(action):
-            messages = self._look_ups.there(wanted)
+        if self._lookups.asks_remote(action):
+            messages = self._lookups.there(wanted)
             for message in messages:
                 if isinstance(message, FoundRemotely):
                     if self._is_whole(message.found, action):
                         self._came.add(action.identifier)
                         return [message.found]
                     lack = Lack.INCOMPLETE
-            messages = [message for message in messages if isinstance(message, RemoteTrouble)]
+            messages = [message for message in messages if isinstance(message, RemoteFailure)]
         elif self._remote is not None and lack is Lack.ABSENT:
             lack = Lack.NEVER_SHARED
         self._lacks[action.identifier] = lack

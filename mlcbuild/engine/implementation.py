@@ -24,7 +24,7 @@ from pathlib import Path
 
 from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, identity_of, now_nanoseconds
 from mlcbuild.engine.distributions import Distributions
-from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.engine.normal_form import ModuleForm, read_module
 from mlcbuild.engine.source_tree import SourceTree
 from mlcbuild.engine.toolchains import python_version
@@ -49,7 +49,7 @@ class Implementation:
 
 
 class Implementations:
-    """Digests of stage functions, remembered by stat in `memory_path` (a file of the workspace's
+    """Digests of stage functions, remembered by stat in `cache_path` (a file of the workspace's
     `.mlcbuild/`).
 
     `root` is the folder that holds our packages, by default the one mlcbuild is imported from; `packages` are
@@ -59,15 +59,15 @@ class Implementations:
 
     def __init__(
         self,
-        memory_path: Path | None = None,
+        cache_path: Path | None = None,
         *,
         distributions: Distributions | None = None,
         root: Path | None = None,
         packages: Sequence[str] = ("mlcbuild",),
         workspace: Path | None = None,
     ) -> None:
-        self._memory = JsonMemory(memory_path, kind=f"{_KIND} {python_version()}")
-        self._distributions = distributions or Distributions(self._memory)
+        self._cache = JsonCache(cache_path, kind=f"{_KIND} {python_version()}")
+        self._distributions = distributions or Distributions(self._cache)
         root = root if root is not None else Path(__file__).parents[2]
         self._own = SourceTree(root, shown_below=f"{root}/")
         self._workspace = SourceTree(workspace) if workspace is not None else None
@@ -110,7 +110,7 @@ class Implementations:
 
     def save(self) -> None:
         """Write what was learnt; does nothing where nothing was."""
-        self._memory.save()
+        self._cache.save()
 
     # The closure
 
@@ -211,7 +211,7 @@ class Implementations:
         try:
             status = os.stat(location)  # noqa: PTH116
             self._identities[name] = identity = list(identity_of(status))
-            remembered = _from_memory(self._memory.get(f"module {location}"), identity)
+            remembered = _from_cache(self._cache.get(f"module {location}"), identity)
             if remembered is not None:
                 return remembered
             module = _read(name, tree, path)
@@ -219,7 +219,7 @@ class Implementations:
             raise LocalEnvironmentError(f"the module {name} cannot be read: {error}") from error
         if status.st_mtime_ns < now_nanoseconds() - SETTLING_NANOSECONDS:
             values = [module.digest, list(module.imports), list(module.file_names)]
-            self._memory.set(f"module {location}", [identity, *values])
+            self._cache.set(f"module {location}", [identity, *values])
         return module
 
     def _content(self, tree: SourceTree, path: str) -> str:
@@ -267,7 +267,7 @@ def _below(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
 
 
-def _from_memory(remembered: object, identity: list[int]) -> ModuleForm | None:
+def _from_cache(remembered: object, identity: list[int]) -> ModuleForm | None:
     if not isinstance(remembered, list) or len(remembered) != 4 or remembered[0] != identity:
         return None
     _, digest, imports, file_names = remembered

@@ -81,7 +81,7 @@ class Scheduler:
             events.SourceUnavailable: self._on_source_unavailable,
             events.ResultFound: self._on_result_found,
             events.ResultNotFound: self._on_result_not_found,
-            events.LookUpSlow: self._on_look_up_slow,
+            events.LookupSlow: self._on_lookup_slow,
             events.Executed: self._on_executed,
             events.ActionsDiscovered: self._on_actions_discovered,
             events.DiscoveryFailed: self._on_discovery_failed,
@@ -144,7 +144,7 @@ class Scheduler:
             node.error = told.message
             self._dependencies.release(node)
 
-    def _on_look_up_slow(self, told: events.LookUpSlow) -> None:
+    def _on_lookup_slow(self, told: events.LookupSlow) -> None:
         """Run it meanwhile, where there is room: whichever is done first counts."""
         node = self.graph.actions.get(told.identifier)
         if node is not None and node.state is NodeState.LOOKING_UP:

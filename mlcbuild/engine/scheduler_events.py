@@ -106,7 +106,7 @@ class DiscoveryFailed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookUpSlow:
+class LookupSlow:
     """The answer takes so long that the action may as well run; ResultFound or ResultNotFound still come."""
 
     identifier: str
@@ -153,7 +153,7 @@ SchedulerEvent = (
     | SourceUnavailable
     | ResultFound
     | ResultNotFound
-    | LookUpSlow
+    | LookupSlow
     | Executed
     | ActionsDiscovered
     | DiscoveryFailed

@@ -18,7 +18,7 @@ from pathlib import Path
 from mlcbuild.cache.integrity import checksum_of_bytes
 from mlcbuild.cache.last_use import is_there
 from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, Identity, identity_of, is_settled, now_nanoseconds
-from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.engine.json_cache import JsonCache
 
 _DIRECTORY = "settled"
 _KIND = "settled build 1"
@@ -93,17 +93,17 @@ def load_settled(state_directory: Path, request: str) -> SettledBuild | None:
     path = _place(state_directory, request)
     if not path.exists():
         return None
-    memory = JsonMemory(path, kind=_KIND)
-    if memory.get("request") != request:
+    cache = JsonCache(path, kind=_KIND)
+    if cache.get("request") != request:
         return None
     try:
         return SettledBuild(
             request=request,
-            paths=tuple(memory.get("paths")),
-            checksum=str(memory.get("checksum")),
-            results=tuple(memory.get("results")),
-            outputs=tuple(memory.get("outputs")),
-            actions=int(memory.get("actions")),
+            paths=tuple(cache.get("paths")),
+            checksum=str(cache.get("checksum")),
+            results=tuple(cache.get("results")),
+            outputs=tuple(cache.get("outputs")),
+            actions=int(cache.get("actions")),
         )
     except (TypeError, ValueError):
         return None
@@ -116,10 +116,10 @@ def save_settled(state_directory: Path, build: SettledBuild) -> None:
     path = _place(state_directory, build.request)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        memory = JsonMemory(path, kind=_KIND)
+        cache = JsonCache(path, kind=_KIND)
         for field in fields(build):
-            memory.set(field.name, getattr(build, field.name))
-        memory.save()
+            cache.set(field.name, getattr(build, field.name))
+        cache.save()
         for old in sorted(path.parent.iterdir(), key=lambda entry: entry.stat().st_mtime_ns)[:-_MOST_RECORDS]:
             old.unlink(missing_ok=True)
 

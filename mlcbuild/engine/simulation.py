@@ -14,8 +14,8 @@ from typing import Protocol
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import Action, ExecutionRequirements
+from mlcbuild.engine.build_events import PathStep
 from mlcbuild.engine.critical_path import Chains
-from mlcbuild.engine.events import PathStep
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import (
     Cancel,
@@ -39,7 +39,7 @@ from mlcbuild.engine.scheduler_events import (
     Cancelled,
     Executed,
     ExecutorLost,
-    LookUpSlow,
+    LookupSlow,
     RequestedTarget,
     ResultFound,
     ResultNotFound,
@@ -105,7 +105,7 @@ class Loss:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Run:
+class SimulatedRun:
     """An attempt of an action, in seconds since the build began."""
 
     execute: Execute
@@ -121,10 +121,10 @@ class Run:
 class _Pool:
     machines: Machines
     free: int
-    waiting: deque[Run] = field(default_factory=deque)
-    running: dict[str, Run] = field(default_factory=dict)
+    waiting: deque[SimulatedRun] = field(default_factory=deque)
+    running: dict[str, SimulatedRun] = field(default_factory=dict)
 
-    def slots_of(self, run: Run) -> int:
+    def slots_of(self, run: SimulatedRun) -> int:
         return min(run.execute.action.requirements.cpus, self.machines.slots)
 
 
@@ -134,7 +134,7 @@ class Simulated:
 
     seconds: float
     success: bool
-    runs: tuple[Run, ...]  # in the order in which they were given to executors
+    runs: tuple[SimulatedRun, ...]  # in the order in which they were given to executors
     reports: dict[str, ReportAction]
     delivered: dict[str, Deliver]
     scheduler: Scheduler
@@ -170,8 +170,8 @@ class Simulation:
     """One build from its beginning to its end; `run` once.
 
     `work` is asked for what really happens, `seconds_of` for how long an action is thought to take. A look-up that
-    takes longer than `patience_seconds` is overtaken. `happenings` come at their times; Cancelled is an interruption.
-    `watch` is called after each step of the scheduler with what it says. `jobs = 0` stands for all slots.
+    takes longer than `lookup_timeout_seconds` is overtaken. `happenings` come at their times; Cancelled is an
+    interruption. `watch` is called after each step of the scheduler with what it says. `jobs = 0` stands for all slots.
     """
 
     def __init__(
@@ -184,24 +184,24 @@ class Simulation:
         seconds_of: SecondsOf = unknown_seconds,
         jobs: int = 0,
         keep_going: bool = False,
-        patience_seconds: float = float("inf"),
+        lookup_timeout_seconds: float = float("inf"),
         happenings: Iterable[tuple[float, Loss | Cancelled]] = (),
         watch: Watcher | None = None,
     ) -> None:
         self._work = work
         self._machines = tuple(machines)
         self._seconds_of = seconds_of
-        self._patience = patience_seconds
+        self._lookup_timeout = lookup_timeout_seconds
         self._watch = watch
         self._pools = {machine.name: _Pool(machines=machine, free=machine.slots) for machine in machines}
         self._used: Counter[str] = Counter()
-        self._runs: list[Run] = []
-        self._current: dict[str, Run] = {}
+        self._runs: list[SimulatedRun] = []
+        self._current: dict[str, SimulatedRun] = {}
         self._reports: dict[str, ReportAction] = {}
         self._delivered: dict[str, Deliver] = {}
         self._now = 0.0
         self._end: Finished | None = None
-        self._agenda: list[tuple[float, int, SchedulerEvent | Run | Loss]] = []
+        self._agenda: list[tuple[float, int, SchedulerEvent | SimulatedRun | Loss]] = []
         self._entries = 0
         self._scheduler = Scheduler(
             key_of=work.key_of,
@@ -233,7 +233,7 @@ class Simulation:
             scheduler=self._scheduler,
         )
 
-    def _at(self, when: float, happening: SchedulerEvent | Run | Loss) -> None:
+    def _at(self, when: float, happening: SchedulerEvent | SimulatedRun | Loss) -> None:
         self._entries += 1
         heapq.heappush(self._agenda, (when, self._entries, happening))
 
@@ -244,9 +244,9 @@ class Simulation:
                 self._watch(self._scheduler, instructions)
             told = [answer for instruction in instructions for answer in self._carry_out(instruction)]
 
-    def _happens(self, happening: SchedulerEvent | Run | Loss) -> list[SchedulerEvent]:
+    def _happens(self, happening: SchedulerEvent | SimulatedRun | Loss) -> list[SchedulerEvent]:
         match happening:
-            case Run(performance=performance):
+            case SimulatedRun(performance=performance):
                 if happening.kind is not None or performance is None:
                     return []  # It was lost or cancelled before.
                 self._over(happening, performance.outcome.kind)
@@ -294,8 +294,8 @@ class Simulation:
             told = ResultFound(identifier=identifier, key=wanted.key, outputs=answer.outputs)
         if answer.seconds <= 0:
             return [told]
-        if answer.seconds > self._patience:
-            self._at(self._now + self._patience, LookUpSlow(identifier=identifier))
+        if answer.seconds > self._lookup_timeout:
+            self._at(self._now + self._lookup_timeout, LookupSlow(identifier=identifier))
         self._at(self._now + answer.seconds, told)
         return []
 
@@ -306,7 +306,7 @@ class Simulation:
         except NoExecutor as error:
             outcome = ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.ENVIRONMENT, message=str(error))
             return [Executed(outcome=outcome)]
-        run = Run(execute=execute, executor=chosen.name, given=self._now)
+        run = SimulatedRun(execute=execute, executor=chosen.name, given=self._now)
         self._runs.append(run)
         self._current[action.identifier] = run
         self._used[chosen.name] += 1
@@ -331,7 +331,7 @@ class Simulation:
         self._over(run, OutcomeKind.CANCELLED)
         return [Executed(outcome=ExecutionOutcome(identifier=identifier, kind=OutcomeKind.CANCELLED))]
 
-    def _over(self, run: Run, kind: OutcomeKind) -> None:
+    def _over(self, run: SimulatedRun, kind: OutcomeKind) -> None:
         run.end, run.kind = self._now, kind
         pool = self._pools[run.executor]
         self._used[run.executor] -= 1

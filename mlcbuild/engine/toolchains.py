@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mlcbuild.cache.stat_memory import identity_of
 from mlcbuild.engine.distributions import Distributions
-from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import LocalEnvironmentError
 
 NAMES = ("ld", "nvfatbin", "nvrtc", "python", "tvm")
@@ -68,7 +68,7 @@ class Toolchains:
         search_path: Sequence[str] | None = None,
         program_folders: Sequence[str] = PROGRAM_FOLDERS,
     ) -> None:
-        self._memory = JsonMemory(memory_path, kind=_KIND)
+        self._memory = JsonCache(memory_path, kind=_KIND)
         self._program_folders = tuple(program_folders)
         self.distributions = Distributions(self._memory, search_path)
         self._observed: set[str] = set()

@@ -22,7 +22,7 @@ from mlcbuild.cli.console.console import Console
 from mlcbuild.cli.console.live_display import live_lines
 from mlcbuild.cli.console.progress import Progress
 from mlcbuild.cli.output.terminal import Style
-from mlcbuild.engine.events import (
+from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionsAdded,
     ActionStarted,

@@ -16,7 +16,7 @@ from mlcbuild.cli.arguments.completion import complete_action, complete_build
 from mlcbuild.cli.log.records import RECORD_DIRECTORY, records, write_record
 from mlcbuild.cli.main import main
 from mlcbuild.cli.reports.event_log import event_record
-from mlcbuild.engine.events import (
+from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionStatus,
     BuildEvent,

@@ -17,7 +17,7 @@ from mlcbuild.cli.output.atomic_file import write_atomically
 from mlcbuild.cli.reports.build_report import BuildReport
 from mlcbuild.cli.reports.event_log import EventLog
 from mlcbuild.cli.reports.profile import Phase, Profile
-from mlcbuild.engine.events import (
+from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionsAdded,
     ActionStarted,

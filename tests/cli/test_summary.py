@@ -7,7 +7,7 @@ import pytest
 from mlcbuild.cache.remote.counters import Counters, Miss
 from mlcbuild.cli.console import summary
 from mlcbuild.cli.console.remote_summary import RemoteEnd, remote_document
-from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
+from mlcbuild.engine.build_events import ActionStatus, BuildFinished, PathStep
 
 
 def finished(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mlcbuild.doctor import workspace
 from mlcbuild.doctor.finding import Blame, Verdict
-from mlcbuild.engine.state import WorkspaceLock
+from mlcbuild.engine.workspace_lock import WorkspaceLock
 from mlcbuild.errors import Location, WorkspaceError
 
 

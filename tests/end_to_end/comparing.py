@@ -9,9 +9,9 @@ from pathlib import Path
 
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
+from mlcbuild.engine.action_results import outputs_of
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.keys import read_key
-from mlcbuild.engine.results import outputs_of
 from mlcbuild.execution.differences import first_difference
 
 _SUCCESSES = ("executed_local", "disk_hit")

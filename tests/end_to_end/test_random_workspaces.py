@@ -24,13 +24,13 @@ from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.cli.build.parts import targets_of
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.engine.action import ExecutionRequirements, ToolCall
+from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent
+from mlcbuild.engine.build_result import BuildResult
 from mlcbuild.engine.driver import Driver
-from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
 from mlcbuild.engine.implementation import Implementations
+from mlcbuild.engine.last_build import LastBuild
 from mlcbuild.engine.outputs import OutputPlacer
-from mlcbuild.engine.result import BuildResult
-from mlcbuild.engine.state import LastBuild
 from mlcbuild.engine.toolchains import Toolchains
 from mlcbuild.rules.analysis import analyse
 from tests.end_to_end.synthetic import FAIL, FAILURE_CODE, Expectation, Key, Synthetic, run_program

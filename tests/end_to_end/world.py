@@ -25,7 +25,7 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.cli.main import main
-from mlcbuild.engine.results import blobs_of, outputs_of
+from mlcbuild.engine.action_results import blobs_of, outputs_of
 
 PROJECT = Path(__file__).parents[2]
 HEAD = '[workspace]\nname = "example"\n\n[[tool]]\nname = "sh"\npath = "/bin/sh"\n'

@@ -49,7 +49,7 @@ from mlcbuild.engine.scheduler_events import (
     Cancelled,
     Executed,
     ExecutorLost,
-    LookUpSlow,
+    LookupSlow,
     RequestedTarget,
     ResultFound,
     ResultNotFound,
@@ -364,7 +364,7 @@ class Build:
                     self.faults.slow -= 1
                     self._slow.add(id(instruction))
                     self._open.append(instruction)
-                    return [LookUpSlow(identifier=action.identifier)]
+                    return [LookupSlow(identifier=action.identifier)]
                 outputs = world.results.get(key)
                 if outputs is None:
                     return [ResultNotFound(identifier=action.identifier, key=key)]

@@ -14,7 +14,7 @@ from mlcbuild.engine.instructions import Execute, Instruction
 from mlcbuild.engine.invariants import validate
 from mlcbuild.engine.nodes import NodeState
 from mlcbuild.engine.scheduler import Scheduler
-from mlcbuild.engine.simulation import Answer, Machines, Performance, Run, Simulated
+from mlcbuild.engine.simulation import Answer, Machines, Performance, Simulated, SimulatedRun
 from tests.engine.random_builds import Graph, digest_of, entries_of, key_of, outputs_of
 
 MOST_MEMORY = 4  # bytes: two doublings of the one that an action begins with, and so within the scheduler's patience
@@ -134,7 +134,7 @@ def random_machines(chance: random.Random) -> tuple[Machines, ...]:
 
 def check_that_runs_had_a_cause(simulated: Simulated) -> None:
     """Each attempt after the first follows one that was lost, stopped or short of memory; a key succeeds once."""
-    attempts: dict[str, list[Run]] = defaultdict(list)
+    attempts: dict[str, list[SimulatedRun]] = defaultdict(list)
     for run in simulated.runs:
         attempts[run.execute.action.identifier].append(run)
         assert run.kind is not None, "a run that never ended"

@@ -26,14 +26,14 @@ from mlcbuild.engine.action import (
     Input,
     ToolCall,
 )
+from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent
+from mlcbuild.engine.build_result import BuildResult
 from mlcbuild.engine.driver import Driver
-from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
+from mlcbuild.engine.last_build import LastBuild
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.remote import RemoteCache
-from mlcbuild.engine.result import BuildResult
 from mlcbuild.engine.scheduler_events import RequestedTarget
-from mlcbuild.engine.state import LastBuild
 
 
 class ShellExecutor:

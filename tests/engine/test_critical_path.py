@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 
+from mlcbuild.engine.build_events import PathStep
 from mlcbuild.engine.critical_path import Chains
-from mlcbuild.engine.events import PathStep
 
 
 def step(name: str, seconds: float) -> PathStep:

@@ -19,7 +19,7 @@ from mlcbuild.engine.action import (
     Discovery,
     SourceArtifact,
 )
-from mlcbuild.engine.events import (
+from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionStatus,
     BuildFinished,
@@ -399,8 +399,8 @@ def test_the_local_executor_builds_what_the_driver_asks_for(tmp_path: Path) -> N
     from mlcbuild.cache.file_digests import FileDigests
     from mlcbuild.engine.action import Input, ToolCall
     from mlcbuild.engine.driver import Driver
+    from mlcbuild.engine.last_build import LastBuild
     from mlcbuild.engine.outputs import OutputPlacer
-    from mlcbuild.engine.state import LastBuild
     from mlcbuild.execution.local import LocalExecutor
 
     (tmp_path / "a.txt").write_text("hello")

@@ -14,7 +14,7 @@ import pytest
 from mlcbuild.engine import implementation
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.implementation import Implementation, Implementations
-from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import BuildError
 
 STAGE = '''
@@ -74,7 +74,7 @@ class World:
         (information / "RECORD").write_text(f"{package}/__init__.py,{hash_text},3\n{information.name}/RECORD,,\n")
 
     def implementations(self, memory: Path | None = None, *, workspace: Path | None = None) -> Implementations:
-        distributions = Distributions(JsonMemory(None, kind="test"), [str(self.site)])
+        distributions = Distributions(JsonCache(None, kind="test"), [str(self.site)])
         return Implementations(
             memory, distributions=distributions, root=self.root, packages=("demo",), workspace=workspace
         )

@@ -11,12 +11,12 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cache.store import LocalBlobStore
 from mlcbuild.engine.action import Action, Artifact, DerivedArtifact, Input, SourceArtifact, ToolCall
+from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent
 from mlcbuild.engine.driver import Driver
-from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
+from mlcbuild.engine.last_build import LastBuild
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.scheduler_events import RequestedTarget
-from mlcbuild.engine.state import LastBuild
 from tests.engine.small_workspace import NoStages, NoToolchains, ShellExecutor, Workspace
 
 SOURCES = 60

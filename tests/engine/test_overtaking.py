@@ -9,7 +9,7 @@ from mlcbuild.engine.instructions import (
     LookUp,
 )
 from mlcbuild.engine.scheduler_events import (
-    LookUpSlow,
+    LookupSlow,
     ResultFound,
     ResultNotFound,
 )
@@ -20,7 +20,7 @@ from tests.engine.steps import Steps, action, out
 def slow_look_up() -> tuple[Steps, ResultFound]:
     steps = Steps([action("a")], out("a"))
     key = next(answer.key for answer in steps.answers if isinstance(answer, LookUp))
-    steps.tell(LookUpSlow(identifier="a"))
+    steps.tell(LookupSlow(identifier="a"))
     assert steps.started() == ["a"]
     outputs = (FileEntry(path="out", digest=digest_of("x")),)
     return steps, ResultFound(identifier="a", key=key, outputs=outputs)

@@ -9,7 +9,7 @@ import pytest
 
 from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest
-from mlcbuild.engine.patience import Patience
+from mlcbuild.engine.lookup_timeout import LookupTimeout
 from mlcbuild.engine.placement import NoExecutor, place
 from mlcbuild.execution.machine import Machine, refusal
 
@@ -96,7 +96,7 @@ def test_what_can_run_nowhere_is_told_with_each_reason() -> None:
 
 def test_an_answer_is_waited_for_as_long_as_the_work_would_take() -> None:
     now = 100.0
-    patience = Patience(lambda: now)
+    patience = LookupTimeout(lambda: now)
     assert patience.seconds_left() is None
     patience.asked("short", run_seconds=0.01)
     patience.asked("long", run_seconds=30)

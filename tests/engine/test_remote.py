@@ -14,7 +14,7 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.action import Action, CachePolicy, SourceArtifact
-from mlcbuild.engine.events import ActionStatus, Notice
+from mlcbuild.engine.build_events import ActionStatus, Notice
 from mlcbuild.errors import CacheError
 from tests.engine.small_workspace import Workspace, shell, target
 

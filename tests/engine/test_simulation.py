@@ -92,7 +92,7 @@ def misfortunes_change_no_result(seed: int, size: int) -> None:
         jobs=chance.choice([0, 1, 3]),
         seconds_of=chance.choice([work.seconds, lambda _action: 1.0]),
         keep_going=True,
-        patience_seconds=0.5,
+        lookup_timeout_seconds=0.5,
         happenings=losses,
         watch=Watch(),
     ).run()
@@ -119,7 +119,7 @@ def an_interrupted_build_ends(seed: int, size: int) -> None:
         work=RandomWork(graph=graph, seed=seed, slow_look_ups=chance.random() < 0.5),
         machines=machines,
         keep_going=chance.random() < 0.5,
-        patience_seconds=0.5,
+        lookup_timeout_seconds=0.5,
         happenings=[(when, Cancelled()), (chance.uniform(0, 8), Loss(executor=machines[0].name, count=2))],
         watch=Watch(),
     ).run()

@@ -14,7 +14,7 @@ import pytest
 
 from mlcbuild.engine import distributions
 from mlcbuild.engine.distributions import Distributions
-from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.engine.toolchains import NAMES, Toolchains, find_program, needed_libraries
 from mlcbuild.errors import LocalEnvironmentError
 
@@ -54,7 +54,7 @@ FILES = {"alpha/__init__.py": b"x = 1\n", "alpha/data,with comma.txt": b"1", "al
 
 
 def fingerprint(*sites: Path, name: str = "alpha", memory: Path | None = None) -> str:
-    store = JsonMemory(memory, kind="test")
+    store = JsonCache(memory, kind="test")
     found = Distributions(store, [str(site) for site in sites]).fingerprint(name)
     store.save()
     return found
@@ -140,7 +140,7 @@ def test_memory_is_believed_until_the_record_changes(tmp_path: Path) -> None:
     information = install(tmp_path / "site", "alpha", "1.0", FILES)
     memory = tmp_path / "memory.json"
     before = fingerprint(tmp_path / "site", memory=memory)
-    marked = JsonMemory(memory, kind="test")
+    marked = JsonCache(memory, kind="test")
     identity, _ = marked.get(f"distribution {information}")
     marked.set(f"distribution {information}", [identity, "remembered"])
     marked.save()
@@ -154,7 +154,7 @@ def test_packages_lead_to_their_distributions(tmp_path: Path) -> None:
     install(tmp_path, "PyAlpha", "1", {"alpha/__init__.py": b"", "single.py": b"", "_fast.cpython-311-x86_64.so": b""})
     install(tmp_path, "ns-one", "1", {"shared/one/__init__.py": b""})
     install(tmp_path, "ns-two", "1", {"shared/two/__init__.py": b""})
-    found = Distributions(JsonMemory(None, kind="test"), [str(tmp_path)])
+    found = Distributions(JsonCache(None, kind="test"), [str(tmp_path)])
     assert found.providing("alpha") == ("pyalpha",)
     assert found.providing("single") == ("pyalpha",)
     assert found.providing("_fast") == ("pyalpha",)
@@ -170,7 +170,7 @@ def test_what_provides_packages_is_read_once_whatever_else_changes(
     install(site, "alpha", "1", FILES)
 
     def providing(package: str) -> tuple[str, ...]:
-        store = JsonMemory(memory, kind="test")
+        store = JsonCache(memory, kind="test")
         found = Distributions(store, [str(work), str(site)]).providing(package)
         store.save()
         return found

@@ -11,7 +11,7 @@ import pytest
 
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.implementation import Implementation, Implementations
-from mlcbuild.engine.memory import JsonMemory
+from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import BuildError
 
 STAGE = """
@@ -61,7 +61,7 @@ class World:
         self.write(f"{information}/RECORD", f"{path},{hash_text},3\n")
 
     def implementations(self, memory: Path | None = None) -> Implementations:
-        distributions = Distributions(JsonMemory(None, kind="test"), [str(self.root / "site")])
+        distributions = Distributions(JsonCache(None, kind="test"), [str(self.root / "site")])
         return Implementations(
             memory,
             distributions=distributions,

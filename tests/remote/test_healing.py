@@ -12,7 +12,7 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.counters import Miss
 from mlcbuild.cache.remote.policy import Role
 from mlcbuild.cache.remote.transport import TransportError, Trouble
-from mlcbuild.engine.events import ActionFinished, ActionStatus
+from mlcbuild.engine.build_events import ActionFinished, ActionStatus
 from tests.remote import http_server
 from tests.remote.cache_world import Machine, machine, made
 from tests.remote.fault_proxy import Fault, FaultProxy, Request

@@ -13,7 +13,7 @@ from mlcbuild.cache.remote.remote_cache import RemoteCache
 from mlcbuild.cache.remote.retrying import RetryPolicy
 from mlcbuild.cache.remote.transport import Transport
 from mlcbuild.engine.action import Action, SourceArtifact
-from mlcbuild.engine.events import ActionStatus, Notice
+from mlcbuild.engine.build_events import ActionStatus, Notice
 from tests.engine.small_workspace import Workspace, shell, target
 from tests.remote.fault_proxy import Fault, FaultProxy, Request, slow_down
 from tests.remote.s3_world import World, deadlines

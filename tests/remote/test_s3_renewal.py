@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cache.remote.policy import Role
-from mlcbuild.engine.events import ActionStatus
+from mlcbuild.engine.build_events import ActionStatus
 from tests.remote.fault_proxy import Fault, FaultProxy, Request
 from tests.remote.s3_world import World
 from tests.remote.seaweed import ACCESS_KEY, OTHER_ACCESS_KEY, OTHER_SECRET_KEY, SECRET_KEY

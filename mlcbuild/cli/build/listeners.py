@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mlcbuild.engine.events import BuildEvent
+from mlcbuild.engine.build_events import BuildEvent
 
 Listener = Callable[[BuildEvent], object]
 

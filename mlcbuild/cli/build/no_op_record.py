@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from mlcbuild.cli.build.no_op_check import observed_program
 from mlcbuild.cli.build.parts import Parts
-from mlcbuild.engine.events import ActionFinished, BuildEvent, Notice
-from mlcbuild.engine.result import BuildResult
+from mlcbuild.engine.build_events import ActionFinished, BuildEvent, Notice
+from mlcbuild.engine.build_result import BuildResult
 from mlcbuild.engine.scheduler_events import RequestedTarget
 from mlcbuild.engine.settled import save_settled, settle
 from mlcbuild.plugins import listed_folders

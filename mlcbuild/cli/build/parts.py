@@ -18,14 +18,15 @@ from mlcbuild.cli.settings.execution import AUTO, ResolvedExecution
 from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace
 from mlcbuild.engine.action import Action
+from mlcbuild.engine.build_events import BuildEvent
 from mlcbuild.engine.driver import Driver
-from mlcbuild.engine.events import BuildEvent
 from mlcbuild.engine.executor import Executor
 from mlcbuild.engine.implementation import Implementations
+from mlcbuild.engine.last_build import STATE_FILE, LastBuild
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.scheduler_events import RequestedTarget
-from mlcbuild.engine.state import STATE_FILE, LastBuild, WorkspaceLock
 from mlcbuild.engine.toolchains import Toolchains
+from mlcbuild.engine.workspace_lock import WorkspaceLock
 from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo

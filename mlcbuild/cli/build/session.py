@@ -36,7 +36,7 @@ from mlcbuild.cli.settings.execution import ExecutionFlags, resolve_execution
 from mlcbuild.cli.settings.remote import RemoteFlags, resolve_remote
 from mlcbuild.cli.settings.user_file import user_settings, user_settings_file
 from mlcbuild.cli.workspace.opening import OpenWorkspace, files_searched, open_workspace
-from mlcbuild.engine.events import ActionFinished, ActionStatus, BuildEvent, BuildFinished, BuildStarted
+from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent, BuildFinished, BuildStarted
 from mlcbuild.errors import LocalEnvironmentError, UsageError
 from mlcbuild.rules.analysis import Analysis, analyse
 

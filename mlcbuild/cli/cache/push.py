@@ -37,8 +37,8 @@ from mlcbuild.cli.output.slow_progress import slow_progress
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace
+from mlcbuild.engine.action_results import outputs_of, stays_here
 from mlcbuild.engine.gathering import Gathered
-from mlcbuild.engine.results import outputs_of, stays_here
 from mlcbuild.errors import CacheError, UsageError
 from mlcbuild.figures import byte_count
 

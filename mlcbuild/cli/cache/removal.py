@@ -12,7 +12,7 @@ from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.workspace.opening import open_workspace
-from mlcbuild.engine.state import STATE_FILE, LastBuild
+from mlcbuild.engine.last_build import STATE_FILE, LastBuild
 from mlcbuild.errors import LocalEnvironmentError, UsageError
 from mlcbuild.workspace.label import parse_label
 

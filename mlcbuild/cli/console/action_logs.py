@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from mlcbuild.engine.events import ActionFinished
+from mlcbuild.engine.build_events import ActionFinished
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+=-]+")
 _LONGEST_NAME = 150  # bytes; file systems take 255, and a digest or suffix may follow

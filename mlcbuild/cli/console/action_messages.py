@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.terminal import Style
-from mlcbuild.engine.events import ActionFinished
+from mlcbuild.engine.build_events import ActionFinished
 
 LOG_TAIL_LINES = 20
 

@@ -17,7 +17,7 @@ from mlcbuild.cli.console.progress import RAN, Progress
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.live_area import LiveArea
 from mlcbuild.cli.output.terminal import Style, terminal_size
-from mlcbuild.engine.events import (
+from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionStatus,
     BuildEvent,

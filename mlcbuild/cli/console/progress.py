@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from mlcbuild.cli.output import text
-from mlcbuild.engine.events import (
+from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionsAdded,
     ActionStarted,

@@ -7,7 +7,7 @@ import re
 from mlcbuild.cli.console.progress import action_name
 from mlcbuild.cli.console.remote_summary import RemoteEnd, remote_line
 from mlcbuild.cli.output import text
-from mlcbuild.engine.events import ActionStatus, BuildFinished, PathStep
+from mlcbuild.engine.build_events import ActionStatus, BuildFinished, PathStep
 from mlcbuild.figures import byte_count
 
 _LONGEST_PATH = 8  # steps that a reader still takes in

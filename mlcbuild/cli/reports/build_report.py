@@ -27,7 +27,7 @@ from collections import Counter
 
 from mlcbuild.cli.console.remote_summary import RemoteEnd, remote_document
 from mlcbuild.cli.exit_codes import ExitCode
-from mlcbuild.engine.events import (
+from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionStatus,
     BuildEvent,

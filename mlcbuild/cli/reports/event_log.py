@@ -1,7 +1,7 @@
 """The event log (`--events`): one JSON object a line, written as things happen.
 
 The first line is a header: `{"event": "header", "format": "mlcbuild events", "version": 1, …}`. Each further
-line is one value of `mlcbuild.engine.events`: `event` names its class in snake case, the rest are its fields
+line is one value of `mlcbuild.engine.build_events`: `event` names its class in snake case, the rest are its fields
 by name, an action's log as text. The last line, `{"event": "command_finished", …}`, has the exit code; a log
 without it was cut short. A field may be added within a version; one that goes or changes its meaning raises
 the version.
@@ -21,7 +21,7 @@ from typing import TextIO
 import mlcbuild
 from mlcbuild.cli.build.no_op_check import without_credentials
 from mlcbuild.cli.exit_codes import ExitCode
-from mlcbuild.engine.events import BuildEvent, BuildFinished
+from mlcbuild.engine.build_events import BuildEvent, BuildFinished
 
 VERSION = 1
 _NAMES: dict[type, tuple[str, ...] | None] = {}

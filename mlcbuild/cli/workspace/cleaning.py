@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY
 from mlcbuild.cli.log.records import RECORD_DIRECTORY
-from mlcbuild.engine.state import LOCK_FILE, WorkspaceLock
+from mlcbuild.engine.workspace_lock import LOCK_FILE, WorkspaceLock
 from mlcbuild.errors import LocalEnvironmentError, WorkspaceError
 from mlcbuild.workspace.settings import find_root, load_settings
 

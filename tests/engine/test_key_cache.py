@@ -18,8 +18,8 @@ from mlcbuild.engine.action import (
     ToolCall,
 )
 from mlcbuild.engine.executor import FileEntry
-from mlcbuild.engine.keyring import Keyring
-from mlcbuild.engine.state import LastBuild
+from mlcbuild.engine.key_cache import KeyCache
+from mlcbuild.engine.last_build import LastBuild
 from tests.engine.random_builds import digest_of
 
 STAGE = StageCall(
@@ -70,9 +70,9 @@ def signature(
     function: DigestFunction = DigestFunction.BLAKE3,
 ) -> str:
     world = world or World(Code())
-    keyring = Keyring(toolchains=world, implementations=world, function=function, last_build=LastBuild(None))
-    keyring(action, inputs)
-    return keyring.new_signature(action.identifier)
+    key_cache = KeyCache(toolchains=world, implementations=world, function=function, last_build=LastBuild(None))
+    key_cache(action, inputs)
+    return key_cache.new_signature(action.identifier)
 
 
 CHANGES: dict[str, Any] = {
@@ -141,10 +141,10 @@ def test_code_toolchains_and_digest_function_change_the_signature() -> None:
 
 def test_a_key_of_the_last_build_is_used_again_and_no_other() -> None:
     last_build, world = LastBuild(None), World(Code())
-    keyring = Keyring(toolchains=world, implementations=world, function=DigestFunction.BLAKE3, last_build=last_build)
-    key = keyring(ACTION, INPUTS)
-    last_build.remember("a", keyring.new_signature("a"), digest_of("remembered"), None)
-    assert keyring(ACTION, INPUTS) == digest_of("remembered")
-    assert keyring.new_signature("a") == ""
-    assert keyring(replace(ACTION, salt="2"), INPUTS) not in (key, digest_of("remembered"))
-    assert keyring.take(ACTION, INPUTS, key).digest == key
+    key_cache = KeyCache(toolchains=world, implementations=world, function=DigestFunction.BLAKE3, last_build=last_build)
+    key = key_cache(ACTION, INPUTS)
+    last_build.remember("a", key_cache.new_signature("a"), digest_of("remembered"), None)
+    assert key_cache(ACTION, INPUTS) == digest_of("remembered")
+    assert key_cache.new_signature("a") == ""
+    assert key_cache(replace(ACTION, salt="2"), INPUTS) not in (key, digest_of("remembered"))
+    assert key_cache.take(ACTION, INPUTS, key).digest == key

@@ -14,7 +14,7 @@ from mlcbuild.cache.atomic import write_atomically
 from mlcbuild.cache.integrity import checksum_of_bytes
 
 
-class JsonMemory:
+class JsonCache:
     """Key → JSON value. `kind` names what the values mean and their version: a file of another kind is not
     read.
 

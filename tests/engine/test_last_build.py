@@ -1,17 +1,14 @@
-"""What a workspace remembers, and that one build at a time works in it."""
+"""What a workspace remembers of its last build."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from mlcbuild.engine.executor import FileEntry
-from mlcbuild.engine.memory import JsonMemory
-from mlcbuild.engine.state import LastBuild, WorkspaceLock, WorkspaceLockedError
+from mlcbuild.engine.json_cache import JsonCache
+from mlcbuild.engine.last_build import LastBuild
 from tests.engine.random_builds import digest_of
 
 KEY = digest_of("key")
@@ -109,11 +106,11 @@ def test_a_damaged_file_is_an_empty_one(tmp_path: Path, text: str) -> None:
 def test_a_damaged_record_is_unknown(tmp_path: Path, record: object) -> None:
     path = tmp_path / "state"
     remembered(path)
-    memory = JsonMemory(path, kind="last build 1")
-    actions = memory.get("actions")
+    cache = JsonCache(path, kind="last build 1")
+    actions = cache.get("actions")
     actions["//a:b Compile"] = record
-    memory.set("actions", actions)
-    memory.save()
+    cache.set("actions", actions)
+    cache.save()
     build = LastBuild(path)
     assert build.key_for("//a:b Compile", "signature") is None
     assert build.outputs_for("//a:b Compile", KEY) is None
@@ -124,51 +121,12 @@ def test_a_damaged_record_is_unknown(tmp_path: Path, record: object) -> None:
 def test_damaged_outputs_are_unknown(tmp_path: Path, flat: object) -> None:
     path = tmp_path / "state"
     remembered(path)
-    memory = JsonMemory(path, kind="last build 1")
-    actions = memory.get("actions")
+    cache = JsonCache(path, kind="last build 1")
+    actions = cache.get("actions")
     actions["//a:b Compile"][3] = flat
-    memory.set("actions", actions)
-    memory.save()
+    cache.set("actions", actions)
+    cache.save()
     assert LastBuild(path).outputs_for("//a:b Compile", KEY) is None
-
-
-def test_a_second_build_that_will_not_wait_is_told_who_builds(tmp_path: Path) -> None:
-    program = (
-        "import sys, pathlib\n"
-        "from mlcbuild.engine.state import WorkspaceLock\n"
-        "with WorkspaceLock(pathlib.Path(sys.argv[1])):\n"
-        "    print('locked', flush=True)\n"
-        "    sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "locked\n"
-        with pytest.raises(WorkspaceLockedError, match=f"process {other.pid}"), WorkspaceLock(tmp_path, block=False):
-            pass
-        other.kill()  # A killed build leaves no lock behind.
-        other.wait()
-        with WorkspaceLock(tmp_path, block=False):
-            pass
-
-
-def test_a_second_build_waits_and_says_so(tmp_path: Path) -> None:
-    said: list[str] = []
-    entered = threading.Event()
-
-    def second() -> None:
-        with WorkspaceLock(tmp_path, waits=said.append):
-            entered.set()
-
-    with WorkspaceLock(tmp_path):
-        thread = threading.Thread(target=second)
-        thread.start()
-        assert not entered.wait(0.2)
-        assert len(said) == 1
-        assert "waiting for process" in said[0]
-    thread.join(10)
-    assert entered.is_set()
 
 
 def test_a_larger_peak_counts_at_once_and_a_smaller_one_slowly(tmp_path: Path) -> None:

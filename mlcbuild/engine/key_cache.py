@@ -13,7 +13,7 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.engine.action import Action, StageCall
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.keys import SCHEMA_VERSION, ActionKey, compute_key
-from mlcbuild.engine.state import LastBuild
+from mlcbuild.engine.last_build import LastBuild
 
 
 class ToolchainFingerprints(Protocol):
@@ -50,7 +50,7 @@ _stage_of = attrgetter(*(field.name for field in fields(StageCall)))
 _MARSHAL_VERSION = 2  # later ones write the same value differently from run to run
 
 
-class Keyring:
+class KeyCache:
     """A key function for the scheduler.
 
     Keys of the last build are used again where everything that went into them is the same, which a much cheaper

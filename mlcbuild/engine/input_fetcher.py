@@ -19,7 +19,7 @@ _SOURCES_A_JOB = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Supplied:
+class FetchedInputs:
     """`missing`: blobs that nobody has. `problem`: why the files cannot be used at all, for people."""
 
     missing: tuple[Digest, ...] = ()
@@ -27,7 +27,7 @@ class Supplied:
     environment: bool = False  # the problem is the machine's
 
 
-class Supply:
+class InputFetcher:
     """Every source file is digested once a build, and counts as that content until the end: a change is an error."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Supply:
         """The blobs of `files` that are not in the store: one stat a file."""
         return self._store.missing(entry.digest for entry in files)
 
-    def provide(self, missing: Sequence[Digest], sources: Sequence[str]) -> Supplied:
+    def provide(self, missing: Sequence[Digest], sources: Sequence[str]) -> FetchedInputs:
         """Bring missing blobs into the store, from `sources` (workspace paths) and from the remote. May take long."""
         wanted = set(missing)
         for path in sources:
@@ -77,11 +77,11 @@ class Supply:
             try:
                 stored = self._store.put_file(self._workspace / path)
             except MlcbuildError as error:
-                return Supplied(problem=str(error), environment=True)
+                return FetchedInputs(problem=str(error), environment=True)
             except (OSError, ValueError) as error:
-                return Supplied(problem=f"the source file {path!r} cannot be read: {error}")
+                return FetchedInputs(problem=f"the source file {path!r} cannot be read: {error}")
             if stored != state.digest:
-                return Supplied(problem=_changed(path))
+                return FetchedInputs(problem=_changed(path))
             wanted.discard(state.digest)
         left = tuple(digest for digest in missing if digest in wanted)
         if left and self._remote is not None:
@@ -90,7 +90,7 @@ class Supply:
             except CacheError as error:
                 self._trouble(error)
                 left = self._store.missing(left)
-        return Supplied(missing=left)
+        return FetchedInputs(missing=left)
 
     def change_in(self, sources: Iterable[str]) -> str:
         """Which source is no longer what was digested, for people; "" for none. One stat a file that is settled."""

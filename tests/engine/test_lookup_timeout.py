@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlcbuild.engine.patience import Patience
+from mlcbuild.engine.lookup_timeout import LookupTimeout
 
 
 class Clock:
@@ -14,7 +14,7 @@ class Clock:
 
 def test_a_look_up_is_waited_for_as_long_as_its_action_takes() -> None:
     clock = Clock()
-    patience = Patience(clock)
+    patience = LookupTimeout(clock)
     assert patience.seconds_left() is None
     patience.asked("first", run_seconds=0.0)
     patience.answered("first")
@@ -31,7 +31,7 @@ def test_a_look_up_is_waited_for_as_long_as_its_action_takes() -> None:
 
 def test_the_first_answer_may_take_what_loading_and_connecting_takes() -> None:
     clock = Clock()
-    patience = Patience(clock)
+    patience = LookupTimeout(clock)
     patience.asked("short", run_seconds=0.01)
     patience.asked("long", run_seconds=10.0)
     assert patience.seconds_left() == 3.0
@@ -46,7 +46,7 @@ def test_the_first_answer_may_take_what_loading_and_connecting_takes() -> None:
 
 def test_who_stands_in_line_while_the_remote_answers_is_not_given_up() -> None:
     clock = Clock()
-    patience = Patience(clock)
+    patience = LookupTimeout(clock)
     for number in range(10):
         patience.asked(str(number), run_seconds=0.0)
     for number in range(8):

@@ -7,7 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from mlcbuild.engine.events import (
+from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionsAdded,
     ActionStarted,
@@ -21,15 +21,15 @@ from mlcbuild.engine.events import (
     Slack,
     TargetFinished,
 )
+from mlcbuild.engine.build_result import ActionFailure, BuildResult, TargetResult
 from mlcbuild.engine.executor import ExecutionOutcome, OutcomeKind
 from mlcbuild.engine.instructions import AnnounceWanted, Ending, ReportAction
-from mlcbuild.engine.result import ActionFailure, BuildResult, TargetResult
 
 Listener = Callable[[BuildEvent], object]
 _MACHINE_FAULTS = (OutcomeKind.ENVIRONMENT, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.LOST)
 
 
-class Chronicle:
+class BuildEventPublisher:
     """Stamps events with seconds since the build began and hands them to each listener, in order, from one thread."""
 
     def __init__(

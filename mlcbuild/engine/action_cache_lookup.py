@@ -9,11 +9,11 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import ActionCache, LocalBlobStore
 from mlcbuild.engine.action import Action, CachePolicy
+from mlcbuild.engine.action_results import manifest_of, outputs_of
 from mlcbuild.engine.instructions import LookUp
+from mlcbuild.engine.last_build import LastBuild
 from mlcbuild.engine.remote import RemoteCache
-from mlcbuild.engine.results import manifest_of, outputs_of
 from mlcbuild.engine.scheduler_events import ResultFound, ResultNotFound
-from mlcbuild.engine.state import LastBuild
 from mlcbuild.errors import CacheError
 
 
@@ -29,13 +29,13 @@ class FoundRemotely:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteTrouble:
+class RemoteFailure:
     """For people."""
 
     message: str
 
 
-class LookUps:
+class ActionCacheLookup:
     """`here` is for the thread of the build; `there` and `send` for any. With `rerun` no result of a pure function is
     looked up.
     """
@@ -74,7 +74,7 @@ class LookUps:
                 self._store.put(key, result)
                 return [FoundRemotely(found=found)]
         except CacheError as error:
-            return [RemoteTrouble(message=str(error)), ResultNotFound(identifier=action.identifier, key=key)]
+            return [RemoteFailure(message=str(error)), ResultNotFound(identifier=action.identifier, key=key)]
         return [ResultNotFound(identifier=action.identifier, key=key)]
 
     def send(self, found: ResultFound) -> list[object]:
@@ -85,7 +85,7 @@ class LookUps:
             if result is not None:
                 self._remote.send(found.key, result, [entry.digest for entry in found.outputs], self._store)
         except CacheError as error:
-            return [RemoteTrouble(message=str(error))]
+            return [RemoteFailure(message=str(error))]
         return []
 
     def reruns(self, action: Action) -> bool:

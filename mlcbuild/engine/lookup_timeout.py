@@ -14,7 +14,7 @@ _LEAST_SECONDS = 0.5  # A server may be a continent away, and its answer worth m
 _FIRST_SECONDS = 3.0  # for the first answer: a client is loaded and connected before
 
 
-class Patience:
+class LookupTimeout:
     """Look-ups that are on their way, and how long each is waited for since it was asked and since the remote was heard
     last. Seconds are those of `clock`.
     """

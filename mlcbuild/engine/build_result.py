@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlcbuild.engine.events import ActionStatus, PathStep
+from mlcbuild.engine.build_events import ActionStatus, PathStep
 from mlcbuild.errors import BuildError, InterruptedBuildError, LocalEnvironmentError, MlcbuildError
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mlcbuild.engine.action import CachePolicy
-from mlcbuild.engine.chronicle import Chronicle
-from mlcbuild.engine.events import ActionStatus, Cause
+from mlcbuild.engine.action_cache_lookup import ActionCacheLookup
+from mlcbuild.engine.action_runner import ActionRunner, Attempt
+from mlcbuild.engine.build_event_publisher import BuildEventPublisher
+from mlcbuild.engine.build_events import ActionStatus, Cause
 from mlcbuild.engine.executor import ExecutionOutcome
 from mlcbuild.engine.instructions import Ending, ReportAction
-from mlcbuild.engine.keyring import Keyring
-from mlcbuild.engine.look_ups import LookUps
+from mlcbuild.engine.key_cache import KeyCache
+from mlcbuild.engine.last_build import LastBuild
 from mlcbuild.engine.nodes import ActionNode
-from mlcbuild.engine.runs import Run, Runs
-from mlcbuild.engine.state import LastBuild
 
 _WITH_RESULT = (Ending.EXECUTED, Ending.FOUND, Ending.SHARED)
 
 
-class Reports:
+class ActionReporter:
     """Used in the thread of the build alone. `nodes` are the scheduler's, by identifier.
 
     Actions are added to `found_remotely` when a remote has had their results, and to `keyless` when they have no key
@@ -29,24 +29,24 @@ class Reports:
         self,
         *,
         nodes: Mapping[str, ActionNode],
-        runs: Runs,
-        look_ups: LookUps,
-        keyring: Keyring,
+        runner: ActionRunner,
+        lookups: ActionCacheLookup,
+        key_cache: KeyCache,
         last_build: LastBuild,
-        chronicle: Chronicle,
+        build_events: BuildEventPublisher,
     ) -> None:
         self.found_remotely: set[str] = set()
         self.keyless: set[str] = set()
         self._nodes = nodes
-        self._runs = runs
-        self._look_ups = look_ups
-        self._keyring = keyring
+        self._runner = runner
+        self._lookups = lookups
+        self._key_cache = key_cache
         self._last_build = last_build
-        self._chronicle = chronicle
+        self._build_events = build_events
 
     def tell(self, told: ReportAction) -> None:
         action = told.action
-        run, outcome = self._runs.ended(action.identifier)
+        run, outcome = self._runner.ended(action.identifier)
         status = self._status_of(told, run)
         if told.ending not in (Ending.FAILED, Ending.EXECUTED):
             outcome = None
@@ -54,7 +54,7 @@ class Reports:
         # Before its own key is remembered.
         cause, previous_key = self._cause_of(told) if executor else (None, "")
         self._remember(told, outcome)
-        self._chronicle.ended(
+        self._build_events.ended(
             told,
             status,
             outcome,
@@ -64,7 +64,7 @@ class Reports:
             previous_key=previous_key,
         )
 
-    def _status_of(self, told: ReportAction, run: Run | None) -> ActionStatus:
+    def _status_of(self, told: ReportAction, run: Attempt | None) -> ActionStatus:
         match told.ending:
             case Ending.FAILED:
                 return ActionStatus.FAILED
@@ -85,7 +85,7 @@ class Reports:
         if told.ending is Ending.EXECUTED and outcome is not None:
             self._last_build.remember_seconds(action.mnemonic, outcome.run_seconds, identifier=action.identifier)
             self._last_build.remember_peak(action.mnemonic, outcome.peak_bytes)
-        signature = self._keyring.new_signature(action.identifier)
+        signature = self._key_cache.new_signature(action.identifier)
         if signature and key is not None and told.ending in _WITH_RESULT:
             self._last_build.remember(action.identifier, signature, key, self._nodes[action.identifier].outputs)
 
@@ -95,7 +95,7 @@ class Reports:
         previous = "" if last is None or last == told.key else last.hash
         if action.cache is CachePolicy.NONE:
             return Cause.NEVER_CACHED, previous
-        if self._look_ups.reruns(action):
+        if self._lookups.reruns(action):
             return Cause.ASKED, previous
         if self._nodes[action.identifier].rewinds:
             return Cause.OUTPUTS_GONE, previous

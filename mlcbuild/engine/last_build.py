@@ -6,20 +6,14 @@ and which action to run first; whoever deletes it loses nothing else.
 
 from __future__ import annotations
 
-import errno
-import fcntl
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.executor import FileEntry
-from mlcbuild.engine.memory import JsonMemory
-from mlcbuild.errors import InfrastructureError, LocalEnvironmentError
+from mlcbuild.engine.json_cache import JsonCache
 
 STATE_FILE = "last-build.json"
-LOCK_FILE = "lock"
 _KIND = "last build 1"
 _MOST_ACTIONS = 100_000
 _MOST_OUTPUTS = 64  # of one action; a larger result is read from the action cache again
@@ -37,12 +31,12 @@ class LastBuild:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._memory = JsonMemory(path, kind=_KIND)
-        records = self._memory.get("actions")
+        self._cache = JsonCache(path, kind=_KIND)
+        records = self._cache.get("actions")
         self._records: dict[str, list[object]] = records if isinstance(records, dict) else {}
-        self._seconds = _numbers(self._memory.get("seconds"))
+        self._seconds = _numbers(self._cache.get("seconds"))
         self._measured: dict[str, float] = {}  # by identifier, since the file was read
-        self._peaks = {name: int(size) for name, size in _numbers(self._memory.get("peak bytes")).items()}
+        self._peaks = {name: int(size) for name, size in _numbers(self._cache.get("peak bytes")).items()}
         self._changed = False
 
     @property
@@ -142,10 +136,10 @@ class LastBuild:
                 record[_SECONDS:] = [round(seconds, 3)]
         for identifier in list(self._records)[: max(0, len(self._records) - _MOST_ACTIONS)]:
             del self._records[identifier]
-        self._memory.set("actions", self._records)
-        self._memory.set("seconds", self._seconds)
-        self._memory.set("peak bytes", self._peaks)
-        self._memory.save()
+        self._cache.set("actions", self._records)
+        self._cache.set("seconds", self._seconds)
+        self._cache.set("peak bytes", self._peaks)
+        self._cache.save()
         self._changed = False
 
 
@@ -157,65 +151,3 @@ def _numbers(value: object) -> dict[str, float]:
     if not isinstance(value, dict):
         return {}
     return {name: float(item) for name, item in value.items() if isinstance(item, (int, float)) and item >= 0}
-
-
-class WorkspaceLockedError(InfrastructureError):
-    """Another build works in this workspace, and the user did not want to wait."""
-
-
-class WorkspaceLock:
-    """One build at a time in a workspace: a context manager around a lock on `.mlcbuild/lock`.
-
-    Where another holds it, `waits` is told who, and entering waits; without `block` it raises
-    WorkspaceLockedError. The lock goes with the process, however that ends.
-    """
-
-    def __init__(
-        self, state_directory: Path, *, block: bool = True, waits: Callable[[str], object] = lambda _: None
-    ) -> None:
-        self._path = state_directory / LOCK_FILE
-        self._block = block
-        self._waits = waits
-        self._descriptor = -1
-
-    def __enter__(self) -> WorkspaceLock:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise LocalEnvironmentError(
-                f"the workspace's lock {self._path} cannot be opened: {error.strerror or error}",
-                advice=("check the owner and mode of that path",),
-            ) from error
-        try:
-            self._take()
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        os.ftruncate(self._descriptor, 0)
-        os.close(self._descriptor)
-
-    def _take(self) -> None:
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise LocalEnvironmentError(
-                    f"the workspace cannot be locked: {error.strerror or error}",
-                    advice=("is .mlcbuild/ on a file system without locks?",),
-                ) from error
-            holder = os.pread(self._descriptor, 64, 0).decode(errors="replace").strip()
-            who = f"process {holder}" if holder.isdigit() else "another process"
-            if not self._block:
-                raise WorkspaceLockedError(
-                    f"{who} is building in this workspace", advice=("wait for it, or end it",)
-                ) from None
-            self._waits(f"waiting for {who}, which is building in this workspace")
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -14,9 +14,9 @@ from mlcbuild.cache.references import ReferenceReader
 from mlcbuild.cache.remote.results import explanation_of
 from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.engine.action import Action, CachePolicy, Discovery, ToolCall
+from mlcbuild.engine.action_results import INLINE_BYTES, blobs_of, manifest_of, outputs_of, result_of, stays_here
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.keys import compute_key, publish, read_key
-from mlcbuild.engine.results import INLINE_BYTES, blobs_of, manifest_of, outputs_of, result_of, stays_here
 
 
 def announce(*, discovering: str, manifest: bytes) -> Discovery:

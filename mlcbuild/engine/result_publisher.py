@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcbuild.engine.action import CachePolicy
+from mlcbuild.engine.action_cache_lookup import LocalStore, RemoteFailure
+from mlcbuild.engine.action_results import result_of
 from mlcbuild.engine.executor import ExecutionOutcome
+from mlcbuild.engine.input_fetcher import InputFetcher
 from mlcbuild.engine.instructions import Publish
 from mlcbuild.engine.keys import ActionKey, publish
-from mlcbuild.engine.look_ups import LocalStore, RemoteTrouble
 from mlcbuild.engine.remote import RemoteCache
-from mlcbuild.engine.results import result_of
-from mlcbuild.engine.supply import Supply
 from mlcbuild.errors import CacheError, MlcbuildError
 
 
@@ -22,12 +22,12 @@ class Published:
     trouble: str = ""
 
 
-class Publisher:
+class ResultPublisher:
     """For any thread."""
 
-    def __init__(self, *, store: LocalStore, supply: Supply, remote: RemoteCache | None) -> None:
+    def __init__(self, *, store: LocalStore, fetcher: InputFetcher, remote: RemoteCache | None) -> None:
         self._store = store
-        self._supply = supply
+        self._fetcher = fetcher
         self._remote = remote
 
     def publish(self, told: Publish, key: ActionKey, outcome: ExecutionOutcome) -> list[object]:
@@ -35,7 +35,7 @@ class Publisher:
         action = told.action
         try:
             if manifest := [entry.digest for entry in told.outputs if entry.path == action.manifest]:
-                self._supply.provide(self._store.missing(manifest), ())  # It travels in the result.
+                self._fetcher.provide(self._store.missing(manifest), ())  # It travels in the result.
             result = result_of(action, told.outputs, self._store, worker=outcome.worker, log=outcome.log)
             result = publish(self._store, self._store, key, result)
         except (MlcbuildError, ValueError) as error:
@@ -44,5 +44,5 @@ class Publisher:
             try:
                 self._remote.send(key.digest, result, [entry.digest for entry in told.outputs], self._store)
             except CacheError as error:
-                return [RemoteTrouble(message=str(error)), Published()]
+                return [RemoteFailure(message=str(error)), Published()]
         return [Published()]
