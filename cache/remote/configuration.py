@@ -26,7 +26,9 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+]{0,11}")
 
 @dataclass(frozen=True, kw_only=True)
 class S3Options:
-    """What an `s3://` address does not say; empty texts mean what boto finds."""
+    """What an `s3://` address does not say; empty texts mean what boto finds. Raises ValueError, which quotes no
+    credential.
+    """
 
     endpoint: str = ""
     region: str = ""
@@ -34,6 +36,10 @@ class S3Options:
     addressing: Addressing = Addressing.AUTO
     layout: Layout = Layout.NATIVE
     checksums: Checksums = Checksums.AUTO
+
+    def __post_init__(self) -> None:
+        if self.endpoint:
+            check_endpoint(self.endpoint)
 
 
 @dataclass(frozen=True, kw_only=True)

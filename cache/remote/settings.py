@@ -14,6 +14,7 @@ _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 
 
 _LARGEST_PIECE_BYTES = 1 << 20
+_MOST_CONNECTIONS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +63,8 @@ class ServerSettings:
     connections: int = 16  # the most calls at a time that one method makes
 
     def __post_init__(self) -> None:
-        if self.connections < 1:
-            raise ValueError(f"at least one connection is needed: {self.connections}")
+        if not 1 <= self.connections <= _MOST_CONNECTIONS:
+            raise ValueError(f"connections must be from 1 to {_MOST_CONNECTIONS}, not {self.connections}")
         if (self.client_certificate is None) != (self.client_key is None):
             raise ValueError("a client certificate and its key go together")
         for name, value in self.headers:

@@ -1,4 +1,4 @@
-"""What is said of where actions run, and who counts more."""
+"""Where actions run: sources of settings, and their order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cli.settings.execution import ExecutionFlags, ResolvedExecution, resolve_execution
-from mlcbuild.cli.settings.user_file import user_settings
+from mlcbuild.cli.settings.execution import ExecutionOptions, ResolvedExecution, resolve_execution
 from mlcbuild.errors import MlcbuildError, UsageError, WorkspaceErrors
 from mlcbuild.execution.machine import Machine
 from mlcbuild.workspace.settings import load_settings
@@ -26,13 +25,13 @@ class World:
         self.user_file.parent.mkdir(parents=True)
 
     def resolve(
-        self, workspace: str = "", user: str = "", flags: ExecutionFlags | None = None, **variables: str
+        self, workspace: str = "", user: str = "", options: ExecutionOptions | None = None, **variables: str
     ) -> ResolvedExecution:
         (self.root / "BUILD.toml").write_text(_WORKSPACE + workspace)
         self.user_file.write_text(user)
         environment = {**self.environment, **variables}
         settings = load_settings(self.root)
-        return resolve_execution(flags or ExecutionFlags(), environment, user_settings(environment), settings)
+        return resolve_execution(options or ExecutionOptions(), environment, settings)
 
 
 @pytest.fixture
@@ -40,12 +39,12 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_without_a_word_actions_run_here(world: World) -> None:
+def test_by_default_actions_run_on_this_machine(world: World) -> None:
     assert world.resolve().executor == "local"
     assert not world.resolve().uses_ray
 
 
-def test_who_says_it_last_counts(world: World) -> None:
+def test_an_option_counts_more_than_a_variable_than_the_users_file_than_the_workspace(world: World) -> None:
     workspace = '[execution]\nexecutor = "ray"\nray_address = "one:1"\n'
     user = '[execution]\nray_address = "two:2"\n'
     assert world.resolve(workspace).ray_address == "one:1"
@@ -53,15 +52,15 @@ def test_who_says_it_last_counts(world: World) -> None:
     assert (found.executor, found.ray_address) == ("ray", "two:2")
     found = world.resolve(workspace, user, MLCBUILD_RAY_ADDRESS="three:3", MLCBUILD_EXECUTOR="auto")
     assert (found.executor, found.ray_address) == ("auto", "three:3")
-    flags = ExecutionFlags(executor="local", ray_address="four:4")
-    assert world.resolve(workspace, user, flags, MLCBUILD_EXECUTOR="auto").executor == "local"
+    options = ExecutionOptions(executor="local", ray_address="four:4")
+    assert world.resolve(workspace, user, options, MLCBUILD_EXECUTOR="auto").executor == "local"
 
 
-def test_auto_without_a_cluster_is_here(world: World) -> None:
+def test_auto_without_a_cluster_is_local(world: World) -> None:
     assert world.resolve('[execution]\nexecutor = "auto"\n').executor == "local"
 
 
-def test_what_a_cluster_is_and_may_become(world: World) -> None:
+def test_settings_of_a_cluster(world: World) -> None:
     found = world.resolve(
         '[execution]\nexecutor = "ray"\nray_address = "head:6379"\nlabels = { pool = "build" }\n'
         'connect_timeout = "10s"\nreconnect_timeout = "5m"\n'
@@ -79,14 +78,14 @@ def test_what_a_cluster_is_and_may_become(world: World) -> None:
 
 
 @pytest.mark.parametrize("address", ["head", "ray://head:10001", "head:port", ":6379", "head:70000"])
-def test_an_address_that_is_none_names_who_said_it(world: World, address: str) -> None:
+def test_an_error_in_the_address_names_its_source(world: World, address: str) -> None:
     with pytest.raises(UsageError, match=r"--ray-address: the address of a Ray cluster is host:port"):
-        world.resolve(flags=ExecutionFlags(executor="ray", ray_address=address))
+        world.resolve(options=ExecutionOptions(executor="ray", ray_address=address))
     with pytest.raises(MlcbuildError, match=r"BUILD\.toml:4:\d+: the address of a Ray cluster is host:port"):
         world.resolve(f'[execution]\nray_address = "{address}"\n')
 
 
-def test_mistakes_in_the_table_are_told_together(world: World) -> None:
+def test_errors_in_the_table_are_reported_together(world: World) -> None:
     with pytest.raises(WorkspaceErrors) as caught:
         world.resolve('[execution]\nexecutor = "slurm"\nray_adress = "a:1"\n[execution.may_scale_to.big]\ncpu = 4\n')
     told = str(caught.value)
@@ -96,6 +95,6 @@ def test_mistakes_in_the_table_are_told_together(world: World) -> None:
     assert "[execution.may_scale_to.big]" in told
 
 
-def test_an_unknown_executor_in_a_variable_is_told(world: World) -> None:
-    with pytest.raises(UsageError, match=r'MLCBUILD_EXECUTOR: unknown executor "rey"'):
+def test_an_unknown_executor_in_a_variable_is_an_error(world: World) -> None:
+    with pytest.raises(UsageError, match=r'MLCBUILD_EXECUTOR: unknown value "rey"'):
         world.resolve(MLCBUILD_EXECUTOR="rey")

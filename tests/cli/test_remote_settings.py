@@ -1,4 +1,4 @@
-"""Which remote holds: who says it, in which order, what each may say, and how a mistake is told."""
+"""Which remote cache is used: sources of settings, their order, what each may set, and errors in them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
 from mlcbuild.cache.remote.policy import Role, Upload
-from mlcbuild.cli.settings.remote import RemoteFlags, resolve_remote, variable_of
-from mlcbuild.cli.settings.user_file import user_settings, user_settings_file
+from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote, variable_of
+from mlcbuild.cli.settings.user_file import user_settings_file
 from mlcbuild.errors import MlcbuildError, UsageError, WorkspaceError
 from mlcbuild.workspace.remote import PERSONAL, REMOTE_SETTINGS
 from mlcbuild.workspace.settings import load_settings
@@ -38,14 +38,13 @@ class World:
     def user(self, remote: str) -> None:
         self.user_file.write_text(f"[remote]\n{remote}\n")
 
-    def found(self, flags: RemoteFlags | None = None, /, **variables: str) -> RemoteConfiguration | None:
+    def found(self, options: RemoteOptions | None = None, /, **variables: str) -> RemoteConfiguration | None:
         environment = {**self.environment, **{variable_of(name): value for name, value in variables.items()}}
-        user, settings = user_settings(environment), load_settings(self.root)
-        resolved = resolve_remote(flags or RemoteFlags(), environment, user, settings)
+        resolved = resolve_remote(options or RemoteOptions(), environment, load_settings(self.root))
         return resolved.configuration if resolved else None
 
-    def made(self, flags: RemoteFlags | None = None, /, **variables: str) -> RemoteConfiguration:
-        found = self.found(flags, **variables)
+    def made(self, options: RemoteOptions | None = None, /, **variables: str) -> RemoteConfiguration:
+        found = self.found(options, **variables)
         assert found is not None
         return found
 
@@ -56,55 +55,55 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path)
 
 
-def test_without_a_word_there_is_no_remote(world: World) -> None:
+def test_without_settings_there_is_no_remote(world: World) -> None:
     assert world.found() is None
 
 
-def test_who_says_it_later_counts_more(world: World) -> None:
+def test_an_option_counts_more_than_a_variable_than_the_users_file_than_the_workspace(world: World) -> None:
     world.workspace('address = "s3://workspace/a"\nregion = "from-workspace"\nsalt = "from-workspace"')
     assert world.made().shown == "s3://workspace/a"
     world.user('address = "s3://user/a"\nsalt = "from-user"\nconnections = 3')
     assert world.made().shown == "s3://user/a"
     assert world.made(address="s3://variable/a").shown == "s3://variable/a"
-    flags = RemoteFlags(address="s3://flag/a")
-    made = world.made(flags, address="s3://variable/a", connections="5")
+    options = RemoteOptions(address="s3://flag/a")
+    made = world.made(options, address="s3://variable/a", connections="5")
     assert made.shown == "s3://flag/a"
     # Each setting for itself.
     assert (made.s3.region, made.salt, made.server.connections) == ("from-workspace", "from-user", 5)
 
 
 @pytest.mark.parametrize("say_none", ["flag", "flag address", "variable", "role", "user", "workspace"])
-def test_who_counts_more_can_say_none(world: World, say_none: str) -> None:
+def test_a_source_that_counts_more_can_say_none(world: World, say_none: str) -> None:
     world.workspace('address = "none"' if say_none == "workspace" else 'address = "s3://workspace/a"')
-    flags, variables = RemoteFlags(), {}
+    options, variables = RemoteOptions(), {}
     match say_none:
         case "flag":
-            flags = RemoteFlags(no_remote=True)
+            options = RemoteOptions(no_remote=True)
         case "flag address":
-            flags = RemoteFlags(address="none")
+            options = RemoteOptions(address="none")
         case "variable":
             variables = {"address": "none"}
         case "role":
             variables = {"role": "none"}
         case "user":
             world.user('address = "none"')
-    assert world.found(flags, **variables) is None
+    assert world.found(options, **variables) is None
 
 
-def test_who_names_an_address_wants_it_used(world: World) -> None:
+def test_an_address_is_used_although_a_source_that_counts_less_says_role_none(world: World) -> None:
     world.workspace('address = "s3://workspace/a"\nrole = "none"')
-    assert world.made(RemoteFlags(address="s3://flag/a")).policy.role is Role.READ
-    assert world.made(RemoteFlags(address="s3://flag/a"), role="none").policy.role is Role.READ
+    assert world.made(RemoteOptions(address="s3://flag/a")).policy.role is Role.READ
+    assert world.made(RemoteOptions(address="s3://flag/a"), role="none").policy.role is Role.READ
     assert world.found(address="s3://variable/a", role="none") is None
 
 
-def test_people_read_and_only_who_says_so_himself_writes(world: World) -> None:
+def test_reads_are_the_default_and_writes_are_opt_in(world: World) -> None:
     world.workspace('address = "https://cache.example/main"\nupload = "always"')
     policy = world.made().policy
     assert (policy.role, policy.upload, policy.sends) == (Role.READ, Upload.ALWAYS, False)
     assert world.made(role="read-write").policy.sends
-    assert world.made(RemoteFlags(upload="results")).policy.sends
-    assert not world.made(RemoteFlags(upload="never"), role="read-write").policy.sends
+    assert world.made(RemoteOptions(upload="results")).policy.sends
+    assert not world.made(RemoteOptions(upload="never"), role="read-write").policy.sends
     world.user('role = "read-write"')
     assert world.made().policy.sends
     assert not world.made(role="read").policy.sends
@@ -125,7 +124,7 @@ def test_a_workspace_may_lower_the_role_and_not_raise_it(world: World) -> None:
 
 
 @pytest.mark.parametrize("setting", [attribute.name for attribute in PERSONAL])
-def test_a_workspace_says_nothing_of_who_builds(world: World, setting: str) -> None:
+def test_a_workspace_cannot_set_what_belongs_to_the_user(world: World, setting: str) -> None:
     value = f'{{ Authorization = "{SECRET}" }}' if setting == "headers" else f'"{SECRET}"'
     world.workspace(f'address = "s3://workspace/a"\n{setting} = {value}')
     with pytest.raises(WorkspaceError) as refused:
@@ -138,7 +137,7 @@ def test_a_workspace_says_nothing_of_who_builds(world: World, setting: str) -> N
     )
 
 
-def test_everything_that_can_be_said_arrives(world: World, tmp_path: Path) -> None:
+def test_every_setting_reaches_the_configuration(world: World, tmp_path: Path) -> None:
     for name in ("ca.pem", "client.pem", "client.key"):
         (world.user_file.parent / name).touch()
     key = world.user_file.parent / "ci.key"
@@ -165,8 +164,7 @@ def test_everything_that_can_be_said_arrives(world: World, tmp_path: Path) -> No
     assert not made.policy.replaces
     assert not made.policy.races
     assert world.made(slow_answers="race").policy.races
-    user = user_settings(world.environment)
-    again = resolve_remote(RemoteFlags(), world.environment, user, load_settings(world.root), recache=True)
+    again = resolve_remote(RemoteOptions(), world.environment, load_settings(world.root), recache=True)
     assert again is not None
     assert again.configuration.policy.replaces
     assert (made.address, made.namespace, made.salt) == ("s3://bucket/p", "pull/12", "2")
@@ -191,7 +189,7 @@ def test_everything_that_can_be_said_arrives(world: World, tmp_path: Path) -> No
     assert SECRET not in repr(made)
 
 
-def test_variables_say_the_same(world: World) -> None:
+def test_variables_set_the_same(world: World) -> None:
     made = world.made(
         address=f"https://user:{SECRET}@cache.example/x",
         headers=f"Authorization: Bearer {SECRET}\n\nX-Other: a:b\n",
@@ -210,7 +208,7 @@ def test_headers_of_the_users_file_go_to_the_server_beside_them_alone(world: Wor
     world.user(f'address = "https://company/x"\nheaders = {{ Authorization = "{SECRET}" }}')
     assert world.made().server.headers
     assert not world.made(address="https://other").server.headers
-    assert not world.made(RemoteFlags(address="https://company.evil")).server.headers
+    assert not world.made(RemoteOptions(address="https://company.evil")).server.headers
     assert world.made(address="https://other", headers="A: b").server.headers == (("A", "b"),)
     world.workspace('address = "https://evil"')
     world.user(f'headers = {{ Authorization = "{SECRET}" }}')
@@ -218,13 +216,12 @@ def test_headers_of_the_users_file_go_to_the_server_beside_them_alone(world: Wor
         world.found()
 
 
-def test_the_signing_key_is_read_by_who_writes_alone(world: World) -> None:
+def test_the_signing_key_is_read_only_where_results_are_written(world: World) -> None:
     assert world.made(address="s3://bucket/p", signing_key="/nowhere").signing_key is None
     with pytest.raises(UsageError) as refused:
         world.found(address="s3://bucket/p", signing_key="/nowhere", role="read-write")
     assert str(refused.value) == (
-        "MLCBUILD_REMOTE_SIGNING_KEY: /nowhere, the file of the key that signs results, cannot be read: "
-        "No such file or directory"
+        "MLCBUILD_REMOTE_SIGNING_KEY: /nowhere, the file of the signing key, cannot be read: No such file or directory"
     )
 
 
@@ -237,7 +234,7 @@ def test_what_may_be_a_key_itself_is_not_quoted_as_a_path(world: World, given: s
     assert (given in str(refused.value)) == (given == "abc.pem")
 
 
-MISTAKES: dict[str, Mapping[str, str]] = {
+ERRORS: dict[str, Mapping[str, str]] = {
     "variable": {"address": f"https://u:{SECRET}@h:port/"},
     "slash in password": {"address": f"https://u:{SECRET[:4]}/{SECRET}@h/"},
     "s3": {"address": f"s3://AKIA:{SECRET[:4]}/{SECRET}@bucket/p"},
@@ -260,19 +257,19 @@ MISTAKES: dict[str, Mapping[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_names_who_made_it_and_quotes_no_secret(world: World, name: str) -> None:
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_names_its_source_and_quotes_no_secret(world: World, name: str) -> None:
     with pytest.raises(UsageError) as by_variable:
-        world.found(**MISTAKES[name])
+        world.found(**ERRORS[name])
     assert str(by_variable.value).startswith("MLCBUILD_REMOTE")
     assert SECRET[:4] not in str(by_variable.value)
 
 
-@pytest.mark.parametrize("name", [name for name in MISTAKES if "header" not in name])
-def test_a_mistake_in_the_users_settings_has_a_place_and_quotes_no_secret(world: World, name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in ERRORS if "header" not in name])
+def test_an_error_in_the_users_file_has_a_place_and_quotes_no_secret(world: World, name: str) -> None:
     lines = [
         f"{setting} = ['''{value}''']" if setting == "trusted_keys" else f"{setting} = '''{value}'''"
-        for setting, value in MISTAKES[name].items()
+        for setting, value in ERRORS[name].items()
     ]
     world.user("\n".join(lines))
     with pytest.raises(WorkspaceError) as in_file:
@@ -298,7 +295,7 @@ def test_a_password_in_the_workspace_or_on_the_command_line_is_refused(world: Wo
         world.found()
     assert SECRET not in str(refused.value)
     with pytest.raises(UsageError, match="--remote holds a name or a password") as flag:
-        RemoteFlags(address=f"https://u:{SECRET}@h/x")
+        RemoteOptions(address=f"https://u:{SECRET}@h/x")
     assert SECRET not in str(flag.value)
 
 
@@ -308,18 +305,21 @@ def test_a_password_in_the_workspace_or_on_the_command_line_is_refused(world: Wo
         ({"rolle": "read"}, "unknown variable MLCBUILD_REMOTE_ROLLE"),
         ({"role": "write"}, 'MLCBUILD_REMOTE_ROLE: unknown value "write"'),
         ({"timeout": "1 s"}, 'MLCBUILD_REMOTE_TIMEOUT must be a number, not "1 s"'),
-        ({"timeout": "0"}, 'MLCBUILD_REMOTE_TIMEOUT: "timeout" has to be above 0, not 0'),
-        ({"connections": "1000"}, 'MLCBUILD_REMOTE_CONNECTIONS: "connections" has to be from 1 to 256, not 1000'),
+        ({"timeout": "0"}, "MLCBUILD_REMOTE_TIMEOUT must be at least 1, not 0"),
+        ({"connections": "1000"}, "MLCBUILD_REMOTE_CONNECTIONS: connections must be from 1 to 256, not 1000"),
         ({"namespace": "../x"}, "MLCBUILD_REMOTE_NAMESPACE: a namespace is made of letters"),
         ({"salt": "ü"}, "MLCBUILD_REMOTE_SALT: a salt is at most 200"),
-        ({"client_key": "x"}, "MLCBUILD_REMOTE_CLIENT_KEY: a certificate and its key go together"),
-        ({"trusted_keys": "no.pub"}, 'MLCBUILD_REMOTE_TRUSTED_KEYS: "no.pub" is neither a public key nor a file'),
+        ({"client_key": "x"}, "MLCBUILD_REMOTE_CLIENT_KEY: a client certificate and its key go together"),
+        (
+            {"trusted_keys": "no.pub"},
+            'MLCBUILD_REMOTE_TRUSTED_KEYS: "no.pub" is neither a public key nor a readable file',
+        ),
         ({"address": "ftp://h"}, "MLCBUILD_REMOTE: the address of a remote begins with s3://, http(s):// or grpc(s)"),
         ({"address": "grpc://h"}, "MLCBUILD_REMOTE: the address of a gRPC cache has a host and a port"),
         ({"address": "https://h:99999"}, "MLCBUILD_REMOTE: the address of a remote has a host, and a port"),
     ],
 )
-def test_a_mistake_says_what_is_wrong(world: World, variables: Mapping[str, str], said: str) -> None:
+def test_an_error_says_what_is_wrong(world: World, variables: Mapping[str, str], said: str) -> None:
     with pytest.raises(MlcbuildError) as refused:
         world.found(**{"address": "s3://bucket/p", **variables})
     assert str(refused.value).startswith(said)
@@ -337,7 +337,7 @@ def test_a_layout_that_knows_one_function_is_refused_where_the_workspace_has_ano
     assert world.made().s3.layout.value == "bazel-remote"
 
 
-def test_what_is_wrong_with_the_users_file_is_told(world: World) -> None:
+def test_errors_in_the_users_file_are_reported(world: World) -> None:
     world.user_file.write_text('[remotes]\naddress = "none"\n')
     with pytest.raises(WorkspaceError, match=r'settings\.toml:1:1: unknown table "remotes"'):
         world.found()
@@ -351,4 +351,4 @@ def test_what_is_wrong_with_the_users_file_is_told(world: World) -> None:
 
 def test_flags_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(UsageError, match="contradict"):
-        RemoteFlags(address="s3://bucket", no_remote=True)
+        RemoteOptions(address="s3://bucket", no_remote=True)

@@ -67,12 +67,12 @@ def test_the_sandbox_can_be_left_out(root: Path, by: str, monkeypatch: pytest.Mo
     assert (root / "mlcbuild-out/default/copy/copy.txt").read_text() == "undeclared\n"
 
 
-def test_a_variable_that_says_neither_is_a_mistake(
+def test_a_variable_with_another_value_is_an_error(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("MLCBUILD_SANDBOX", "perhaps")
     assert main(["build", "//:copy"]) == 2
-    assert 'MLCBUILD_SANDBOX: "perhaps" is neither 1 nor 0' in capsys.readouterr().err
+    assert 'MLCBUILD_SANDBOX must be 1 or 0, not "perhaps"' in capsys.readouterr().err
 
 
 @needs_landlock

@@ -15,7 +15,7 @@ from mlcbuild.cli.main import main
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class Outcome:
     """What a doctor answered: its exit code, and each check by name."""
 
     code: int
@@ -50,11 +50,11 @@ class Doctor:
         out, err = self.capsys.readouterr()
         return code, out + err
 
-    def __call__(self, *arguments: str, **variables: str) -> Said:
+    def __call__(self, *arguments: str, **variables: str) -> Outcome:
         code, said = self.text("remote", *arguments, "--output=json", **variables)
         document = json.loads(said[said.index("{") :].rpartition("}")[0] + "}")
         assert document["exit_code"] == code
-        return Said(code=code, checks={check["name"]: check for check in document["checks"]})
+        return Outcome(code=code, checks={check["name"]: check for check in document["checks"]})
 
 
 def without_figures(said: str) -> str:

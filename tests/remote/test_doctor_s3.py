@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.doctor import remote
-from tests.remote.doctor_world import Doctor, Said, without_figures
+from tests.remote.doctor_world import Doctor, Outcome, without_figures
 from tests.remote.fault_proxy import Fault, FaultProxy, Request, slow_down
 from tests.remote.s3_world import World
 from tests.remote.seaweed import ACCESS_KEY, SECRET_KEY
@@ -80,7 +80,7 @@ def test_a_namespace_is_written_to_and_what_lies_around_it_is_read(
     assert all(f"/{world.prefix}/namespaces/pull/12/v1/blake3/" in path for path in written)
 
 
-def refused(said: Said, *, because: str, code: int = 2) -> None:
+def refused(said: Outcome, *, because: str, code: int = 2) -> None:
     """We are turned away at the first request, and nothing else is tried."""
     assert said.code == code
     assert said.of("problem") == ["look-ups"]

@@ -32,9 +32,9 @@ from mlcbuild.cli.output.terminal import is_terminal
 from mlcbuild.cli.reports.build_report import BuildReport
 from mlcbuild.cli.reports.event_log import EventLog, event_record
 from mlcbuild.cli.reports.profile import Phase, Profile
-from mlcbuild.cli.settings.execution import ExecutionFlags, resolve_execution
-from mlcbuild.cli.settings.remote import RemoteFlags, resolve_remote
-from mlcbuild.cli.settings.user_file import user_settings, user_settings_file
+from mlcbuild.cli.settings.execution import ExecutionOptions, resolve_execution
+from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
+from mlcbuild.cli.settings.user_file import user_settings_file
 from mlcbuild.cli.workspace.opening import OpenWorkspace, files_searched, open_workspace
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent, BuildFinished, BuildStarted
 from mlcbuild.errors import LocalEnvironmentError, UsageError
@@ -56,8 +56,8 @@ class BuildRequest:
     profile: Path | None = None
     events: Path | None = None
     disk_cache: Path | None = None
-    remote: RemoteFlags = field(default_factory=RemoteFlags)
-    execution: ExecutionFlags = field(default_factory=ExecutionFlags)
+    remote: RemoteOptions = field(default_factory=RemoteOptions)
+    execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     recache: bool = False  # use no cached result, put what is made in its place
     show_log: bool = False
     fetch_only: bool = False  # not the targets themselves, but what they need from outside the workspace
@@ -152,9 +152,8 @@ class _Session:
             workspace = open_workspace(self._options.directory, to_load=True)
             loaded = workspace.load(request.patterns, request.configuration)
             environment, settings = self._options.environment, workspace.settings
-            user = user_settings(environment)
-            remote = resolve_remote(request.remote, environment, user, settings, recache=request.recache)
-            execution = resolve_execution(request.execution, environment, user, settings)
+            remote = resolve_remote(request.remote, environment, settings, recache=request.recache)
+            execution = resolve_execution(request.execution, environment, settings)
             if request.recache or (remote and remote.sends_what_was_found):
                 self._settling.told()  # There is something to do each time.
         self._records = workspace.state_directory / RECORD_DIRECTORY

@@ -19,8 +19,7 @@ from mlcbuild.cli.console.remote_summary import RemoteEnd
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.slow_progress import SlowProgress
-from mlcbuild.cli.settings.remote import RemoteFlags, ResolvedRemote, resolve_remote
-from mlcbuild.cli.settings.user_file import user_settings
+from mlcbuild.cli.settings.remote import RemoteOptions, ResolvedRemote, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
 from mlcbuild.engine.gathering import Gathered, Gathering, Lacking
 from mlcbuild.errors import CacheError, UsageError
@@ -85,8 +84,7 @@ class Voice:
 def opened_remote(transfer: Transfer, options: GlobalOptions, *, writes: bool) -> tuple[OpenWorkspace, ResolvedRemote]:
     """The workspace and its remote. Raises UsageError where there is none, or it may not be written and has to be."""
     workspace = open_workspace(options.directory, to_load=True)
-    flags, environment = RemoteFlags(address=transfer.remote), options.environment
-    remote = resolve_remote(flags, environment, user_settings(environment), workspace.settings)
+    remote = resolve_remote(RemoteOptions(address=transfer.remote), options.environment, workspace.settings)
     if remote is None:
         raise UsageError(
             "no remote cache is set here",

@@ -91,8 +91,8 @@ def build(
             tell(current, wall_seconds=options.elapsed())
             return 0
     from mlcbuild.cli.build.session import BuildRequest, run_build
-    from mlcbuild.cli.settings.execution import ExecutionFlags
-    from mlcbuild.cli.settings.remote import RemoteFlags
+    from mlcbuild.cli.settings.execution import ExecutionOptions
+    from mlcbuild.cli.settings.remote import RemoteOptions
 
     request = BuildRequest(
         patterns=tuple(patterns),
@@ -104,8 +104,8 @@ def build(
         profile=profile,
         events=events,
         disk_cache=disk_cache,
-        remote=RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote),
-        execution=ExecutionFlags(
+        remote=RemoteOptions(address=remote, upload=remote_upload or "", no_remote=no_remote),
+        execution=ExecutionOptions(
             executor=executor or "",
             ray_address=ray_address,
             sandbox=sandbox,

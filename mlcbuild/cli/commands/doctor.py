@@ -53,9 +53,11 @@ def doctor(
     BUILD.toml files, and 36 for what lies around them.
     """
     from mlcbuild.cli.doctor.output import run_doctor
-    from mlcbuild.cli.settings.execution import ExecutionFlags
-    from mlcbuild.cli.settings.remote import RemoteFlags
+    from mlcbuild.cli.settings.execution import ExecutionOptions
+    from mlcbuild.cli.settings.remote import RemoteOptions
 
-    flags = RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote)
-    execution = ExecutionFlags(executor=executor or "", ray_address=ray_address)
-    return int(run_doctor(tuple(parts or ()), disk_cache, flags, execution, output, global_options(context)))
+    remote_options = RemoteOptions(address=remote, upload=remote_upload or "", no_remote=no_remote)
+    execution_options = ExecutionOptions(executor=executor or "", ray_address=ray_address)
+    return int(
+        run_doctor(tuple(parts or ()), disk_cache, remote_options, execution_options, output, global_options(context))
+    )

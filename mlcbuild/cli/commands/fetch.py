@@ -53,7 +53,7 @@ def fetch(
         update_pins(tuple(patterns), config, options)
         return 0
     from mlcbuild.cli.build.session import BuildRequest, run_build
-    from mlcbuild.cli.settings.remote import RemoteFlags
+    from mlcbuild.cli.settings.remote import RemoteOptions
 
     request = BuildRequest(
         patterns=tuple(patterns),
@@ -61,7 +61,7 @@ def fetch(
         jobs=jobs,
         keep_going=keep_going,
         disk_cache=disk_cache,
-        remote=RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote),
+        remote=RemoteOptions(address=remote, upload=remote_upload or "", no_remote=no_remote),
         fetch_only=True,
     )
     outcome = run_build(request, options)

@@ -75,8 +75,8 @@ def run(
     """
     from mlcbuild.cli.build.session import BuildRequest
     from mlcbuild.cli.run.target import build_and_run
-    from mlcbuild.cli.settings.execution import ExecutionFlags
-    from mlcbuild.cli.settings.remote import RemoteFlags
+    from mlcbuild.cli.settings.execution import ExecutionOptions
+    from mlcbuild.cli.settings.remote import RemoteOptions
 
     request = BuildRequest(
         patterns=(label,),
@@ -86,8 +86,8 @@ def run(
         profile=profile,
         events=events,
         disk_cache=disk_cache,
-        remote=RemoteFlags(address=remote, upload=remote_upload or "", no_remote=no_remote),
-        execution=ExecutionFlags(
+        remote=RemoteOptions(address=remote, upload=remote_upload or "", no_remote=no_remote),
+        execution=ExecutionOptions(
             executor=executor or "",
             ray_address=ray_address,
             sandbox=sandbox,

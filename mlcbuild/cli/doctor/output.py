@@ -15,8 +15,8 @@ from mlcbuild.cli.output.errors import DEBUG_VARIABLE
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.slow_progress import SlowProgress
 from mlcbuild.cli.output.terminal import OutputFormat, Style, is_terminal
-from mlcbuild.cli.settings.execution import ExecutionFlags
-from mlcbuild.cli.settings.remote import RemoteFlags
+from mlcbuild.cli.settings.execution import ExecutionOptions
+from mlcbuild.cli.settings.remote import RemoteOptions
 from mlcbuild.doctor.examination import Examined, examine_all
 from mlcbuild.doctor.finding import Blame, Verdict
 
@@ -35,13 +35,13 @@ _CODES = {
 def run_doctor(
     names: Sequence[str],
     disk_cache: Path | None,
-    flags: RemoteFlags,
-    execution: ExecutionFlags,
+    remote: RemoteOptions,
+    execution: ExecutionOptions,
     output: OutputFormat,
     options: GlobalOptions,
 ) -> ExitCode:
     """Examine, print, and answer what the findings come to. Raises UsageError for an unknown part."""
-    parts = Parts(disk_cache, flags, execution, options).chosen(names)
+    parts = Parts(disk_cache, remote, execution, options).chosen(names)
     slow = _Progress(options)
     examined = _watched(examine_all(parts, tick=slow.tick), slow, options)
     if output is OutputFormat.JSON:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.cache.maintenance import store_root
-from mlcbuild.cli.settings.execution import ExecutionFlags, ResolvedExecution, resolve_execution
-from mlcbuild.cli.settings.remote import RemoteFlags, resolve_remote
-from mlcbuild.cli.settings.user_file import user_settings
+from mlcbuild.cli.settings.execution import ExecutionOptions, ResolvedExecution, resolve_execution
+from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, is_in_workspace, open_workspace
 from mlcbuild.doctor.check import Check, Part
 from mlcbuild.doctor.disk_cache import disk_checks
@@ -37,11 +36,11 @@ class Parts:
     """Everything around one command. A workspace is opened once, by the first part that needs it."""
 
     def __init__(
-        self, disk_cache: Path | None, flags: RemoteFlags, execution: ExecutionFlags, options: GlobalOptions
+        self, disk_cache: Path | None, remote: RemoteOptions, execution: ExecutionOptions, options: GlobalOptions
     ) -> None:
         self._disk_root = store_root(disk_cache)
-        self._flags = flags
-        self._execution_flags = execution
+        self._remote_options = remote
+        self._execution_options = execution
         self._options = options
 
     def chosen(self, names: Sequence[str]) -> list[Part]:
@@ -117,8 +116,7 @@ class Parts:
 
     @property
     def _execution(self) -> ResolvedExecution:
-        environment = self._options.environment
-        return resolve_execution(self._execution_flags, environment, user_settings(environment), self._settings)
+        return resolve_execution(self._execution_options, self._options.environment, self._settings)
 
     @property
     def _settings(self) -> WorkspaceSettings:
@@ -127,8 +125,7 @@ class Parts:
 
     @functools.cached_property
     def _configuration(self) -> RemoteConfiguration | None:
-        environment = self._options.environment
-        resolved = resolve_remote(self._flags, environment, user_settings(environment), self._settings)
+        resolved = resolve_remote(self._remote_options, self._options.environment, self._settings)
         return resolved.configuration if resolved and resolved.configuration.is_used else None
 
     @functools.cached_property

@@ -11,8 +11,7 @@ from mlcbuild.cache.disk import default_root
 from mlcbuild.cli.inspection.distributions import installed_version
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
-from mlcbuild.cli.settings.remote import RemoteFlags, resolve_remote
-from mlcbuild.cli.settings.user_file import user_settings
+from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, is_in_workspace, open_workspace
 from mlcbuild.compiler.families.llama.family import MODEL_TYPES
 from mlcbuild.compiler.quantization.scheme import NAMES
@@ -82,7 +81,7 @@ def _workers(environment: Mapping[str, str]) -> list[dict[str, object]]:
 
 def _remote(opened: OpenWorkspace, environment: Mapping[str, str]) -> dict[str, object] | None:
     """The remote cache that a build without options has; None for none."""
-    found = resolve_remote(RemoteFlags(), environment, user_settings(environment), opened.settings)
+    found = resolve_remote(RemoteOptions(), environment, opened.settings)
     if found is None:
         return None
     configuration = found.configuration

@@ -1,8 +1,4 @@
-"""What is said of where actions run, by whom, and what holds.
-
-Each setting for itself, the first of these that says it: an option of the command, a variable, the user's
-`settings.toml`, `[execution]` of the root `BUILD.toml`.
-"""
+"""Where actions run: `[execution]`, its variables and options."""
 
 from __future__ import annotations
 
@@ -10,10 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mlcbuild.cli.settings.source import Said, said_in
-from mlcbuild.cli.settings.user_file import UserSettings
-from mlcbuild.suggestions import known_values
-from mlcbuild.workspace.execution import EXECUTORS, WORKERS
+from mlcbuild.cli.settings.sources import (
+    Precedence,
+    Settings,
+    merged,
+    option_setting,
+    table_settings,
+    variable_settings,
+)
+from mlcbuild.cli.settings.user_file import user_settings
+from mlcbuild.workspace.execution import EXECUTION_SETTINGS, EXECUTORS, WORKERS
 from mlcbuild.workspace.settings import WorkspaceSettings
 
 if TYPE_CHECKING:
@@ -22,27 +24,28 @@ if TYPE_CHECKING:
 
 LOCAL, RAY, AUTO = EXECUTORS
 _COLD, WARM = WORKERS
-EXECUTOR_VARIABLE = "MLCBUILD_EXECUTOR"
-ADDRESS_VARIABLE = "MLCBUILD_RAY_ADDRESS"
-SANDBOX_VARIABLE = "MLCBUILD_SANDBOX"
-WORKERS_VARIABLE = "MLCBUILD_WORKERS"
-_SWITCH = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+_WITH_VARIABLES = ("executor", "ray_address", "sandbox", "workers")
+_VARIABLES = {
+    f"MLCBUILD_{attribute.name.upper()}": attribute
+    for attribute in EXECUTION_SETTINGS
+    if attribute.name in _WITH_VARIABLES
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExecutionFlags:
-    """What the command line says of it; "" and None where it says nothing."""
+class ExecutionOptions:
+    """The options of the command line; "" and None for an option that was not given."""
 
     executor: str = ""
     ray_address: str = ""
     sandbox: bool | None = None
-    keep_failed: bool = False  # the directories of actions
+    keep_failed: bool = False  # the directories of failed actions
     workers: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedExecution:
-    """What holds. `executor` is `local` or `ray`, or `auto` where there is a cluster to choose."""
+    """What a build uses. `executor` is `local`, `ray`, or, with a cluster to choose, `auto`."""
 
     executor: str = LOCAL
     ray_address: str = ""
@@ -83,71 +86,52 @@ class ResolvedExecution:
 
 
 def resolve_execution(
-    flags: ExecutionFlags, environment: Mapping[str, str], user: UserSettings, settings: WorkspaceSettings
+    options: ExecutionOptions, environment: Mapping[str, str], workspace: WorkspaceSettings
 ) -> ResolvedExecution:
-    """Raises UsageError for options and variables, WorkspaceError for files."""
-    said: dict[str, Said] = {}
-    kinds: dict[str, Mapping[str, Any]] = {}
-    for table, folder in ((settings.execution, settings.root), (user.execution, user.folder)):  # who counts more, later
-        said.update(said_in(table, folder))
+    """Merge all sources. Raises UsageError for options and variables, WorkspaceError for files."""
+    user = user_settings(environment)
+    settings = merged(
+        table_settings(workspace.execution, workspace.root, Precedence.WORKSPACE),
+        table_settings(user.execution, user.folder, Precedence.USER_FILE),
+        variable_settings(environment, _VARIABLES),
+        _option_settings(options),
+    )
+    node_kinds: dict[str, Mapping[str, Any]] = {}
+    for table in (workspace.execution, user.execution):
         if table is not None:
-            kinds.update(table.node_kinds)
-    for name, variable in (
-        ("executor", EXECUTOR_VARIABLE),
-        ("ray_address", ADDRESS_VARIABLE),
-        ("sandbox", SANDBOX_VARIABLE),
-        ("workers", WORKERS_VARIABLE),
-    ):
-        if environment.get(variable):
-            said[name] = Said(value=environment[variable], place=variable)
-    for name, option, value in (
-        ("executor", "--executor", flags.executor),
-        ("ray_address", "--ray-address", flags.ray_address),
-        ("sandbox", "--sandbox", flags.sandbox),
-        ("workers", "--workers", flags.workers),
-    ):
-        if value not in ("", None):
-            said[name] = Said(value=value, place=option)
-    executor, address = said.get("executor"), said.get("ray_address")
-    wanted = executor.value if executor else LOCAL
-    if executor is not None and wanted not in EXECUTORS:
-        raise executor.mistake(f'unknown executor "{wanted}": {known_values(wanted, EXECUTORS)}')
-    if address is not None:
-        _check_address(address)
-    if wanted == AUTO and address is None:
-        wanted = LOCAL
-    workers = said.get("workers")
-    if workers is not None and workers.value not in WORKERS:
-        raise workers.mistake(f'unknown workers "{workers.value}": {known_values(workers.value, WORKERS)}')
-    labels = said["labels"].value if "labels" in said else {}
+            node_kinds.update(table.node_kinds)
+
+    def value(name: str, default: Any) -> Any:
+        return settings[name].value if name in settings else default
+
+    if "ray_address" in settings:
+        from mlcbuild.execution.ray.settings import check_address
+
+        with settings["ray_address"].source.names_errors():
+            check_address(settings["ray_address"].value)
+    executor = value("executor", LOCAL)
+    if executor == AUTO and "ray_address" not in settings:
+        executor = LOCAL
     return ResolvedExecution(
-        executor=wanted,
-        ray_address=address.value if address else "",
-        sandbox=_switch(said["sandbox"]) if "sandbox" in said else True,
-        keep_failed=flags.keep_failed,
-        warm_workers=workers is not None and workers.value == WARM,
-        labels=tuple(sorted(labels.items())),
-        may_scale_to=tuple(kinds.values()),
-        **{
-            field: said[name].value
-            for name, field in (("connect_timeout", "connect_seconds"), ("reconnect_timeout", "reconnect_seconds"))
-            if name in said
-        },
+        executor=executor,
+        ray_address=value("ray_address", ""),
+        sandbox=value("sandbox", True),
+        keep_failed=options.keep_failed,
+        warm_workers=value("workers", _COLD) == WARM,
+        labels=tuple(sorted(value("labels", {}).items())),
+        may_scale_to=tuple(node_kinds.values()),
+        connect_seconds=value("connect_timeout", ResolvedExecution.connect_seconds),
+        reconnect_seconds=value("reconnect_timeout", ResolvedExecution.reconnect_seconds),
     )
 
 
-def _switch(said: Said) -> bool:
-    if isinstance(said.value, bool):
-        return said.value
-    if said.value.lower() not in _SWITCH:
-        raise said.mistake(f'"{said.value}" is neither 1 nor 0')
-    return _SWITCH[said.value.lower()]
-
-
-def _check_address(said: Said) -> None:
-    from mlcbuild.execution.ray.settings import check_address
-
-    try:
-        check_address(said.value)
-    except ValueError as error:
-        raise said.mistake(str(error)) from None
+def _option_settings(options: ExecutionOptions) -> Settings:
+    given = {
+        "executor": options.executor or None,
+        "ray_address": options.ray_address or None,
+        "sandbox": options.sandbox,
+        "workers": options.workers or None,
+    }
+    return {
+        name: option_setting(f"--{name.replace('_', '-')}", value) for name, value in given.items() if value is not None
+    }
