@@ -54,7 +54,7 @@ def default_root() -> Path:
 
 
 def disk_error(error: OSError, path: Path, doing: str) -> InfrastructureError:
-    """What to raise for a failed file operation: a full disk is the machine's trouble and says what to do."""
+    """The error for a failed file operation. A full disk is a failure of the machine, and the error says what to do."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return LocalEnvironmentError(

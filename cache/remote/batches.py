@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cache.remote.transport import BatchingTransport, Transport, TransportError, Trouble
+from mlcbuild.cache.remote.transport import BatchingTransport, ErrorKind, Transport, TransportError
 
 MOST_SINGLE_BYTES = 1 << 20  # what is held in memory of a blob that comes alone
 
@@ -28,7 +28,7 @@ def download_many(transport: Transport, digests: Sequence[Digest]) -> Iterator[t
         try:
             is_there = transport.download(digest, received.append)
         except TransportError as error:
-            if error.trouble is not Trouble.ITEM:
+            if error.kind is not ErrorKind.ITEM:
                 raise
             is_there = True  # What came of it, if anything, is not the blob.
         yield digest, b"".join(received) if is_there else None

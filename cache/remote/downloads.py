@@ -13,7 +13,7 @@ from mlcbuild.cache.remote.counters import Moving, Tally
 from mlcbuild.cache.remote.flights import Flights
 from mlcbuild.cache.remote.peer import Peer, Use
 from mlcbuild.cache.remote.policy import Work
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.cache.remote.workers import Workers
 from mlcbuild.cache.store import LocalBlobStore
 
@@ -74,7 +74,7 @@ class Downloads:
                     attempt = partial(self._attempt, peer, reception, moving)
                     is_there = peer.ask(Use.READ, attempt, size_bytes=digest.size_bytes)
                 except TransportError as error:
-                    if error.trouble is not Trouble.ITEM:
+                    if error.kind is not ErrorKind.ITEM:
                         return
                     is_there = True
                 if reception.is_right:

@@ -11,11 +11,11 @@ from mlcbuild.cache.remote.counters import Miss, Tally
 from mlcbuild.cache.remote.downloads import Downloads
 from mlcbuild.cache.remote.peer import Peer, Use
 from mlcbuild.cache.remote.results import blobs_in, blobs_in_trees, fault_in, take_contents, unique
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 
 Check = Callable[[Digest, ActionResult], str]
-_REASONS = {Trouble.TRANSIENT: Miss.TIMED_OUT, Trouble.ITEM: Miss.INVALID}
+_REASONS = {ErrorKind.TRANSIENT: Miss.TIMED_OUT, ErrorKind.ITEM: Miss.INVALID}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,9 @@ class LookUps:
         try:
             data = self._peer.ask(Use.READ, lambda: self._peer.transport.read_result(key))
         except TransportError as error:
-            if error.trouble is Trouble.ITEM:
+            if error.kind is ErrorKind.ITEM:
                 self._tell_unusable(error)
-            return _REASONS.get(error.trouble, Miss.REFUSED)
+            return _REASONS.get(error.kind, Miss.REFUSED)
         if data is None:
             return Miss.ABSENT
         self._tally.add(bytes_downloaded=len(data))

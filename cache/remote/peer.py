@@ -13,7 +13,7 @@ from mlcbuild.cache.remote.breaker import Breaker, BreakerLimits
 from mlcbuild.cache.remote.counters import Tally
 from mlcbuild.cache.remote.policy import Work
 from mlcbuild.cache.remote.retrying import Retrying, RetryPolicy
-from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Use(enum.Enum):
 class Peer:
     """Thread-safe. `stopped` is set when nobody waits any more: no request is made again after that.
 
-    Trouble with one ITEM tells nothing of the server, and is for the caller to tell.
+    An error of kind ITEM tells nothing of the server, and is for the caller to tell.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class Peer:
         return use in self._off
 
     def ask(self, use: Use, request: Callable[[], T], *, size_bytes: int = 0) -> T:
-        """What `request` answers, again after transient trouble. Raises TransportError; at once where it is off."""
+        """The answer to `request`, tried again after transient errors. Raises TransportError, at once where off."""
         if use in self._off:
-            raise TransportError(f"{self.address} is not used any more in this {self._work}", trouble=Trouble.UNUSABLE)
+            raise TransportError(f"{self.address} is not used any more in this {self._work}", kind=ErrorKind.UNUSABLE)
         try:
             answer = self._retrying.run(request, size_bytes=size_bytes, again=lambda: self._tally.add(retries=1))
         except TransportError as error:
@@ -87,10 +87,10 @@ class Peer:
 
     def _failed(self, use: Use, error: TransportError) -> None:
         self._tally.add(failures=1)
-        if error.trouble is Trouble.ITEM or self._stopped.is_set():
+        if error.kind is ErrorKind.ITEM or self._stopped.is_set():
             return  # What we cut off ourselves tells nothing of the server either.
         alone = f"is left alone for the rest of the {self._work}"
-        if error.trouble is Trouble.TRANSIENT:
+        if error.kind is ErrorKind.TRANSIENT:
             with self._lock:
                 opened = self._breaker.failed(self._clock())
                 is_first, self._has_failed = not self._has_failed, True
@@ -98,10 +98,10 @@ class Peer:
                 self._turn_off(Use.READ, f"keeps failing and {alone}", error)
             elif is_first:
                 self._warn(f"the remote cache {self.address} failed, the {self._work} goes on {self._goes_on}: {error}")
-        elif error.trouble is Trouble.REFUSED and use is Use.WRITE:
+        elif error.kind is ErrorKind.REFUSED and use is Use.WRITE:
             self._turn_off(Use.WRITE, f"refuses uploads, nothing more is sent to it in this {self._work}", error)
         else:
-            why = "refuses us" if error.trouble is Trouble.REFUSED else "cannot be used"
+            why = "refuses us" if error.kind is ErrorKind.REFUSED else "cannot be used"
             self._turn_off(Use.READ, f"{why} and {alone}", error)
 
     def _turn_off(self, use: Use, told: str, error: TransportError) -> None:

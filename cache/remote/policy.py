@@ -1,4 +1,4 @@
-"""What a build may do with a remote cache, and how much trouble it takes: values, without addresses."""
+"""What a build may do with a remote cache, and how often it tries: values, without addresses."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from mlcbuild.cache.remote.outbox import Outbox
 from mlcbuild.cache.remote.peer import Peer, Use
 from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
 from mlcbuild.cache.remote.results import unique
-from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
 from mlcbuild.cache.remote.uploads import Parcel, Sign, Uploads
 from mlcbuild.cache.remote.workers import Workers
 from mlcbuild.cache.store import LocalBlobStore
@@ -36,7 +36,7 @@ class RemoteCache:
 
     `check` says why a result is not to be believed, "" where it is, and `check_first` the same for the first transport
     where that is another question; `sign` answers the result with its signature. All are called from several threads.
-    No trouble of a server is raised: it is told to whoever called `start`, once of a kind and server, and counted. One
+    No failure of a server is raised: it is told to whoever called `start`, once of a kind and server, and counted. One
     cache serves one build. The transports are its own, and `close` closes them.
     """
 
@@ -225,8 +225,8 @@ class RemoteCache:
         self._uploads.send(parcel)
 
     def _not_sent(self, error: MlcbuildError) -> None:
-        """Trouble of a server has been told by its Peer, trouble with one item by nobody yet."""
-        is_told = isinstance(error, TransportError) and error.trouble is not Trouble.ITEM
+        """An error of a whole server has been told by its Peer, an error of one item by nobody yet."""
+        is_told = isinstance(error, TransportError) and error.kind is not ErrorKind.ITEM
         if is_told or self._stopped.is_set() or self._has_told_not_sent:
             return
         self._has_told_not_sent = True

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class Retrying:
     def run(self, request: Callable[[], T], *, size_bytes: int = 0, again: Callable[[], object]) -> T:
         """What `request` answers. `again` is called before every further attempt.
 
-        Raises the last TransportError: TRANSIENT trouble once attempts or time are used up, any other at once.
+        Raises the last TransportError: a TRANSIENT one once attempts or time are used up, any other at once.
         """
         end = self._clock() + self._policy.whole_for(size_bytes)
         attempt = 0
@@ -75,7 +75,7 @@ class Retrying:
                 return request()
             except TransportError as error:
                 attempt += 1
-                if error.trouble is not Trouble.TRANSIENT or attempt >= self._policy.attempts:
+                if error.kind is not ErrorKind.TRANSIENT or attempt >= self._policy.attempts:
                     raise
                 pause = self._policy.pause(attempt, self._random.random(), error.retry_after)
                 if self._clock() + pause > end or not self._sleep(pause):

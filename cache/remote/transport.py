@@ -26,7 +26,7 @@ def ignored(_count: int) -> None:
     """For who does not want to know."""
 
 
-class Trouble(enum.Enum):
+class ErrorKind(enum.Enum):
     """What kind of failure it was, by what helps against it."""
 
     TRANSIENT = "transient"  # again, later: a reset, a time-out, a body cut short, 429, 500 and 503
@@ -39,10 +39,10 @@ class TransportError(CacheError):
     """A request failed. The message names the operation and the server, never a credential."""
 
     def __init__(
-        self, message: str, *, trouble: Trouble, retry_after: float = 0.0, advice: tuple[str, ...] = ()
+        self, message: str, *, kind: ErrorKind, retry_after: float = 0.0, advice: tuple[str, ...] = ()
     ) -> None:
         super().__init__(message, advice=advice)
-        self.trouble = trouble
+        self.kind = kind
         self.retry_after = retry_after  # seconds that the server asks to wait; 0 where it does not
 
 
@@ -50,7 +50,7 @@ class DigestFunctionError(TransportError):
     """The server names blobs by other functions than the workspace: a mistake in a setting, cured by nothing else."""
 
     def __init__(self, message: str, *, advice: tuple[str, ...] = ()) -> None:
-        super().__init__(message, trouble=Trouble.UNUSABLE, advice=advice)
+        super().__init__(message, kind=ErrorKind.UNUSABLE, advice=advice)
 
 
 class Transport(Protocol):

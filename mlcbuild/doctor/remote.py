@@ -21,7 +21,7 @@ from mlcbuild.cache.reapi import ActionResult, ExecutedActionMetadata
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
 from mlcbuild.cache.remote.probing import PARTED_BYTES, Heed, Probe
 from mlcbuild.cache.remote.retrying import Retrying, RetryPolicy
-from mlcbuild.cache.remote.transport import DigestFunctionError, Transport, TransportError, Trouble
+from mlcbuild.cache.remote.transport import DigestFunctionError, ErrorKind, Transport, TransportError
 from mlcbuild.doctor.check import Check, Part
 from mlcbuild.doctor.finding import Figure, Finding, mistake, ok, problem, skipped, warning
 from mlcbuild.figures import byte_count, duration, pace
@@ -278,14 +278,14 @@ class Server:
             self._results.clear()
             told = f"{count} blobs and results, {byte_count(size)}: this kind of server removes nothing"
             return ok(f"{told}; it drops what is not used", count=count, size_bytes=size)
-        trouble = self._remove_all()
-        if trouble is None:
+        failure = self._remove_all()
+        if failure is None:
             return ok(f"nothing: {count} objects were removed", removed=count)
         left = len(self._blobs) + len(self._results)
         self._blobs.clear()
         self._results.clear()
-        told = f"{left} objects, {byte_count(size)} at most: {' '.join(trouble.message.split())}"
-        if trouble.trouble is Trouble.REFUSED:
+        told = f"{left} objects, {byte_count(size)} at most: {' '.join(failure.message.split())}"
+        if failure.kind is ErrorKind.REFUSED:
             # Who may not remove is as he should be: it is for a rule of the bucket.
             return ok(told, left=left)
         return warning(told, "a rule of the bucket that removes what is old takes them with it", left=left)
@@ -332,7 +332,7 @@ class Server:
             return transport.download(digest, pieces.append)
 
         if not self._ask(read):
-            raise TransportError(f"{self._probe.transport.address} has lost a blob", trouble=Trouble.UNUSABLE)
+            raise TransportError(f"{self._probe.transport.address} has lost a blob", kind=ErrorKind.UNUSABLE)
         return b"".join(pieces)
 
     def _there_and_back(self, size: int) -> tuple[float, float]:
@@ -346,7 +346,7 @@ class Server:
         came = self._download(digest)
         if self._probe.transport.function.of_bytes(came) != digest:
             raise TransportError(
-                f"{self._probe.transport.address} sent other bytes than it was given", trouble=Trouble.UNUSABLE
+                f"{self._probe.transport.address} sent other bytes than it was given", kind=ErrorKind.UNUSABLE
             )
         return up, time.perf_counter() - began
 
@@ -360,7 +360,7 @@ def _told(examine: Callable[[], Finding]) -> Finding:
 
 def of_transport_error(error: TransportError) -> Finding:
     """Whom to blame: what no retry and no other credential cures is a setting's mistake."""
-    is_setting = isinstance(error, DigestFunctionError) or error.trouble is Trouble.REFUSED
+    is_setting = isinstance(error, DigestFunctionError) or error.kind is ErrorKind.REFUSED
     if "is not installed" in error.message or "this machine's clock" in "".join(error.advice):
         is_setting = False
     made = mistake if is_setting else problem

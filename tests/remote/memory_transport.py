@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest, DigestFunction
-from mlcbuild.cache.remote.transport import Moved, Sink, TransportError, Trouble, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, TransportError, ignored
 
 BLAKE3 = DigestFunction.BLAKE3
 
@@ -105,7 +105,7 @@ class MemoryTransport:
         if self._happens(self.chance.refuse):
             self.is_refusing = True
         if self.is_refusing:
-            raise TransportError("not allowed", trouble=Trouble.REFUSED)
+            raise TransportError("not allowed", kind=ErrorKind.REFUSED)
         error = self.fail(method)
         if error is not None:
             raise error
@@ -167,7 +167,7 @@ class BatchingMemoryTransport(MemoryTransport):
 
 
 def transient(message: str, *, retry_after: float = 0.0) -> TransportError:
-    return TransportError(message, trouble=Trouble.TRANSIENT, retry_after=retry_after)
+    return TransportError(message, kind=ErrorKind.TRANSIENT, retry_after=retry_after)
 
 
 class Clock:

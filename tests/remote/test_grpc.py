@@ -1,4 +1,4 @@
-"""What a REAPI server is asked, and what comes of its answers and of its trouble."""
+"""What a REAPI server is asked, and what comes of its answers and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mlcbuild.cache.remote import batches
 from mlcbuild.cache.remote.grpc import connect
 from mlcbuild.cache.remote.grpc.transport import MOST_SENT_BYTES, GrpcTransport
 from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from tests.remote import grpc_server, http_server
 from tests.remote.grpc_server import Server, answering, ending, holding
 
@@ -71,7 +71,7 @@ def uploaded(remote: GrpcTransport, content: bytes, folder: Path) -> bool:
     return remote.upload(digest, path)
 
 
-def trouble(action: Callable[..., object], *arguments: object) -> TransportError:
+def error_of(action: Callable[..., object], *arguments: object) -> TransportError:
     with pytest.raises(TransportError) as caught:
         action(*arguments)
     assert TOKEN not in str(caught.value)
@@ -188,8 +188,8 @@ def test_a_server_that_has_a_large_blob_says_so_before_its_end(
 def test_a_blob_that_is_too_large_for_the_server_is_not_sent(server: Server, tmp_path: Path, limit: int) -> None:
     server.most_blob_bytes = limit
     remote = connect(server.address, SHA256)
-    error = trouble(lambda: uploaded(remote, os.urandom(limit + 1), tmp_path))
-    assert error.trouble is Trouble.ITEM
+    error = error_of(lambda: uploaded(remote, os.urandom(limit + 1), tmp_path))
+    assert error.kind is ErrorKind.ITEM
     assert f"it takes blobs of at most {limit} bytes" in error.message
     assert uploaded(remote, os.urandom(limit), tmp_path)
     assert not {"Write", "BatchUpdateBlobs"} & set(server.methods()[:-1])
@@ -198,38 +198,38 @@ def test_a_blob_that_is_too_large_for_the_server_is_not_sent(server: Server, tmp
 
 def test_a_message_that_is_too_large_says_nothing_of_the_rest(server: Server, remote: GrpcTransport) -> None:
     server.faults.append(ending(grpc.StatusCode.RESOURCE_EXHAUSTED, "received message larger than max (5 vs. 4)"))
-    assert trouble(lambda: remote.write_result(KEY, b"x", replace=True)).trouble is Trouble.ITEM
+    assert error_of(lambda: remote.write_result(KEY, b"x", replace=True)).kind is ErrorKind.ITEM
 
 
-# Trouble
+# Errors
 
 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("CANCELLED", Trouble.TRANSIENT),
-        ("UNKNOWN", Trouble.TRANSIENT),
-        ("INVALID_ARGUMENT", Trouble.UNUSABLE),
-        ("DEADLINE_EXCEEDED", Trouble.TRANSIENT),
-        ("PERMISSION_DENIED", Trouble.REFUSED),
-        ("RESOURCE_EXHAUSTED", Trouble.TRANSIENT),
-        ("FAILED_PRECONDITION", Trouble.UNUSABLE),
-        ("ABORTED", Trouble.TRANSIENT),
-        ("OUT_OF_RANGE", Trouble.UNUSABLE),
-        ("UNIMPLEMENTED", Trouble.UNUSABLE),
-        ("INTERNAL", Trouble.TRANSIENT),
-        ("UNAVAILABLE", Trouble.TRANSIENT),
-        ("DATA_LOSS", Trouble.TRANSIENT),
-        ("UNAUTHENTICATED", Trouble.REFUSED),
+        ("CANCELLED", ErrorKind.TRANSIENT),
+        ("UNKNOWN", ErrorKind.TRANSIENT),
+        ("INVALID_ARGUMENT", ErrorKind.UNUSABLE),
+        ("DEADLINE_EXCEEDED", ErrorKind.TRANSIENT),
+        ("PERMISSION_DENIED", ErrorKind.REFUSED),
+        ("RESOURCE_EXHAUSTED", ErrorKind.TRANSIENT),
+        ("FAILED_PRECONDITION", ErrorKind.UNUSABLE),
+        ("ABORTED", ErrorKind.TRANSIENT),
+        ("OUT_OF_RANGE", ErrorKind.UNUSABLE),
+        ("UNIMPLEMENTED", ErrorKind.UNUSABLE),
+        ("INTERNAL", ErrorKind.TRANSIENT),
+        ("UNAVAILABLE", ErrorKind.TRANSIENT),
+        ("DATA_LOSS", ErrorKind.TRANSIENT),
+        ("UNAUTHENTICATED", ErrorKind.REFUSED),
     ],
 )
 def test_a_status_says_what_helps(
-    server: Server, remote: GrpcTransport, tmp_path: Path, code: str, expected: Trouble
+    server: Server, remote: GrpcTransport, tmp_path: Path, code: str, expected: ErrorKind
 ) -> None:
     server.faults.append(ending(grpc.StatusCode[code], "because"))
     for call in calls(remote, tmp_path):
-        error = trouble(call)
-        assert error.trouble is expected
+        error = error_of(call)
+        assert error.kind is expected
         assert server.address in error.message
         assert code in error.message or "no answer in time" in error.message
 
@@ -238,7 +238,7 @@ def test_absence_alone_is_no_error(server: Server, remote: GrpcTransport, tmp_pa
     server.faults.append(ending(grpc.StatusCode.NOT_FOUND))
     assert downloaded(remote, SHA256.of_bytes(LARGE)) is None
     assert remote.read_result(KEY) is None
-    assert trouble(lambda: uploaded(remote, LARGE, tmp_path)).trouble is Trouble.TRANSIENT
+    assert error_of(lambda: uploaded(remote, LARGE, tmp_path)).kind is ErrorKind.TRANSIENT
 
 
 def test_the_time_that_a_server_asks_to_wait_is_told(server: Server, remote: GrpcTransport) -> None:
@@ -249,11 +249,11 @@ def test_the_time_that_a_server_asks_to_wait_is_told(server: Server, remote: Grp
     server.faults.append(
         ending(grpc.StatusCode.RESOURCE_EXHAUSTED, "slowly", trailing=(("grpc-status-details-bin", status),))
     )
-    assert trouble(lambda: remote.read_result(KEY)).retry_after == 2.5
+    assert error_of(lambda: remote.read_result(KEY)).retry_after == 2.5
     server.faults[:] = [
         ending(grpc.StatusCode.UNAVAILABLE, "nonsense", trailing=(("grpc-status-details-bin", b"\xff\xff"),))
     ]
-    assert trouble(lambda: remote.read_result(KEY)).retry_after == 0
+    assert error_of(lambda: remote.read_result(KEY)).retry_after == 0
 
 
 def test_one_failure_within_a_batch_is_told_after_what_came(server: Server, remote: GrpcTransport) -> None:
@@ -270,15 +270,15 @@ def test_one_failure_within_a_batch_is_told_after_what_came(server: Server, remo
 
         return fault
 
-    for code, expected in ((8, Trouble.TRANSIENT), (7, Trouble.REFUSED), (77, Trouble.TRANSIENT)):
+    for code, expected in ((8, ErrorKind.TRANSIENT), (7, ErrorKind.REFUSED), (77, ErrorKind.TRANSIENT)):
         server.faults[:] = [status_of(code)]
         came: list[Digest] = []
-        error = trouble(came.extend, (digest for digest, _ in remote.download_many([bad, good])))
+        error = error_of(came.extend, (digest for digest, _ in remote.download_many([bad, good])))
         assert came == [good]
-        assert error.trouble is expected
+        assert error.kind is expected
         assert bad.hash in error.message
     server.faults[:] = [status_of(5)]
-    assert "no answer for" in trouble(lambda: dict(remote.download_many([bad, good, forgotten]))).message
+    assert "no answer for" in error_of(lambda: dict(remote.download_many([bad, good, forgotten]))).message
 
 
 def test_a_blob_of_another_length_is_never_taken_for_it(server: Server, remote: GrpcTransport) -> None:
@@ -287,22 +287,22 @@ def test_a_blob_of_another_length_is_never_taken_for_it(server: Server, remote: 
         for other in (content[:-1], content + b"x"):
             server.blobs[str(digest)] = other
             received: list[bytes] = []
-            assert trouble(remote.download, digest, received.append).trouble is Trouble.ITEM
+            assert error_of(remote.download, digest, received.append).kind is ErrorKind.ITEM
             assert sum(map(len, received)) <= digest.size_bytes
 
 
-def test_an_upload_that_was_not_stored_whole_is_trouble(server: Server, remote: GrpcTransport, tmp_path: Path) -> None:
+def test_an_upload_that_was_not_stored_whole_is_an_error(server: Server, remote: GrpcTransport, tmp_path: Path) -> None:
     server.faults.append(answering(b"\x08\x05", only="Write"))
-    error = trouble(lambda: uploaded(remote, LARGE, tmp_path))
-    assert error.trouble is Trouble.TRANSIENT
+    error = error_of(lambda: uploaded(remote, LARGE, tmp_path))
+    assert error.kind is ErrorKind.TRANSIENT
     assert "5 bytes of it were stored" in error.message
 
 
 def test_answers_that_are_no_messages_are_unusable(server: Server, remote: GrpcTransport, tmp_path: Path) -> None:
     server.faults.append(answering(b"\x0f"))
     for call in calls(remote, tmp_path)[:5]:
-        assert trouble(call).trouble is Trouble.UNUSABLE
-    assert trouble(lambda: connect(server.address, SHA256)).trouble is Trouble.UNUSABLE
+        assert error_of(call).kind is ErrorKind.UNUSABLE
+    assert error_of(lambda: connect(server.address, SHA256)).kind is ErrorKind.UNUSABLE
 
 
 def test_a_server_that_stalls_is_left_in_time(server: Server, tmp_path: Path) -> None:
@@ -311,9 +311,9 @@ def test_a_server_that_stalls_is_left_in_time(server: Server, tmp_path: Path) ->
     server.faults.append(holding(released))
     for call in calls(remote, tmp_path):
         start = time.monotonic()
-        error = trouble(call)
+        error = error_of(call)
         assert time.monotonic() - start < 4
-        assert error.trouble is Trouble.TRANSIENT
+        assert error.kind is ErrorKind.TRANSIENT
         assert "no answer in time" in error.message
     released.set()
     remote.close()
@@ -327,9 +327,9 @@ def test_a_stream_that_stops_is_left_long_before_its_deadline(server: Server) ->
     pieces: list[bytes] = []
     server.after_piece = lambda: released.wait(10)
     start = time.monotonic()
-    error = trouble(remote.download, digest, pieces.append)
+    error = error_of(remote.download, digest, pieces.append)
     assert time.monotonic() - start < 4
-    assert error.trouble is Trouble.TRANSIENT
+    assert error.kind is ErrorKind.TRANSIENT
     assert "no answer in time" in error.message
     assert pieces == [LARGE[:100_000]]
     released.set()
@@ -363,15 +363,15 @@ def test_what_the_sink_raises_is_passed_on(server: Server, remote: GrpcTransport
         assert downloaded(remote, digest) == content
 
 
-def test_a_file_that_is_not_the_blob_is_trouble_and_stores_nothing(
+def test_a_file_that_is_not_the_blob_is_an_error_and_stores_nothing(
     server: Server, remote: GrpcTransport, tmp_path: Path
 ) -> None:
     for content in (SMALL, LARGE):
         digest = SHA256.of_bytes(content)
         short = tmp_path / "short"
         short.write_bytes(content[:-1])
-        assert "ends 1 bytes before" in trouble(remote.upload, digest, short).message
-        assert "cannot be read" in trouble(remote.upload, digest, tmp_path / "nothing").message
+        assert "ends 1 bytes before" in error_of(remote.upload, digest, short).message
+        assert "cannot be read" in error_of(remote.upload, digest, tmp_path / "nothing").message
         assert remote.missing([digest]) == (digest,)
 
 
@@ -379,8 +379,8 @@ def test_a_server_that_has_gone_is_transient_and_found_again(tmp_path: Path) -> 
     with grpc_server.running() as server:
         remote = connect(server.address, SHA256)
     for call in calls(remote, tmp_path):
-        assert trouble(call).trouble is Trouble.TRANSIENT
-    assert trouble(connect, server.address, SHA256).trouble is Trouble.TRANSIENT
+        assert error_of(call).kind is ErrorKind.TRANSIENT
+    assert error_of(connect, server.address, SHA256).kind is ErrorKind.TRANSIENT
     with grpc_server.running(port=int(server.address.split(":")[-1].split("/")[0])):
         end = time.monotonic() + 10
         while time.monotonic() < end:
@@ -396,8 +396,8 @@ def test_a_server_that_has_gone_is_transient_and_found_again(tmp_path: Path) -> 
 def test_nothing_goes_out_of_a_closed_transport(server: Server, remote: GrpcTransport, tmp_path: Path) -> None:
     remote.close()
     for call in calls(remote, tmp_path):
-        error = trouble(call)
-        assert error.trouble is Trouble.UNUSABLE
+        error = error_of(call)
+        assert error.kind is ErrorKind.UNUSABLE
         assert "closed" in error.message
     assert not server.log
 
@@ -422,7 +422,7 @@ def test_closing_ends_calls_that_are_under_way(server: Server, tmp_path: Path) -
     for thread in threads:
         thread.join(5)
     assert not any(thread.is_alive() for thread in threads)
-    assert [error.trouble for error in problems] == [Trouble.UNUSABLE] * 7
+    assert [error.kind for error in problems] == [ErrorKind.UNUSABLE] * 7
     released.set()
 
 
@@ -440,16 +440,16 @@ def test_another_digest_function_is_an_error_with_advice(
     offered: DigestFunction, ours: DigestFunction, advice: str
 ) -> None:
     with grpc_server.running(offered) as server:
-        error = trouble(lambda: connect(server.address, ours))
-        assert error.trouble is Trouble.UNUSABLE
+        error = error_of(lambda: connect(server.address, ours))
+        assert error.kind is ErrorKind.UNUSABLE
         assert advice in str(error)
         assert ours.value in error.message
 
 
 def test_a_wrong_instance_is_refused(server: Server) -> None:
     for address in (server.address.removesuffix("/main"), server.address + "/b"):
-        error = trouble(connect, address, SHA256)
-        assert error.trouble is Trouble.REFUSED
+        error = error_of(connect, address, SHA256)
+        assert error.kind is ErrorKind.REFUSED
         assert "check the instance" in str(error)
 
 
@@ -469,7 +469,7 @@ def test_a_wrong_instance_is_refused(server: Server) -> None:
     ],
 )
 def test_an_address_that_is_none_is_refused_without_showing_it(address: str) -> None:
-    assert trouble(lambda: connect(address, SHA256)).trouble is Trouble.REFUSED
+    assert error_of(lambda: connect(address, SHA256)).kind is ErrorKind.REFUSED
 
 
 def test_headers_go_with_every_call_and_are_never_shown(server: Server, tmp_path: Path) -> None:
@@ -483,8 +483,8 @@ def test_headers_go_with_every_call_and_are_never_shown(server: Server, tmp_path
         assert metadata["x-team"] == "compilers"
     server.faults.append(ending(grpc.StatusCode.UNAUTHENTICATED, f"the token {TOKEN} has expired"))
     for call in calls(remote, tmp_path):
-        error = trouble(call)
-        assert error.trouble is Trouble.REFUSED
+        error = error_of(call)
+        assert error.kind is ErrorKind.REFUSED
         assert "the token … has expired" in error.message
     remote.close()
 
@@ -517,19 +517,19 @@ def test_tls_with_a_certificate_that_is_trusted(
 def test_tls_with_a_certificate_that_is_not_trusted_is_refused(certificate: Path, tmp_path: Path) -> None:
     settings = ServerSettings(deadlines=Deadlines(connect=2, idle=2))
     with grpc_server.running(certificate=certificate) as server:
-        error = trouble(lambda: connect(server.address, SHA256, settings))
-        assert error.trouble is Trouble.REFUSED
+        error = error_of(lambda: connect(server.address, SHA256, settings))
+        assert error.kind is ErrorKind.REFUSED
         assert "certificates to trust" in str(error)
         absent = ServerSettings(authorities=tmp_path / "absent.pem")
-        assert trouble(lambda: connect(server.address, SHA256, absent)).trouble is Trouble.REFUSED
+        assert error_of(lambda: connect(server.address, SHA256, absent)).kind is ErrorKind.REFUSED
 
 
 def test_a_port_that_speaks_something_else_is_refused(server: Server) -> None:
     settings = ServerSettings(deadlines=Deadlines(connect=2, idle=2))
     with http_server.running() as web:
         for address in (web.address.replace("http:", "grpc:"), server.address.replace("grpc:", "grpcs:")):
-            error = trouble(connect, address, SHA256, settings)
-            assert error.trouble is Trouble.REFUSED
+            error = error_of(connect, address, SHA256, settings)
+            assert error.kind is ErrorKind.REFUSED
             assert "grpc or grpcs" in str(error)
 
 
@@ -542,7 +542,7 @@ from mlcbuild.cache.remote.transport import TransportError
 try:
     connect(sys.argv[1], DigestFunction.SHA256)
 except TransportError as error:
-    print(error.trouble.value)
+    print(error.kind.value)
 """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
     with grpc_server.running(certificate=certificate) as server:

@@ -13,7 +13,7 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.reapi import ActionResult, ExecutedActionMetadata, OutputFile
 from mlcbuild.cache.remote.grpc import connect
 from mlcbuild.cache.remote.grpc.transport import GrpcTransport
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.cache.wire import bytes_field
 from tests.remote import buildgrid
 
@@ -122,7 +122,7 @@ def test_a_file_that_is_not_the_blob_is_refused_by_the_server(remote: GrpcTransp
         digest = SHA256.of_bytes(bytes(size - 1) + b"x")
         with pytest.raises(TransportError) as caught:
             remote.upload(digest, path)
-        assert caught.value.trouble is Trouble.UNUSABLE
+        assert caught.value.kind is ErrorKind.UNUSABLE
         assert digest.hash in caught.value.message
         assert remote.missing([digest]) == (digest,)
 
@@ -131,14 +131,14 @@ def test_a_wrong_instance_is_told_when_connecting(server: str) -> None:
     for instance in ("", "/elsewhere", "/main"):
         with pytest.raises(TransportError) as caught:
             connect(f"grpc://{server}{instance}", SHA256)
-        assert caught.value.trouble is Trouble.REFUSED
+        assert caught.value.kind is ErrorKind.REFUSED
         assert "check the instance" in str(caught.value)
 
 
 def test_a_blake3_workspace_is_told_what_to_set(server: str) -> None:
     with pytest.raises(TransportError) as caught:
         connect(f"grpc://{server}/main/a", DigestFunction.BLAKE3)
-    assert caught.value.trouble is Trouble.UNUSABLE
+    assert caught.value.kind is ErrorKind.UNUSABLE
     assert 'digest = "sha256"' in str(caught.value)
 
 
@@ -146,7 +146,7 @@ def test_a_server_that_takes_no_results_refuses_them(server: str) -> None:
     remote = connect(f"grpc://{server}/frozen", SHA256)
     with pytest.raises(TransportError) as caught:
         remote.write_result(SHA256.of_bytes(b"key"), b"")
-    assert caught.value.trouble is Trouble.REFUSED
+    assert caught.value.kind is ErrorKind.REFUSED
     remote.close()
 
 

@@ -1,4 +1,4 @@
-"""What a server has damaged: found by who reads, replaced by who may write, and nobody's trouble after that."""
+"""What a server has damaged: found by who reads, replaced by who may write, and no concern of anybody after that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.counters import Miss
 from mlcbuild.cache.remote.policy import Role
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus
 from tests.remote import http_server
 from tests.remote.cache_world import Machine, machine, made
@@ -167,7 +167,7 @@ def test_one_result_that_cannot_be_used_leaves_the_server_in_use(tmp_path: Path,
     large, other = made(one.store, 1), made(one.store, 2)
     one.send(other)
     one.cache.finish()
-    errors = [TransportError("70000000 bytes are no result", trouble=Trouble.ITEM)] * 5
+    errors = [TransportError("70000000 bytes are no result", kind=ErrorKind.ITEM)] * 5
     server.fail = lambda method: errors.pop() if errors and method == "read_result" else None
     reader = machine(tmp_path / "b", server)
     for _ in range(5):
@@ -179,7 +179,7 @@ def test_one_result_that_cannot_be_used_leaves_the_server_in_use(tmp_path: Path,
 
 
 def test_one_blob_that_a_server_does_not_take_drops_its_result_alone(tmp_path: Path, server: MemoryTransport) -> None:
-    refused = TransportError("more than the server takes", trouble=Trouble.ITEM)
+    refused = TransportError("more than the server takes", kind=ErrorKind.ITEM)
     one = machine(tmp_path / "a", server)
     large, other = made(one.store, 1, sizes=(90_000,)), made(one.store, 2)
     errors = [refused]
@@ -230,13 +230,13 @@ def test_a_bucket_that_lets_nothing_be_replaced_refuses_that_object_alone(
     for call in calls:
         with pytest.raises(TransportError) as caught:
             call()
-        assert caught.value.trouble is Trouble.REFUSED, "nothing is there, so it is no replacing that is refused"
+        assert caught.value.kind is ErrorKind.REFUSED, "nothing is there, so it is no replacing that is refused"
     assert transport.upload(digest, path)
     assert transport.write_result(KEY, b"result")
     for call in calls:
         with pytest.raises(TransportError, match="may not be replaced") as caught:
             call()
-        assert caught.value.trouble is Trouble.ITEM
+        assert caught.value.kind is ErrorKind.ITEM
     assert world.unfinished() == 0
 
 
@@ -265,7 +265,7 @@ def test_a_server_over_http_that_lets_nothing_be_replaced_refuses_that_one_alone
         cache.faults.append(never_twice)
         with pytest.raises(TransportError, match="may not be replaced") as caught:
             remote.upload(digest, path, replace=True)
-        assert caught.value.trouble is Trouble.ITEM
+        assert caught.value.kind is ErrorKind.ITEM
         assert remote.write_result(KEY, b"one", replace=True)
         with pytest.raises(TransportError, match="may not be replaced"):
             remote.write_result(KEY, b"two", replace=True)

@@ -1,4 +1,4 @@
-"""What an HTTP cache is asked, and what comes of its answers and of its trouble."""
+"""What an HTTP cache is asked, and what comes of its answers and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.remote.http import connect
 from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
-from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
 from tests.remote import http_server
 from tests.remote.http_server import Cache
 
@@ -66,7 +66,7 @@ def uploaded(remote: Transport, content: bytes, folder: Path) -> bool:
     return remote.upload(remote.function.of_bytes(content), file)
 
 
-def trouble(action: Callable[[], object]) -> TransportError:
+def error_of(action: Callable[[], object]) -> TransportError:
     with pytest.raises(TransportError) as caught:
         action()
     return caught.value
@@ -93,7 +93,7 @@ def test_names_are_those_of_the_protocol(cache: Cache, remote: Transport, tmp_pa
     }
 
 
-def test_what_is_absent_is_told_from_trouble(cache: Cache, remote: Transport) -> None:
+def test_what_is_absent_is_told_from_an_error(cache: Cache, remote: Transport) -> None:
     absent = SHA256.of_bytes(b"absent")
     assert downloaded(remote, absent) is None
     assert remote.read_result(KEY) is None
@@ -219,32 +219,32 @@ def test_what_the_sink_raises_is_passed_on(cache: Cache, remote: Transport) -> N
 def test_nothing_goes_out_of_a_closed_transport(cache: Cache, remote: Transport) -> None:
     remote.missing([KEY])
     remote.close()
-    assert "closed" in trouble(lambda: remote.missing([KEY])).message
+    assert "closed" in error_of(lambda: remote.missing([KEY])).message
     assert len(cache.log) == 1
 
 
-# Trouble
+# Errors
 
 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (400, Trouble.UNUSABLE),
-        (401, Trouble.REFUSED),
-        (403, Trouble.REFUSED),
-        (405, Trouble.UNUSABLE),
-        (408, Trouble.TRANSIENT),
-        (413, Trouble.UNUSABLE),
-        (429, Trouble.TRANSIENT),
-        (500, Trouble.TRANSIENT),
-        (501, Trouble.UNUSABLE),
-        (503, Trouble.TRANSIENT),
-        (507, Trouble.TRANSIENT),
-        (599, Trouble.TRANSIENT),
+        (400, ErrorKind.UNUSABLE),
+        (401, ErrorKind.REFUSED),
+        (403, ErrorKind.REFUSED),
+        (405, ErrorKind.UNUSABLE),
+        (408, ErrorKind.TRANSIENT),
+        (413, ErrorKind.UNUSABLE),
+        (429, ErrorKind.TRANSIENT),
+        (500, ErrorKind.TRANSIENT),
+        (501, ErrorKind.UNUSABLE),
+        (503, ErrorKind.TRANSIENT),
+        (507, ErrorKind.TRANSIENT),
+        (599, ErrorKind.TRANSIENT),
     ],
 )
 def test_a_status_says_what_helps(
-    cache: Cache, remote: Transport, tmp_path: Path, code: int, expected: Trouble
+    cache: Cache, remote: Transport, tmp_path: Path, code: int, expected: ErrorKind
 ) -> None:
     cache.faults.append(http_server.status(code, times=-1))
     calls: list[Callable[[], object]] = [
@@ -256,8 +256,8 @@ def test_a_status_says_what_helps(
         lambda: remote.write_result(KEY, b"x", replace=True),
     ]
     for call in calls:
-        error = trouble(call)
-        assert error.trouble is expected
+        error = error_of(call)
+        assert error.kind is expected
         assert str(code) in error.message
         assert remote.address in error.message
 
@@ -265,7 +265,7 @@ def test_a_status_says_what_helps(
 def test_the_time_that_a_server_asks_to_wait_is_told(cache: Cache, remote: Transport) -> None:
     def waiting(value: str) -> float:
         cache.faults[:] = [http_server.status(429, headers={"Retry-After": value})]
-        return trouble(lambda: remote.read_result(KEY)).retry_after
+        return error_of(lambda: remote.read_result(KEY)).retry_after
 
     assert waiting("7") == 7
     assert 25 < waiting(formatdate(time.time() + 30, usegmt=True)) <= 30
@@ -277,7 +277,7 @@ def test_the_time_that_a_server_asks_to_wait_is_told(cache: Cache, remote: Trans
 def test_a_reset_is_transient_and_the_next_call_works(cache: Cache, remote: Transport) -> None:
     digest = stored(cache, b"x", "/base")
     cache.faults.append(http_server.reset)
-    assert trouble(lambda: downloaded(remote, digest)).trouble is Trouble.TRANSIENT
+    assert error_of(lambda: downloaded(remote, digest)).kind is ErrorKind.TRANSIENT
     cache.faults.clear()
     assert downloaded(remote, digest) == b"x"
 
@@ -286,10 +286,10 @@ def test_a_body_that_is_cut_short_is_transient_and_says_where(cache: Cache, remo
     digest = stored(cache, bytes(1000), "/base")
     cache.blobs[f"/base/ac/{KEY.hash}"] = bytes(1000)
     cache.faults.append(http_server.cut_short)
-    error = trouble(lambda: downloaded(remote, digest))
-    assert error.trouble is Trouble.TRANSIENT
+    error = error_of(lambda: downloaded(remote, digest))
+    assert error.kind is ErrorKind.TRANSIENT
     assert "cut short after 500 of 1000 bytes" in error.message
-    assert trouble(lambda: remote.read_result(KEY)).trouble is Trouble.TRANSIENT
+    assert error_of(lambda: remote.read_result(KEY)).kind is ErrorKind.TRANSIENT
 
 
 @pytest.mark.parametrize("fault", [None, http_server.in_pieces])
@@ -301,8 +301,8 @@ def test_a_body_of_another_length_is_never_taken_for_the_blob(
     for length in (0, 999, 1001):
         cache.blobs[f"/base/cas/{digest.hash}"] = bytes(length)
         received: list[bytes] = []
-        error = trouble(lambda received=received: remote.download(digest, received.append))  # type: ignore[misc]
-        assert error.trouble is (Trouble.TRANSIENT if fault and length < 1000 else Trouble.ITEM)
+        error = error_of(lambda received=received: remote.download(digest, received.append))  # type: ignore[misc]
+        assert error.kind is (ErrorKind.TRANSIENT if fault and length < 1000 else ErrorKind.ITEM)
         # What is announced is known before anything is handed over.
         assert sum(map(len, received)) <= (1000 if fault else 0)
 
@@ -310,7 +310,7 @@ def test_a_body_of_another_length_is_never_taken_for_the_blob(
 def test_a_compressed_body_that_nobody_asked_for_is_refused(cache: Cache, remote: Transport) -> None:
     digest = stored(cache, bytes(1000), "/base")
     cache.faults.append(http_server.status(200, headers={"Content-Encoding": "gzip"}))
-    assert trouble(lambda: downloaded(remote, digest)).trouble is Trouble.UNUSABLE
+    assert error_of(lambda: downloaded(remote, digest)).kind is ErrorKind.UNUSABLE
 
 
 @pytest.mark.parametrize("fault", [http_server.stall, http_server.trickle_headers])
@@ -319,9 +319,9 @@ def test_a_server_that_keeps_a_client_waiting_is_left_in_time(cache: Cache, faul
     digest = stored(cache, bytes(1000))
     cache.faults.append(fault)
     start = time.monotonic()
-    error = trouble(lambda: downloaded(remote, digest))
+    error = error_of(lambda: downloaded(remote, digest))
     assert time.monotonic() - start < 3
-    assert error.trouble is Trouble.TRANSIENT
+    assert error.kind is ErrorKind.TRANSIENT
     assert "no answer in time" in error.message
     cache.faults.clear()
     assert downloaded(remote, digest) == bytes(1000)
@@ -333,7 +333,7 @@ def test_a_server_that_reads_no_more_of_an_upload_is_left_in_time(cache: Cache, 
     cache.faults.append(lambda handler: handler.command == "PUT" and released.wait(10))
     remote = connect(cache.address, SHA256, ServerSettings(deadlines=Deadlines(idle=0.3)))
     start = time.monotonic()
-    assert trouble(lambda: uploaded(remote, bytes(32 << 20), tmp_path)).trouble is Trouble.TRANSIENT
+    assert error_of(lambda: uploaded(remote, bytes(32 << 20), tmp_path)).kind is ErrorKind.TRANSIENT
     assert time.monotonic() - start < 3
     released.set()
     remote.close()
@@ -354,9 +354,9 @@ def test_a_server_that_refuses_before_it_has_read_the_body_is_heard(cache: Cache
     cache.faults.append(refusing)
     remote = connect(cache.address, SHA256)
     start = time.monotonic()
-    error = trouble(lambda: uploaded(remote, bytes(64 << 20), tmp_path))
+    error = error_of(lambda: uploaded(remote, bytes(64 << 20), tmp_path))
     assert time.monotonic() - start < 4
-    assert error.trouble is Trouble.REFUSED
+    assert error.kind is ErrorKind.REFUSED
     released.set()
     remote.close()
 
@@ -364,8 +364,8 @@ def test_a_server_that_refuses_before_it_has_read_the_body_is_heard(cache: Cache
 def test_nobody_at_the_address_is_transient_and_no_such_host_is_not(tmp_path: Path) -> None:
     with http_server.running() as cache:
         gone = cache.address
-    assert trouble(lambda: connect(gone, SHA256).missing([KEY])).trouble is Trouble.TRANSIENT
-    unknown = trouble(lambda: connect("http://nobody.invalid", SHA256).missing([KEY]))
+    assert error_of(lambda: connect(gone, SHA256).missing([KEY])).kind is ErrorKind.TRANSIENT
+    unknown = error_of(lambda: connect("http://nobody.invalid", SHA256).missing([KEY]))
     assert "host was not found" in unknown.message
 
 
@@ -376,23 +376,23 @@ def test_what_speaks_no_http_is_unusable(cache: Cache, remote: Transport) -> Non
         return True
 
     cache.faults.append(babble)
-    assert trouble(lambda: remote.missing([KEY])).trouble is Trouble.UNUSABLE
+    assert error_of(lambda: remote.missing([KEY])).kind is ErrorKind.UNUSABLE
 
 
 def test_one_failure_ends_a_question_about_many(cache: Cache, remote: Transport) -> None:
     cache.faults.append(http_server.status(503, times=-1))
     digests = [SHA256.of_bytes(b"%d" % number) for number in range(2000)]
-    assert trouble(lambda: remote.missing(digests)).trouble is Trouble.TRANSIENT
+    assert error_of(lambda: remote.missing(digests)).kind is ErrorKind.TRANSIENT
     assert len(cache.log) <= 16
 
 
-def test_a_file_that_is_not_the_blob_is_trouble_and_stores_nothing(cache: Cache, tmp_path: Path) -> None:
+def test_a_file_that_is_not_the_blob_is_an_error_and_stores_nothing(cache: Cache, tmp_path: Path) -> None:
     remote = impatient(cache)
     digest = SHA256.of_bytes(bytes(1000))
     short = tmp_path / "short"
     short.write_bytes(bytes(999))
-    assert "ends 1 bytes before" in trouble(lambda: remote.upload(digest, short)).message
-    assert "cannot be read" in trouble(lambda: remote.upload(digest, tmp_path / "nothing")).message
+    assert "ends 1 bytes before" in error_of(lambda: remote.upload(digest, short)).message
+    assert "cannot be read" in error_of(lambda: remote.upload(digest, tmp_path / "nothing")).message
     assert not cache.blobs
     remote.close()
 
@@ -400,5 +400,5 @@ def test_a_file_that_is_not_the_blob_is_trouble_and_stores_nothing(cache: Cache,
 def test_blake3_refused_says_what_to_set(cache: Cache) -> None:
     cache.faults.append(http_server.status(400, times=-1))
     remote = connect(cache.address, DigestFunction.BLAKE3)
-    assert 'digest = "sha256"' in str(trouble(lambda: remote.write_result(KEY, b"x", replace=True)))
+    assert 'digest = "sha256"' in str(error_of(lambda: remote.write_result(KEY, b"x", replace=True)))
     remote.close()

@@ -15,7 +15,7 @@ import pytest
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.remote.http import connect
 from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
-from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
 from tests.remote import http_server
 from tests.remote.http_server import Cache
 
@@ -47,7 +47,7 @@ def downloaded(remote: Transport, digest: Digest = BLOB) -> bytes | None:
     return b"".join(received) if remote.download(digest, received.append) else None
 
 
-def trouble(action: Callable[[], object]) -> TransportError:
+def error_of(action: Callable[[], object]) -> TransportError:
     with pytest.raises(TransportError) as caught:
         action()
     error = caught.value
@@ -69,7 +69,7 @@ def test_a_user_in_the_address_is_told_and_never_shown(cache: Cache) -> None:
     assert downloaded(remote) == CONTENT
     assert remote.address == cache.address
     cache.authorization = "another"
-    assert trouble(lambda: downloaded(remote)).trouble is Trouble.REFUSED
+    assert error_of(lambda: downloaded(remote)).kind is ErrorKind.REFUSED
     assert not any(secret in repr(vars(remote)["_address"]) for secret in SHOWN_SECRETS)
     remote.close()
 
@@ -82,11 +82,11 @@ def test_netrc_tells_the_host_that_it_names_and_no_other(cache: Cache, tmp_path:
     assert downloaded(remote) == CONTENT
     netrc.write_text(f'machine example.com login me password "{SECRET}"\ndefault login me password "{SECRET}"\n')
     other = connect(cache.address, SHA256)
-    assert trouble(lambda: downloaded(other)).trouble is Trouble.REFUSED
+    assert error_of(lambda: downloaded(other)).kind is ErrorKind.REFUSED
     assert "Authorization" not in cache.log[-1].headers
     netrc.write_text(f"machine 127.0.0.1 {SECRET}\n")
-    error = trouble(lambda: connect(cache.address, SHA256))
-    assert error.trouble is Trouble.REFUSED
+    error = error_of(lambda: connect(cache.address, SHA256))
+    assert error.kind is ErrorKind.REFUSED
     assert str(netrc) in error.message
     for transport in (remote, other):
         transport.close()
@@ -116,7 +116,7 @@ def test_a_header_that_is_set_counts_more_than_the_address(cache: Cache) -> None
     ],
 )
 def test_an_address_that_is_none_is_refused_without_showing_it(address: str) -> None:
-    assert trouble(lambda: connect(address, SHA256)).trouble is Trouble.REFUSED
+    assert error_of(lambda: connect(address, SHA256)).kind is ErrorKind.REFUSED
 
 
 @pytest.mark.parametrize("header", [("Bad name", "x"), ("X", "a\r\nInjected: yes"), ("X", "é")])
@@ -156,7 +156,7 @@ def test_uploads_and_questions_follow_no_redirect(cache: Cache, tmp_path: Path) 
         remote = connect(front.address, SHA256)
         (tmp_path / "blob").write_bytes(CONTENT)
         for call in (lambda: remote.upload(BLOB, tmp_path / "blob"), lambda: remote.missing([BLOB])):
-            assert trouble(call).trouble is Trouble.UNUSABLE
+            assert error_of(call).kind is ErrorKind.UNUSABLE
         remote.close()
     assert not cache.log
 
@@ -164,10 +164,10 @@ def test_uploads_and_questions_follow_no_redirect(cache: Cache, tmp_path: Path) 
 def test_redirects_end(cache: Cache) -> None:
     cache.faults.append(http_server.redirect(""))
     remote = connect(cache.address, SHA256)
-    assert "redirects" in trouble(lambda: downloaded(remote)).message
+    assert "redirects" in error_of(lambda: downloaded(remote)).message
     assert len(cache.log) <= 6
     cache.faults[:] = [http_server.redirect("ftp://host/token-1")]
-    assert trouble(lambda: downloaded(remote)).trouble is Trouble.UNUSABLE
+    assert error_of(lambda: downloaded(remote)).kind is ErrorKind.UNUSABLE
     remote.close()
 
 
@@ -216,8 +216,8 @@ def test_what_tls_itself_sends_is_not_taken_for_an_answer(certificate: Path, tmp
 def test_https_with_a_certificate_that_is_not_trusted_is_refused(certificate: Path) -> None:
     with http_server.running(certificate) as cache:
         remote = connect(with_user(cache.address), SHA256)
-        error = trouble(lambda: downloaded(remote))
-        assert error.trouble is Trouble.REFUSED
+        error = error_of(lambda: downloaded(remote))
+        assert error.kind is ErrorKind.REFUSED
         assert "not trusted" in error.message
         assert not cache.log
         remote.close()
@@ -225,8 +225,8 @@ def test_https_with_a_certificate_that_is_not_trusted_is_refused(certificate: Pa
 
 def test_https_to_a_port_that_speaks_http_is_refused(cache: Cache) -> None:
     remote = connect(cache.address.replace("http:", "https:"), SHA256)
-    error = trouble(lambda: downloaded(remote))
-    assert error.trouble is Trouble.REFUSED
+    error = error_of(lambda: downloaded(remote))
+    assert error.kind is ErrorKind.REFUSED
     assert "http or https" in str(error)
     remote.close()
 
@@ -235,7 +235,7 @@ def test_a_download_is_not_led_from_https_to_http(cache: Cache, certificate: Pat
     with http_server.running(certificate) as front:
         front.faults.append(http_server.redirect(cache.address))
         remote = connect(front.address, SHA256, ServerSettings(authorities=certificate.with_name("certificate.pem")))
-        assert "https to http" in trouble(lambda: downloaded(remote)).message
+        assert "https to http" in error_of(lambda: downloaded(remote)).message
         remote.close()
     assert not cache.log
 
@@ -244,7 +244,7 @@ def test_certificates_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "nonsense.pem").write_text("nonsense")
     for file in (tmp_path / "nonsense.pem", tmp_path / "absent.pem"):
         settings = ServerSettings(authorities=file)
-        assert trouble(lambda settings=settings: connect("https://host", SHA256, settings)).trouble is Trouble.REFUSED  # type: ignore[misc]
+        assert error_of(lambda settings=settings: connect("https://host", SHA256, settings)).kind is ErrorKind.REFUSED  # type: ignore[misc]
 
 
 # Proxies
@@ -305,9 +305,9 @@ def test_a_proxy_that_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         proxy.faults.append(http_server.status(407, times=-1))
         monkeypatch.setenv("https_proxy", with_user(proxy.address))
         remote = connect("https://cache.example", SHA256, ServerSettings(deadlines=Deadlines(connect=2)))
-        error = trouble(lambda: downloaded(remote))
-        assert error.trouble is Trouble.REFUSED
+        error = error_of(lambda: downloaded(remote))
+        assert error.kind is ErrorKind.REFUSED
         assert "proxy" in error.message
         remote.close()
     monkeypatch.setenv("https_proxy", "socks5://me:pass%3Aw%C3%B6rd@host")
-    assert trouble(lambda: connect("https://cache.example", SHA256)).trouble is Trouble.REFUSED
+    assert error_of(lambda: connect("https://cache.example", SHA256)).kind is ErrorKind.REFUSED

@@ -18,7 +18,7 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.remote import grpc as grpc_remote
 from mlcbuild.cache.remote import http as http_remote
 from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
-from mlcbuild.cache.remote.transport import Moved, Transport, TransportError, Trouble, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, Moved, Transport, TransportError, ignored
 from tests.remote import grpc_server, http_server
 from tests.remote.fault_proxy import Fault, FaultProxy, faulty
 from tests.remote.s3_world import MIB, Taken, World
@@ -104,7 +104,7 @@ def given_up(call: Callable[[], object]) -> float:
     began = time.monotonic()
     with pytest.raises(TransportError) as caught:
         call()
-    assert caught.value.trouble is Trouble.TRANSIENT, caught.value
+    assert caught.value.kind is ErrorKind.TRANSIENT, caught.value
     assert "in time" in str(caught.value)
     return time.monotonic() - began
 

@@ -14,7 +14,7 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.remote.counters import Counters, Moving, Tally
 from mlcbuild.cache.remote.policy import Work
-from mlcbuild.cache.remote.transport import Moved, Sink, TransportError, Trouble, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, TransportError, ignored
 from tests.remote.cache_world import machine, made
 from tests.remote.memory_transport import BLAKE3, MemoryTransport, transient
 
@@ -147,7 +147,7 @@ def test_a_blob_of_which_the_server_keeps_its_own_counts_nothing(tmp_path: Path)
         ),
     ],
 )
-def test_trouble_is_told_of_what_goes_on(tmp_path: Path, work: Work, failed: str, off: str) -> None:
+def test_an_error_says_what_goes_on(tmp_path: Path, work: Work, failed: str, off: str) -> None:
     server = MemoryTransport(fail=lambda _method: transient("reset"))
     one = machine(tmp_path / "one", server, work=work)
     for number in range(4):
@@ -156,7 +156,7 @@ def test_trouble_is_told_of_what_goes_on(tmp_path: Path, work: Work, failed: str
 
 
 def test_a_server_that_takes_nothing_is_told_of_the_push(tmp_path: Path) -> None:
-    refused = TransportError("forbidden", trouble=Trouble.REFUSED)
+    refused = TransportError("forbidden", kind=ErrorKind.REFUSED)
     one = machine(tmp_path / "one", MemoryTransport(fail=lambda _method: refused), work=Work.PUSH)
     one.send(made(one.store, 1))
     one.cache.finish()

@@ -1,4 +1,4 @@
-"""The layer over transports: right bytes or none, blobs before results, trouble told once and never raised."""
+"""The layer over transports: right bytes or none, blobs before results, failures told once and never raised."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlcbuild.cache.reapi import ActionResult, OutputFile, OutputSymlink
 from mlcbuild.cache.remote.counters import Miss
 from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
 from mlcbuild.cache.remote.results import INLINE_BYTES, INLINE_BYTES_A_RESULT
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from tests.remote.cache_world import Machine, Made, machine, made
 from tests.remote.memory_transport import BLAKE3, BatchingMemoryTransport, MemoryTransport, flipped, transient
 
@@ -228,7 +228,7 @@ def test_reasons_of_misses_are_told_apart(tmp_path: Path, server: MemoryTranspor
     assert misses(one) == {Miss.ABSENT: 1, Miss.INCOMPLETE: 1}
     server.fail = lambda _method: transient("nobody answers")
     one.cache.find(sent.key, one.store)
-    server.fail = lambda _method: TransportError("no credentials", trouble=Trouble.REFUSED)
+    server.fail = lambda _method: TransportError("no credentials", kind=ErrorKind.REFUSED)
     one.cache.find(sent.key, one.store)
     one.cache.find(sent.key, one.store)
     assert misses(one) == {
@@ -327,10 +327,10 @@ def test_roles(tmp_path: Path, role: Role, upload: Upload, reads: bool, writes: 
     assert one.cache.sends_what_was_found == (writes and upload is Upload.ALWAYS)
 
 
-# Trouble
+# Errors
 
 
-def test_transient_trouble_is_survived(tmp_path: Path, server: MemoryTransport) -> None:
+def test_transient_errors_are_survived(tmp_path: Path, server: MemoryTransport) -> None:
     failing: Iterator[bool] = iter([True, False] * 100)
     server.fail = lambda _method: transient("slow down", retry_after=7.0) if next(failing) else None
     one = machine(tmp_path / "a", server)
@@ -344,7 +344,7 @@ def test_transient_trouble_is_survived(tmp_path: Path, server: MemoryTransport) 
 
 def test_refused_uploads_end_uploads_alone(tmp_path: Path, server: MemoryTransport) -> None:
     (sent,) = filled(tmp_path / "a", server)
-    refused = TransportError("403", trouble=Trouble.REFUSED)
+    refused = TransportError("403", kind=ErrorKind.REFUSED)
     server.fail = lambda method: refused if method in ("upload", "upload_many", "write_result") else None
     one = machine(tmp_path / "b", server)
     for number in range(2, 6):
@@ -357,9 +357,9 @@ def test_refused_uploads_end_uploads_alone(tmp_path: Path, server: MemoryTranspo
     assert one.takes(sent)
 
 
-@pytest.mark.parametrize("trouble", [Trouble.REFUSED, Trouble.UNUSABLE])
-def test_a_server_that_refuses_reading_or_makes_no_sense_is_left_alone(tmp_path: Path, trouble: Trouble) -> None:
-    server = MemoryTransport(fail=lambda _method: TransportError("no", trouble=trouble))
+@pytest.mark.parametrize("kind", [ErrorKind.REFUSED, ErrorKind.UNUSABLE])
+def test_a_server_that_refuses_reading_or_makes_no_sense_is_left_alone(tmp_path: Path, kind: ErrorKind) -> None:
+    server = MemoryTransport(fail=lambda _method: TransportError("no", kind=kind))
     one = machine(tmp_path, server)
     for number in range(5):
         assert not one.takes(made(one.store, number))

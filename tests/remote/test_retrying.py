@@ -1,4 +1,4 @@
-"""Transient trouble is met with a bounded number of attempts at random distances; any other trouble with none."""
+"""A request is made again after a transient error, a few times after random pauses, and after no other error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlcbuild.cache.remote.retrying import Retrying, RetryPolicy
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from tests.remote.memory_transport import Clock, transient
 
 
@@ -33,7 +33,7 @@ def retrying(policy: RetryPolicy, clock: Clock, *, seed: int = 0) -> Retrying:
     return Retrying(policy, clock=clock, sleep=clock.sleep, seed=seed)
 
 
-def test_transient_trouble_is_tried_again_and_each_further_attempt_told() -> None:
+def test_a_transient_error_is_tried_again_and_each_further_attempt_told() -> None:
     clock, server, told = Clock(), Server(transient("one"), transient("two")), []
     assert retrying(RetryPolicy(), clock).run(server, again=lambda: told.append(1)) == "answer"
     assert (server.calls, len(told), len(clock.slept)) == (3, 2, 2)
@@ -51,9 +51,9 @@ def test_attempts_are_bounded(attempts: int, seed: int, count: int) -> None:
     assert server.calls == min(attempts, count + 1)
 
 
-@pytest.mark.parametrize("trouble", [Trouble.REFUSED, Trouble.UNUSABLE])
-def test_other_trouble_is_not_tried_again(trouble: Trouble) -> None:
-    server = Server(TransportError("no", trouble=trouble))
+@pytest.mark.parametrize("kind", [ErrorKind.REFUSED, ErrorKind.UNUSABLE])
+def test_other_errors_are_not_tried_again(kind: ErrorKind) -> None:
+    server = Server(TransportError("no", kind=kind))
     with pytest.raises(TransportError):
         retrying(RetryPolicy(), Clock()).run(server, again=lambda: None)
     assert server.calls == 1

@@ -10,7 +10,7 @@ import pytest
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.remote.s3.layout import Keys, Layout
 from mlcbuild.cache.remote.s3.settings import S3Settings
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from tests.remote.s3_world import FUNCTION, MIB, Taken, World
 from tests.remote.seaweed import ACCESS_KEY, SECRET_KEY
 
@@ -141,7 +141,7 @@ def test_an_object_of_another_size_is_no_blob_and_is_written_over(world: World, 
     assert transport.missing([digest]) == (digest,)
     with pytest.raises(TransportError, match=f"not {size}") as caught:
         transport.download(digest, Taken())
-    assert caught.value.trouble is Trouble.ITEM
+    assert caught.value.kind is ErrorKind.ITEM
     assert transport.upload(digest, path)
     taken = Taken()
     assert transport.download(digest, taken)
@@ -197,7 +197,7 @@ def test_wrong_credentials_are_refused_without_being_told(
     for call in calls:
         with pytest.raises(TransportError) as caught:
             call()
-        assert caught.value.trouble is Trouble.REFUSED
+        assert caught.value.kind is ErrorKind.REFUSED
         assert f"at s3://{world.bucket}/{world.prefix} was answered " in str(caught.value)
         assert caught.value.advice
         for secret in (access_key, secret_key, "Signature=", "X-Amz"):
@@ -208,7 +208,7 @@ def test_without_credentials_it_says_how_to_give_them(world: World) -> None:
     (world.folder / "credentials").unlink()
     with pytest.raises(TransportError, match="no credentials were found\n  give credentials") as caught:
         world.transport().read_result(key_of("k"))
-    assert caught.value.trouble is Trouble.REFUSED
+    assert caught.value.kind is ErrorKind.REFUSED
 
 
 def test_a_bucket_that_is_not_there_is_refused(world: World) -> None:
@@ -222,16 +222,16 @@ def test_a_bucket_that_is_not_there_is_refused(world: World) -> None:
     ):
         with pytest.raises(TransportError, match="NoSuchBucket") as caught:
             call()
-        assert caught.value.trouble is Trouble.REFUSED
+        assert caught.value.kind is ErrorKind.REFUSED
 
 
 def test_a_server_that_has_no_address_is_refused_and_one_that_does_not_listen_may_come_back(world: World) -> None:
     with pytest.raises(TransportError, match="no server has that name") as caught:
         world.transport(endpoint="http://nowhere.invalid:9000").read_result(key_of("k"))
-    assert caught.value.trouble is Trouble.REFUSED
+    assert caught.value.kind is ErrorKind.REFUSED
     with pytest.raises(TransportError, match="cannot be reached") as caught:
         world.transport(endpoint="http://127.0.0.1:1").read_result(key_of("k"))
-    assert caught.value.trouble is Trouble.TRANSIENT
+    assert caught.value.kind is ErrorKind.TRANSIENT
 
 
 def test_a_file_that_is_not_the_blob_is_not_sent(world: World) -> None:

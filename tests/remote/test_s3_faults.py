@@ -10,7 +10,7 @@ import pytest
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.s3.transport import S3Transport
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from tests.remote.fault_proxy import Fault, FaultProxy, Request, slow_down
 from tests.remote.s3_world import FUNCTION, MIB, Taken, World, deadlines
 from tests.remote.seaweed import ACCESS_KEY, SECRET_KEY
@@ -53,7 +53,7 @@ def calls_of(world: World, transport: S3Transport) -> dict[str, Callable[[], obj
 METHODS = ("missing", "download", "upload", "read_result", "write_result")
 
 
-def troubled(call: Callable[[], object]) -> TransportError:
+def error_of(call: Callable[[], object]) -> TransportError:
     with pytest.raises(TransportError) as caught:
         call()
     return caught.value
@@ -66,37 +66,37 @@ def test_slow_down_is_passed_on_at_once_with_the_wait_that_the_server_asks(
     # mozilla/sccache#2821: a write that was told to slow down was lost for good.
     transport = through(world, proxy)
     proxy.faults.append(slow_down(7))
-    error = troubled(calls_of(world, transport)[method])
-    assert error.trouble is Trouble.TRANSIENT
+    error = error_of(calls_of(world, transport)[method])
+    assert error.kind is ErrorKind.TRANSIENT
     assert error.retry_after == 7
     assert proxy.count() == 1, "whoever called tries again, not boto"
     calls_of(world, transport)[method]()
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "trouble"),
+    ("status", "code", "kind"),
     [
-        (429, "TooManyRequests", Trouble.TRANSIENT),
-        (500, "InternalError", Trouble.TRANSIENT),
-        (502, "BadGateway", Trouble.TRANSIENT),
-        (504, "GatewayTimeout", Trouble.TRANSIENT),
-        (400, "RequestTimeout", Trouble.TRANSIENT),
-        (400, "BadDigest", Trouble.TRANSIENT),
-        (403, "AccessDenied", Trouble.REFUSED),
-        (403, "RequestTimeTooSkewed", Trouble.REFUSED),
-        (401, "Unauthorized", Trouble.REFUSED),
-        (400, "AuthorizationHeaderMalformed", Trouble.REFUSED),
-        (405, "MethodNotAllowed", Trouble.UNUSABLE),
-        (418, "Teapot", Trouble.UNUSABLE),
+        (429, "TooManyRequests", ErrorKind.TRANSIENT),
+        (500, "InternalError", ErrorKind.TRANSIENT),
+        (502, "BadGateway", ErrorKind.TRANSIENT),
+        (504, "GatewayTimeout", ErrorKind.TRANSIENT),
+        (400, "RequestTimeout", ErrorKind.TRANSIENT),
+        (400, "BadDigest", ErrorKind.TRANSIENT),
+        (403, "AccessDenied", ErrorKind.REFUSED),
+        (403, "RequestTimeTooSkewed", ErrorKind.REFUSED),
+        (401, "Unauthorized", ErrorKind.REFUSED),
+        (400, "AuthorizationHeaderMalformed", ErrorKind.REFUSED),
+        (405, "MethodNotAllowed", ErrorKind.UNUSABLE),
+        (418, "Teapot", ErrorKind.UNUSABLE),
     ],
 )
 @pytest.mark.parametrize("method", ["download", "write_result"])
-def test_each_answer_is_the_trouble_that_it_is(
-    world: World, proxy: FaultProxy, method: str, status: int, code: str, trouble: Trouble
+def test_each_answer_is_an_error_of_its_kind(
+    world: World, proxy: FaultProxy, method: str, status: int, code: str, kind: ErrorKind
 ) -> None:
     proxy.faults.append(Fault(status=status, code=code, times=-1))
-    error = troubled(calls_of(world, through(world, proxy))[method])
-    assert error.trouble is trouble
+    error = error_of(calls_of(world, through(world, proxy))[method])
+    assert error.kind is kind
     assert code in error.message
     assert "made up" not in error.message, "texts of servers may quote what was signed"
 
@@ -105,21 +105,21 @@ def test_each_answer_is_the_trouble_that_it_is(
 def test_a_reset_is_transient(world: World, proxy: FaultProxy, method: str) -> None:
     transport = through(world, proxy)
     proxy.faults.append(Fault(reset=True))
-    assert troubled(calls_of(world, transport)[method]).trouble is Trouble.TRANSIENT
+    assert error_of(calls_of(world, transport)[method]).kind is ErrorKind.TRANSIENT
     assert proxy.count() == 1
 
 
 @pytest.mark.parametrize("body", [b"<html>Log in to this network</html>", b"", b"\xff\xfe"])
 def test_an_answer_that_is_no_s3_is_unusable(world: World, proxy: FaultProxy, body: bytes) -> None:
     proxy.faults.append(Fault(status=400, body=body, times=-1))
-    assert troubled(lambda: through(world, proxy).write_result(KEY, b"x")).trouble is Trouble.UNUSABLE
+    assert error_of(lambda: through(world, proxy).write_result(KEY, b"x")).kind is ErrorKind.UNUSABLE
 
 
 def test_a_page_in_place_of_a_blob_is_no_blob(world: World, proxy: FaultProxy) -> None:
     taken = Taken()
     proxy.faults.append(Fault(status=200, body=b"<html>Log in to this network</html>", times=-1))
-    error = troubled(lambda: through(world, proxy).download(Digest("ab" * 32, 1000), taken))
-    assert error.trouble is Trouble.ITEM
+    error = error_of(lambda: through(world, proxy).download(Digest("ab" * 32, 1000), taken))
+    assert error.kind is ErrorKind.ITEM
     assert taken.pieces == []
 
 
@@ -130,8 +130,8 @@ def test_a_body_cut_short_is_transient_and_told_by_its_length(world: World, prox
     path, digest = world.file(1_000_000)
     transport.upload(digest, path)
     proxy.faults.append(Fault(wanted=is_body, cut=cut))
-    error = troubled(lambda: transport.download(digest, Taken()))
-    assert error.trouble is Trouble.TRANSIENT
+    error = error_of(lambda: transport.download(digest, Taken()))
+    assert error.kind is ErrorKind.TRANSIENT
     taken = Taken()
     assert transport.download(digest, taken)
     assert taken.data == path.read_bytes()
@@ -141,7 +141,7 @@ def test_a_result_cut_short_is_no_result(world: World, proxy: FaultProxy) -> Non
     transport = through(world, proxy)
     transport.write_result(KEY, b"result" * 100)
     proxy.faults.append(Fault(wanted=is_body, cut=20))
-    assert troubled(lambda: transport.read_result(KEY)).trouble is Trouble.TRANSIENT
+    assert error_of(lambda: transport.read_result(KEY)).kind is ErrorKind.TRANSIENT
 
 
 def test_wrong_bytes_pass_through_for_whoever_verifies(world: World, proxy: FaultProxy) -> None:
@@ -177,7 +177,7 @@ def test_a_range_that_fails_for_ever_ends_the_download(world: World, proxy: Faul
     transport.upload(digest, path)
     proxy.faults.append(Fault(wanted=range_from(MIB), cut=5, times=-1))
     taken = Taken()
-    assert troubled(lambda: transport.download(digest, taken)).trouble is Trouble.TRANSIENT
+    assert error_of(lambda: transport.download(digest, taken)).kind is ErrorKind.TRANSIENT
     assert taken.data == path.read_bytes()[:MIB]
 
 
@@ -203,8 +203,8 @@ def test_a_server_that_keeps_silent_is_left_after_the_longest_silence(
     calls = calls_of(world, transport)
     proxy.faults.append(Fault(stall=0, times=-1))
     begin = time.monotonic()
-    error = troubled(calls[method])
-    assert error.trouble is Trouble.TRANSIENT
+    error = error_of(calls[method])
+    assert error.kind is ErrorKind.TRANSIENT
     assert "no answer in time" in error.message
     assert time.monotonic() - begin < 10
 
@@ -216,7 +216,7 @@ def test_a_body_that_stops_coming_is_left(world: World, proxy: FaultProxy, size:
     transport.upload(digest, path)
     proxy.faults.append(Fault(wanted=is_body, stall=5000, times=-1))
     begin = time.monotonic()
-    assert troubled(lambda: transport.download(digest, Taken())).trouble is Trouble.TRANSIENT
+    assert error_of(lambda: transport.download(digest, Taken())).kind is ErrorKind.TRANSIENT
     assert time.monotonic() - begin < 12
 
 
@@ -229,8 +229,8 @@ def test_a_server_that_trickles_is_cut_off_at_the_deadline(world: World, proxy: 
     calls = calls_of(world, through(world, proxy, deadlines=deadlines(idle=20, whole=1.5)))
     proxy.faults.append(Fault(trickle=0.2, times=-1))
     begin = time.monotonic()
-    error = troubled(calls[method])
-    assert error.trouble is Trouble.TRANSIENT
+    error = error_of(calls[method])
+    assert error.kind is ErrorKind.TRANSIENT
     assert "did not end in time" in error.message
     assert time.monotonic() - begin < 6
 
@@ -241,7 +241,7 @@ def test_a_large_body_that_trickles_is_cut_off_too(world: World, proxy: FaultPro
     world.transport().upload(digest, path)
     proxy.faults.append(Fault(wanted=is_body, trickle=0.2, times=-1))
     begin = time.monotonic()
-    assert troubled(lambda: transport.download(digest, Taken())).trouble is Trouble.TRANSIENT
+    assert error_of(lambda: transport.download(digest, Taken())).kind is ErrorKind.TRANSIENT
     assert time.monotonic() - begin < 8
 
 
@@ -251,7 +251,7 @@ def test_a_write_whose_answer_was_lost_is_found_by_the_next_attempt(
 ) -> None:
     call = calls_of(world, through(world, proxy))[method]
     proxy.faults.append(Fault(lost_response=True))
-    assert troubled(call).trouble is Trouble.TRANSIENT
+    assert error_of(call).kind is ErrorKind.TRANSIENT
     assert call() is False
     assert len(world.keys()) == 1
 
@@ -261,7 +261,7 @@ def test_an_upload_damaged_on_its_way_is_not_kept(world: World, proxy: FaultProx
     transport = through(world, proxy)
     path, digest = world.file(size)
     proxy.faults.append(Fault(wanted=lambda request: request.method == "PUT", flip_upload=True))
-    assert troubled(lambda: transport.upload(digest, path)).trouble is Trouble.TRANSIENT
+    assert error_of(lambda: transport.upload(digest, path)).kind is ErrorKind.TRANSIENT
     assert world.keys() == {}
     assert transport.upload(digest, path)
 
@@ -289,8 +289,8 @@ def test_an_upload_in_parts_that_fails_leaves_nothing_behind(
     transport = through(world, proxy, multipart_bytes=5 * MIB, part_bytes=5 * MIB)
     path, digest = world.file(11 * MIB)
     proxy.faults.append(Fault(wanted=wanted, times=-1, **fault))  # type: ignore[arg-type]
-    error = troubled(lambda: transport.upload(digest, path))
-    assert error.trouble is (Trouble.REFUSED if fault.get("status") == 403 else Trouble.TRANSIENT)
+    error = error_of(lambda: transport.upload(digest, path))
+    assert error.kind is (ErrorKind.REFUSED if fault.get("status") == 403 else ErrorKind.TRANSIENT)
     assert world.unfinished() == 0
     assert world.keys() == {}
     proxy.faults.clear()
@@ -302,7 +302,7 @@ def test_where_aborting_fails_too_the_first_failure_is_told(world: World, proxy:
     path, digest = world.file(11 * MIB)
     proxy.faults.append(Fault(wanted=is_part, status=403, code="AccessDenied", times=-1))
     proxy.faults.append(Fault(wanted=lambda request: request.method == "DELETE", status=405, code="No", times=-1))
-    error = troubled(lambda: transport.upload(digest, path))
+    error = error_of(lambda: transport.upload(digest, path))
     assert "AccessDenied" in error.message
     assert proxy.count("DELETE") == 1
 
@@ -380,8 +380,8 @@ def test_expired_credentials_are_looked_for_anew(
     proxy.faults.append(expired)
     calls = calls_of(world, transport)
     for call in calls.values():
-        error = troubled(call)
-        assert error.trouble is Trouble.REFUSED or call is calls["missing"]
+        error = error_of(call)
+        assert error.kind is ErrorKind.REFUSED or call is calls["missing"]
     assert error.advice == ("the credentials have expired: log in again",)
     hits = expired.hits
     credentials(ACCESS_KEY, SECRET_KEY)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.remote.settings import ServerSettings
-from mlcbuild.cache.remote.transport import DigestFunctionError, TransportError, Trouble
+from mlcbuild.cache.remote.transport import DigestFunctionError, ErrorKind, TransportError
 
 if TYPE_CHECKING:
     from mlcbuild.cache.remote.grpc.calls import Calls
@@ -30,7 +30,7 @@ def connect(address: str, function: DigestFunction, settings: ServerSettings | N
     except ValueError as error:
         raise TransportError(
             f"the address of the remote cache cannot be used: {error}",
-            trouble=Trouble.REFUSED,
+            kind=ErrorKind.REFUSED,
             advice=("give it as grpcs://host:port/instance",),
         ) from None
     calls = Calls(parsed, settings)
@@ -45,7 +45,7 @@ def connect(address: str, function: DigestFunction, settings: ServerSettings | N
 
 def _capabilities(calls: Calls, instance: str, address: str, settings: ServerSettings) -> Capabilities:
     from mlcbuild.cache.remote.grpc import messages
-    from mlcbuild.cache.remote.grpc.failures import CallError
+    from mlcbuild.cache.remote.grpc.errors import CallError
     from mlcbuild.cache.remote.grpc.transport import GET_CAPABILITIES
 
     doing = f"asking {address} what it can do"
@@ -58,13 +58,13 @@ def _capabilities(calls: Calls, instance: str, address: str, settings: ServerSet
         named = f'"{instance}"' if instance else "the one without a name"
         raise TransportError(
             error.message,
-            trouble=Trouble.REFUSED,
+            kind=ErrorKind.REFUSED,
             advice=(f"check the instance in the address of the remote cache: {named} was asked for",),
         ) from None
     try:
         return messages.Capabilities.decode(answer)
     except ValueError as error:
-        raise TransportError(f"{doing}: the answer cannot be understood: {error}", trouble=Trouble.UNUSABLE) from None
+        raise TransportError(f"{doing}: the answer cannot be understood: {error}", kind=ErrorKind.UNUSABLE) from None
 
 
 def _check_function(capabilities: Capabilities, function: DigestFunction, address: str) -> None:

@@ -1,4 +1,4 @@
-"""Calls of one gRPC server with messages as bytes: their deadlines, metadata and failures.
+"""Calls of one gRPC server with messages as bytes: their deadlines, metadata and errors.
 
 `grpcio` is imported by `Calls()` and nowhere else. It retries nothing here: who calls knows better when.
 """
@@ -11,11 +11,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mlcbuild.cache.remote.grpc import failures
+from mlcbuild.cache.remote.grpc import errors
 from mlcbuild.cache.remote.grpc.address import GrpcAddress
 from mlcbuild.cache.remote.pace import Watch
 from mlcbuild.cache.remote.settings import ServerSettings
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
 MOST_RECEIVED_BYTES = 64 << 20  # in one message
 _MOST_PIECE_BYTES = 1 << 19
@@ -34,7 +34,7 @@ class Calls:
         except ImportError:
             raise TransportError(
                 f"{address} cannot be asked: grpcio is not installed",
-                trouble=Trouble.UNUSABLE,
+                kind=ErrorKind.UNUSABLE,
                 advice=('install it: pip install "mlcbuild[grpc]"',),
             ) from None
         self._address = address
@@ -150,16 +150,16 @@ class Calls:
             raise self._gone() from None
 
     def _gone(self) -> TransportError:
-        return TransportError(f"the connection to {self._address} is closed", trouble=Trouble.UNUSABLE)
+        return TransportError(f"the connection to {self._address} is closed", kind=ErrorKind.UNUSABLE)
 
     def _fail(self, error: Any, doing: str, watch: Watch | None = None) -> NoReturn:
         if watch is not None and watch.has_cut:
-            raise failures.of_status("DEADLINE_EXCEEDED", "", 0.0, doing) from None
+            raise errors.of_status("DEADLINE_EXCEEDED", "", 0.0, doing) from None
         if self._closed:
             raise self._gone() from None
         if not hasattr(error, "code"):
-            raise failures.of_status("CANCELLED", "", 0.0, doing) from None
-        raise failures.of_call(error, doing, self._secrets) from None
+            raise errors.of_status("CANCELLED", "", 0.0, doing) from None
+        raise errors.of_call(error, doing, self._secrets) from None
 
 
 def _secrets(settings: ServerSettings) -> tuple[str, ...]:
@@ -179,5 +179,5 @@ def _certificates(settings: ServerSettings) -> tuple[bytes | None, bytes | None,
         )
     except OSError as error:
         raise TransportError(
-            f"the certificates in {error.filename} cannot be read: {error.strerror}", trouble=Trouble.REFUSED
+            f"the certificates in {error.filename} cannot be read: {error.strerror}", kind=ErrorKind.REFUSED
         ) from None

@@ -10,7 +10,7 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.remote import grpc
 from mlcbuild.cache.remote.probing import Heed
 from mlcbuild.cache.remote.settings import ServerSettings
-from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
 
 if TYPE_CHECKING:
     from mlcbuild.cache.remote.grpc.transport import GrpcTransport
@@ -55,7 +55,7 @@ class GrpcProbe:
             try:
                 self._connected().upload(digest, path, replace=True)
             except TransportError as error:
-                if error.trouble in (Trouble.UNUSABLE, Trouble.ITEM):
+                if error.kind in (ErrorKind.UNUSABLE, ErrorKind.ITEM):
                     return Heed.HEEDED
                 raise
             path.write_bytes(data)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from mlcbuild.cache.digest import Digest, DigestFunction
-from mlcbuild.cache.remote.grpc import failures, messages
+from mlcbuild.cache.remote.grpc import errors, messages
 from mlcbuild.cache.remote.grpc.address import GrpcAddress
 from mlcbuild.cache.remote.grpc.calls import Calls
-from mlcbuild.cache.remote.grpc.failures import CallError
+from mlcbuild.cache.remote.grpc.errors import CallError
 from mlcbuild.cache.remote.grpc.messages import Capabilities
-from mlcbuild.cache.remote.transport import Moved, Sink, TransportError, Trouble, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, TransportError, ignored
 
 _SERVICE = "/build.bazel.remote.execution.v2"
 GET_CAPABILITIES = f"{_SERVICE}.Capabilities/GetCapabilities"
@@ -117,19 +117,19 @@ class GrpcTransport:
             moved = sum(digest.size_bytes for digest in batch)
             answer = self._calls.unary(BATCH_READ, request, doing, moved=moved)
             answers = {one.digest: one for one in _understood(messages.read_blobs, answer, doing)}
-            trouble: TransportError | None = None
+            failure: TransportError | None = None
             for digest in batch:
                 one = answers.get(digest)
                 if one is None:
-                    trouble = TransportError(f"{doing}: no answer for {digest}", trouble=Trouble.TRANSIENT)
-                elif one.status.code == failures.CODES.index("NOT_FOUND"):
+                    failure = TransportError(f"{doing}: no answer for {digest}", kind=ErrorKind.TRANSIENT)
+                elif one.status.code == errors.CODES.index("NOT_FOUND"):
                     yield digest, None
                 elif one.status.code:
-                    trouble = self._of_one(one, doing)
+                    failure = self._of_one(one, doing)
                 else:
                     yield digest, one.content
-            if trouble is not None:
-                raise trouble
+            if failure is not None:
+                raise failure
 
     def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
         """True where a small blob was there already too: the answer need not tell.
@@ -143,7 +143,7 @@ class GrpcTransport:
             return not self.upload_many([(digest, path)], replace=replace)
         doing = self._doing(f"writing {digest}")
         if digest.size_bytes > self._most_blob:
-            raise TransportError(f"{doing}: it takes blobs of at most {self._most_blob} bytes", trouble=Trouble.ITEM)
+            raise TransportError(f"{doing}: it takes blobs of at most {self._most_blob} bytes", kind=ErrorKind.ITEM)
         name = self._address.upload_name(digest, self._function, str(uuid.uuid4()))
         try:
             pieces = _pieces(name, digest, path, moved, self._calls.piece_bytes)
@@ -155,7 +155,7 @@ class GrpcTransport:
         committed = _understood(messages.committed_size, answer, doing)
         if committed != digest.size_bytes:
             raise TransportError(
-                f"{doing}: {committed} bytes of it were stored, and not {digest.size_bytes}", trouble=Trouble.TRANSIENT
+                f"{doing}: {committed} bytes of it were stored, and not {digest.size_bytes}", kind=ErrorKind.TRANSIENT
             )
         return was_taken
 
@@ -177,8 +177,8 @@ class GrpcTransport:
             for digest, _ in batch:
                 one = answers.get(digest)
                 if one is None:
-                    raise TransportError(f"{doing}: no answer for {digest}", trouble=Trouble.TRANSIENT)
-                if one.status.code == failures.CODES.index("ALREADY_EXISTS"):
+                    raise TransportError(f"{doing}: no answer for {digest}", kind=ErrorKind.TRANSIENT)
+                if one.status.code == errors.CODES.index("ALREADY_EXISTS"):
                     kept.append(digest)
                 elif one.status.code:
                     raise self._of_one(one, doing)
@@ -201,7 +201,7 @@ class GrpcTransport:
         """Without `replace` the server is asked first; REAPI has no way to write only where there is nothing."""
         doing = self._doing(f"UpdateActionResult {key}")
         if not self._may_update_results:
-            raise TransportError(f"{doing}: this server takes no results from clients", trouble=Trouble.REFUSED)
+            raise TransportError(f"{doing}: this server takes no results from clients", kind=ErrorKind.REFUSED)
         if not replace and self.read_result(key) is not None:
             return False
         request = messages.update_result(self._address.instance, key, data, self._function)
@@ -218,8 +218,8 @@ class GrpcTransport:
 
     def _of_one(self, one: messages.BlobAnswer, doing: str) -> CallError:
         code, status = one.status.code, one.status
-        name = failures.CODES[code] if 0 <= code < len(failures.CODES) else "UNKNOWN"
-        return failures.of_status(name, status.message, status.retry_after, f"{doing}: {one.digest}")
+        name = errors.CODES[code] if 0 <= code < len(errors.CODES) else "UNKNOWN"
+        return errors.of_status(name, status.message, status.retry_after, f"{doing}: {one.digest}")
 
     def _check_small(self, digests: Sequence[Digest]) -> None:
         for digest in digests:
@@ -245,7 +245,7 @@ def _understood(decode: Callable[[bytes], T], data: bytes, doing: str) -> T:
     try:
         return decode(data)
     except ValueError as error:
-        raise TransportError(f"{doing}: the answer cannot be understood: {error}", trouble=Trouble.UNUSABLE) from None
+        raise TransportError(f"{doing}: the answer cannot be understood: {error}", kind=ErrorKind.UNUSABLE) from None
 
 
 def _content(digest: Digest, path: Path, piece_bytes: int = _PIECE_BYTES) -> Iterator[bytes]:
@@ -258,11 +258,11 @@ def _content(digest: Digest, path: Path, piece_bytes: int = _PIECE_BYTES) -> Ite
                 yield piece
     except OSError as error:
         raise TransportError(
-            f"sending {path}: it cannot be read: {error.strerror or error}", trouble=Trouble.TRANSIENT
+            f"sending {path}: it cannot be read: {error.strerror or error}", kind=ErrorKind.TRANSIENT
         ) from None
     if left:
         raise TransportError(
-            f"sending {path}: it ends {left} bytes before its size of {digest.size_bytes}", trouble=Trouble.TRANSIENT
+            f"sending {path}: it ends {left} bytes before its size of {digest.size_bytes}", kind=ErrorKind.TRANSIENT
         )
 
 
@@ -277,4 +277,4 @@ def _pieces(name: str, digest: Digest, path: Path, moved: Moved, piece_bytes: in
 
 
 def _wrong_length(doing: str, received: int, expected: int) -> TransportError:
-    return TransportError(f"{doing}: {received} bytes came, and not {expected}", trouble=Trouble.ITEM)
+    return TransportError(f"{doing}: {received} bytes came, and not {expected}", kind=ErrorKind.ITEM)

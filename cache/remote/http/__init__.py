@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.remote.settings import ServerSettings
-from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
 
 
 def connect(address: str, function: DigestFunction, settings: ServerSettings | None = None) -> Transport:
@@ -20,7 +20,7 @@ def connect(address: str, function: DigestFunction, settings: ServerSettings | N
     except ValueError as error:
         raise TransportError(
             f"the address of the remote cache cannot be used: {error}",
-            trouble=Trouble.REFUSED,
+            kind=ErrorKind.REFUSED,
             advice=("give it as https://host:port/path",),
         ) from None
     return HttpTransport(parsed, function, settings or ServerSettings())

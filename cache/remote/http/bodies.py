@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from mlcbuild.cache.remote.http import failures
+from mlcbuild.cache.remote.http import errors
 from mlcbuild.cache.remote.http.connections import Connection
-from mlcbuild.cache.remote.transport import Moved, TransportError, Trouble, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, Moved, TransportError, ignored
 
 _CHUNK_BYTES = 1 << 18
 _DRAINED_BYTES = 1 << 16  # what nobody wants is read up to here, so that its connection can be used again
@@ -36,7 +36,7 @@ class Body:
             if not chunk:
                 raise TransportError(
                     f"sending {self.name}: it ends {left} bytes before its size of {self.size_bytes}",
-                    trouble=Trouble.TRANSIENT,
+                    kind=ErrorKind.TRANSIENT,
                 )
             left -= len(chunk)
             yield chunk
@@ -45,7 +45,7 @@ class Body:
 
 def unreadable(name: Path | str, error: OSError) -> TransportError:
     """A file of this machine: nothing that the server or a setting could help, and perhaps there again later."""
-    return TransportError(f"sending {name}: it cannot be read: {error.strerror or error}", trouble=Trouble.TRANSIENT)
+    return TransportError(f"sending {name}: it cannot be read: {error.strerror or error}", kind=ErrorKind.TRANSIENT)
 
 
 def send(connection: Connection, method: str, target: str, headers: Mapping[str, str], body: Body | None) -> bool:
@@ -78,7 +78,7 @@ def chunks(response: http.client.HTTPResponse, doing: str) -> Iterator[bytes]:
         try:
             chunk = response.read(_CHUNK_BYTES)
         except (OSError, http.client.HTTPException) as error:
-            raise failures.of_exception(error, doing) from None
+            raise errors.of_exception(error, doing) from None
         if not chunk:
             return
         yield chunk

@@ -17,12 +17,12 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlcbuild.cache.remote.http import failures
+from mlcbuild.cache.remote.http import errors
 from mlcbuild.cache.remote.http.address import Origin, basic
 from mlcbuild.cache.remote.http.sockets import TimedSocket
 from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.settings import Deadlines
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
 # Servers and the networks before them close what is silent for a minute or so, and some do not say.
 _KEPT_SECONDS = 20.0
@@ -38,7 +38,7 @@ def tls_context(authorities: Path | None, certificate: Path | None, key: Path | 
         files = ", ".join(str(path) for path in (authorities, certificate) if path is not None)
         raise TransportError(
             f"the certificates in {files or 'SSL_CERT_FILE'} cannot be used: {error.strerror or error}",
-            trouble=Trouble.REFUSED,
+            kind=ErrorKind.REFUSED,
         ) from None
     return context
 
@@ -115,7 +115,7 @@ class Pool:
         try:
             return self._connected(pace, doing)
         except (OSError, http.client.HTTPException) as error:
-            raise failures.of_exception(error, doing) from None
+            raise errors.of_exception(error, doing) from None
 
     def _connected(self, pace: Pace, doing: str) -> Connection:
         origin, proxy, prefix, proxy_authorization = self.origin, self._proxy, "", ""
@@ -157,7 +157,7 @@ class Pool:
         except ssl.SSLError as error:
             raise TransportError(
                 f"{doing}: no TLS connection: {error.reason or error}",
-                trouble=Trouble.REFUSED,
+                kind=ErrorKind.REFUSED,
                 advice=("check the port, and whether it is http or https",),
             ) from None
 
@@ -174,7 +174,7 @@ class Pool:
         try:
             response.begin()
             if response.status != http.HTTPStatus.OK:
-                raise failures.of_status(response.status, response.getheader("Retry-After"), doing)
+                raise errors.of_status(response.status, response.getheader("Retry-After"), doing)
         finally:
             response.close()
 
@@ -192,7 +192,7 @@ def _proxy_for(origin: Origin) -> urllib.parse.SplitResult | None:
     if not known:
         raise TransportError(
             f"the proxy that the environment names for {origin} cannot be used",
-            trouble=Trouble.REFUSED,
+            kind=ErrorKind.REFUSED,
             advice=("set HTTP_PROXY and HTTPS_PROXY to http://host:port, or NO_PROXY to the cache's host",),
         )
     return parts

@@ -15,7 +15,7 @@ from mlcbuild.cache.remote.http.bodies import Body
 from mlcbuild.cache.remote.http.transport import HttpTransport
 from mlcbuild.cache.remote.probing import Heed
 from mlcbuild.cache.remote.settings import ServerSettings
-from mlcbuild.cache.remote.transport import Transport, TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
 
 _CONDITION_KEY = b"mlcbuild doctor: may a result be written over?"
 
@@ -48,7 +48,7 @@ class HttpProbe:
                 elif authorization_from_netrc(self._address.origin.host):
                     found.append("name and password in the netrc file")
             except ValueError as error:
-                raise TransportError(str(error), trouble=Trouble.REFUSED) from None
+                raise TransportError(str(error), kind=ErrorKind.REFUSED) from None
         if self._settings.client_certificate is not None:
             found.append("a client certificate")
         return ", ".join(found)
@@ -67,7 +67,7 @@ class HttpProbe:
                 if not self._raw.put_where_nothing_is(f"/ac/{key.hash}", result):
                     return Heed.HEEDED
             except TransportError as error:
-                if error.trouble is Trouble.UNUSABLE:
+                if error.kind is ErrorKind.UNUSABLE:
                     return Heed.REFUSED
                 raise
         return Heed.IGNORED
@@ -78,7 +78,7 @@ class HttpProbe:
         try:
             self._raw.put(f"/cas/{digest.hash}", spoiled)
         except TransportError as error:
-            if error.trouble in (Trouble.UNUSABLE, Trouble.ITEM):
+            if error.kind in (ErrorKind.UNUSABLE, ErrorKind.ITEM):
                 return Heed.HEEDED
             raise
         self._raw.put(f"/cas/{digest.hash}", data)

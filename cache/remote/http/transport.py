@@ -18,13 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest, DigestFunction
-from mlcbuild.cache.remote.http import bodies, failures
+from mlcbuild.cache.remote.http import bodies, errors
 from mlcbuild.cache.remote.http.address import HttpAddress, Origin, authorization_from_netrc
 from mlcbuild.cache.remote.http.bodies import Body
 from mlcbuild.cache.remote.http.connections import Pool, tls_context
 from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.settings import ServerSettings
-from mlcbuild.cache.remote.transport import Moved, Sink, TransportError, Trouble, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, TransportError, ignored
 
 # A blob from here on is asked for before it is sent. The question costs a round trip, about as much as sending a small
 # one does; for a large one it may save all the bytes, as servers take a second PUT of the same in full and say 200.
@@ -130,7 +130,7 @@ class HttpTransport:
                 data += chunk
                 if len(data) > MOST_RESULT_BYTES:
                     raise TransportError(
-                        f"{doing}: a result of more than {MOST_RESULT_BYTES} bytes", trouble=Trouble.ITEM
+                        f"{doing}: a result of more than {MOST_RESULT_BYTES} bytes", kind=ErrorKind.ITEM
                     )
             announced = bodies.announced(response)
             if announced is not None and len(data) < announced:
@@ -188,7 +188,7 @@ class HttpTransport:
             # Who may write but not write over is refused this one alone.
             raise TransportError(
                 f"{error.message}: what is there may not be replaced",
-                trouble=Trouble.ITEM,
+                kind=ErrorKind.ITEM,
                 advice=("delete it there, or let this user replace what is there",),
             )
         raise error
@@ -208,7 +208,7 @@ class HttpTransport:
                     yield response
                     return
                 origin, target = _redirected(origin, target, response, doing)
-        raise TransportError(f"{doing}: more than {_MOST_REDIRECTS} redirects", trouble=Trouble.UNUSABLE)
+        raise TransportError(f"{doing}: more than {_MOST_REDIRECTS} redirects", kind=ErrorKind.UNUSABLE)
 
     @contextlib.contextmanager
     def _exchange(
@@ -227,7 +227,7 @@ class HttpTransport:
                 is_whole = bodies.send(connection, method, target, {**own, **(headers or {})}, body)
                 response = connection.client.getresponse()
             except (OSError, http.client.HTTPException) as error:
-                raise failures.of_exception(error, doing) from None
+                raise errors.of_exception(error, doing) from None
             try:
                 yield response
             finally:
@@ -239,7 +239,7 @@ class HttpTransport:
         settings = self._settings
         with self._lock:
             if self._closed:
-                raise TransportError(f"the connection to {self.address} is closed", trouble=Trouble.UNUSABLE)
+                raise TransportError(f"the connection to {self.address} is closed", kind=ErrorKind.UNUSABLE)
             pool = self._pools.get(origin)
             if pool is None:
                 context = None
@@ -271,7 +271,7 @@ class HttpTransport:
             advice = ("only downloads follow redirects: give the address that the server redirects to",)
         elif response.status == http.HTTPStatus.BAD_REQUEST and self._function is not DigestFunction.SHA256:
             advice = ('many servers name blobs by SHA-256 alone: set digest = "sha256" in the [workspace] table',)
-        return failures.of_status(response.status, response.getheader("Retry-After"), doing, advice=advice)
+        return errors.of_status(response.status, response.getheader("Retry-After"), doing, advice=advice)
 
 
 def _headers(address: HttpAddress, settings: ServerSettings) -> dict[str, str]:
@@ -281,7 +281,7 @@ def _headers(address: HttpAddress, settings: ServerSettings) -> dict[str, str]:
         try:
             authorization = address.authorization or authorization_from_netrc(address.origin.host)
         except ValueError as error:
-            raise TransportError(str(error), trouble=Trouble.REFUSED) from None
+            raise TransportError(str(error), kind=ErrorKind.REFUSED) from None
         if authorization:
             headers["Authorization"] = authorization
     return headers
@@ -293,9 +293,9 @@ def _redirected(origin: Origin, target: str, response: http.client.HTTPResponse,
         parts = urllib.parse.urlsplit(urllib.parse.urljoin(f"{origin}{target}", response.getheader("Location", "")))
         there = Origin.of(parts)
     except ValueError:
-        raise TransportError(f"{doing}: redirected to what is no http address", trouble=Trouble.UNUSABLE) from None
+        raise TransportError(f"{doing}: redirected to what is no http address", kind=ErrorKind.UNUSABLE) from None
     if there.scheme != origin.scheme and there.scheme == "http":
-        raise TransportError(f"{doing}: redirected from https to http", trouble=Trouble.UNUSABLE)
+        raise TransportError(f"{doing}: redirected from https to http", kind=ErrorKind.UNUSABLE)
     path = urllib.parse.quote(parts.path, safe=_IN_TARGETS)
     return there, f"{path}?{urllib.parse.quote(parts.query, safe=_IN_TARGETS)}" if parts.query else path
 
@@ -303,12 +303,12 @@ def _redirected(origin: Origin, target: str, response: http.client.HTTPResponse,
 def _check_encoding(response: http.client.HTTPResponse, doing: str) -> None:
     encoding = response.getheader("Content-Encoding", "identity")
     if encoding != "identity":
-        raise TransportError(f"{doing}: sent as {encoding!r}, which was not asked for", trouble=Trouble.UNUSABLE)
+        raise TransportError(f"{doing}: sent as {encoding!r}, which was not asked for", kind=ErrorKind.UNUSABLE)
 
 
 def _wrong_length(doing: str, received: int, expected: int) -> TransportError:
-    return TransportError(f"{doing}: {received} bytes came, and not {expected}", trouble=Trouble.ITEM)
+    return TransportError(f"{doing}: {received} bytes came, and not {expected}", kind=ErrorKind.ITEM)
 
 
 def _cut_short(doing: str, received: int, expected: int) -> TransportError:
-    return TransportError(f"{doing}: cut short after {received} of {expected} bytes", trouble=Trouble.TRANSIENT)
+    return TransportError(f"{doing}: cut short after {received} of {expected} bytes", kind=ErrorKind.TRANSIENT)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from mlcbuild.cache.remote.s3.errors import S3Error
 from mlcbuild.cache.remote.s3.settings import Checksums
-from mlcbuild.cache.remote.s3.troubles import S3Error
 
 T = TypeVar("T")
 # Of status 400, but no refusal of a header.

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from mlcbuild.cache.remote.s3.deadline import Operation
-from mlcbuild.cache.remote.s3.troubles import S3Error
-from mlcbuild.cache.remote.transport import Trouble
+from mlcbuild.cache.remote.s3.errors import S3Error
+from mlcbuild.cache.remote.transport import ErrorKind
 
 T = TypeVar("T")
 ATTEMPTS = 4
@@ -20,15 +20,15 @@ _CALLERS_OWN = (404, 409, 412)  # Not the request has to be made again, but more
 
 
 def again(operation: Operation, attempt: Callable[[], T]) -> T:
-    """The first attempt's answer that is no transient trouble. Waits grow and are jittered (0 to 0.2, 0.4, 0.8 s),
-    or are what the server asks for, up to 5 s; the last error is passed on.
+    """The answer of the first attempt without a transient error. Pauses grow and are jittered (0 to 0.2, 0.4, 0.8 s),
+    or are what the server asks for, up to 5 s. Raises the last error.
     """
     for number in range(1, ATTEMPTS):
         try:
             return attempt()
         except S3Error as error:
             wait = max(error.retry_after, random.uniform(0.0, 0.1 * 2**number))
-            is_passing = error.trouble is Trouble.TRANSIENT and wait <= _LONGEST_WAIT
+            is_passing = error.kind is ErrorKind.TRANSIENT and wait <= _LONGEST_WAIT
             is_passing = is_passing and error.status not in _CALLERS_OWN
             if not is_passing or not operation.sleep(wait):
                 raise

@@ -12,10 +12,10 @@ from typing import Any
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.s3.deadline import Exchange, Operation, watch
+from mlcbuild.cache.remote.s3.errors import EXPIRED, S3Error, classified, cut_short
 from mlcbuild.cache.remote.s3.section import Section
 from mlcbuild.cache.remote.s3.settings import Addressing, S3Settings
-from mlcbuild.cache.remote.s3.troubles import EXPIRED, S3Error, classified, cut_short
-from mlcbuild.cache.remote.transport import Moved, Trouble, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, Moved, ignored
 
 # An operation is a few requests one after the other, or many side by side, of which each may fall behind its pace once.
 _PACES_AN_OPERATION = 2
@@ -212,7 +212,7 @@ def made_session(settings: S3Settings) -> Any:
         raise S3Error(
             f"{settings.address} needs boto3, which is not installed",
             code="ModuleNotFoundError",
-            trouble=Trouble.REFUSED,
+            kind=ErrorKind.REFUSED,
             advice=("pip install 'mlcbuild[s3]'",),
         ) from error
     try:

@@ -6,9 +6,9 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.s3.again import again
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name
 from mlcbuild.cache.remote.s3.deadline import Operation
+from mlcbuild.cache.remote.s3.errors import S3Error, wrong_size
 from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
-from mlcbuild.cache.remote.s3.troubles import S3Error, wrong_size
-from mlcbuild.cache.remote.transport import Sink, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, Sink
 
 _NO_RANGES = "NoRanges"
 
@@ -61,7 +61,7 @@ class Downloads:
                     raise S3Error(
                         f"{blob_name(digest)} at {self._client.settings.address} vanished while it was read",
                         code="Vanished",
-                        trouble=Trouble.TRANSIENT,
+                        kind=ErrorKind.TRANSIENT,
                     )
                 with operation.pace.resting():
                     while pieces:
@@ -79,9 +79,7 @@ class Downloads:
                 if body.total != size:
                     raise wrong_size(body.doing, body.total, size)
                 if not body.is_range:
-                    raise S3Error(
-                        f"{body.doing}: the server sends no ranges", code=_NO_RANGES, trouble=Trouble.UNUSABLE
-                    )
+                    raise S3Error(f"{body.doing}: the server sends no ranges", code=_NO_RANGES, kind=ErrorKind.UNUSABLE)
                 return list(body.pieces(last - first + 1))
         except S3Error as error:
             if error.status == 416:

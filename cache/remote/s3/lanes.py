@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Generic, TypeVar
 
 from mlcbuild.cache.remote.s3.deadline import Operation
-from mlcbuild.cache.remote.s3.troubles import S3Error
-from mlcbuild.cache.remote.transport import Trouble
+from mlcbuild.cache.remote.s3.errors import S3Error
+from mlcbuild.cache.remote.transport import ErrorKind
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -87,7 +87,7 @@ class InOrder(Generic[Item, Answer]):
                 if self._pending:
                     return
                 if not self._lanes.slots.acquire(timeout=self._operation.remaining):
-                    raise S3Error("other transfers took all the time", code="Deadline", trouble=Trouble.TRANSIENT)
+                    raise S3Error("other transfers took all the time", code="Deadline", kind=ErrorKind.TRANSIENT)
             try:
                 item = next(self._items)
             except StopIteration:

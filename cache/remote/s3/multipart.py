@@ -11,9 +11,9 @@ from mlcbuild.cache.remote.s3.abilities import Manner
 from mlcbuild.cache.remote.s3.again import again
 from mlcbuild.cache.remote.s3.client import S3Client
 from mlcbuild.cache.remote.s3.deadline import Operation
+from mlcbuild.cache.remote.s3.errors import S3Error
 from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
 from mlcbuild.cache.remote.s3.section import Section
-from mlcbuild.cache.remote.s3.troubles import S3Error
 from mlcbuild.cache.remote.transport import Moved
 
 _MOST_PARTS = 9000  # S3 takes 10,000.

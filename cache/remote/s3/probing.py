@@ -15,11 +15,11 @@ from typing import Any
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.remote.probing import PARTED_BYTES, Heed
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name, made_session
+from mlcbuild.cache.remote.s3.errors import S3Error, classified
 from mlcbuild.cache.remote.s3.layout import Keys
 from mlcbuild.cache.remote.s3.section import crc32
 from mlcbuild.cache.remote.s3.settings import S3Settings
 from mlcbuild.cache.remote.s3.transport import S3Transport
-from mlcbuild.cache.remote.s3.troubles import S3Error, classified
 from mlcbuild.cache.remote.transport import Transport
 
 # What botocore calls the ways in which it found credentials, for people.

@@ -10,12 +10,12 @@ from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name
 from mlcbuild.cache.remote.s3.deadline import Operation
 from mlcbuild.cache.remote.s3.download import Downloads
+from mlcbuild.cache.remote.s3.errors import S3Error
 from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
 from mlcbuild.cache.remote.s3.layout import Keys
 from mlcbuild.cache.remote.s3.settings import S3Settings
-from mlcbuild.cache.remote.s3.troubles import S3Error
 from mlcbuild.cache.remote.s3.upload import Uploads
-from mlcbuild.cache.remote.transport import Moved, Sink, Trouble, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, ignored
 
 _LARGEST_RESULT = 64 << 20
 _LOOK_UPS_A_SECOND = 20  # At least, all threads together; a deadline is made of it.
@@ -76,7 +76,7 @@ class S3Transport:
                 return None
             if not 0 <= body.length <= _LARGEST_RESULT:
                 told = f"{body.doing}: {body.length} bytes are no result"
-                raise S3Error(told, code="TooLarge", trouble=Trouble.ITEM)
+                raise S3Error(told, code="TooLarge", kind=ErrorKind.ITEM)
             return b"".join(body.pieces(body.length))
 
     def write_result(self, key: Digest, data: bytes, *, replace: bool = False) -> bool:

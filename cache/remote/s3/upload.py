@@ -13,11 +13,11 @@ from mlcbuild.cache.remote.s3.abilities import Abilities, Manner
 from mlcbuild.cache.remote.s3.again import ATTEMPTS
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name
 from mlcbuild.cache.remote.s3.deadline import Operation
+from mlcbuild.cache.remote.s3.errors import S3Error, kept
 from mlcbuild.cache.remote.s3.lanes import Lanes
 from mlcbuild.cache.remote.s3.multipart import Multipart
 from mlcbuild.cache.remote.s3.section import Section, crc32
-from mlcbuild.cache.remote.s3.troubles import S3Error, kept
-from mlcbuild.cache.remote.transport import Moved, Trouble, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, Moved, ignored
 
 _SMALL_BYTES = 1 << 20  # Read once, and sent without waiting for the server's leave.
 _CONFLICT_SECONDS = 0.05
@@ -63,7 +63,7 @@ class Uploads:
 
     @contextlib.contextmanager
     def _may_be_kept(self, key: str, what: str, *, replace: bool) -> Iterator[None]:
-        """A policy may let us write and not write over: then a refusal is that object's trouble, not the server's."""
+        """A policy may let us write and not write over: then the denial concerns that object alone, not the server."""
         try:
             yield
         except S3Error as error:
@@ -99,7 +99,7 @@ class Uploads:
                     lambda manner: self._in_parts(key, what, descriptor, size, manner, moved), conditional=conditional
                 )
             except S3Error as error:
-                if error.status not in (404, 409, 412) or error.trouble is Trouble.REFUSED or attempt == ATTEMPTS:
+                if error.status not in (404, 409, 412) or error.kind is ErrorKind.REFUSED or attempt == ATTEMPTS:
                     raise
             else:
                 return True
@@ -142,4 +142,4 @@ class Uploads:
 
 
 def _unreadable(path: Path, reason: str) -> S3Error:
-    return S3Error(f"{path.name} cannot be uploaded: it {reason}", code="Unreadable", trouble=Trouble.TRANSIENT)
+    return S3Error(f"{path.name} cannot be uploaded: it {reason}", code="Unreadable", kind=ErrorKind.TRANSIENT)

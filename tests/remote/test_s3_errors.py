@@ -1,4 +1,4 @@
-"""What boto raises, told as trouble: every class of it, and never with a secret in the message."""
+"""What boto raises, as a TransportError: every class of it, and never with a secret in the message."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import botocore.exceptions
 import botocore.parsers
 import pytest
 
-from mlcbuild.cache.remote.s3.troubles import S3Error, classified
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.s3.errors import S3Error, classified
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
 SECRET = "wJalrXUtnFEMI/K7MDENG"
 DOING = "reading blob ab… at s3://bucket"
@@ -33,7 +33,7 @@ def answer(
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
-def test_every_exception_of_botocore_becomes_trouble_without_its_text(kind: type[Exception]) -> None:
+def test_every_exception_of_botocore_becomes_an_error_without_its_text(kind: type[Exception]) -> None:
     error = kind.__new__(kind)
     Exception.__init__(error, f"https://host/?X-Amz-Signature={SECRET}")
     told = classified(error, DOING)
@@ -43,42 +43,42 @@ def test_every_exception_of_botocore_becomes_trouble_without_its_text(kind: type
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "trouble"),
+    ("name", "settings", "kind"),
     [
-        ("NoCredentialsError", {}, Trouble.REFUSED),
-        ("PartialCredentialsError", {"provider": "env", "cred_var": SECRET}, Trouble.REFUSED),
-        ("CredentialRetrievalError", {"provider": "process", "error_msg": SECRET}, Trouble.REFUSED),
-        ("SSOTokenLoadError", {"error_msg": SECRET}, Trouble.REFUSED),
-        ("UnauthorizedSSOTokenError", {}, Trouble.REFUSED),
-        ("ProfileNotFound", {"profile": "p"}, Trouble.REFUSED),
-        ("ReadTimeoutError", {"endpoint_url": SECRET}, Trouble.TRANSIENT),
-        ("ConnectTimeoutError", {"endpoint_url": SECRET}, Trouble.TRANSIENT),
-        ("ConnectionClosedError", {"endpoint_url": SECRET}, Trouble.TRANSIENT),
-        ("ResponseStreamingError", {"error": SECRET}, Trouble.TRANSIENT),
-        ("IncompleteReadError", {"actual_bytes": 1, "expected_bytes": 2}, Trouble.TRANSIENT),
-        ("HTTPClientError", {"error": SECRET}, Trouble.TRANSIENT),
-        ("EndpointConnectionError", {"endpoint_url": SECRET, "error": OSError("refused")}, Trouble.TRANSIENT),
+        ("NoCredentialsError", {}, ErrorKind.REFUSED),
+        ("PartialCredentialsError", {"provider": "env", "cred_var": SECRET}, ErrorKind.REFUSED),
+        ("CredentialRetrievalError", {"provider": "process", "error_msg": SECRET}, ErrorKind.REFUSED),
+        ("SSOTokenLoadError", {"error_msg": SECRET}, ErrorKind.REFUSED),
+        ("UnauthorizedSSOTokenError", {}, ErrorKind.REFUSED),
+        ("ProfileNotFound", {"profile": "p"}, ErrorKind.REFUSED),
+        ("ReadTimeoutError", {"endpoint_url": SECRET}, ErrorKind.TRANSIENT),
+        ("ConnectTimeoutError", {"endpoint_url": SECRET}, ErrorKind.TRANSIENT),
+        ("ConnectionClosedError", {"endpoint_url": SECRET}, ErrorKind.TRANSIENT),
+        ("ResponseStreamingError", {"error": SECRET}, ErrorKind.TRANSIENT),
+        ("IncompleteReadError", {"actual_bytes": 1, "expected_bytes": 2}, ErrorKind.TRANSIENT),
+        ("HTTPClientError", {"error": SECRET}, ErrorKind.TRANSIENT),
+        ("EndpointConnectionError", {"endpoint_url": SECRET, "error": OSError("refused")}, ErrorKind.TRANSIENT),
         (
             "EndpointConnectionError",
             {"endpoint_url": SECRET, "error": socket.gaierror(socket.EAI_NONAME, "unknown")},
-            Trouble.REFUSED,
+            ErrorKind.REFUSED,
         ),
         (
             "EndpointConnectionError",
             {"endpoint_url": SECRET, "error": socket.gaierror(socket.EAI_AGAIN, "for now")},
-            Trouble.TRANSIENT,
+            ErrorKind.TRANSIENT,
         ),
-        ("SSLError", {"endpoint_url": SECRET, "error": "CERTIFICATE_VERIFY_FAILED"}, Trouble.REFUSED),
-        ("SSLError", {"endpoint_url": SECRET, "error": "EOF"}, Trouble.TRANSIENT),
-        ("ProxyConnectionError", {"proxy_url": SECRET}, Trouble.REFUSED),
-        ("ParamValidationError", {"report": SECRET}, Trouble.UNUSABLE),
+        ("SSLError", {"endpoint_url": SECRET, "error": "CERTIFICATE_VERIFY_FAILED"}, ErrorKind.REFUSED),
+        ("SSLError", {"endpoint_url": SECRET, "error": "EOF"}, ErrorKind.TRANSIENT),
+        ("ProxyConnectionError", {"proxy_url": SECRET}, ErrorKind.REFUSED),
+        ("ParamValidationError", {"report": SECRET}, ErrorKind.UNUSABLE),
     ],
 )
 def test_failures_without_an_answer_are_told_by_what_helps(
-    name: str, settings: dict[str, Any], trouble: Trouble
+    name: str, settings: dict[str, Any], kind: ErrorKind
 ) -> None:
     told = classified(getattr(botocore.exceptions, name)(**settings), DOING)
-    assert told.trouble is trouble
+    assert told.kind is kind
     assert SECRET not in str(told)
 
 
@@ -98,7 +98,7 @@ def test_a_server_that_is_not_there_is_named_by_its_host_alone(endpoint: str | N
 
 def test_an_answer_that_cannot_be_parsed_is_unusable() -> None:
     told = classified(botocore.parsers.ResponseParserError(SECRET), DOING)
-    assert told.trouble is Trouble.UNUSABLE
+    assert told.kind is ErrorKind.UNUSABLE
     assert SECRET not in str(told)
 
 
@@ -127,7 +127,7 @@ def test_both_forms_of_retry_after_are_understood() -> None:
 
 
 def test_what_is_classified_stays_as_it_is_and_our_own_deadline_says_so() -> None:
-    error = S3Error("told already", code="Deadline", trouble=Trouble.TRANSIENT)
+    error = S3Error("told already", code="Deadline", kind=ErrorKind.TRANSIENT)
     assert classified(error, DOING) is error
     assert classified(OSError("bad file descriptor"), DOING, cut=True).message == f"{DOING} did not end in time"
 
@@ -135,6 +135,6 @@ def test_what_is_classified_stays_as_it_is_and_our_own_deadline_says_so() -> Non
 def test_a_question_that_is_answered_without_words_is_told_with_what_it_may_mean() -> None:
     # A HEAD has no body that could say ExpiredToken.
     told = classified(answer(400, "400"), DOING)
-    assert told.trouble is Trouble.UNUSABLE
+    assert told.kind is ErrorKind.UNUSABLE
     assert "expired" in str(told)
     assert "region" in str(told)

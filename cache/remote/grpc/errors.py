@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 from mlcbuild.cache.remote.grpc.messages import Status
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
 # By number, for statuses within answers (google.rpc.Code).
 CODES = (
@@ -38,9 +38,9 @@ class CallError(TransportError):
     """A call that ended with a status. `code` is the status' name, such as `NOT_FOUND`."""
 
     def __init__(
-        self, message: str, *, code: str, trouble: Trouble, retry_after: float = 0.0, advice: tuple[str, ...] = ()
+        self, message: str, *, code: str, kind: ErrorKind, retry_after: float = 0.0, advice: tuple[str, ...] = ()
     ) -> None:
-        super().__init__(message, trouble=trouble, retry_after=retry_after, advice=advice)
+        super().__init__(message, kind=kind, retry_after=retry_after, advice=advice)
         self.code = code
 
 
@@ -60,26 +60,26 @@ def of_status(code: str, details: str, retry_after: float, doing: str, secrets: 
         details = details.replace(secret, "…")
     details = " ".join(details.split())[:_MOST_SHOWN]
     message = f"{doing}: {code}" + (f": {details}" if details else "")
-    trouble = Trouble.TRANSIENT
+    kind = ErrorKind.TRANSIENT
     advice: tuple[str, ...] = ()
     if code in _REFUSED:
-        trouble, advice = Trouble.REFUSED, ("check the token for this cache, and what its owner may do",)
+        kind, advice = ErrorKind.REFUSED, ("check the token for this cache, and what its owner may do",)
     elif "CERTIFICATE_VERIFY_FAILED" in details:
-        trouble = Trouble.REFUSED
+        kind = ErrorKind.REFUSED
         advice = ("name the certificates to trust in the cache's settings or in SSL_CERT_FILE",)
     elif "WRONG_VERSION_NUMBER" in details or "Failed parsing HTTP/2" in details:
-        trouble = Trouble.REFUSED
+        kind = ErrorKind.REFUSED
         advice = ("check the port, and whether it is grpc or grpcs",)
     elif "larger than max" in details:  # gRPC says RESOURCE_EXHAUSTED of its own limits too
-        trouble = Trouble.ITEM
+        kind = ErrorKind.ITEM
     elif code in _UNUSABLE:
-        trouble = Trouble.UNUSABLE
+        kind = ErrorKind.UNUSABLE
     elif code == "DEADLINE_EXCEEDED":
         message = f"{doing}: no answer in time"
     return CallError(
         message,
         code=code,
-        trouble=trouble,
-        retry_after=min(retry_after, _LONGEST_PAUSE_SECONDS) if trouble is Trouble.TRANSIENT else 0.0,
+        kind=kind,
+        retry_after=min(retry_after, _LONGEST_PAUSE_SECONDS) if kind is ErrorKind.TRANSIENT else 0.0,
         advice=advice,
     )

@@ -1,4 +1,4 @@
-"""What boto raises, as TransportError: which kind of trouble it is, and what to do.
+"""What boto raises, as TransportError: of which kind it is, and what to do.
 
 Messages are made of our own address, the operation and the error's code alone. Texts of servers and of botocore are
 left out: they quote addresses, headers and what was signed.
@@ -14,7 +14,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
 _CODE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LONGEST_WAIT = 3600.0
@@ -84,7 +84,7 @@ def classified(error: Exception, doing: str, *, cut: bool = False) -> S3Error:
     if isinstance(error, S3Error):
         return error
     if cut:
-        return S3Error(f"{doing} did not end in time", code="Deadline", trouble=Trouble.TRANSIENT)
+        return S3Error(f"{doing} did not end in time", code="Deadline", kind=ErrorKind.TRANSIENT)
     response = getattr(error, "response", None)
     if isinstance(response, dict) and "Error" in response:
         return _of_answer(response, doing)
@@ -92,13 +92,13 @@ def classified(error: Exception, doing: str, *, cut: bool = False) -> S3Error:
 
 
 def cut_short(doing: str, got: int, expected: int) -> S3Error:
-    return S3Error(f"{doing} brought {got} bytes, not {expected}", code="IncompleteBody", trouble=Trouble.TRANSIENT)
+    return S3Error(f"{doing} brought {got} bytes, not {expected}", code="IncompleteBody", kind=ErrorKind.TRANSIENT)
 
 
 def wrong_size(doing: str, got: int, expected: int) -> S3Error:
     """For an object that is there in another size, or an answer that does not say in which (-1)."""
-    trouble = Trouble.ITEM if got >= 0 else Trouble.TRANSIENT
-    return S3Error(f"{doing} found {got} bytes, not {expected}", code="WrongSize", trouble=trouble)
+    kind = ErrorKind.ITEM if got >= 0 else ErrorKind.TRANSIENT
+    return S3Error(f"{doing} found {got} bytes, not {expected}", code="WrongSize", kind=kind)
 
 
 def kept(doing: str, error: S3Error) -> S3Error:
@@ -107,7 +107,7 @@ def kept(doing: str, error: S3Error) -> S3Error:
         f"{doing} was answered {error.code} (status {error.status}): what is there may not be replaced",
         status=error.status,
         code=error.code,
-        trouble=Trouble.ITEM,
+        kind=ErrorKind.ITEM,
         advice=("delete the object, or let these credentials replace objects",),
     )
 
@@ -127,49 +127,49 @@ def _of_answer(response: Mapping[str, Any], doing: str) -> S3Error:
         status=status,
         code=code,
         date=str(headers.get("date", "")),
-        trouble=_kind(status, code),
+        kind=_kind_of(status, code),
         retry_after=_retry_after(headers),
         advice=_WITHOUT_WORDS if code == "400" else _ADVICE.get(code, ()),
     )
 
 
-def _kind(status: int, code: str) -> Trouble:
+def _kind_of(status: int, code: str) -> ErrorKind:
     if code in _TRANSIENT or status in (408, 409, 412, 425, 429):
-        return Trouble.TRANSIENT
+        return ErrorKind.TRANSIENT
     if code in _ADVICE or status in (301, 307, 401, 402, 403, 404, 407, 507):
-        return Trouble.REFUSED
-    return Trouble.TRANSIENT if status >= 500 and status != 501 else Trouble.UNUSABLE
+        return ErrorKind.REFUSED
+    return ErrorKind.TRANSIENT if status >= 500 and status != 501 else ErrorKind.UNUSABLE
 
 
 def _of_exception(error: Exception, doing: str) -> S3Error:
     names = {each.__name__ for each in type(error).__mro__}
     name = type(error).__name__
 
-    def made(what: str, trouble: Trouble, *advice: str) -> S3Error:
-        return S3Error(f"{doing} failed: {what}", code=name, trouble=trouble, advice=advice)
+    def made(what: str, kind: ErrorKind, *advice: str) -> S3Error:
+        return S3Error(f"{doing} failed: {what}", code=name, kind=kind, advice=advice)
 
     for known in names & _REFUSED_EXCEPTIONS.keys():
         what, advice = _REFUSED_EXCEPTIONS[known]
-        return made(what, Trouble.REFUSED, *advice)
+        return made(what, ErrorKind.REFUSED, *advice)
     if isinstance(error, ModuleNotFoundError):
-        return made("boto3 is not installed", Trouble.REFUSED, "pip install 'mlcbuild[s3]'")
+        return made("boto3 is not installed", ErrorKind.REFUSED, "pip install 'mlcbuild[s3]'")
     # botocore says CERTIFICATE_VERIFY_FAILED in the text alone.
     if "SSLError" in names and "CERTIFICATE_VERIFY_FAILED" in str(error):
         remedy = "name the certificate of your company's authority in AWS_CA_BUNDLE"
-        return made("the server's certificate is not trusted", Trouble.REFUSED, remedy)
+        return made("the server's certificate is not trusted", ErrorKind.REFUSED, remedy)
     if "EndpointConnectionError" in names:
         if _is_unknown_host(error):
-            return made("no server has that name", Trouble.REFUSED, "correct the endpoint or region")
-        return made(f"the server{_tried(error)} cannot be reached", Trouble.TRANSIENT)
+            return made("no server has that name", ErrorKind.REFUSED, "correct the endpoint or region")
+        return made(f"the server{_tried(error)} cannot be reached", ErrorKind.TRANSIENT)
     if names & _SILENT:
-        return made("no answer in time", Trouble.TRANSIENT)
+        return made("no answer in time", ErrorKind.TRANSIENT)
     if names & _CUT_OFF:
-        return made("the connection was cut off", Trouble.TRANSIENT)
+        return made("the connection was cut off", ErrorKind.TRANSIENT)
     if names & {"HTTPClientError", "HTTPError", "HTTPException", "OSError"}:
-        return made("the connection failed", Trouble.TRANSIENT)
+        return made("the connection failed", ErrorKind.TRANSIENT)
     if "ResponseParserError" in names:
-        return made("the answer cannot be understood", Trouble.UNUSABLE, "is this the address of an S3 server?")
-    return made(f"boto raised {name}", Trouble.UNUSABLE)
+        return made("the answer cannot be understood", ErrorKind.UNUSABLE, "is this the address of an S3 server?")
+    return made(f"boto raised {name}", ErrorKind.UNUSABLE)
 
 
 def _tried(error: Exception) -> str:

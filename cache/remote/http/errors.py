@@ -9,7 +9,7 @@ import socket
 import ssl
 import time
 
-from mlcbuild.cache.remote.transport import TransportError, Trouble
+from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
 _LONGEST_PAUSE_SECONDS = 3600.0
 _TRANSIENT = frozenset({408, 425, 429})
@@ -27,10 +27,10 @@ def of_status(status: int, retry_after: str | None, doing: str, *, advice: tuple
     message = f"{doing}: the server answered {status}{phrase}"
     if status in _REFUSED:
         advice = advice or ("check the user, password or token for this cache, and what they may do",)
-        return TransportError(message, trouble=Trouble.REFUSED, advice=advice)
+        return TransportError(message, kind=ErrorKind.REFUSED, advice=advice)
     if status in _TRANSIENT or (status >= 500 and status not in _WILL_NEVER_DO):
-        return TransportError(message, trouble=Trouble.TRANSIENT, retry_after=seconds_to_wait(retry_after))
-    return TransportError(message, trouble=Trouble.UNUSABLE, advice=advice)
+        return TransportError(message, kind=ErrorKind.TRANSIENT, retry_after=seconds_to_wait(retry_after))
+    return TransportError(message, kind=ErrorKind.UNUSABLE, advice=advice)
 
 
 def seconds_to_wait(value: str | None) -> float:
@@ -48,23 +48,23 @@ def seconds_to_wait(value: str | None) -> float:
 def of_exception(error: Exception, doing: str) -> TransportError:
     """For what sockets, TLS and `http.client` raise."""
     if isinstance(error, TimeoutError):
-        return TransportError(f"{doing}: no answer in time", trouble=Trouble.TRANSIENT)
+        return TransportError(f"{doing}: no answer in time", kind=ErrorKind.TRANSIENT)
     if isinstance(error, ssl.SSLCertVerificationError):
         return TransportError(
             f"{doing}: the server's certificate is not trusted: {error.verify_message}",
-            trouble=Trouble.REFUSED,
+            kind=ErrorKind.REFUSED,
             advice=("name the certificates to trust in the cache's settings or in SSL_CERT_FILE",),
         )
     if isinstance(error, socket.gaierror):
-        trouble = Trouble.REFUSED if error.errno in _NOBODY else Trouble.TRANSIENT
-        return TransportError(f"{doing}: the host was not found: {error.strerror}", trouble=trouble)
+        kind = ErrorKind.REFUSED if error.errno in _NOBODY else ErrorKind.TRANSIENT
+        return TransportError(f"{doing}: the host was not found: {error.strerror}", kind=kind)
     if isinstance(error, http.client.IncompleteRead):
-        return TransportError(f"{doing}: the answer was cut short", trouble=Trouble.TRANSIENT)
+        return TransportError(f"{doing}: the answer was cut short", kind=ErrorKind.TRANSIENT)
     if isinstance(error, OSError):
         reason = error.strerror or str(error) or type(error).__name__
-        return TransportError(f"{doing}: the connection failed: {reason}", trouble=Trouble.TRANSIENT)
+        return TransportError(f"{doing}: the connection failed: {reason}", kind=ErrorKind.TRANSIENT)
     return TransportError(
         f"{doing}: what answered speaks no HTTP ({type(error).__name__})",
-        trouble=Trouble.UNUSABLE,
+        kind=ErrorKind.UNUSABLE,
         advice=("check the port and whether it is http or https",),
     )
