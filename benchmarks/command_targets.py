@@ -105,9 +105,9 @@ def settle(workspace: Path, cache: Path) -> None:
     build(workspace, cache)
 
 
-def forget_settled_builds(workspace: Path) -> None:
+def forget_no_op_records(workspace: Path) -> None:
     """What the short way of a build that has nothing to do is known by."""
-    shutil.rmtree(workspace / ".mlcbuild" / "settled", ignore_errors=True)
+    shutil.rmtree(workspace / ".mlcbuild" / "no-op", ignore_errors=True)
 
 
 def forget_outputs(workspace: Path) -> None:

@@ -24,7 +24,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from benchmarks.command_targets import build, forget_outputs, forget_settled_builds, processor_seconds, write_workspace
+from benchmarks.command_targets import build, forget_no_op_records, forget_outputs, processor_seconds, write_workspace
 
 BOUND_MILLISECONDS = 1.0
 
@@ -50,7 +50,7 @@ def main() -> None:
             if f"{arguments.actions} from disk" not in told.replace(",", ""):
                 raise SystemExit(f"not everything was a hit: {told}")
             between = processor_seconds()
-            forget_settled_builds(workspace)
+            forget_no_op_records(workspace)
             took_idle, told = build(workspace, cache)
             if f"{arguments.actions} up to date" not in told.replace(",", ""):
                 raise SystemExit(f"something was done: {told}")

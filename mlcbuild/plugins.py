@@ -1,7 +1,7 @@
 """Plug-ins of our own, found by listing a folder: a file or folder that is added there is known, and nowhere named.
 
 Nothing is imported. Rules name what is found to actions (`engine.action.StageCall.plugins`). What was listed is known
-by path, because a build that has nothing to do must see what was added since (`engine.settled`).
+by path, because a build that has nothing to do must see what was added since (`engine.no_op_record`).
 """
 
 from __future__ import annotations

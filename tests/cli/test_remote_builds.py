@@ -148,7 +148,7 @@ def test_always_sends_what_lies_on_the_disk_even_where_nothing_is_to_be_done(
     assert ci.build("//...")[0] == 0
     assert ci.build("//...", MLCBUILD_REMOTE=server.address, MLCBUILD_REMOTE_ROLE="read-write")[0] == 0
     assert not results_in(server)
-    for _ in range(2):  # The second one would be settled, were it not for this.
+    for _ in range(2):  # The second one would have nothing to do, were it not for this.
         server.blobs.clear()
         code, _ = ci.build(
             "//...",

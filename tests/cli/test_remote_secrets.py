@@ -287,16 +287,16 @@ def test_credentials_are_no_part_of_a_key(place: Place, server: http_server.Cach
     assert len(keys[0]) == 2
 
 
-def test_credentials_are_no_part_of_what_is_kept_of_a_settled_build(place: Place, server: http_server.Cache) -> None:
+def test_credentials_are_no_part_of_what_is_a_no_op_record(place: Place, server: http_server.Cache) -> None:
     variables = {"MLCBUILD_REMOTE": with_password(server.address), "MLCBUILD_REMOTE_HEADERS": f"X-Token: {TOKEN}"}
     environment = {**os.environ, **place.environment(), **AWS, **variables}
     command = [sys.executable, "-m", "mlcbuild.cli.main", "build", "//..."]
-    settled = place.root / ".mlcbuild/settled"
+    records = place.root / ".mlcbuild/no-op"
     for _ in range(2):
         subprocess.run(command, cwd=place.root, env=environment, check=True, capture_output=True)
         time.sleep(2.1)  # Younger files might still be written to.
-    assert list(settled.iterdir())
-    for path in settled.iterdir():
+    assert list(records.iterdir())
+    for path in records.iterdir():
         assert not found_in(path.read_bytes())
     # A mistake is told all the same, although there is nothing to do.
     environment["MLCBUILD_REMOTE_ROLE"] = "reed"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cache import stat_memory
-from mlcbuild.engine import outputs, settled
+from mlcbuild.engine import no_op_record, outputs
 from tests.end_to_end.world import PROJECT, World, is_awaited, until_there, wait_until
 
 PAGE = PROJECT / "docs/own-rules.md"
@@ -114,25 +114,25 @@ def test_a_workspace_elsewhere_has_the_same_keys(world: World) -> None:
     assert other.output("opening/count.json").read_bytes() == world.output("opening/count.json").read_bytes()
 
 
-def test_a_settled_build_sees_every_edit_of_a_stages_code(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (stat_memory, outputs, settled):
+def test_the_no_op_check_sees_every_edit_of_a_stages_code(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (stat_memory, outputs, no_op_record):
         monkeypatch.setattr(module, "SETTLING_NANOSECONDS", SETTLING_NANOSECONDS)
-    records = world.root / ".mlcbuild/settled"
+    records = world.root / ".mlcbuild/no-op"
 
-    def settle() -> None:
+    def make_no_op_record() -> None:
         for _ in range(3):
             assert world.mlcbuild("build", "//:opening").code == 0
             time.sleep(2e-9 * SETTLING_NANOSECONDS)
         assert list(records.iterdir()), "it is known to have nothing to do"
         assert world.mlcbuild("build", "//:opening").err.startswith("1 action: 1 up to date")
 
-    settle()
+    make_no_op_record()
     edit(world, WORDS, ".lower()", ".upper()")
     assert world.mlcbuild("build", "//:opening").err.startswith("[1/1] //:opening CountWords · ")
-    settle()
+    make_no_op_record()
     world.write("counting/__init__.py", "")
     assert world.mlcbuild("build", "//:opening").err.startswith("[1/1] //:opening CountWords · "), "a package has code"
-    settle()
+    make_no_op_record()
     world.write("collections.py", "")
     done = world.mlcbuild("build", "//:opening")
     assert (done.code, "rename collections.py" in done.err) == (1, True), done.err

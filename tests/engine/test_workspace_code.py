@@ -1,4 +1,4 @@
-"""Stages of a workspace's own: whose code counts, which names they may have, and what a settled build must look at."""
+"""Stages of a workspace's own: whose code counts, which names they may have, and what the no-op check must look at."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_an_expression_too_deep_to_read_is_told(world: World) -> None:
         world.of()
 
 
-# What a settled build looks at, and what changes while an action runs
+# What the no-op check looks at, and what changes while an action runs
 
 
 def test_whatever_could_change_the_answer_is_observed(world: World) -> None:

@@ -1,4 +1,4 @@
-"""The short way of a build that has nothing to do: see `mlcbuild.engine.settled`. Imports little, on purpose."""
+"""The short way of a build that has nothing to do: see `mlcbuild.engine.no_op_record`. Imports little, on purpose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import mlcbuild
 from mlcbuild.cli.output import text
-from mlcbuild.engine.settled import SettledBuild, load_settled
+from mlcbuild.engine.no_op_record import NoOpRecord, load_no_op_record
 
 # What of the environment says where the cache and the user's settings lie.
 _VARIABLES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
@@ -63,16 +63,16 @@ def without_credentials(text: str) -> str:
     return f"{head}{mark}…@{rest.rpartition('@')[2]}" if mark and "@" in rest else text
 
 
-def current_build(request: str, *, directory: Path, state_directory: str) -> SettledBuild | None:
+def current_build(request: str, *, directory: Path, state_directory: str) -> NoOpRecord | None:
     """The last build of this request where it has nothing to do; the nearest workspace at or above `directory`."""
     for folder in (directory.absolute(), *directory.absolute().parents):
-        found = load_settled(folder / state_directory, request)
+        found = load_no_op_record(folder / state_directory, request)
         if found is not None:
             return found if found.is_current(folder) else None
     return None
 
 
-def tell(build: SettledBuild, *, wall_seconds: float) -> None:
+def tell(build: NoOpRecord, *, wall_seconds: float) -> None:
     """What the long way would print of it."""
     with contextlib.suppress(BrokenPipeError):
         told = f"{text.plural(build.actions, 'action')}: {build.actions} up to date"

@@ -17,7 +17,7 @@ from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, Globa
 from mlcbuild.cli.build.interruption import interrupting
 from mlcbuild.cli.build.listeners import Listeners
 from mlcbuild.cli.build.no_op_check import request_text, without_credentials
-from mlcbuild.cli.build.no_op_record import Settling
+from mlcbuild.cli.build.no_op_recorder import NoOpRecorder
 from mlcbuild.cli.build.notices import network_notice
 from mlcbuild.cli.build.parts import build_parts, fetched_targets, targets_of
 from mlcbuild.cli.console.action_logs import ActionLogs
@@ -129,7 +129,7 @@ class _Session:
         self._remote_end: RemoteEnd | None = None
         self._failed: list[ActionFinished] = []
         self._without_pin: frozenset[str] = frozenset()  # fetches, whose failure no retry mends
-        self._settling = Settling()
+        self._no_op_recorder = NoOpRecorder()
         self._invocation = invocation = str(uuid.uuid4())
         self._report = BuildReport(invocation=invocation)
         self._profile = Profile(invocation=invocation)
@@ -141,7 +141,7 @@ class _Session:
         self._listeners.add("the build report", self._report)
         self._listeners.add("the profile", self._profile)
         self._listeners.add("this command", self._listen)
-        self._listeners.add("the settled build", self._settling)
+        self._listeners.add("the no-op record", self._no_op_recorder)
         if request.events:
             self._events = EventLog(request.events, invocation=invocation, arguments=options.arguments)
             self._listeners.add(f"the event log {request.events}", self._events)
@@ -155,7 +155,7 @@ class _Session:
             remote = resolve_remote(request.remote, environment, settings, recache=request.recache)
             execution = resolve_execution(request.execution, environment, settings)
             if request.recache or (remote and remote.sends_what_was_found):
-                self._settling.told()  # There is something to do each time.
+                self._no_op_recorder.told()  # There is something to do each time.
         self._records = workspace.state_directory / RECORD_DIRECTORY
         with self._phase("analyse"):
             analysis = analyse(loaded, workspace.rules)
@@ -204,7 +204,7 @@ class _Session:
                     result = parts.driver.build(analysis.actions, targets)
                 finally:
                     self._remote_end = RemoteEnd.of(parts.remote)
-                self._settling.remember(
+                self._no_op_recorder.remember(
                     request.text(self._options),
                     parts=parts,
                     observed=loaded.observed
@@ -300,7 +300,7 @@ class _Session:
         return self._report.document(exit_code=code, wall_seconds=self._options.elapsed(), remote=self._remote_end)
 
     def _note(self, message: str) -> None:
-        self._settling.told()
+        self._no_op_recorder.told()
         self._hint(message)
 
     def _hint(self, message: str) -> None:

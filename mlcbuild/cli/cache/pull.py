@@ -19,7 +19,7 @@ from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.slow_progress import slow_progress
 from mlcbuild.cli.output.terminal import OutputFormat
-from mlcbuild.engine.gathering import Gathered
+from mlcbuild.engine.result_collector import CollectedResults
 from mlcbuild.figures import byte_count
 
 
@@ -39,7 +39,7 @@ def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOption
                 silent = silence.told(counters, done)
                 progress(f"pulling, {byte_count(counters.bytes_downloaded)}{silent}", done, total)
 
-            gathered = walk.gather(asks_remote=True, progress=show, tell=voice.note)
+            collected = walk.collect(asks_remote=True, progress=show, tell=voice.note)
             cache.finish()
             end = RemoteEnd.of(cache)
             root = walk.parts.store.root
@@ -47,23 +47,23 @@ def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOption
         document = {
             "remote": end.addresses[0],
             "disk_cache": str(root),
-            "pulled": len(gathered.came),
-            "here": len(gathered.here),
+            "pulled": len(collected.fetched),
+            "here": len(collected.in_store),
             "bytes": end.counters.bytes_downloaded,
-            "missing": lacking_document(gathered.lacking),
-            "beyond": gathered.beyond,
-            "complete": gathered.is_whole,
+            "missing": lacking_document(collected.missing),
+            "beyond": collected.blocked,
+            "complete": collected.is_complete,
         }
         voice.conclude(
             document if output is OutputFormat.JSON else None,
-            told=_told(gathered, end),
-            lacking=gathered.lacking,
-            note="" if gathered.is_whole else remote_line(end),
+            told=_told(collected, end),
+            lacking=collected.missing,
+            note="" if collected.is_complete else remote_line(end),
         )
     hidden = _hidden(end)
-    if hidden and not gathered.is_whole:
+    if hidden and not collected.is_complete:
         raise unanswered(end, f"did not answer {text.plural(hidden, 'look-up')}")
-    return ExitCode.OK if gathered.is_whole else ExitCode.BUILD_FAILED
+    return ExitCode.OK if collected.is_complete else ExitCode.BUILD_FAILED
 
 
 def _hidden(end: RemoteEnd) -> int:
@@ -72,14 +72,14 @@ def _hidden(end: RemoteEnd) -> int:
     return counts["TIMED_OUT"] + counts["OFF"] + counts["REFUSED"]
 
 
-def _told(gathered: Gathered, end: RemoteEnd) -> str:
-    here = f"{text.plural(len(gathered.here), 'result')} {'was' if len(gathered.here) == 1 else 'were'} here"
-    came = f"pulled {moved(len(gathered.came), end.counters.bytes_downloaded)}" if gathered.came else ""
+def _told(collected: CollectedResults, end: RemoteEnd) -> str:
+    here = f"{text.plural(len(collected.in_store), 'result')} {'was' if len(collected.in_store) == 1 else 'were'} here"
+    came = f"pulled {moved(len(collected.fetched), end.counters.bytes_downloaded)}" if collected.fetched else ""
     parts = [came] if came else []
-    if gathered.here or not came:
+    if collected.in_store or not came:
         parts.append(here)
-    if not gathered.is_whole:
+    if not collected.is_complete:
         parts.append(
-            f"a build has to run {text.plural(len(gathered.lacking), 'action')}{and_needed_by(gathered.beyond)}"
+            f"a build has to run {text.plural(len(collected.missing), 'action')}{and_needed_by(collected.blocked)}"
         )
     return " · ".join(parts)

@@ -38,7 +38,7 @@ from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace
 from mlcbuild.engine.action_results import outputs_of, stays_here
-from mlcbuild.engine.gathering import Gathered
+from mlcbuild.engine.result_collector import CollectedResults
 from mlcbuild.errors import CacheError, UsageError
 from mlcbuild.figures import byte_count
 
@@ -59,7 +59,7 @@ class _Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """What is to be sent, from where and through what. `gathered` None: all that the disk has; `keys` of results that
+    """What is to be sent, from where and through what. `collected` None: all that the disk has; `keys` of results that
     are true of this machine only are left out where targets say which these are.
     """
 
@@ -67,7 +67,7 @@ class _Source:
     cache: RemoteCache
     keys: tuple[Digest, ...]
     unknown: int = 0  # results of which the store does not know the whole key
-    gathered: Gathered | None
+    collected: CollectedResults | None
 
 
 def push_results(
@@ -108,12 +108,12 @@ def push_results(
             show(len(source.keys))
             end = RemoteEnd.of(cache)
         assert end is not None
-        gathered = source.gathered
-        is_complete = _is_complete(counts, gathered, end)
+        collected = source.collected
+        is_complete = _is_complete(counts, collected, end)
         voice.conclude(
             _document(counts, source, end, is_complete) if output is OutputFormat.JSON else None,
-            told=_told(counts, gathered, end),
-            lacking=gathered.lacking if gathered else (),
+            told=_told(counts, collected, end),
+            lacking=collected.missing if collected else (),
         )
     if dropped := end.counters.uploads_dropped:
         raise unanswered(end, f"did not take {text.plural(dropped, 'result')}")
@@ -128,9 +128,9 @@ def _of_targets(
     transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote, voice: Voice
 ) -> Iterator[_Source]:
     with walking(transfer, workspace, remote, voice) as walk:
-        gathered = walk.gather(asks_remote=False, progress=lambda _done, _total: None, tell=voice.note)
-        keys = tuple(key for key in gathered.here if key not in gathered.private)
-        yield _Source(store=walk.parts.store, cache=walk.remote, keys=keys, gathered=gathered)
+        collected = walk.collect(asks_remote=False, progress=lambda _done, _total: None, tell=voice.note)
+        keys = tuple(key for key in collected.in_store if key not in collected.local_only)
+        yield _Source(store=walk.parts.store, cache=walk.remote, keys=keys, collected=collected)
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def _all_of(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote
             keys, unknown = _keys_in(store.root / LAYOUT_VERSION / function.value)
         except OSError as error:
             raise disk_error(error, store.root, "reading") from error
-        yield _Source(store=store, cache=cache, keys=keys, unknown=unknown, gathered=None)
+        yield _Source(store=store, cache=cache, keys=keys, unknown=unknown, collected=None)
     finally:
         cache.close()
         store.release()
@@ -177,14 +177,14 @@ def _as_signed(_key: Digest, _result: ActionResult) -> str:
 
 def _send(source: _Source, check: Check, show: Callable[[int], object]) -> _Counts:
     """Give results to the remote cache, a few ahead of what it has sent, and wait until all have gone or failed."""
-    counts = _Counts(not_whole=source.unknown, private=len(source.gathered.private) if source.gathered else 0)
+    counts = _Counts(not_whole=source.unknown, private=len(source.collected.local_only) if source.collected else 0)
     store, cache = source.store, source.cache
     for number, key in enumerate(source.keys):
         result = store.get(key)
         if result is None:
             counts.not_whole += 1
             continue
-        if source.gathered is None and stays_here(result):
+        if source.collected is None and stays_here(result):
             counts.private += 1
             continue
         outputs = _blobs_of(result, store)
@@ -217,8 +217,8 @@ def _blobs_of(result: ActionResult, store: DiskStore) -> tuple[Digest, ...] | No
 # What came of it
 
 
-def _is_complete(counts: _Counts, gathered: Gathered | None, end: RemoteEnd) -> bool:
-    is_whole = gathered is None or (gathered.is_whole and not counts.not_whole)
+def _is_complete(counts: _Counts, collected: CollectedResults | None, end: RemoteEnd) -> bool:
+    is_whole = collected is None or (collected.is_complete and not counts.not_whole)
     return is_whole and not counts.unsigned and not end.counters.uploads_dropped
 
 
@@ -226,7 +226,7 @@ def _there(counts: _Counts, end: RemoteEnd) -> int:
     return counts.there + counts.given - end.counters.results_uploaded - end.counters.uploads_dropped
 
 
-def _told(counts: _Counts, gathered: Gathered | None, end: RemoteEnd) -> str:
+def _told(counts: _Counts, collected: CollectedResults | None, end: RemoteEnd) -> str:
     there, dropped = _there(counts, end), end.counters.uploads_dropped
     parts = []
     if end.counters.results_uploaded:
@@ -241,13 +241,15 @@ def _told(counts: _Counts, gathered: Gathered | None, end: RemoteEnd) -> str:
         parts.append(f"{counts.unsigned:,} not sent, as nobody signed them")
     if counts.not_whole:
         parts.append(f"{counts.not_whole:,} not whole on this disk")
-    if gathered is not None and not gathered.is_whole:
-        parts.append(f"{text.plural(len(gathered.lacking), 'action')} without a result{and_needed_by(gathered.beyond)}")
+    if collected is not None and not collected.is_complete:
+        parts.append(
+            f"{text.plural(len(collected.missing), 'action')} without a result{and_needed_by(collected.blocked)}"
+        )
     return " · ".join(parts)
 
 
 def _document(counts: _Counts, source: _Source, end: RemoteEnd, is_complete: bool) -> dict[str, object]:
-    gathered = source.gathered
+    collected = source.collected
     return {
         "remote": end.addresses[0],
         "disk_cache": str(source.store.root),
@@ -258,7 +260,7 @@ def _document(counts: _Counts, source: _Source, end: RemoteEnd, is_complete: boo
         "private": counts.private,
         "unsigned": counts.unsigned,
         "not_whole": counts.not_whole,
-        "missing": lacking_document(gathered.lacking if gathered else ()),
-        "beyond": gathered.beyond if gathered else 0,
+        "missing": lacking_document(collected.missing if collected else ()),
+        "beyond": collected.blocked if collected else 0,
         "complete": is_complete,
     }

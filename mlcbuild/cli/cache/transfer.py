@@ -21,7 +21,7 @@ from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.slow_progress import SlowProgress
 from mlcbuild.cli.settings.remote import RemoteOptions, ResolvedRemote, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
-from mlcbuild.engine.gathering import Gathered, Gathering, Lacking
+from mlcbuild.engine.result_collector import CollectedResults, MissingResult, ResultCollector
 from mlcbuild.errors import CacheError, UsageError
 from mlcbuild.figures import byte_count
 from mlcbuild.rules.analysis import Analysis, analyse
@@ -57,7 +57,7 @@ class Voice:
     def note(self, message: str) -> None:
         self._write(f"{self._style.warning('note:')} {message}")
 
-    def conclude(self, document: object, *, told: str, lacking: Sequence[Lacking], note: str = "") -> None:
+    def conclude(self, document: object, *, told: str, lacking: Sequence[MissingResult], note: str = "") -> None:
         """What came of it: `document` alone for programs, None for people, who are told what is lacking too."""
         self._progress.close()
         if document is not None:
@@ -68,10 +68,10 @@ class Voice:
         if note:
             self._write(note)
 
-    def _lacking(self, lacking: Sequence[Lacking]) -> None:
+    def _lacking(self, lacking: Sequence[MissingResult]) -> None:
         """The first of them, a line each."""
         for each in lacking[:_MOST_SHOWN]:
-            why = each.message or each.lack.value
+            why = each.message or each.reason.value
             self._write(f"{self._style.error('missing:')} {each.identifier}: {why}")
         if len(lacking) > _MOST_SHOWN:
             self._write(f"  and {len(lacking) - _MOST_SHOWN:,} more")
@@ -123,11 +123,11 @@ class Walk:
         assert self.parts.remote is not None
         return self.parts.remote
 
-    def gather(
+    def collect(
         self, *, asks_remote: bool, progress: Callable[[int, int], object], tell: Callable[[str], object]
-    ) -> Gathered:
+    ) -> CollectedResults:
         parts = self.parts
-        gathering = Gathering(
+        collector = ResultCollector(
             workspace=parts.workspace.root,
             store=parts.store,
             toolchains=parts.toolchains,
@@ -139,7 +139,7 @@ class Walk:
             tell=tell,
         )
         targets = targets_of(self.analysis.requested, output=f"{parts.workspace.settings.output}/{self.configuration}")
-        return gathering.gather(self.analysis.actions, targets)
+        return collector.collect(self.analysis.actions, targets)
 
 
 @contextmanager
@@ -201,9 +201,9 @@ def moved(count: int, size_bytes: int) -> str:
     return f"{text.plural(count, 'result')}, {byte_count(size_bytes)}"
 
 
-def lacking_document(lacking: Sequence[Lacking]) -> list[dict[str, str]]:
+def lacking_document(lacking: Sequence[MissingResult]) -> list[dict[str, str]]:
     """The same for programs."""
-    return [{"action": each.identifier, "reason": each.message or each.lack.value} for each in lacking]
+    return [{"action": each.identifier, "reason": each.message or each.reason.value} for each in lacking]
 
 
 def and_needed_by(beyond: int) -> str:

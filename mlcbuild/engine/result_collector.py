@@ -54,7 +54,7 @@ from mlcbuild.errors import CacheError
 _LOOK_SECONDS = 0.2  # between looks at the clock, for whoever shows progress
 
 
-class Lack(enum.Enum):
+class MissingReason(enum.Enum):
     """Why an action has no result; the value is what people are told."""
 
     ABSENT = "no result"
@@ -65,29 +65,27 @@ class Lack(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lacking:
+class MissingResult:
     """An action without a result."""
 
     identifier: str
-    lack: Lack
+    reason: MissingReason
     message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """What was found, each key once, and what was not. `beyond`: actions that need one of `lacking`, as far as they are
-    known: their keys are not, nor what they would have led to.
-    """
+class CollectedResults:
+    """Results by key, each once, and the actions without one."""
 
-    here: tuple[Digest, ...]  # keys of results that the store had
-    came: tuple[Digest, ...]  # of those for which the remote was needed
-    lacking: tuple[Lacking, ...]
-    beyond: int
-    private: frozenset[Digest]  # keys, of `here`, whose results are true of this machine only
+    in_store: tuple[Digest, ...]  # keys of results that the store had
+    fetched: tuple[Digest, ...]  # keys of results for which the remote was needed
+    missing: tuple[MissingResult, ...]
+    blocked: int  # known actions that need one of `missing`: their keys are not known, nor what they would discover
+    local_only: frozenset[Digest]  # keys, of `in_store`, whose results are true of this machine only
 
     @property
-    def is_whole(self) -> bool:
-        return not self.lacking
+    def is_complete(self) -> bool:
+        return not self.missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +93,11 @@ class _Told:
     message: str
 
 
-class Gathering:
+class ResultCollector:
     """One walk over the graph. `remote` None: the store alone is asked, and blobs of its results may be elsewhere.
 
     `progress` is called with the number of actions that have ended and of those known, several times a second; `tell`
-    with what people should know; both from the thread of `gather`.
+    with what people should know; both from the thread of `collect`.
     """
 
     def __init__(
@@ -136,13 +134,13 @@ class Gathering:
             last_build=LastBuild(None),
         )
         self._scheduler = Scheduler(key_of=self._key_cache, jobs=threads, keep_going=True)
-        self._lacks: dict[str, Lack] = {}
-        self._came: set[str] = set()
+        self._reasons: dict[str, MissingReason] = {}
+        self._fetched: set[str] = set()
         self._reports: dict[str, ReportAction] = {}
         self._known = 0
         self._is_finished = False
 
-    def gather(self, actions: Iterable[Action], targets: Sequence[RequestedTarget]) -> Gathered:
+    def collect(self, actions: Iterable[Action], targets: Sequence[RequestedTarget]) -> CollectedResults:
         """To be called once. Raises MlcbuildError where no look-up makes sense."""
         if self._remote is not None:
             self._remote.start(self._say)
@@ -159,29 +157,29 @@ class Gathering:
             self._background.close(wait=False)
         while not self._inbox.empty():
             self._receive(self._inbox.get())
-        return self._gathered()
+        return self._collected()
 
-    def _gathered(self) -> Gathered:
-        here: dict[Digest, None] = {}
-        came: dict[Digest, None] = {}
-        lacking = []
-        private = set()
+    def _collected(self) -> CollectedResults:
+        in_store: dict[Digest, None] = {}
+        fetched: dict[Digest, None] = {}
+        missing = []
+        local_only = set()
         for identifier, report in self._reports.items():
             if report.ending is Ending.FAILED:
-                lack = self._lacks.get(identifier, Lack.NO_KEY)
-                message = report.message if lack is Lack.NO_KEY else ""
-                lacking.append(Lacking(identifier=identifier, lack=lack, message=message))
+                reason = self._reasons.get(identifier, MissingReason.NO_KEY)
+                message = report.message if reason is MissingReason.NO_KEY else ""
+                missing.append(MissingResult(identifier=identifier, reason=reason, message=message))
             elif report.key is not None and report.ending in (Ending.FOUND, Ending.SHARED):
-                (came if identifier in self._came else here)[report.key] = None
+                (fetched if identifier in self._fetched else in_store)[report.key] = None
                 if report.action.cache is CachePolicy.LOCAL:
-                    private.add(report.key)
+                    local_only.add(report.key)
         skipped = sum(report.ending is Ending.SKIPPED for report in self._reports.values())
-        return Gathered(
-            here=tuple(key for key in here if key not in came),
-            came=tuple(came),
-            lacking=tuple(sorted(lacking, key=lambda each: each.identifier)),
-            beyond=skipped,
-            private=frozenset(private),
+        return CollectedResults(
+            in_store=tuple(key for key in in_store if key not in fetched),
+            fetched=tuple(fetched),
+            missing=tuple(sorted(missing, key=lambda each: each.identifier)),
+            blocked=skipped,
+            local_only=frozenset(local_only),
         )
 
     # The loop.
@@ -235,14 +233,14 @@ class Gathering:
         return []
 
     def _without_a_result(self, action: Action) -> ExecutionOutcome:
-        default = Lack.NEVER_KEPT if action.cache is CachePolicy.NONE else Lack.ABSENT
-        lack = self._lacks.setdefault(action.identifier, default)
-        return ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.FAILED, message=lack.value)
+        default = MissingReason.NEVER_KEPT if action.cache is CachePolicy.NONE else MissingReason.ABSENT
+        reason = self._reasons.setdefault(action.identifier, default)
+        return ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.FAILED, message=reason.value)
 
     def _discovered(self, told: Discover) -> SchedulerEvent:
         answer = discover(told, self._store.read)
         if isinstance(answer, BlobsMissing):
-            self._lacks[told.action.identifier] = Lack.INCOMPLETE
+            self._reasons[told.action.identifier] = MissingReason.INCOMPLETE
         return answer
 
     # Look-ups, in other threads.
@@ -250,28 +248,28 @@ class Gathering:
     def _look_up(self, wanted: LookUp) -> list[object]:
         action = wanted.action
         messages: list[object] = []
-        lack = Lack.ABSENT
+        reason = MissingReason.ABSENT
         found = self._lookups.here(wanted)
         self._key_cache.drop(wanted.key)
         if found is not None:
             was_whole = self._remote is None or not self._missing(found)
             if was_whole or self._is_whole(found, action):
                 if not was_whole:
-                    self._came.add(action.identifier)
+                    self._fetched.add(action.identifier)
                 return [found]
-            lack = Lack.INCOMPLETE
+            reason = MissingReason.INCOMPLETE
         if self._lookups.asks_remote(action):
             messages = self._lookups.there(wanted)
             for message in messages:
                 if isinstance(message, FoundRemotely):
                     if self._is_whole(message.found, action):
-                        self._came.add(action.identifier)
+                        self._fetched.add(action.identifier)
                         return [message.found]
-                    lack = Lack.INCOMPLETE
+                    reason = MissingReason.INCOMPLETE
             messages = [message for message in messages if isinstance(message, RemoteFailure)]
-        elif self._remote is not None and lack is Lack.ABSENT:
-            lack = Lack.NEVER_SHARED
-        self._lacks[action.identifier] = lack
+        elif self._remote is not None and reason is MissingReason.ABSENT:
+            reason = MissingReason.NEVER_SHARED
+        self._reasons[action.identifier] = reason
         return [*messages, ResultNotFound(identifier=action.identifier, key=wanted.key)]
 
     def _missing(self, found: ResultFound) -> tuple[Digest, ...]:

@@ -13,7 +13,7 @@ import pytest
 from mlcbuild import plugins
 from mlcbuild.cache import stat_memory
 from mlcbuild.cli.build import session
-from mlcbuild.engine import outputs, settled
+from mlcbuild.engine import no_op_record, outputs
 from tests.end_to_end.world import HEAD, World, command
 
 SETTLING_SECONDS = 0.05
@@ -28,7 +28,7 @@ NOTHING = Rule(schema=SCHEMA, implementation=lambda _: ())
 
 @pytest.fixture
 def world(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    for module in (stat_memory, outputs, settled):
+    for module in (stat_memory, outputs, no_op_record):
         monkeypatch.setattr(module, "SETTLING_NANOSECONDS", int(SETTLING_SECONDS * 1e9))
     world.commands(
         command("joined", "out=$1; shift; cat $* > $out", inputs=("text", "folder")), '[[filegroup]]\nname = "files"\n'
@@ -65,7 +65,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch(monkeypatch)
 
 
-def settle(world: World, watch: Watch) -> None:
+def make_no_op_record(world: World, watch: Watch) -> None:
     """Build until nothing has been touched for long enough."""
     watch.is_short(world)
     time.sleep(2 * SETTLING_SECONDS)
@@ -75,9 +75,9 @@ def settle(world: World, watch: Watch) -> None:
 
 
 def test_the_short_way_tells_what_the_long_way_tells(world: World, watch: Watch) -> None:
-    settle(world, watch)
+    make_no_op_record(world, watch)
     short = world.mlcbuild("build", "//...")
-    shutil.rmtree(world.root / ".mlcbuild/settled")
+    shutil.rmtree(world.root / ".mlcbuild/no-op")
     before = watch.long
     assert world.mlcbuild("build", "//...") == short
     assert watch.long == before + 1
@@ -150,7 +150,7 @@ TOUCHES = (
 
 @pytest.mark.parametrize("touch", TOUCHES, ids=lambda touch: touch.__name__.strip("_"))
 def test_whatever_is_touched_is_seen(world: World, watch: Watch, touch: Callable[[World], None]) -> None:
-    settle(world, watch)
+    make_no_op_record(world, watch)
     touch(world)
     assert not watch.is_short(world)
     parts = [path.read_text() for path in (world.root / "folder").rglob("*") if path.is_file()]
@@ -161,7 +161,7 @@ def test_whatever_is_touched_is_seen(world: World, watch: Watch, touch: Callable
 
 
 def test_another_request_is_another_build(world: World, watch: Watch) -> None:
-    settle(world, watch)
+    make_no_op_record(world, watch)
     assert not watch.is_short(world, "//:joined")
     assert not watch.is_short(world, "//...", HOME=str(world.folder / "other"))
     assert not watch.is_short(world, "//...", XDG_CACHE_HOME=str(world.folder / "other-cache"))
@@ -169,7 +169,7 @@ def test_another_request_is_another_build(world: World, watch: Watch) -> None:
 
 
 def test_a_directory_below_has_its_own_record(world: World, watch: Watch) -> None:
-    settle(world, watch)
+    make_no_op_record(world, watch)
     for _ in range(3):
         short = _in(world, watch, "folder")
         time.sleep(2 * SETTLING_SECONDS)
@@ -188,7 +188,7 @@ def _in(world: World, watch: Watch, folder: str) -> bool:
 def test_a_file_that_was_just_written_is_not_trusted(
     world: World, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settle(world, watch)
+    make_no_op_record(world, watch)
     monkeypatch.setattr(stat_memory, "SETTLING_NANOSECONDS", 10**12)
     world.write("text", "1.1\n")
     for _ in range(3):
@@ -202,7 +202,7 @@ def test_what_was_told_is_told_again(world: World, watch: Watch) -> None:
         time.sleep(2 * SETTLING_SECONDS)
 
 
-def test_a_failure_is_no_settled_build(world: World) -> None:
+def test_a_failed_build_leaves_no_no_op_record(world: World) -> None:
     world.commands(command("bad", "exit 3"))
     for _ in range(3):
         assert world.mlcbuild("build", "//...").code == 1
@@ -210,15 +210,15 @@ def test_a_failure_is_no_settled_build(world: World) -> None:
 
 
 def test_a_damaged_record_is_no_record(world: World, watch: Watch) -> None:
-    settle(world, watch)
-    (record,) = (path for path in (world.root / ".mlcbuild/settled").iterdir() if b"//..." in path.read_bytes())
+    make_no_op_record(world, watch)
+    (record,) = (path for path in (world.root / ".mlcbuild/no-op").iterdir() if b"//..." in path.read_bytes())
     content = record.read_bytes()
     record.write_bytes(content.replace(b"joined", b"JOINED"))
     assert not watch.is_short(world)
 
 
 def test_a_moved_workspace_is_looked_at_anew(world: World, watch: Watch) -> None:
-    settle(world, watch)
+    make_no_op_record(world, watch)
     moved = world.folder / "moved"
     world.root.rename(moved)
     world.root = moved
@@ -227,19 +227,19 @@ def test_a_moved_workspace_is_looked_at_anew(world: World, watch: Watch) -> None
 
 def test_records_are_bounded(world: World) -> None:
     directory = world.folder / "state"
-    for number in range(settled._MOST_RECORDS + 5):
-        build = settled.settle(
+    for number in range(no_op_record._MOST_RECORDS + 5):
+        build = no_op_record.make_no_op_record(
             world.root, request=str(number), began_nanoseconds=time.time_ns() + 10**10, observed=["text", "absent"],
             placed={}, results=[], outputs=("a",), actions=1,
         )  # fmt: skip
         assert build is not None
-        settled.save_settled(directory, build)
-        assert settled.load_settled(directory, str(number)) == build
-    assert len(list((directory / "settled").iterdir())) <= settled._MOST_RECORDS + 1
+        no_op_record.save_no_op_record(directory, build)
+        assert no_op_record.load_no_op_record(directory, str(number)) == build
+    assert len(list((directory / "no-op").iterdir())) <= no_op_record._MOST_RECORDS + 1
 
 
 def test_an_absent_path_that_appears_is_seen(tmp_path: Path) -> None:
-    build = settled.settle(
+    build = no_op_record.make_no_op_record(
         tmp_path, request="", began_nanoseconds=time.time_ns() + 10**10, observed=["absent"], placed={}, results=[],
         outputs=(), actions=1,
     )  # fmt: skip
@@ -251,7 +251,7 @@ def test_an_absent_path_that_appears_is_seen(tmp_path: Path) -> None:
 
 def test_results_are_asked_for(tmp_path: Path) -> None:
     result = tmp_path / "result"
-    make = lambda: settled.settle(  # noqa: E731
+    make = lambda: no_op_record.make_no_op_record(  # noqa: E731
         tmp_path, request="", began_nanoseconds=time.time_ns(), observed=[], placed={}, results=[str(result)],
         outputs=(), actions=1,
     )  # fmt: skip
@@ -270,6 +270,6 @@ def test_a_plug_in_that_is_added_is_seen(world: World, watch: Watch, monkeypatch
     (world.folder / "kinds").mkdir()
     listing = 'from mlcbuild.plugins import plugins_in\nplugins_in("kinds")\n'
     world.write("my_rule.py", listing + RULE_FILE)
-    settle(world, watch)
+    make_no_op_record(world, watch)
     (world.folder / "kinds" / "one.py").touch()
     assert not watch.is_short(world)

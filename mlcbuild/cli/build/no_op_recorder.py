@@ -1,4 +1,4 @@
-"""At a build's end: remember that there is nothing to do, with all that decided so (see `mlcbuild.engine.settled`)."""
+"""At the end of a build: write the record that lets the next one end at once (`mlcbuild.engine.no_op_record`)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mlcbuild.cli.build.no_op_check import observed_program
 from mlcbuild.cli.build.parts import Parts
 from mlcbuild.engine.build_events import ActionFinished, BuildEvent, Notice
 from mlcbuild.engine.build_result import BuildResult
+from mlcbuild.engine.no_op_record import make_no_op_record, save_no_op_record
 from mlcbuild.engine.scheduler_events import RequestedTarget
-from mlcbuild.engine.settled import save_settled, settle
 from mlcbuild.plugins import listed_folders
 
 
-class Settling:
+class NoOpRecorder:
     """Made before anything of the workspace is read; then a listener, for the keys of the build's actions."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Settling:
         placed = {}
         for target in targets:
             placed.update(parts.placer.identities(target.directory))
-        build = settle(
+        record = make_no_op_record(
             parts.workspace.root,
             request=request,
             began_nanoseconds=self._began_nanoseconds,
@@ -57,5 +57,5 @@ class Settling:
             outputs=tuple(path for target in result.targets for path in target.outputs),
             actions=sum(count for _, count in result.counts),
         )
-        if build is not None:
-            save_settled(parts.workspace.state_directory, build)
+        if record is not None:
+            save_no_op_record(parts.workspace.state_directory, record)

@@ -9,7 +9,7 @@ import pytest
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.engine.action import Action, CachePolicy, DiscoveredArtifacts, SourceArtifact
-from mlcbuild.engine.gathering import Gathered, Gathering, Lack
+from mlcbuild.engine.result_collector import CollectedResults, MissingReason, ResultCollector
 from mlcbuild.engine.scheduler_events import RequestedTarget
 from tests.engine.small_workspace import NoStages, NoToolchains, Workspace, shell, target
 from tests.engine.test_driver import OneAPart
@@ -43,20 +43,20 @@ def built(folder: Path, server: MemoryTransport) -> Workspace:
     return workspace
 
 
-def gathered(
+def collected(
     workspace: Workspace, server: MemoryTransport | None, actions: list[Action], wanted: RequestedTarget
-) -> Gathered:
+) -> CollectedResults:
     root = workspace.root / "workspace"
     remote = None if server is None else machine(workspace.root / "unused", server).cache
-    return Gathering(
+    return ResultCollector(
         workspace=root,
         store=workspace.store,
         toolchains=NoToolchains(),
         implementations=NoStages(),
-        digests=FileDigests(root, DigestFunction.BLAKE3, root / "gathered"),
+        digests=FileDigests(root, DigestFunction.BLAKE3, root / "collected"),
         remote=remote,
         threads=4,
-    ).gather(actions, [wanted])
+    ).collect(actions, [wanted])
 
 
 def test_all_that_a_build_would_look_up_comes_whole(tmp_path: Path, server: MemoryTransport) -> None:
@@ -64,13 +64,13 @@ def test_all_that_a_build_would_look_up_comes_whole(tmp_path: Path, server: Memo
     other = Workspace(tmp_path / "second")
     other.write("parts", "x y z")
     actions, wanted = graph()
-    found = gathered(other, server, actions, wanted)
-    assert found.is_whole
-    assert (len(found.came), found.here, found.beyond) == (8, (), 0)
+    found = collected(other, server, actions, wanted)
+    assert found.is_complete
+    assert (len(found.fetched), found.in_store, found.blocked) == (8, (), 0)
     assert other.build(actions, wanted).success, "without a remote"
     assert other.executed() == set()
-    found = gathered(other, None, actions, wanted)
-    assert (found.came, len(found.here)) == ((), 8)
+    found = collected(other, None, actions, wanted)
+    assert (found.fetched, len(found.in_store)) == ((), 8)
 
 
 def test_what_is_here_in_part_is_completed(tmp_path: Path, server: MemoryTransport) -> None:
@@ -79,8 +79,8 @@ def test_what_is_here_in_part_is_completed(tmp_path: Path, server: MemoryTranspo
     for blob in (first.root / "store/v1/blake3/cas").glob("*/*"):
         if blob.read_bytes() == b"x\nx\ny\ny\nz\nz\n":
             blob.unlink()
-    found = gathered(first, server, actions, wanted)
-    assert (len(found.came), len(found.here)) == (1, 7)
+    found = collected(first, server, actions, wanted)
+    assert (len(found.fetched), len(found.in_store)) == (1, 7)
 
 
 def test_an_action_without_a_result_ends_its_branch_alone(tmp_path: Path, server: MemoryTransport) -> None:
@@ -88,23 +88,23 @@ def test_an_action_without_a_result_ends_its_branch_alone(tmp_path: Path, server
     other = Workspace(tmp_path / "second")
     other.write("parts", "x w z")
     actions, wanted = graph()
-    found = gathered(other, server, actions, wanted)
+    found = collected(other, server, actions, wanted)
     # The list of parts is another one, so it is not known what it leads to.
-    assert [(each.identifier, each.lack) for each in found.lacking] == [("split", Lack.ABSENT)]
-    assert found.beyond == 1
+    assert [(each.identifier, each.reason) for each in found.missing] == [("split", MissingReason.ABSENT)]
+    assert found.blocked == 1
     measure = shell("measure", "date > out", cache=CachePolicy.NONE)
     mine = shell("mine", "hostname > out", cache=CachePolicy.LOCAL)
     both = shell("both", "cat a b > out", [("a", measure.output("out")), ("b", mine.output("out"))])
     other = Workspace(tmp_path / "third")
-    found = gathered(other, server, [measure, mine, both], target("//p:u", both.output("out")))
-    assert {each.identifier: each.lack for each in found.lacking} == {
-        "measure": Lack.NEVER_KEPT,
-        "mine": Lack.NEVER_SHARED,
+    found = collected(other, server, [measure, mine, both], target("//p:u", both.output("out")))
+    assert {each.identifier: each.reason for each in found.missing} == {
+        "measure": MissingReason.NEVER_KEPT,
+        "mine": MissingReason.NEVER_SHARED,
     }
 
 
 def test_a_source_that_is_not_there_is_told(tmp_path: Path, server: MemoryTransport) -> None:
     actions, wanted = graph()
-    (lacking,) = gathered(Workspace(tmp_path / "one"), server, actions, wanted).lacking
-    assert lacking.lack is Lack.NO_KEY
-    assert "parts" in lacking.message
+    (missing,) = collected(Workspace(tmp_path / "one"), server, actions, wanted).missing
+    assert missing.reason is MissingReason.NO_KEY
+    assert "parts" in missing.message

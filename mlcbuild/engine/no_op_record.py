@@ -20,8 +20,8 @@ from mlcbuild.cache.last_use import is_there
 from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, Identity, identity_of, is_settled, now_nanoseconds
 from mlcbuild.engine.json_cache import JsonCache
 
-_DIRECTORY = "settled"
-_KIND = "settled build 1"
+_DIRECTORY = "no-op"
+_KIND = "no-op build 1"
 _ABSENT: Identity = (0, 0, 0, 0, 0, 0)
 _MARSHAL_VERSION = 2  # later ones write the same value differently from run to run
 _MOST_RECORDS = 64
@@ -29,7 +29,7 @@ _MODIFIED = 3  # where the time of modification stands in an identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SettledBuild:
+class NoOpRecord:
     """What the build of one `request` (its whole text) saw and told.
 
     `paths` (absolute, or from the workspace's root) have the stats that `checksum` (XXH3-128) was made from, in
@@ -49,7 +49,7 @@ class SettledBuild:
         return _checksum(identities) == self.checksum and all(map(is_there, self.results))
 
 
-def settle(
+def make_no_op_record(
     root: Path,
     *,
     request: str,
@@ -59,7 +59,7 @@ def settle(
     results: Iterable[str],
     outputs: tuple[str, ...],
     actions: int,
-) -> SettledBuild | None:
+) -> NoOpRecord | None:
     """The record of a build that succeeded, begun at `began_nanoseconds` of the wall clock.
 
     None where something that was `observed` may have been touched since shortly before the build began: its stat
@@ -78,7 +78,7 @@ def settle(
     existing = tuple(sorted(set(results)))
     if not all(map(os.path.exists, existing)):
         return None
-    return SettledBuild(
+    return NoOpRecord(
         request=request,
         paths=tuple(identities),
         checksum=_checksum(list(identities.values())),
@@ -88,7 +88,7 @@ def settle(
     )
 
 
-def load_settled(state_directory: Path, request: str) -> SettledBuild | None:
+def load_no_op_record(state_directory: Path, request: str) -> NoOpRecord | None:
     """The record of a request in a workspace's `.mlcbuild/`; None where there is none that can be read."""
     path = _place(state_directory, request)
     if not path.exists():
@@ -97,7 +97,7 @@ def load_settled(state_directory: Path, request: str) -> SettledBuild | None:
     if cache.get("request") != request:
         return None
     try:
-        return SettledBuild(
+        return NoOpRecord(
             request=request,
             paths=tuple(cache.get("paths")),
             checksum=str(cache.get("checksum")),
@@ -109,9 +109,9 @@ def load_settled(state_directory: Path, request: str) -> SettledBuild | None:
         return None
 
 
-def save_settled(state_directory: Path, build: SettledBuild) -> None:
+def save_no_op_record(state_directory: Path, build: NoOpRecord) -> None:
     """Keep a record. A disk that cannot take it costs time later, nothing else."""
-    if build == load_settled(state_directory, build.request):
+    if build == load_no_op_record(state_directory, build.request):
         return
     path = _place(state_directory, build.request)
     with contextlib.suppress(OSError):
