@@ -35,7 +35,7 @@ _PAGE_BYTES = 2 * KEY_HEADS * PAGE * HEAD_DIM * 2
 
 def build(directory: Path, only: str, arch: str) -> None:
     from mlcbuild.compiler.backends.cuda import nvrtc, source
-    from mlcbuild.compiler.stages.compile_device import OPTIONS
+    from mlcbuild.compiler.backends.cuda.stages.compile_device import OPTIONS
     from tests.compiler.cuda_emulation import launches
 
     directory.mkdir(parents=True, exist_ok=True)

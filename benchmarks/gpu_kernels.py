@@ -54,7 +54,7 @@ extern "C" __global__ void read_all(const uint4* __restrict__ from, unsigned* to
 
 def build(directory: Path, only: str, arch: str) -> None:
     from mlcbuild.compiler.backends.cuda import nvrtc, source
-    from mlcbuild.compiler.stages.compile_device import OPTIONS
+    from mlcbuild.compiler.backends.cuda.stages.compile_device import OPTIONS
     from tests.compiler.cuda_emulation import launches
     from tests.compiler.kernel_running import packed_product
 

@@ -45,7 +45,7 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
         from mlcbuild.compiler import ir
         from mlcbuild.compiler import metadata as metadata_file
         from mlcbuild.compiler import target as targets
-        from mlcbuild.compiler.backends.cuda.kernels.workspace import lift_global_buffers
+        from mlcbuild.compiler.kernels.workspace import lift_global_buffers
         from mlcbuild.compiler.models.config import read_document
         from mlcbuild.compiler.models.families import read_config
         from mlcbuild.compiler.models.registry import build_model

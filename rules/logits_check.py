@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements, JsonValue
-from mlcbuild.rules.providers import FilesInfo, PackageInfo, PlatformInfo
+from mlcbuild.engine.action import Action, CachePolicy, JsonValue
+from mlcbuild.rules.providers import FilesInfo, PackageInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext, StageInput
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -62,17 +62,9 @@ def _run(
         outputs={"logits": "logits.npy", **(outputs or {})},
         parameters=parameters or {},
         toolchains=("tvm",),
-        requirements=_requirements(package.platform),
+        requirements=package.platform.run_requirements,
         cache=CachePolicy.NONE,
     )
-
-
-def _requirements(platform: PlatformInfo) -> ExecutionRequirements:
-    """A GPU of the library's architecture; where it has several, whoever has a GPU may be asked."""
-    if platform.kind == "cpu":
-        return ExecutionRequirements()
-    labels = (("arch", platform.architectures[0]),) if len(platform.architectures) == 1 else ()
-    return ExecutionRequirements(gpus=1, labels=labels)
 
 
 LOGITS_CHECK = Rule(

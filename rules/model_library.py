@@ -1,16 +1,17 @@
 """`model_library`: a model compiled for a platform.
 
 Export → Phase0 … Phase3 → Partition → (ScheduleKernel → CompileKernel, one pair a distinct kernel) → Lower → Link.
-For a GPU each kernel goes on: CompileDevice for every architecture, and FatBinary where there are several.
+What is a backend's own is in `rules/backends/`; for a GPU each kernel goes on after CompileKernel.
 """
 
 from __future__ import annotations
 
 from mlcbuild.compiler.models.config import OVERRIDE_RANGES
 from mlcbuild.engine.action import DiscoveredArtifacts
-from mlcbuild.rules.kernels import KERNEL_KINDS, KernelActions
+from mlcbuild.rules.backend import PlatformInfo
+from mlcbuild.rules.kernels import KernelActions
 from mlcbuild.rules.optimization import LEVELS
-from mlcbuild.rules.providers import FilesInfo, LibraryInfo, ModelInfo, PlatformInfo
+from mlcbuild.rules.providers import FilesInfo, LibraryInfo, ModelInfo
 from mlcbuild.rules.quantized_weights import QUANTIZATION
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
@@ -105,12 +106,10 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         "mlcbuild.compiler.stages.partition:run",
         inputs={"module": module},
         outputs={"graph": "graph.json", "kernels": "kernels/", "manifest": "manifest.json"},
-        parameters={"kind": KERNEL_KINDS[platform.kind]},
         toolchains=tvm,
         manifest="manifest",
         discoverer=KernelActions(owner=str(context.label), platform=platform, optimized=optimization.schedules),
     )
-    discovered = ("objects",) if platform.kind == "cpu" else ("device_code", "launches", "objects")
     lower = context.stage(
         "Lower",
         "mlcbuild.compiler.stages.lower:run",
@@ -127,7 +126,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         },
         parameters={
             "target": target,
-            "cuda_graph": optimization.cuda_graph and platform.kind == "cuda",
+            "cuda_graph": optimization.cuda_graph and platform.has_cuda_graphs,
             "overrides": overrides,
         },
         toolchains=tvm,
@@ -138,18 +137,23 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         inputs={
             "executable": lower.output("out/executable.bin"),
             "shape_functions": lower.output("out/shape_functions.o"),
-            **{group: DiscoveredArtifacts(action=partition.identifier, group=group) for group in discovered},
+            **{
+                group: DiscoveredArtifacts(action=partition.identifier, group=group) for group in platform.kernel_groups
+            },
         },
-        outputs={"library": "lib.so"},
+        outputs={"library": f"lib{platform.library_suffix}"},
         parameters={"target": target},
-        toolchains=("ld",),
+        plugins={"backend": platform.plugin("link:LINKING")},
+        toolchains=platform.link_toolchains,
     )
-    return LibraryInfo(library=link.output("out/lib.so"))
+    return LibraryInfo(library=link.output(f"out/lib{platform.library_suffix}"))
 
 
 def implement(context: RuleContext) -> Providers:
-    compiled = compile_library(context, context.required("model", ModelInfo), platform_of(context))
-    return (compiled, FilesInfo(files=((f"{context.label.name.rpartition('/')[2]}.so", compiled.library),)))
+    platform = platform_of(context)
+    compiled = compile_library(context, context.required("model", ModelInfo), platform)
+    name = f"{context.label.name.rpartition('/')[2]}{platform.library_suffix}"
+    return (compiled, FilesInfo(files=((name, compiled.library),)))
 
 
 MODEL_LIBRARY = Rule(

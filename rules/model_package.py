@@ -27,7 +27,7 @@ def implement(context: RuleContext) -> Providers:
         files=(
             ("", generated.output("out/tokenizer/")),
             ("", weights.shards),
-            ("lib.so", compiled.library),
+            (f"lib{platform.library_suffix}", compiled.library),
             ("mlc-chat-config.json", generated.output("out/mlc-chat-config.json")),
             ("tensor-cache.json", weights.index),
         )

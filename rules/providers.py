@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from mlcbuild.engine.action import Artifact, DerivedArtifact, DiscoveredArtifacts, JsonValue, SourceArtifact
+from mlcbuild.engine.action import Artifact, DerivedArtifact, DiscoveredArtifacts, SourceArtifact
+
+if TYPE_CHECKING:
+    from mlcbuild.rules.backend import PlatformInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,23 +60,6 @@ class ToolInfo(Provider):
     executable: SourceArtifact | DerivedArtifact | None = None
     path: str = ""
     arguments: tuple[str, ...] = ()  # always given first
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlatformInfo(Provider):
-    """What a library runs on; `target` is TVM's target as a JSON object.
-
-    `architectures` are a GPU's, the lowest first, for each of which there is machine code; `toolkit` is the path of the
-    CUDA toolkit that makes it, "" for the compiler that comes with `mlcbuild[cuda]`.
-    """
-
-    name: ClassVar[str] = "platform"
-    noun: ClassVar[str] = "platform"
-
-    kind: str
-    target: Mapping[str, JsonValue]
-    architectures: tuple[str, ...] = ()
-    toolkit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

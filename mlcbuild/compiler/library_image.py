@@ -16,7 +16,6 @@ from mlcbuild.compiler.byte_stream import ByteReader, ByteWriter
 SYMBOL = "__tvm_ffi__library_bin"
 NATIVE_CODE = "_lib"
 EXECUTABLE = "relax.VMExecutable"
-CUDA = "cuda"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,17 +9,10 @@ from mlcbuild.errors import StageError
 
 
 def host_of(document: Mapping[str, object]) -> Mapping[str, Any]:
-    """A CPU target is its own host; any other has one. Raises StageError where it has none."""
-    if document.get("kind") == "llvm":
-        return document
-    host = document.get("host")
-    if not isinstance(host, Mapping) or host.get("kind") != "llvm":
-        raise StageError(
-            f"the {document.get('kind')} target has no host",
-            advice=(
-                'name it, for example "host": {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"}',
-            ),
-        )
+    """What a target has as `host`; a target without one is its own host. Raises StageError for what is no target."""
+    host = document.get("host", document)
+    if not isinstance(host, Mapping):
+        raise StageError(f"the host of the {document.get('kind')} target is no target")
     return host
 
 
@@ -27,5 +20,5 @@ def host_triple(document: Mapping[str, object]) -> str:
     """The triple of the machine that loads the library. Raises StageError for a target that names none."""
     triple = host_of(document).get("mtriple")
     if not isinstance(triple, str):
-        raise StageError("the target has no mtriple")
+        raise StageError("the target's host has no mtriple")
     return triple

@@ -138,7 +138,11 @@ def _built(func: tirx.PrimFunc) -> _Kernel:
 def device_code(library: Any) -> tuple[str, tuple[device_functions.DeviceFunction, ...]]:
     """The CUDA text of a compiled kernel, and its device functions."""
     pack = tvm_ffi.get_global_func("runtime.ModulePackImportsToTensor")
-    (part,) = [part for part in library_image.read(pack(library).numpy().tobytes()) if part.kind == library_image.CUDA]
+    (part,) = [
+        part
+        for part in library_image.read(pack(library).numpy().tobytes())
+        if part.kind == device_functions.MODULE_KIND
+    ]
     _, functions, code = device_functions.from_module(part.data)
     return code.decode(), functions
 

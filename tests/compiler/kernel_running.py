@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tvm
 from tvm import te, tirx
 
-from mlcbuild.compiler.kernels.rules import Rule
+from mlcbuild.compiler.kernels.scheduling import Rule
 from tests.compiler.pipeline import CPU_TARGET
 
 Array = npt.NDArray[Any]

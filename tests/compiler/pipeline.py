@@ -8,11 +8,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from mlcbuild.compiler.backends.cpu import link as cpu_link
+from mlcbuild.compiler.backends.cpu import schedule as cpu_schedule
+from mlcbuild.compiler.backends.cuda import link as cuda_link
+from mlcbuild.compiler.backends.cuda import schedule as cuda_schedule
+from mlcbuild.compiler.backends.cuda.stages import compile_device, fat_binary
+from mlcbuild.compiler.backends.cuda.stages import compile_kernel as compile_gpu_kernel
 from mlcbuild.compiler.stages import (
-    compile_device,
     compile_kernel,
     export,
-    fat_binary,
     link,
     lower,
     partition,
@@ -20,8 +24,7 @@ from mlcbuild.compiler.stages import (
     phase1,
     phase2,
     phase3,
-    schedule_cpu_kernel,
-    schedule_gpu_kernel,
+    schedule_kernel,
 )
 
 CPU_TARGET: Mapping[str, object] = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"}
@@ -122,9 +125,8 @@ def finish_library(
         graph=at("graph.json"),
         kernels=at("kernels"),
         manifest=at("manifest.json"),
-        kind="cuda_kernel" if on_gpu else "cpu_kernel",
     )
-    names = [kernel["name"] for kernel in json.loads(at("manifest.json").read_text())["kernels"]]
+    names = json.loads(at("manifest.json").read_text())["kernels"]
     for name in names:
         scheduled, signature, object_file = (
             at("scheduled", f"{name}.json"),
@@ -140,14 +142,16 @@ def finish_library(
         kernel = at("kernels", f"{name}.json")
         run(
             "ScheduleKernel",
-            (schedule_gpu_kernel if on_gpu else schedule_cpu_kernel).run,
+            schedule_kernel.run,
             kernel=kernel,
             scheduled=scheduled,
             signature=signature,
             optimized=opt != "O0",
+            backend=cuda_schedule.SCHEDULING if on_gpu else cpu_schedule.SCHEDULING,
             **tool,
         )
-        run("CompileKernel", compile_kernel.run, scheduled=scheduled, object=object_file, **device, **tool)
+        compile_stage = compile_gpu_kernel.run if on_gpu else compile_kernel.run
+        run("CompileKernel", compile_stage, scheduled=scheduled, object=object_file, **device, **tool)
         cubins = [at("cubins", f"{name}.{arch}.cubin") for arch in architectures]
         for arch, cubin in zip(architectures, cubins, strict=True):
             run("CompileDevice", compile_device.run, source=source, cubin=cubin, arch=arch)
@@ -177,8 +181,15 @@ def finish_library(
         executable=at("executable.bin"),
         shape_functions=at("shape_functions.o"),
         objects=tuple(at("objects", f"{name}.o") for name in names),
-        device_code=tuple(_device_code(at, name, architectures) for name in names if on_gpu),
-        launches=tuple(at("launches", f"{name}.launch.json") for name in names if on_gpu),
+        backend=cuda_link.LINKING if on_gpu else cpu_link.LINKING,
+        **(
+            {
+                "device_code": tuple(_device_code(at, name, architectures) for name in names),
+                "launches": tuple(at("launches", f"{name}.launch.json") for name in names),
+            }
+            if on_gpu
+            else {}
+        ),
         library=at("lib.so"),
         **tool,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.compiler.backends.cuda import source as texts
-from mlcbuild.compiler.stages import compile_device, compile_device_toolkit, fat_binary
+from mlcbuild.compiler.backends.cuda.stages import compile_device, compile_device_toolkit, fat_binary
 from mlcbuild.errors import InternalError, LocalEnvironmentError, StageError
 
 TEXT = """\
@@ -22,7 +22,7 @@ extern "C" __global__ void twice(half* x) { x[threadIdx.x] = x[threadIdx.x] * __
 _AGAIN = """
 import sys
 from pathlib import Path
-from mlcbuild.compiler.stages import compile_device
+from mlcbuild.compiler.backends.cuda.stages import compile_device
 compile_device.run(source=Path(sys.argv[1]), cubin=Path(sys.argv[2]), arch="sm_90")
 assert "tvm" not in sys.modules and "numpy" not in sys.modules
 """

@@ -16,7 +16,9 @@ from tvm import relax, tirx
 
 import tests
 from mlcbuild.compiler import ir
-from mlcbuild.compiler.stages import compile_kernel, lower, partition, schedule_gpu_kernel
+from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
+from mlcbuild.compiler.backends.cuda.stages import compile_kernel
+from mlcbuild.compiler.stages import lower, partition, schedule_kernel
 from tests.compiler.pipeline import CUDA_TARGET, compile_graph
 from tests.compiler.tiny_llama import TINY_LLAMA
 
@@ -59,24 +61,23 @@ def _partition(directory: Path, config: Mapping[str, object], quantization: str)
         graph=at("graph.json"),
         kernels=at("kernels"),
         manifest=at("manifest.json"),
-        kind="cuda_kernel",
     )
 
 
 def _schedule(partitioned: Path, directory: Path, name: str, *, optimized: bool) -> None:
-    schedule_gpu_kernel.run(
+    schedule_kernel.run(
         kernel=partitioned / "kernels" / f"{name}.json",
         scheduled=directory / f"{name}.json",
         signature=directory / f"{name}.signature.json",
         optimized=optimized,
         target=dict(CUDA_TARGET),
+        backend=SCHEDULING,
     )
 
 
 def _names(directory: Path) -> list[str]:
     manifest = json.loads((directory / "manifest.json").read_text())
-    assert {kernel["kind"] for kernel in manifest["kernels"]} == {"cuda_kernel"}
-    return [kernel["name"] for kernel in manifest["kernels"]]
+    return [str(name) for name in manifest["kernels"]]
 
 
 def _lower(directory: Path, *, cuda_graph: bool = True, output: str = "lowered") -> Path:

@@ -10,8 +10,10 @@ import pytest
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda.kernels import logits, norm, sampling
+from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
+from mlcbuild.compiler.backends.cuda.stages import compile_device, compile_kernel
 from mlcbuild.compiler.passes.canonical_kernel import canonicalize
-from mlcbuild.compiler.stages import compile_device, compile_kernel, schedule_gpu_kernel
+from mlcbuild.compiler.stages import schedule_kernel
 from tests.compiler.pipeline import CUDA_TARGET
 
 KERNELS: dict[str, Callable[[], tirx.PrimFunc]] = {
@@ -35,8 +37,13 @@ def test_it_is_one_launch_with_machine_code_for_each_architecture(tmp_path: Path
     kernel = canonicalize(KERNELS[name]())
     at = tmp_path.joinpath
     at("kernel.json").write_bytes(kernel.data)
-    schedule_gpu_kernel.run(
-        kernel=at("kernel.json"), scheduled=at("scheduled.json"), signature=at("signature"), optimized=True, **target
+    schedule_kernel.run(
+        kernel=at("kernel.json"),
+        scheduled=at("scheduled.json"),
+        signature=at("signature"),
+        optimized=True,
+        backend=SCHEDULING,
+        **target,
     )
     compile_kernel.run(
         scheduled=at("scheduled.json"),

@@ -12,9 +12,9 @@ import tvm
 from tvm import relax, tirx
 
 from mlcbuild.compiler.backends.cuda.kernels import sampling, softmax
-from mlcbuild.compiler.backends.cuda.kernels.rules import GPU_RULES
-from mlcbuild.compiler.backends.cuda.kernels.workspace import lift_global_buffers
-from mlcbuild.compiler.kernels.rules import apply_rules
+from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
+from mlcbuild.compiler.kernels.scheduling import apply_rules
+from mlcbuild.compiler.kernels.workspace import lift_global_buffers
 from mlcbuild.compiler.passes.attach_gpu_sampling import attach_gpu_sampling
 from tests.compiler import cuda_emulation
 from tests.compiler.cuda_emulation import CUDA_TARGET, run_cuda
@@ -156,7 +156,7 @@ def test_tokens_are_sorted_with_memory_of_the_callers(tmp_path: Path) -> None:
         module = relax.backend.DispatchSortScan()(attach_gpu_sampling(tvm.IRModule()))
         kernels = [f for v, f in module.functions_items() if "argsort" in v.name_hint and isinstance(f, tirx.PrimFunc)]
         (kernel,) = kernels
-        scheduled, workspace = lift_global_buffers(apply_rules(kernel, TARGET, GPU_RULES))
+        scheduled, workspace = lift_global_buffers(apply_rules(kernel, TARGET, SCHEDULING.rules))
     assert len(scheduled.params) == len(kernel.params) + len(workspace) > len(kernel.params)
     probabilities = np.random.default_rng(0).permutation(3000).reshape(2, 1500).astype(np.float32)
     shape = probabilities.shape

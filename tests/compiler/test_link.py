@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from mlcbuild.compiler import elf_library
+from mlcbuild.compiler.backends.cpu.link import LINKING
 from mlcbuild.compiler.stages import link
 from mlcbuild.errors import LocalEnvironmentError, StageError
 from tests.compiler.pipeline import CPU_TARGET, finish_library
@@ -46,6 +48,7 @@ def _link(built: Path, library: Path, **changes: object) -> None:
         "objects": tuple((built / "objects").iterdir()),
         "library": library,
         "target": dict(CPU_TARGET),
+        "backend": LINKING,
     }
     link.run(**(arguments | changes))  # type: ignore[arg-type]
 
@@ -104,7 +107,7 @@ def test_an_object_that_is_none_is_told(built: Path, tmp_path: Path) -> None:
 
 
 def test_a_missing_linker_is_the_machines_fault(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "_SEARCH_PATH", str(tmp_path))
+    monkeypatch.setattr(elf_library, "_SEARCH_PATH", str(tmp_path))
     with pytest.raises(LocalEnvironmentError, match="there is no linker `ld`\n  install binutils"):
         _link(built, tmp_path / "lib.so")
 

@@ -26,9 +26,8 @@ def _partitioned(directory: Path) -> list[str]:
         graph=directory / "graph.json",
         kernels=directory / "kernels",
         manifest=directory / "manifest.json",
-        kind="cpu_kernel",
     )
-    return [kernel["name"] for kernel in json.loads((directory / "manifest.json").read_text())["kernels"]]
+    return [str(name) for name in json.loads((directory / "manifest.json").read_text())["kernels"]]
 
 
 def _signatures(directory: Path, names: list[str]) -> tuple[Path, ...]:

@@ -20,8 +20,8 @@ from mlcbuild.engine.action import Action, StageCall
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.keys import compute_key
 from mlcbuild.engine.toolchains import CUDA_DISTRIBUTIONS
+from mlcbuild.rules.backends.cuda import CudaPlatform
 from mlcbuild.rules.kernels import KernelActions
-from mlcbuild.rules.providers import PlatformInfo
 from tests.end_to_end.world import World
 
 RULE = '''\
@@ -35,7 +35,7 @@ from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 def implement(context: RuleContext) -> Providers:
     action = context.stage(
         "CompileDevice",
-        "mlcbuild.compiler.stages.compile_device:run",
+        "mlcbuild.compiler.backends.cuda.stages.compile_device:run",
         inputs={"source": context.files(context.target.label_of("text"))},
         outputs={"cubin": "x.cubin"},
         parameters={"arch": context.target.string("arch")},
@@ -164,8 +164,8 @@ def test_all_headers_that_can_be_reached_count() -> None:
 def _actions(*architectures: str, toolkit: str = "") -> tuple[Action, ...]:
     """Those of one kernel, as a library for these architectures has them."""
     target = {"kind": "cuda", "arch": architectures[0]}
-    platform = PlatformInfo(kind="cuda", target=target, architectures=architectures, toolkit=toolkit)
-    manifest = b'{"version": 1, "kernels": [{"name": "k", "kind": "cuda_kernel"}]}'
+    platform = CudaPlatform(kind="cuda", target=target, architectures=architectures, toolkit=toolkit)
+    manifest = b'{"version": 1, "kernels": ["k"]}'
     return KernelActions(owner="//x:y", platform=platform, optimized=True)(discovering="p", manifest=manifest).actions
 
 

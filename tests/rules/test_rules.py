@@ -167,9 +167,7 @@ def test_partition_announces_two_actions_a_kernel_alike_for_every_target(tmp_pat
         for name in ("one", "two")
     )
     analysis = analysed(model_workspace(tmp_path, targets), "//models:one", "//models:two")
-    manifest = json.dumps(
-        {"version": 1, "kernels": [{"name": name, "kind": "cpu_kernel"} for name in ("kernel_aa", "kernel_bb")]}
-    ).encode()
+    manifest = json.dumps({"version": 1, "kernels": ["kernel_aa", "kernel_bb"]}).encode()
     partitions = [each for each in analysis.actions if each.mnemonic == "Partition"]
     assert all(each.discoverer for each in partitions)
     discoveries = [
@@ -266,7 +264,7 @@ model = ":shape"
 quantization = "q4f16_1"
 platform = ":gpu"
 """
-CUDA_MANIFEST = json.dumps({"version": 1, "kernels": [{"name": "kernel_aa", "kind": "cuda_kernel"}]}).encode()
+CUDA_MANIFEST = json.dumps({"version": 1, "kernels": ["kernel_aa"]}).encode()
 
 
 def test_a_gpu_platform_schedules_for_the_lowest_architecture_and_names_all_that_tvm_would_ask_for(
@@ -328,13 +326,6 @@ def test_one_architecture_needs_no_fat_binary_and_a_toolkit_is_keyed_by_its_cont
     device = discovery.actions[-1]
     assert (device.mnemonic, device.toolchains) == ("CompileDevice", ("cuda_toolkit:/opt/cuda",))
     assert dict(discovery.groups)["device_code"] == (device.output("out/kernel_aa.sm_90.cubin"),)
-
-
-def test_kernels_of_another_kind_are_no_manifest_of_the_platform(tmp_path: Path) -> None:
-    partition = action(analysed(model_workspace(tmp_path, CUDA), "//models:on-gpu"), "Partition")
-    assert partition.discoverer is not None
-    with pytest.raises(ValueError, match="a cpu_kernel for a platform of kind cuda"):
-        partition.discoverer(discovering="x", manifest=CUDA_MANIFEST.replace(b"cuda_kernel", b"cpu_kernel"))
 
 
 def test_mistakes_in_platforms_are_told_where_they_are(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from mlcbuild.compiler.byte_stream import ByteReader, ByteWriter
 from mlcbuild.errors import StageError
 
 LAUNCH_VERSION = 1
+MODULE_KIND = "cuda"  # TVM's name of the modules
+TEXT = "cuda"  # the format of CUDA C++ text
 CUBIN = "cubin"  # also the format of a fat binary: the driver tells them apart
 _TYPE_CODES = {0: "int", 1: "uint", 2: "float", 3: "handle", 4: "bfloat", 6: "bool"}
 _CODES = {name: code for code, name in _TYPE_CODES.items()}

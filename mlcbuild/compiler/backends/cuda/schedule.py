@@ -1,0 +1,24 @@
+"""The schedule rules for NVIDIA GPUs, in order."""
+
+from __future__ import annotations
+
+from mlcbuild.compiler.backends.cuda.kernels import library
+from mlcbuild.compiler.backends.cuda.kernels.gemv import schedule_packed_gemv
+from mlcbuild.compiler.backends.cuda.kernels.matmul import schedule_matmul
+from mlcbuild.compiler.kernels.scheduling import Scheduling
+from mlcbuild.compiler.kernels.workspace import lift_global_buffers
+
+SCHEDULING = Scheduling(
+    rules=(
+        schedule_packed_gemv,
+        schedule_matmul,
+        library.schedule_plain_matmul,
+        library.schedule_gemv,
+        library.schedule_reduction,
+        library.schedule_general_reduction,
+        library.schedule_fallback,
+    ),
+    # Each loop must be bound to blocks or threads, at O0 too.
+    unoptimized_rules=(library.schedule_fallback,),
+    lift_workspace=lift_global_buffers,
+)

@@ -1,0 +1,34 @@
+"""ScheduleKernel: a canonical kernel → the scheduled kernel and its signature.
+
+Reads `kernel` (the canonical JSON of `passes.canonical_kernel`); writes `scheduled` (JSON of a module of one function
+that bears the kernel's content name) and `signature` (what Lower has to know of the kernel besides its arguments).
+Memory that a kernel wants of its caller becomes further arguments, of which its signature tells.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlcbuild.compiler import canonical_file
+from mlcbuild.compiler import signature as signatures
+from mlcbuild.compiler import target as targets
+from mlcbuild.compiler.kernels.scheduling import Scheduling, apply_rules
+
+
+def run(
+    *, kernel: Path, scheduled: Path, signature: Path, target: dict[str, Any], optimized: bool, backend: Scheduling
+) -> None:
+    """Schedules the kernel for `target` by the rules of `backend`.
+
+    `signature` is as `compiler.signature` has it. Raises StageError for what is no target, or a file that is no kernel.
+    """
+    unscheduled = canonical_file.read(kernel)
+    parsed = targets.parse(target)
+    with parsed:
+        rules = backend.rules if optimized else backend.unoptimized_rules
+        func = apply_rules(unscheduled.function, parsed, rules)
+    func, buffers = backend.lift_workspace(func)
+    made = signatures.Signature.of(func, name=unscheduled.name, workspace=len(buffers))
+    canonical_file.write_scheduled(unscheduled, func, scheduled)
+    signature.write_text(made.to_json(), encoding="utf-8")

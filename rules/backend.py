@@ -1,0 +1,103 @@
+"""What rules know of a kind of target: the `Backend` that `rules/backends/<kind>.py` exports as BACKEND.
+
+A backend has two halves. The one for rules is this: what a `platform` of the kind says, and which actions its libraries
+take. The other one, `mlcbuild/compiler/backends/<kind>/`, is code that these actions run; rules name it in plug-ins.
+Kinds are found by listing `rules/backends/`: a file and a folder more are one kind more, named nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+from mlcbuild.engine.action import Action, DerivedArtifact, ExecutionRequirements, JsonValue
+from mlcbuild.plugins import plugins_in
+from mlcbuild.rules.providers import Provider
+from mlcbuild.rules.rule import RuleContext, stage_action
+from mlcbuild.workspace.schema import Attribute
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledKernel:
+    """The actions that a kernel takes after ScheduleKernel, and what they make for each of `kernel_groups`."""
+
+    actions: tuple[Action, ...]
+    groups: Mapping[str, DerivedArtifact]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlatformInfo(Provider):
+    """What a library runs on; `target` is TVM's target as a JSON object.
+
+    This class is of kinds whose code runs on the host. A kind that needs more has a subclass in its own file, with the
+    values that it needs as further fields.
+    """
+
+    name: ClassVar[str] = "platform"
+    noun: ClassVar[str] = "platform"
+    # What kernels give to Link: groups of files, each an argument of Link.
+    kernel_groups: ClassVar[tuple[str, ...]] = ("objects",)
+    has_cuda_graphs: ClassVar[bool] = False  # decoding can be recorded once and replayed
+    library_suffix: ClassVar[str] = ".so"
+    link_toolchains: ClassVar[tuple[str, ...]] = ("ld",)
+
+    kind: str
+    target: Mapping[str, JsonValue]
+
+    def plugin(self, name: str) -> str:
+        """An object of the compiler's half: `schedule:SCHEDULING` is that of `compiler/backends/<kind>/schedule.py`."""
+        return f"mlcbuild.compiler.backends.{self.kind}.{name}"
+
+    @property
+    def kernel_toolchains(self) -> tuple[str, ...]:
+        """Those that only the actions of kernels need, so that a missing one is told before anything runs."""
+        return ()
+
+    @property
+    def run_requirements(self) -> ExecutionRequirements:
+        """What it takes to run a library, for measurements."""
+        return ExecutionRequirements()
+
+    def compile_kernel(self, kernel: str, scheduled: DerivedArtifact, *, owner: str) -> CompiledKernel:
+        """What happens to the kernel of that name once it is scheduled. Its actions are `owner`'s, a target's."""
+        compiled = stage_action(
+            f"{owner} CompileKernel {kernel}",
+            "CompileKernel",
+            "mlcbuild.compiler.stages.compile_kernel:run",
+            owner=owner,
+            inputs={"scheduled": scheduled},
+            outputs={"object": f"{kernel}.o"},
+            parameters={"target": self.target},
+            toolchains=("tvm",),
+        )
+        return CompiledKernel(actions=(compiled,), groups={"objects": compiled.output(f"out/{kernel}.o")})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """A kind of target, as `platform` targets name it.
+
+    `doc` is a sentence for the reference of rules. `attributes` are those of `platform` that the kind has; kinds may
+    share one, which then has the same type for all. `platform` checks their values and makes the provider; it raises
+    WorkspaceError for a mistake (`RuleContext.error`).
+    """
+
+    kind: str
+    doc: str
+    attributes: tuple[Attribute, ...]
+    platform: Callable[[RuleContext], PlatformInfo]
+
+
+@cache
+def backends() -> Mapping[str, Backend]:
+    """All backends by kind, sorted. Raises ValueError for a file that exports none, or one of another kind."""
+    found = {}
+    for name in plugins_in("rules/backends"):
+        backend = getattr(importlib.import_module(f"mlcbuild.rules.backends.{name}"), "BACKEND", None)
+        if not isinstance(backend, Backend) or backend.kind != name:
+            raise ValueError(f"rules/backends/{name}.py has no BACKEND of kind {name!r}")
+        found[name] = backend
+    return found

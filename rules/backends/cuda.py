@@ -1,0 +1,153 @@
+"""`cuda`: NVIDIA's GPUs.
+
+A kernel goes on after CompileKernel: CompileDevice for each architecture, and FatBinary where there are several. Their
+keys hold the kernel's text and the architecture, and no target, so that an architecture that is added costs its own
+CompileDevice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mlcbuild.compiler.backends.cuda.architectures import in_order, problem
+from mlcbuild.engine.action import Action, DerivedArtifact, ExecutionRequirements, JsonValue
+from mlcbuild.rules.backend import Backend, CompiledKernel, PlatformInfo
+from mlcbuild.rules.host import CPU_OF_A_DEVICE_HOST, HOST_ATTRIBUTES, host_target
+from mlcbuild.rules.rule import RuleContext, stage_action
+from mlcbuild.workspace.schema import Attribute, AttributeKind
+
+# What every architecture since sm_75 has: a block's threads, its shared memory in bytes without asking for more, and
+# the threads that run in step. They are named, because TVM would ask this machine's GPU for what is left out.
+_DEVICE_LIMITS: dict[str, JsonValue] = {
+    "max_threads_per_block": 1024,
+    "max_shared_memory_per_block": 49152,
+    "thread_warp_size": 32,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaPlatform(PlatformInfo):
+    """`architectures`, the lowest first, are those that there is machine code for; kernels are scheduled for the first.
+
+    `toolkit` is the path of the CUDA toolkit that makes it, "" for the compiler that comes with `mlcbuild[cuda]`.
+    """
+
+    kernel_groups: ClassVar[tuple[str, ...]] = ("device_code", "launches", "objects")
+    has_cuda_graphs: ClassVar[bool] = True
+
+    architectures: tuple[str, ...]
+    toolkit: str = ""
+
+    @property
+    def kernel_toolchains(self) -> tuple[str, ...]:
+        fat = ("nvfatbin",) if len(self.architectures) > 1 else ()
+        return (*self._device_toolchains, *fat)
+
+    @property
+    def run_requirements(self) -> ExecutionRequirements:
+        """A GPU of the library's architecture; where it has several, whoever has a GPU may be asked."""
+        labels = (("arch", self.architectures[0]),) if len(self.architectures) == 1 else ()
+        return ExecutionRequirements(gpus=1, labels=labels)
+
+    def compile_kernel(self, kernel: str, scheduled: DerivedArtifact, *, owner: str) -> CompiledKernel:
+        compiled = stage_action(
+            f"{owner} CompileKernel {kernel}",
+            "CompileKernel",
+            self.plugin("stages.compile_kernel:run"),
+            owner=owner,
+            inputs={"scheduled": scheduled},
+            outputs={
+                "object": f"{kernel}.o",
+                "device_source": f"{kernel}.cu",
+                "launch": f"{kernel}.launch.json",
+            },
+            parameters={"target": self.target},
+            toolchains=("tvm",),
+        )
+        device = self._device_actions(kernel, compiled.output(f"out/{kernel}.cu"), owner)
+        return CompiledKernel(
+            actions=(compiled, *device),
+            groups={
+                "objects": compiled.output(f"out/{kernel}.o"),
+                "launches": compiled.output(f"out/{kernel}.launch.json"),
+                "device_code": device[-1].output(device[-1].outputs[0]),
+            },
+        )
+
+    def _device_actions(self, kernel: str, source: DerivedArtifact, owner: str) -> list[Action]:
+        """What makes device code of the text; the last action has the kernel's."""
+        stage = "compile_device_toolkit" if self.toolkit else "compile_device"
+        actions = [
+            stage_action(
+                f"{owner} CompileDevice {kernel} {arch}",
+                "CompileDevice",
+                self.plugin(f"stages.{stage}:run"),
+                owner=owner,
+                inputs={"source": source},
+                outputs={"cubin": f"{kernel}.{arch}.cubin"},
+                parameters={"arch": arch, **({"toolkit": self.toolkit} if self.toolkit else {})},
+                toolchains=self._device_toolchains,
+            )
+            for arch in self.architectures
+        ]
+        if len(actions) > 1:
+            fat = stage_action(
+                f"{owner} FatBinary {kernel}",
+                "FatBinary",
+                self.plugin("stages.fat_binary:run"),
+                owner=owner,
+                inputs={"cubins": [action.output(action.outputs[0]) for action in actions]},
+                outputs={"fat_binary": f"{kernel}.fatbin"},
+                parameters={},
+                toolchains=("nvfatbin",),
+            )
+            actions.append(fat)
+        return actions
+
+    @property
+    def _device_toolchains(self) -> tuple[str, ...]:
+        return (f"cuda_toolkit:{self.toolkit}",) if self.toolkit else ("nvrtc",)
+
+
+def platform(context: RuleContext) -> CudaPlatform:
+    """The target has `kind` cuda, `arch` (the lowest), the device's limits, and the host's target as `host`."""
+    names = context.target.strings("arch")
+    if not names:
+        raise context.error(
+            "no arch", attribute="kind", advice=('name the GPU architectures, for example arch = ["sm_80", "sm_90"]',)
+        )
+    for name in names:
+        if (wrong := problem(name)) is not None:
+            raise context.error(wrong[0], attribute="arch", advice=wrong[1])
+    toolkit = context.target.optional_string("toolkit") or ""
+    if toolkit and not toolkit.startswith("/"):
+        raise context.error(
+            f'toolkit "{toolkit}" is not absolute', attribute="toolkit", advice=('for example "/usr/local/cuda-13.0"',)
+        )
+    ordered = in_order(names)
+    host = host_target(context, default_cpu=CPU_OF_A_DEVICE_HOST)
+    target: dict[str, JsonValue] = {"kind": "cuda", "arch": ordered[0], **_DEVICE_LIMITS, "host": host}
+    return CudaPlatform(kind="cuda", target=target, architectures=ordered, toolkit=toolkit.rstrip("/"))
+
+
+BACKEND = Backend(
+    kind="cuda",
+    doc="NVIDIA's GPUs. It needs the extra `mlcbuild[cuda]` where it is built, and no GPU, driver or toolkit.",
+    attributes=(
+        *HOST_ATTRIBUTES,
+        Attribute(
+            name="arch",
+            kind=AttributeKind.STRING_LIST,
+            doc="The GPU architectures that one library has machine code for: sm_80, sm_90, sm_90a … Kernels are "
+            "scheduled once, for the lowest.",
+        ),
+        Attribute(
+            name="toolkit",
+            kind=AttributeKind.STRING,
+            doc="The absolute path of a CUDA toolkit whose nvcc compiles device code. Left out: NVRTC, which "
+            "`mlcbuild[cuda]` brings, even where a toolkit is installed.",
+        ),
+    ),
+    platform=platform,
+)
