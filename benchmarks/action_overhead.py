@@ -25,8 +25,9 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest
 from mlcbuild.execution import environment
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.pool import PooledServer, shut_down
+from mlcbuild.execution.preload import HIDDEN
 from mlcbuild.execution.server import ForkServer
-from mlcbuild.execution.warm import COMPILER, HIDDEN
+from mlcbuild.toolchains.entries.tvm import TOOLCHAIN as TVM
 
 _PROGRAM = "import sys; open(sys.argv[1], 'w').write('x')"
 _STAGE = "def run(*, out):\n    out.write_text('x')\n"
@@ -115,9 +116,9 @@ def server_seconds(folder: Path) -> tuple[float, float]:
         return seconds
 
     pool = folder / "pool"
-    cold = ready(lambda: ForkServer(preload=COMPILER, hide=HIDDEN, log=folder / "log", variables=variables))
-    ready(lambda: PooledServer(preload=COMPILER, hide=HIDDEN, variables=variables, directory=pool))
-    warm = ready(lambda: PooledServer(preload=COMPILER, hide=HIDDEN, variables=variables, directory=pool))
+    cold = ready(lambda: ForkServer(preload=TVM.preload, hide=HIDDEN, log=folder / "log", variables=variables))
+    ready(lambda: PooledServer(preload=TVM.preload, hide=HIDDEN, variables=variables, directory=pool))
+    warm = ready(lambda: PooledServer(preload=TVM.preload, hide=HIDDEN, variables=variables, directory=pool))
     shut_down(pool)
     return cold, warm
 

@@ -26,10 +26,10 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.engine.action import ExecutionRequirements, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
-from mlcbuild.engine.toolchains import Toolchains
 from mlcbuild.execution.ray.executor import RayExecutor
 from mlcbuild.execution.ray.likeness import likeness_of
 from mlcbuild.execution.ray.settings import RaySettings
+from mlcbuild.toolchains.table import Toolchains
 
 _OBJECT_STORE_BYTES = 128 << 20
 

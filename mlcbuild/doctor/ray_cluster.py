@@ -18,7 +18,6 @@ from mlcbuild.doctor.examination import of_error
 from mlcbuild.doctor.finding import Blame, Figure, Finding, mistake, ok, problem, skipped, warning
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.json_cache import JsonCache
-from mlcbuild.engine.toolchains import NAMES, Toolchains
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.machine import Machine
 from mlcbuild.execution.ray.cluster import Surroundings
@@ -26,6 +25,7 @@ from mlcbuild.execution.ray.likeness import likeness_of
 from mlcbuild.execution.ray.probing import ClusterProbe, NodeSeen
 from mlcbuild.execution.ray.settings import RaySettings
 from mlcbuild.figures import duration, gibibytes
+from mlcbuild.toolchains.table import Toolchains, every
 
 _IMPORT_SECONDS = 60.0
 _ROUTE_SECONDS = 5.0
@@ -133,7 +133,7 @@ class Ray:
                 f"{self._settings.address} {trouble}",
                 "check the address, that the head runs (ray start --head), and that no firewall is between",
             )
-        self._likeness = likeness_of([name for name in NAMES if name != "python"], Toolchains())
+        self._likeness = likeness_of([each.name for each in every() if not each.takes_path], Toolchains())
         surroundings = Surroundings(
             root=self._store,
             function=self._function,

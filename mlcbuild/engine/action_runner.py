@@ -152,6 +152,8 @@ class ActionRunner:
                 expected_bytes=self._peak_bytes(action),
                 is_deterministic=is_deterministic(action),
                 allowed_modules=self._key_cache.modules_of(action),
+                toolchains=action.toolchains,
+                distributions=self._key_cache.distributions_of(action),
                 code=self._key_cache.files_of(action),
             )
         )

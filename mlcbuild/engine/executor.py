@@ -38,6 +38,8 @@ class ExecutionRequest:
     expected_bytes: int = 0  # of memory: what its kind was seen to use, where it asks for nothing; 0: not known
     is_deterministic: bool = True  # the same inputs give the same bytes: no fetch, no measurement
     allowed_modules: frozenset[str] = field(default_factory=frozenset)  # the implementation's closure; empty: unchecked
+    toolchains: tuple[str, ...] = ()  # that the action declares, by name
+    distributions: tuple[str, ...] = ()  # that a stage's code imports, by their normalized names
     code: tuple[str, ...] = ()  # the workspace's files that a stage's code is made of, by their paths from its root
 
 

@@ -24,10 +24,10 @@ from pathlib import Path
 
 from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, identity_of, now_nanoseconds
 from mlcbuild.engine.distributions import Distributions
+from mlcbuild.engine.interpreter import python_version
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.engine.normal_form import ModuleForm, read_module
 from mlcbuild.engine.source_tree import SourceTree
-from mlcbuild.engine.toolchains import python_version
 from mlcbuild.errors import BuildError, LocalEnvironmentError, Location
 
 # Raise this where the normal form changes: remembered digests and those of stages change with it.

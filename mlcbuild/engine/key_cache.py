@@ -17,7 +17,7 @@ from mlcbuild.engine.last_build import LastBuild
 
 
 class ToolchainFingerprints(Protocol):
-    """`mlcbuild.engine.toolchains.Toolchains` is one."""
+    """`mlcbuild.toolchains.table.Toolchains` is one."""
 
     def fingerprint(self, name: str) -> str: ...
 
@@ -30,6 +30,9 @@ class StageCode(Protocol):
 
     @property
     def modules(self) -> frozenset[str]: ...
+
+    @property
+    def distributions(self) -> tuple[str, ...]: ...
 
     @property
     def files(self) -> tuple[str, ...]: ...
@@ -133,6 +136,11 @@ class KeyCache:
         """Our own modules that a stage may import; empty for a tool."""
         command = action.command
         return self._implementations.of(*command.modules).modules if isinstance(command, StageCall) else frozenset()
+
+    def distributions_of(self, action: Action) -> tuple[str, ...]:
+        """The installed distributions that a stage's code imports, by their normalized names; none for a tool."""
+        command = action.command
+        return self._implementations.of(*command.modules).distributions if isinstance(command, StageCall) else ()
 
     def files_of(self, action: Action) -> tuple[str, ...]:
         """The workspace's files that a stage's code is made of, by their paths from its root; none for a tool."""

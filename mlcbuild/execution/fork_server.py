@@ -319,6 +319,15 @@ def _tell(stream: socket.socket, message: dict[str, Any]) -> None:
         stream.sendall(json.dumps(message).encode() + b"\n")
 
 
+def _import_if_installed(name: str) -> None:
+    """What is not installed is left to the stage, which may do without it."""
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+
+
 def _load_beside(name: str) -> Any:
     """A file of ours beside this one, without the package that it is in."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
@@ -349,7 +358,7 @@ def main() -> int:
     sys.meta_path.insert(0, source_loader.HidingFinder(settings["hide"]))
     try:
         for name in settings["preload"]:
-            importlib.import_module(name)
+            _import_if_installed(name)
     except Exception as error:
         traceback.print_exc()
         failure = {"error": f"{type(error).__name__}: {error}"}

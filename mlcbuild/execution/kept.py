@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlcbuild.execution import environment
+from mlcbuild.execution.preload import HIDDEN
 from mlcbuild.execution.scratch import remove
-from mlcbuild.execution.warm import HIDDEN
 
 SCRIPT = "run.sh"
 _CALL = "call.json"

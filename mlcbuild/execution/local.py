@@ -27,10 +27,10 @@ from mlcbuild.execution.layout import LinkedBlob, MissingInputs, changed, lay_ou
 from mlcbuild.execution.machine import Machine, refusal, this_machine
 from mlcbuild.execution.memory import FreeMemory, KernelKills, available_bytes
 from mlcbuild.execution.pool import IDLE_SECONDS, PooledServer
+from mlcbuild.execution.preload import HIDDEN, Preloads
 from mlcbuild.execution.scratch import Scratch, remove
 from mlcbuild.execution.server import ForkServer, ServerProcess
 from mlcbuild.execution.verdict import Verdict, judge, undeclared_reads
-from mlcbuild.execution.warm import HIDDEN, Warmth
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MEMORY_SECONDS = 0.5  # how often memory is looked at that an action waits for
@@ -129,7 +129,7 @@ class LocalExecutor:
         self._parent = scratch
         self._variables = variables
         self._module_paths = tuple(path.resolve() for path in module_paths)
-        self._warmth = Warmth(self._module_paths)
+        self._preloads = Preloads()
         self._scratch: Scratch | None = None
         self._servers: dict[tuple[str, ...], ForkServer] = {}
         self._report: Callable[[ExecutionOutcome], None] | None = None
@@ -272,7 +272,7 @@ class LocalExecutor:
         request = task.request
         blobs = lay_out(request, directory, self._store)
         task.laid_out = time.monotonic()
-        server = self._server(self._warmth.preload(request))
+        server = self._server(self._preloads.of(request))
         body = self._body(request, directory)
         confinement = self._confinement_of(request)
         process = server.launch(

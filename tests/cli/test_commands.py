@@ -173,7 +173,7 @@ def test_info_for_programs(workspace: Path, capsys: Capture) -> None:
     assert "llama" in document["model_types"]
     assert "q4f32_1" in document["quantizations"]
     assert document["platforms"] == [{"label": "//:v3", "kind": "cpu"}]
-    assert set(document["toolchains"]) == {"apache-tvm", "apache-tvm-ffi", "nvfatbin", "nvrtc", "python", "ld"}
+    assert set(document["toolchains"]) == {"ld", "numpy", "nvfatbin", "nvrtc", "python", "tvm"}
     rules = load_rules(Path(), ())
     assert [rule["name"] for rule in document["rules"]] == sorted(rules)
     for rule in document["rules"]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
-from mlcbuild.engine import toolchains
+from mlcbuild.toolchains.entries import nvfatbin, nvrtc
+from mlcbuild.toolchains.toolchain import DistributionToolchain
 
 WORKSPACE = """
 [workspace]
@@ -31,14 +34,16 @@ platform = ":cuda"
 """
 
 
-@pytest.mark.parametrize("name", ["nvrtc", "nvfatbin"])
+@pytest.mark.parametrize("entry", [nvrtc, nvfatbin])
 def test_cudas_compilers_are_looked_for_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], entry: ModuleType
 ) -> None:
     (tmp_path / "BUILD.toml").write_text(WORKSPACE)
     (tmp_path / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(toolchains.CUDA_DISTRIBUTIONS, name, ("nvidia-never-published",))
+    toolchain = entry.TOOLCHAIN
+    assert isinstance(toolchain, DistributionToolchain)
+    monkeypatch.setattr(entry, "TOOLCHAIN", replace(toolchain, distributions=("nvidia-never-published",)))
     code = main(["build", "//:library", "--disk-cache", str(tmp_path / "cache")])
     told = capsys.readouterr().err
     assert code == ExitCode.LOCAL_ENVIRONMENT

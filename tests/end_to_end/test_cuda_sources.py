@@ -19,9 +19,9 @@ from mlcbuild.compiler.backends.cuda.architectures import ARCHITECTURES
 from mlcbuild.engine.action import Action, StageCall
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.keys import compute_key
-from mlcbuild.engine.toolchains import CUDA_DISTRIBUTIONS
 from mlcbuild.rules.backends.cuda import CudaPlatform
 from mlcbuild.rules.kernels import KernelActions
+from mlcbuild.toolchains.entries.nvrtc import TOOLCHAIN as NVRTC
 from tests.end_to_end.world import World
 
 RULE = '''\
@@ -139,7 +139,7 @@ def test_all_headers_that_can_be_reached_count() -> None:
     folder = wheels.find("include")
     counted = {
         Path(str(distribution.locate_file(path))).resolve()
-        for name in CUDA_DISTRIBUTIONS["nvrtc"]
+        for name in NVRTC.distributions
         for distribution in [importlib.metadata.distribution(name)]
         for path in distribution.files or ()
     }

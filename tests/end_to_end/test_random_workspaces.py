@@ -31,8 +31,8 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEnt
 from mlcbuild.engine.implementation import Implementations
 from mlcbuild.engine.last_build import LastBuild
 from mlcbuild.engine.outputs import OutputPlacer
-from mlcbuild.engine.toolchains import Toolchains
 from mlcbuild.rules.analysis import analyse
+from mlcbuild.toolchains.table import Toolchains
 from tests.end_to_end.synthetic import FAIL, FAILURE_CODE, Expectation, Key, Synthetic, run_program
 from tests.end_to_end.world import verify_store
 

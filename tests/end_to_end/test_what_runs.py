@@ -357,8 +357,8 @@ TABLE = (
 )  # fmt: skip
 
 
-# A minute each, and what they hold is held elsewhere: the fingerprint of tvm by tests/engine/test_toolchains.py, what
-# another shape of a model reaches by the row of one layer more.
+# A minute each, and what they hold is held elsewhere: the fingerprint of tvm by tests/toolchains/test_toolchains.py,
+# what another shape of a model reaches by the row of one layer more.
 _ONLY_BY_HAND = pytest.mark.exhaustive
 _LONG = ("another tvm-ffi", "a wider model")
 

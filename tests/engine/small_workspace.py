@@ -147,6 +147,7 @@ class NoToolchains:
 class NoCode:
     digest: str = ""
     modules: frozenset[str] = frozenset()
+    distributions: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
 

@@ -47,6 +47,7 @@ INPUTS = (FileEntry(path="in", digest=digest_of("1")),)
 class Code:
     digest: str = "ab" * 32
     modules: frozenset[str] = frozenset()
+    distributions: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
 
 

@@ -49,6 +49,8 @@ class World:
         requirements: ExecutionRequirements | None = None,
         environment: tuple[tuple[str, str], ...] = (),
         allowed_modules: frozenset[str] = frozenset(),
+        toolchains: tuple[str, ...] = (),
+        distributions: tuple[str, ...] = (),
         **parameters: JsonValue,
     ) -> ExecutionRequest:
         """A call of a function of `sample_stages` with one output, its argument `out`."""
@@ -68,6 +70,8 @@ class World:
             environment=environment,
             requirements=requirements or ExecutionRequirements(),
             allowed_modules=allowed_modules,
+            toolchains=toolchains,
+            distributions=distributions,
         )
 
     def tool(

@@ -208,8 +208,10 @@ def test_shutting_down_lets_what_runs_come_to_its_end(
     assert shut_down(pool) == 0
 
 
-def test_a_library_that_cannot_be_imported_is_told(pool: Path) -> None:
-    one = server(pool, preload=("no_such_library",))
+def test_a_library_that_cannot_be_imported_is_told(pool: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken_library.py").write_text("import no_such_library\n")
+    variables = {**environment.of_server(), "PYTHONPATH": str(tmp_path)}
+    one = PooledServer(preload=("broken_library",), hide=(), variables=variables, directory=pool)
     end = one.launch({}).wait()
     assert end.status is None
     assert one.failure() == "ModuleNotFoundError: No module named 'no_such_library'"

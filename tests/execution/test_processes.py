@@ -13,9 +13,11 @@ import pytest
 
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
+from mlcbuild.execution import environment
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.server import ForkServer
-from mlcbuild.execution.warm import BARE, COMPILER, NUMERIC, Warmth
+from mlcbuild.toolchains.table import find
+from tests.execution.conftest import tool_in
 
 if TYPE_CHECKING:
     from tests.execution.conftest import World
@@ -88,7 +90,7 @@ def test_closing_reports_everything_as_cancelled_and_leaves_nothing(world: World
 
 
 def test_cancelling_does_not_wait_for_a_server_that_is_importing(tmp_path: Path) -> None:
-    server = ForkServer(preload=NUMERIC, log=tmp_path / "log")
+    server = ForkServer(preload=find("numpy")[0].preload, log=tmp_path / "log")
     process = server.launch({})
     process.kill()
     end = process.wait()
@@ -163,7 +165,7 @@ def test_a_long_log_keeps_its_head_and_tail(world: World) -> None:
 
 
 def test_a_server_holds_nothing_of_ours_and_one_thread(tmp_path: Path) -> None:
-    server = ForkServer(preload=NUMERIC, log=tmp_path / "log")
+    server = ForkServer(preload=find("numpy")[0].preload, log=tmp_path / "log")
     hello = server.hello()
     server.close()
     assert hello["modules"] == []
@@ -171,28 +173,25 @@ def test_a_server_holds_nothing_of_ours_and_one_thread(tmp_path: Path) -> None:
 
 
 def test_a_server_that_cannot_import_says_so(tmp_path: Path) -> None:
-    server = ForkServer(preload=("no_such_library",), log=tmp_path / "log")
+    (tmp_path / "broken_library.py").write_text("import no_such_library\n")
+    variables = {**environment.of_server(), "PYTHONPATH": str(tmp_path)}
+    server = ForkServer(preload=("broken_library",), log=tmp_path / "log", variables=variables)
     end = server.launch({}).wait()
     assert end.status is None
     assert server.failure() == "ModuleNotFoundError: No module named 'no_such_library'"
     server.close()
 
 
-def test_a_stage_gets_the_server_that_its_sources_ask_for(world: World, tmp_path: Path) -> None:
-    (tmp_path / "plain.py").write_text("import json\n")
-    (tmp_path / "numeric.py").write_text("import numpy as np\n")
-    (tmp_path / "lazy.py").write_text("def f():\n    from tvm import relax\n")
-    warmth = Warmth((tmp_path,))
-    assert warmth.preload(world.stage("plain:run")) == BARE
-    assert warmth.preload(world.stage("numeric:run")) == NUMERIC
-    assert warmth.preload(world.stage("lazy:run")) == COMPILER
-    assert warmth.preload(world.stage("plain:run", allowed_modules=frozenset({"lazy"}))) == COMPILER
-    assert warmth.preload(world.tool("/bin/true")) == BARE
+def test_a_library_that_is_not_installed_is_left_to_the_stage(tmp_path: Path) -> None:
+    server = ForkServer(preload=("json.no_such_module", "no_such_library"), log=tmp_path / "log")
+    end = server.launch(tool_in(tmp_path, "/bin/true")).wait()
+    assert (end.status, server.failure()) == (0, "")
+    server.close()
 
 
 @pytest.mark.slow
 def test_a_tvm_server_is_warm_clean_and_single_threaded(tmp_path: Path) -> None:
-    server = ForkServer(preload=COMPILER, hide=("torch",), log=tmp_path / "log")
+    server = ForkServer(preload=find("tvm")[0].preload, hide=("torch",), log=tmp_path / "log")
     hello = server.hello()
     server.close()
     assert (hello.get("error"), hello["modules"], hello["threads"]) == (None, [], 1)

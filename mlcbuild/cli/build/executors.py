@@ -15,7 +15,7 @@ from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import Executor
 from mlcbuild.engine.remote import RemoteCache
-from mlcbuild.engine.toolchains import Toolchains
+from mlcbuild.toolchains.table import Toolchains
 
 _RAY = "ray"
 _KEPT = "failed"  # directories of failed actions

@@ -25,11 +25,11 @@ from mlcbuild.engine.implementation import Implementations
 from mlcbuild.engine.last_build import STATE_FILE, LastBuild
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.scheduler_events import RequestedTarget
-from mlcbuild.engine.toolchains import Toolchains
 from mlcbuild.engine.workspace_lock import WorkspaceLock
 from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo
+from mlcbuild.toolchains.table import Toolchains
 
 if TYPE_CHECKING:
     from mlcbuild.cache.remote.remote_cache import RemoteCache

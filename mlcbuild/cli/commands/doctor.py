@@ -35,7 +35,7 @@ def doctor(
         typer.Argument(
             metavar="[PART...]",
             show_default=False,
-            help="machine, programs, distributions, workspace, disk, remote, signing or ray. Default: all.",
+            help="machine, toolchains, distributions, workspace, disk, remote, signing or ray. Default: all.",
         ),
     ] = None,
     disk_cache: DiskCacheOption = None,

@@ -20,7 +20,7 @@ from mlcbuild.doctor.distributions import distribution_checks
 from mlcbuild.doctor.examination import UnreadableWorkspace
 from mlcbuild.doctor.finding import Finding, skipped
 from mlcbuild.doctor.machine import machine_checks
-from mlcbuild.doctor.programs import program_checks
+from mlcbuild.doctor.toolchains import toolchain_checks
 from mlcbuild.doctor.workspace import workspace_checks
 from mlcbuild.errors import UsageError, WorkspaceError, WorkspaceErrors
 from mlcbuild.suggestions import known_values
@@ -47,7 +47,7 @@ class Parts:
         """All parts, or those of the names. Raises UsageError for a name that no part has."""
         made = {
             "machine": lambda: [Part(name="machine", checks=machine_checks)],
-            "programs": lambda: [Part(name="programs", checks=program_checks)],
+            "toolchains": lambda: [Part(name="toolchains", checks=toolchain_checks)],
             "distributions": lambda: [Part(name="distributions", checks=distribution_checks)],
             "workspace": lambda: [Part(name="workspace", checks=self._workspace_checks)],
             "disk": lambda: [Part(name="disk", checks=lambda: disk_checks(self._disk_root, self._function()))],

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from pathlib import Path
 
 import mlcbuild
 from mlcbuild.cache.disk import default_root
-from mlcbuild.cli.inspection.distributions import installed_version
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, is_in_workspace, open_workspace
 from mlcbuild.compiler.families.llama.family import MODEL_TYPES
 from mlcbuild.compiler.quantization.scheme import NAMES
-from mlcbuild.engine.toolchains import CUDA_DISTRIBUTIONS, TVM_DISTRIBUTIONS, find_program
-from mlcbuild.errors import LocalEnvironmentError
 from mlcbuild.rules.registry import load_rules
 from mlcbuild.rules.rule import Rule
+from mlcbuild.toolchains.table import Toolchains, every
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.schema import PLATFORM, Attribute
 
@@ -96,17 +93,9 @@ def _remote(opened: OpenWorkspace, environment: Mapping[str, str]) -> dict[str, 
 
 
 def _toolchains() -> dict[str, str]:
-    """What makes libraries, by name: versions, and the linker's path; "" for what is not there."""
-    try:
-        linker = str(find_program("ld"))
-    except LocalEnvironmentError:
-        linker = ""
-    return {
-        **{name: installed_version(name) for name in TVM_DISTRIBUTIONS},
-        **{name: installed_version(items[0]) for name, items in CUDA_DISTRIBUTIONS.items()},
-        "python": platform.python_version(),
-        "ld": linker,
-    }
+    """Name → version, or a program's path; "" for what is not installed."""
+    toolchains = Toolchains()
+    return {each.name: toolchains.version(each.name) for each in every() if not each.takes_path}
 
 
 def _rule(rule: Rule) -> dict[str, object]:

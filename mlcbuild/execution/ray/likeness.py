@@ -13,26 +13,26 @@ from functools import cache
 from pathlib import Path
 
 import mlcbuild
-from mlcbuild.engine.toolchains import Toolchains, python_version
 from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.toolchains.table import Toolchains
 
 _ABSENT = "absent"
 _SHOWN_CHARACTERS = 16
 _VERSIONS = ("ray",)
 _GENERATED = "__pycache__"
 # What runs on nodes, and what is spoken with them. Commands, rules and questions run where the build is.
-_PARTS = ("__init__.py", "errors.py", "figures.py", "cache", "compiler", "engine", "execution", "runtime")
+_PARTS = ("__init__.py", "errors.py", "figures.py", "cache", "compiler", "engine", "execution", "runtime", "toolchains")
 
 
 def likeness_of(toolchains: Iterable[str], fingerprints: Toolchains) -> dict[str, str]:
     """Name → what it is on this machine; things that are not installed are `absent`."""
-    found = {"mlcbuild": f"{mlcbuild.__version__} {_source_digest()}", "python": python_version()}
+    found = {"mlcbuild": f"{mlcbuild.__version__} {_source_digest()}", "python": fingerprints.version("python")}
     for name in _VERSIONS:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found[name] = _ABSENT
-    for name in sorted(set(toolchains)):
+    for name in sorted(set(toolchains) - set(found)):
         try:
             found[f"toolchain {name}"] = fingerprints.fingerprint(name)
         except LocalEnvironmentError:

@@ -31,6 +31,8 @@ def request_to_json(request: ExecutionRequest) -> dict[str, Any]:
         "expected_bytes": request.expected_bytes,
         "is_deterministic": request.is_deterministic,
         "allowed_modules": sorted(request.allowed_modules),
+        "toolchains": request.toolchains,
+        "distributions": request.distributions,
         "code": request.code,
     }
 
@@ -51,6 +53,8 @@ def request_from_json(value: Mapping[str, Any]) -> ExecutionRequest:
         expected_bytes=value["expected_bytes"],
         is_deterministic=value["is_deterministic"],
         allowed_modules=frozenset(value["allowed_modules"]),
+        toolchains=tuple(value["toolchains"]),
+        distributions=tuple(value["distributions"]),
         code=tuple(value["code"]),
     )
 

@@ -24,7 +24,6 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
-from mlcbuild.engine.toolchains import Toolchains
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.machine import Machine
@@ -35,6 +34,7 @@ from mlcbuild.execution.ray.messages import outcome_to_json, request_from_json
 from mlcbuild.execution.ray.node_store import Incoming, piece_of, root_on_node
 from mlcbuild.execution.ray.remote_on_node import NodeRemote
 from mlcbuild.execution.scratch import Scratch
+from mlcbuild.toolchains.table import Toolchains
 
 Answer = tuple[dict[str, Any], list[bytes]]
 

@@ -63,6 +63,8 @@ _REQUESTS = st.builds(
     expected_bytes=st.integers(0, 1 << 45),
     is_deterministic=st.booleans(),
     allowed_modules=st.frozensets(_TEXT),
+    toolchains=st.lists(_TEXT, max_size=2).map(tuple),
+    distributions=st.lists(_TEXT, max_size=2).map(tuple),
     code=st.lists(_TEXT).map(tuple),
 )
 _OUTCOMES = st.builds(

@@ -26,6 +26,11 @@ def describe(*, one: Path, several: tuple[Path, ...], tree: Path, members: tuple
     out.write_text(json.dumps(described))
 
 
+def loaded(*, out: Path, modules: list[str]) -> None:
+    """Which of these modules were there before the stage imported anything."""
+    out.write_text(" ".join(name for name in modules if name in sys.modules))
+
+
 def plugged(*, one: object, several: tuple[object, ...], out: Path) -> None:
     out.write_text(json.dumps([one, several]))
 
