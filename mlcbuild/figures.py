@@ -1,4 +1,4 @@
-"""Figures as people read them, the same in every room: bytes, paces, short times."""
+"""Figures as people read them, the same in every room: bytes, transfer rates, short times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def gibibytes(count: int) -> str:
     return f"{count / (1 << 30):.1f} GiB"
 
 
-def pace(size_bytes: int, seconds: float) -> str:
+def transfer_rate(size_bytes: int, seconds: float) -> str:
     """`331 MB/s`."""
     return f"{byte_count(size_bytes / max(seconds, 1e-9))}/s"
 

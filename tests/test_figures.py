@@ -1,10 +1,10 @@
-"""Bytes, paces and short times as people read them."""
+"""Bytes, transfer rates and short times as people read them."""
 
 from __future__ import annotations
 
 import pytest
 
-from mlcbuild.figures import byte_count, duration, gibibytes, pace
+from mlcbuild.figures import byte_count, duration, gibibytes, transfer_rate
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def test_memory_is_told_in_powers_of_1024() -> None:
 
 
 def test_a_pace_is_bytes_a_second_and_no_time_divides_by_nothing() -> None:
-    assert pace(662_000_000, 2.0) == "331 MB/s"
-    assert pace(1, 0.0) == "1 GB/s"
+    assert transfer_rate(662_000_000, 2.0) == "331 MB/s"
+    assert transfer_rate(1, 0.0) == "1 GB/s"
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class Probe(Protocol):
         ...
 
     def server_time(self) -> float | None:
-        """What the server's clock shows, in seconds since 1970, whole ones; None where it does not tell."""
+        """What the server's clock shows, in seconds since 1970, in whole seconds; None where it does not tell."""
         ...
 
     def condition(self, digest: Digest, data: bytes, /) -> Heed:

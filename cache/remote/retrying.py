@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """Seconds. No attempt begins later than `whole_for` the operation's bytes after the first one did.
+    """Seconds. No attempt begins later than `total_for` the operation's bytes after the first one did.
 
     The pause before attempt n + 1 is chosen evenly between 0 and `first * 2 ** (n - 1)`, at most `longest` ("full
     jitter", so that many clients do not come back together), and is no shorter than what the server asks for.
@@ -25,21 +25,21 @@ class RetryPolicy:
     attempts: int = 5
     first: float = 0.2
     longest: float = 10.0
-    whole: float = 60.0
+    total: float = 60.0
     bytes_per_second: float = 1 << 20
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
             raise ValueError(f"at least one attempt is needed: {self.attempts}")
-        for name in ("first", "longest", "whole", "bytes_per_second"):
+        for name in ("first", "longest", "total", "bytes_per_second"):
             value = getattr(self, name)
             if not (value >= 0 and math.isfinite(value)):
                 raise ValueError(f"{name} is not a number of seconds or bytes: {value!r}")
         if not self.bytes_per_second:
             raise ValueError("bytes_per_second is zero")
 
-    def whole_for(self, size_bytes: int) -> float:
-        return self.whole + size_bytes / self.bytes_per_second
+    def total_for(self, size_bytes: int) -> float:
+        return self.total + size_bytes / self.bytes_per_second
 
     def pause(self, failed: int, chance: float, retry_after: float) -> float:
         """Seconds to wait after `failed` attempts (1 and more); `chance` lies in [0, 1)."""
@@ -68,7 +68,7 @@ class Retrying:
 
         Raises the last TransportError: a TRANSIENT one once attempts or time are used up, any other at once.
         """
-        end = self._clock() + self._policy.whole_for(size_bytes)
+        end = self._clock() + self._policy.total_for(size_bytes)
         attempt = 0
         while True:
             try:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlcbuild.cache.remote.pace import Pace
+from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
@@ -19,36 +19,37 @@ _MOST_CONNECTIONS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Deadlines:
-    """Seconds. A call whose bytes are seen moving ends by its `pace`, any other within `whole_for` its bytes, whatever
-    the server does.
+    """Time limits in seconds, which hold whatever the server does.
 
-    The least pace is one of a single transfer: it lets a line of two megabits a second serve sixteen at a time, the
-    most that a build makes, and a byte a second is far below it.
+    A call whose bytes are seen moving has the deadline `transfer`. Any other call ends after `total_for` its bytes.
+
+    The minimum throughput is that of one transfer. A line of two megabits a second can carry sixteen transfers at once,
+    the most that a build makes, at this throughput. A server that sends one byte a second is far below it.
     """
 
     connect: float = 10.0
     idle: float = 30.0  # the longest silence on an open connection
-    whole: float = 60.0  # a call that moves next to nothing, and any stretch of one beyond the time for its bytes
-    bytes_per_second: float = 16 * 1024  # the pace below which moving a blob is given up
+    total: float = 60.0  # for a call that moves next to nothing; every call gets this besides the time for its bytes
+    bytes_per_second: float = 16 * 1024  # the throughput below which a transfer is given up
 
     def __post_init__(self) -> None:
-        for name in ("connect", "idle", "whole", "bytes_per_second"):
+        for name in ("connect", "idle", "total", "bytes_per_second"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"a deadline's {name} has to be above 0 and finite: {value!r}")
 
-    def whole_for(self, size_bytes: int) -> float:
-        """For bytes that nobody sees move."""
-        return self.whole + size_bytes / self.bytes_per_second
+    def total_for(self, size_bytes: int) -> float:
+        """The limit of a call whose bytes nobody sees moving."""
+        return self.total + size_bytes / self.bytes_per_second
 
-    def pace(self, *, idle: float = math.inf) -> Pace:
-        """For a call that begins now and whose bytes are told to it as they move."""
-        return Pace(slack=self.whole, bytes_per_second=self.bytes_per_second, idle=idle)
+    def transfer(self, *, idle: float = math.inf) -> ThroughputDeadline:
+        """The deadline of a call that begins now and reports its bytes as they move."""
+        return ThroughputDeadline(slack=self.total, bytes_per_second=self.bytes_per_second, idle=idle)
 
     @property
     def piece_bytes(self) -> int:
-        """How many bytes may be waited for without telling a pace: at the least pace, a quarter of `whole`."""
-        return max(1024, min(_LARGEST_PIECE_BYTES, int(self.whole * self.bytes_per_second / 4)))
+        """The most bytes to wait for without reporting progress: a quarter of `total` at the minimum throughput."""
+        return max(1024, min(_LARGEST_PIECE_BYTES, int(self.total * self.bytes_per_second / 4)))
 
 
 @dataclass(frozen=True, kw_only=True)

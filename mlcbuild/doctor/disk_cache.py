@@ -26,7 +26,7 @@ from mlcbuild.cache.file_systems import file_system_of
 from mlcbuild.cache.inventory import bases
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.finding import Figure, Finding, ok, problem, warning
-from mlcbuild.figures import byte_count, duration, pace
+from mlcbuild.figures import byte_count, duration, transfer_rate
 
 LITTLE_SPACE = 10_000_000_000
 NO_SPACE = 1_000_000_000
@@ -189,7 +189,7 @@ def throughput(root: Path, function: DigestFunction, *, size: int) -> Finding:
     figures: dict[str, Figure] = {"size_bytes": size, "write_seconds": written, "read_seconds": read}
     if came_back != data:
         return problem("what was written came back with other bytes", "test this disk and this memory", **figures)
-    told = f"wrote {pace(size, written)}, read and verified {pace(size, read)} ({byte_count(size)})"
+    told = f"wrote {transfer_rate(size, written)}, read and verified {transfer_rate(size, read)} ({byte_count(size)})"
     if size >= _TELLING_BYTES and size / written < _SLOW_PACE:
         return warning(told, "weights of a model are gigabytes: keep the cache on a faster disk", _ELSEWHERE, **figures)
     return ok(told, **figures)

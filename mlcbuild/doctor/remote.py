@@ -24,7 +24,7 @@ from mlcbuild.cache.remote.retrying import Retrying, RetryPolicy
 from mlcbuild.cache.remote.transport import DigestFunctionError, ErrorKind, Transport, TransportError
 from mlcbuild.doctor.check import Check, Part
 from mlcbuild.doctor.finding import Figure, Finding, mistake, ok, problem, skipped, warning
-from mlcbuild.figures import byte_count, duration, pace
+from mlcbuild.figures import byte_count, duration, transfer_rate
 
 T = TypeVar("T")
 FIRST_BYTES = 1 << 20
@@ -36,7 +36,7 @@ _MOST_SKEW = 60.0
 _REFUSED_SKEW = 300.0
 _ENOUGH_SECONDS = 2.0  # one that takes as long for the first blob is measured by it alone
 _SMALL_BYTES = 40
-_RETRIES = RetryPolicy(attempts=3, first=0.2, longest=2.0, whole=15.0)
+_RETRIES = RetryPolicy(attempts=3, first=0.2, longest=2.0, total=15.0)
 _LONGEST_CHECK = 120.0
 _NOT_REACHED = "not tried: the server was not reached"
 
@@ -45,7 +45,7 @@ def impatient(configuration: RemoteConfiguration) -> RemoteConfiguration:
     """The same with shorter deadlines: who waits for an answer here sees nothing else meanwhile."""
     given = configuration.server.deadlines
     shorter = dataclasses.replace(
-        given, connect=min(given.connect, 5.0), idle=min(given.idle, 10.0), whole=min(given.whole, 20.0)
+        given, connect=min(given.connect, 5.0), idle=min(given.idle, 10.0), total=min(given.total, 20.0)
     )
     return dataclasses.replace(configuration, server=dataclasses.replace(configuration.server, deadlines=shorter))
 
@@ -263,7 +263,7 @@ class Server:
         size, up, down = FIRST_BYTES, *self._there_and_back(FIRST_BYTES)
         if max(up, down) < _ENOUGH_SECONDS:
             size, up, down = BIG_BYTES, *self._there_and_back(BIG_BYTES)
-        told = f"up {pace(size, up)}, down and verified {pace(size, down)} ({byte_count(size)})"
+        told = f"up {transfer_rate(size, up)}, down and verified {transfer_rate(size, down)} ({byte_count(size)})"
         figures: dict[str, Figure] = {"size_bytes": size, "up_seconds": up, "down_seconds": down}
         if size / down < _SLOW_PACE:
             return warning(told, "slow: what is quickly made is sooner made than fetched", **figures)

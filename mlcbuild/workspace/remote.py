@@ -110,7 +110,7 @@ _SHARED: tuple[Attribute, ...] = (
         name="slowest",
         kind=AttributeKind.INTEGER,
         minimum=1,
-        doc="Bytes a second: the pace below which a transfer is given up.",
+        doc="Bytes a second: a slower transfer is given up.",
     ),
 )
 PERSONAL: tuple[Attribute, ...] = (

@@ -181,7 +181,7 @@ def test_every_setting_reaches_the_configuration(world: World, tmp_path: Path) -
         "never",
     )
     deadlines = made.server.deadlines
-    assert (deadlines.connect, deadlines.idle, deadlines.whole, deadlines.bytes_per_second) == (1, 2, 3, 1000)
+    assert (deadlines.connect, deadlines.idle, deadlines.total, deadlines.bytes_per_second) == (1, 2, 3, 1000)
     assert made.server.headers == (("Authorization", f"Bearer {SECRET}"),)
     assert made.policy.drain_seconds == 9
     assert made.server.authorities == world.user_file.parent / "ca.pem"
@@ -199,7 +199,7 @@ def test_variables_set_the_same(world: World) -> None:
     assert made.shown == "https://cache.example/x"
     assert made.server.headers == (("Authorization", f"Bearer {SECRET}"), ("X-Other", "a:b"))
     assert [key.line for key in made.trusted_keys] == [PUBLIC]
-    assert made.server.deadlines.whole == 7
+    assert made.server.deadlines.total == 7
     assert SECRET not in repr(made)
     assert world.found(address="") is None
 

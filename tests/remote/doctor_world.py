@@ -58,6 +58,6 @@ class Doctor:
 
 
 def without_figures(said: str) -> str:
-    """The text with every measured duration, size and pace replaced."""
+    """The text with every measured duration, size and throughput replaced."""
     said = re.sub(r"\d[\d,.]* ?(?:ms|s)\b", "N s", said)
     return re.sub(r"\d[\d,.]* ?[kMGT]?B(/s)?(?![\w])", r"N MB\1", said)

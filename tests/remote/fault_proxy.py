@@ -50,7 +50,7 @@ class Fault:
     `stall` passes on nothing, or so many bytes of the body, and keeps silent. `flip` changes one byte of the body,
     `flip_upload` one of the request's. `trickle` sends the response a byte at a time, with so many seconds between;
     with `claims` too, the answer to a GET is made up: an object of so many bytes, of which a byte comes at a time.
-    `pace` sends the body at so many bytes a second.
+    `bytes_per_second` sends the body at so many bytes a second.
     """
 
     wanted: Wanted = anything
@@ -67,7 +67,7 @@ class Fault:
     flip_upload: bool = False
     trickle: float = 0.0
     claims: int = 0
-    pace: int = 0
+    bytes_per_second: int = 0
     hits: int = 0
 
 
@@ -82,7 +82,7 @@ class FaultProxy:
     """Listens while the block of `faulty` lasts; tests append to `faults` and read `requests`.
 
     `rewrite` makes another request of each that is passed on, `answer_headers` take the place of the server's.
-    `reading_pace`: bytes a second at which bodies of requests are read; 0: as they come.
+    `reading_bytes_per_second`: bytes a second at which bodies of requests are read; 0: as they come.
     """
 
     port: int
@@ -91,7 +91,7 @@ class FaultProxy:
     requests: list[Request] = field(default_factory=list)
     rewrite: Callable[[Request], Request] = field(default=lambda request: request)
     answer_headers: dict[str, str] = field(default_factory=dict)  # names in lower case
-    reading_pace: int = 0
+    reading_bytes_per_second: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -165,7 +165,11 @@ def _serve(proxy: FaultProxy, client: socket.socket) -> None:
             first, headers = head
             if headers.get("expect", "").lower() == "100-continue":
                 client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-            body = _read_slowly(proxy, client, reader, headers) if proxy.reading_pace else _body(reader, headers)
+            body = (
+                _read_slowly(proxy, client, reader, headers)
+                if proxy.reading_bytes_per_second
+                else _body(reader, headers)
+            )
             request = Request(method=first.split()[0], target=first.split()[1], headers=headers, body=body)
             if not _answer(proxy, request, client):
                 return
@@ -258,9 +262,9 @@ def _spoil(proxy: FaultProxy, client: socket.socket, fault: Fault, reply: bytes,
         client.sendall(reply + body[: fault.stall] if fault.stall else b"")
         proxy.ended.wait(60)
         return False
-    if fault.pace:
+    if fault.bytes_per_second:
         client.sendall(reply)
-        for piece in paced(proxy.ended, body, fault.pace):
+        for piece in throttled(proxy.ended, body, fault.bytes_per_second):
             client.sendall(piece)
         return True
     for byte in reply + body:
@@ -285,7 +289,7 @@ def _claim(proxy: FaultProxy, client: socket.socket, fault: Fault, request: Requ
     return False
 
 
-def paced(ended: threading.Event, data: bytes, bytes_per_second: int) -> Iterator[bytes]:
+def throttled(ended: threading.Event, data: bytes, bytes_per_second: int) -> Iterator[bytes]:
     """Pieces of `data`, each when its time has come."""
     step = max(1, bytes_per_second // 20)
     began = time.monotonic()
@@ -298,11 +302,11 @@ def _read_slowly(proxy: FaultProxy, client: socket.socket, reader: io.BufferedRe
     """A body of a known length. What the system keeps for a reader that is slow is made small."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
     left = int(headers.get("content-length", "0"))
-    step = max(1, proxy.reading_pace // 20)
+    step = max(1, proxy.reading_bytes_per_second // 20)
     pieces = []
     while left:
         piece = reader.read(min(step, left))
-        if not piece or proxy.ended.wait(len(piece) / proxy.reading_pace):
+        if not piece or proxy.ended.wait(len(piece) / proxy.reading_bytes_per_second):
             raise OSError("the body ended")
         left -= len(piece)
         pieces.append(piece)

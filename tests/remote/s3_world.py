@@ -110,5 +110,5 @@ def proxy(world: World) -> Iterator[FaultProxy]:
         yield made
 
 
-def deadlines(*, idle: float = 20.0, whole: float = 40.0) -> Deadlines:
-    return Deadlines(connect=5.0, idle=idle, whole=whole, bytes_per_second=1e9)
+def deadlines(*, idle: float = 20.0, total: float = 40.0) -> Deadlines:
+    return Deadlines(connect=5.0, idle=idle, total=total, bytes_per_second=1e9)

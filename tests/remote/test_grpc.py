@@ -28,7 +28,7 @@ from tests.remote.grpc_server import Server, answering, ending, holding
 SHA256 = DigestFunction.SHA256
 KEY = SHA256.of_bytes(b"an action")
 SMALL, LARGE = b"small", os.urandom(3 << 20)
-IMPATIENT = ServerSettings(deadlines=Deadlines(connect=2, idle=0.4, whole=0.8, bytes_per_second=1 << 20))
+IMPATIENT = ServerSettings(deadlines=Deadlines(connect=2, idle=0.4, total=0.8, bytes_per_second=1 << 20))
 TOKEN = "token-12345"
 
 
@@ -320,7 +320,7 @@ def test_a_server_that_stalls_is_left_in_time(server: Server, tmp_path: Path) ->
 
 
 def test_a_stream_that_stops_is_left_long_before_its_deadline(server: Server) -> None:
-    settings = ServerSettings(deadlines=Deadlines(idle=0.4, whole=60))
+    settings = ServerSettings(deadlines=Deadlines(idle=0.4, total=60))
     remote = connect(server.address, SHA256, settings)
     digest = stored(server, LARGE)
     released = threading.Event()
@@ -338,7 +338,7 @@ def test_a_stream_that_stops_is_left_long_before_its_deadline(server: Server) ->
 
 
 def test_a_slow_sink_is_not_the_servers_silence(server: Server) -> None:
-    remote = connect(server.address, SHA256, ServerSettings(deadlines=Deadlines(idle=0.2, whole=60)))
+    remote = connect(server.address, SHA256, ServerSettings(deadlines=Deadlines(idle=0.2, total=60)))
     digest = stored(server, LARGE)
     received: list[bytes] = []
 

@@ -21,7 +21,7 @@ from tests.remote.http_server import Cache
 
 SHA256 = DigestFunction.SHA256
 KEY = SHA256.of_bytes(b"an action")
-IMPATIENT = ServerSettings(deadlines=Deadlines(connect=1, idle=0.3, whole=0.8))
+IMPATIENT = ServerSettings(deadlines=Deadlines(connect=1, idle=0.3, total=0.8))
 
 
 @pytest.fixture(autouse=True)

@@ -123,7 +123,7 @@ def test_a_server_that_comes_up_later_is_connected_to_then(tmp_path: Path) -> No
 
 
 def test_many_that_wait_for_a_server_that_is_silent_wait_once() -> None:
-    deadlines = Deadlines(connect=0.5, idle=0.5, whole=1)
+    deadlines = Deadlines(connect=0.5, idle=0.5, total=1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         made = transport(
             address=f"grpc://127.0.0.1:{silent.getsockname()[1]}/x", server=ServerSettings(deadlines=deadlines)

@@ -102,7 +102,7 @@ def test_what_one_user_has_built_another_takes_whole(tmp_path: Path, world: Worl
 
 
 def test_a_network_that_does_all_it_can_fails_no_build(tmp_path: Path, world: World, proxy: FaultProxy) -> None:
-    transport = world.transport(endpoint=proxy.endpoint, deadlines=deadlines(idle=2.0, whole=10.0))
+    transport = world.transport(endpoint=proxy.endpoint, deadlines=deadlines(idle=2.0, total=10.0))
     proxy.faults += [
         slow_down(times=3, wanted=writes),
         Fault(wanted=writes, status=500, times=2),
@@ -122,7 +122,7 @@ def test_a_network_that_does_all_it_can_fails_no_build(tmp_path: Path, world: Wo
         Fault(wanted=reads, stall=0, times=1),
     ]
     second = User(
-        tmp_path / "second", world.transport(endpoint=proxy.endpoint, deadlines=deadlines(idle=2.0, whole=10.0))
+        tmp_path / "second", world.transport(endpoint=proxy.endpoint, deadlines=deadlines(idle=2.0, total=10.0))
     )
     assert ActionStatus.REMOTE_HIT in second.build()
     assert all(fault.hits for fault in proxy.faults)

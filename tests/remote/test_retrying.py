@@ -79,7 +79,7 @@ def test_no_attempt_begins_after_the_deadline() -> None:
     clock = Clock()
     server = Server(*[transient("")] * 9, clock=clock, takes=25.0)
     with pytest.raises(TransportError):
-        retrying(RetryPolicy(attempts=9, whole=60.0), clock).run(server, again=lambda: None)
+        retrying(RetryPolicy(attempts=9, total=60.0), clock).run(server, again=lambda: None)
     assert server.calls == 3
 
 
@@ -97,7 +97,7 @@ def test_large_blobs_have_more_time() -> None:
     assert retrying(RetryPolicy(), clock).run(server, size_bytes=1 << 30, again=lambda: None) == "answer"
 
 
-@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first": -1.0}, {"whole": float("inf")}, {"bytes_per_second": 0}])
+@pytest.mark.parametrize("wrong", [{"attempts": 0}, {"first": -1.0}, {"total": float("inf")}, {"bytes_per_second": 0}])
 def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(wrong))) if "attempts" not in wrong else "attempt"):
         RetryPolicy(**wrong)  # type: ignore[arg-type]

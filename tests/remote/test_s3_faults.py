@@ -199,7 +199,7 @@ def test_a_server_that_keeps_silent_is_left_after_the_longest_silence(
     world: World, proxy: FaultProxy, method: str
 ) -> None:
     # bazelbuild/bazel#11782 and others: a remote that hung held the build for ever.
-    transport = through(world, proxy, deadlines=deadlines(idle=0.5, whole=20))
+    transport = through(world, proxy, deadlines=deadlines(idle=0.5, total=20))
     calls = calls_of(world, transport)
     proxy.faults.append(Fault(stall=0, times=-1))
     begin = time.monotonic()
@@ -211,7 +211,7 @@ def test_a_server_that_keeps_silent_is_left_after_the_longest_silence(
 
 @pytest.mark.parametrize("size", [200_000, 3 * MIB])
 def test_a_body_that_stops_coming_is_left(world: World, proxy: FaultProxy, size: int) -> None:
-    transport = through(world, proxy, ranged_bytes=MIB, range_bytes=MIB, deadlines=deadlines(idle=0.5, whole=8))
+    transport = through(world, proxy, ranged_bytes=MIB, range_bytes=MIB, deadlines=deadlines(idle=0.5, total=8))
     path, digest = world.file(size)
     transport.upload(digest, path)
     proxy.faults.append(Fault(wanted=is_body, stall=5000, times=-1))
@@ -226,7 +226,7 @@ def test_a_server_that_trickles_is_cut_off_at_the_deadline(world: World, proxy: 
     calls = calls_of(world, through(world, proxy))
     calls["upload"]()
     calls["write_result"]()
-    calls = calls_of(world, through(world, proxy, deadlines=deadlines(idle=20, whole=1.5)))
+    calls = calls_of(world, through(world, proxy, deadlines=deadlines(idle=20, total=1.5)))
     proxy.faults.append(Fault(trickle=0.2, times=-1))
     begin = time.monotonic()
     error = error_of(calls[method])
@@ -236,7 +236,7 @@ def test_a_server_that_trickles_is_cut_off_at_the_deadline(world: World, proxy: 
 
 
 def test_a_large_body_that_trickles_is_cut_off_too(world: World, proxy: FaultProxy) -> None:
-    transport = through(world, proxy, ranged_bytes=MIB, range_bytes=MIB, deadlines=deadlines(idle=20, whole=3))
+    transport = through(world, proxy, ranged_bytes=MIB, range_bytes=MIB, deadlines=deadlines(idle=20, total=3))
     path, digest = world.file(3 * MIB)
     world.transport().upload(digest, path)
     proxy.faults.append(Fault(wanted=is_body, trickle=0.2, times=-1))

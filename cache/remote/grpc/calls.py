@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 
 from mlcbuild.cache.remote.grpc import errors
 from mlcbuild.cache.remote.grpc.address import GrpcAddress
-from mlcbuild.cache.remote.pace import Watch
 from mlcbuild.cache.remote.settings import ServerSettings
+from mlcbuild.cache.remote.throughput_deadline import Watchdog
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
 MOST_RECEIVED_BYTES = 64 << 20  # in one message
 _MOST_PIECE_BYTES = 1 << 19
-_UNDERWAY_BYTES = 1 << 20  # What gRPC and the system may have taken, and a slow line not yet.
+_IN_FLIGHT_BYTES = 1 << 20  # What gRPC and the system may have taken, and a slow line not yet.
 _SHORTEST_SECRET = 4
 
 
@@ -68,7 +68,7 @@ class Calls:
 
     def unary(self, method: str, request: bytes, doing: str, *, moved: int = 0, seconds: float | None = None) -> bytes:
         """One message for another. `moved`: bytes that go or come, which nobody sees move; the deadline is for all."""
-        timeout = self._deadlines.whole_for(moved) if seconds is None else seconds
+        timeout = self._deadlines.total_for(moved) if seconds is None else seconds
         try:
             answer: bytes = self._call("unary_unary", method, request, timeout)
         except self._rpc_error as error:
@@ -76,11 +76,11 @@ class Calls:
         return answer
 
     def read(self, method: str, request: bytes, doing: str, *, moved: int) -> Generator[bytes, None, None]:
-        """The messages of a stream, which has to keep to its pace; closing the iterator cancels the call."""
-        call = self._call("unary_stream", method, request, self._deadlines.whole_for(moved))
-        pace = self._deadlines.pace(idle=self._deadlines.idle)
+        """The messages of a stream, within its throughput deadline; closing the iterator cancels the call."""
+        call = self._call("unary_stream", method, request, self._deadlines.total_for(moved))
+        deadline = self._deadlines.transfer(idle=self._deadlines.idle)
         try:
-            with Watch(lambda: pace.left, call.cancel) as watch:
+            with Watchdog(lambda: deadline.left, call.cancel) as watch:
                 while True:
                     try:
                         message: bytes = next(call)
@@ -88,8 +88,8 @@ class Calls:
                         return
                     except self._rpc_error as error:
                         self._fail(error, doing, watch)
-                    pace.moved(len(message))
-                    with pace.resting():
+                    deadline.moved(len(message))
+                    with deadline.paused():
                         yield message
         finally:
             call.cancel()
@@ -97,11 +97,11 @@ class Calls:
     def write(self, method: str, messages: Iterator[bytes], doing: str, *, moved: int) -> tuple[bytes, bool]:
         """The answer to a stream, and whether all of it was taken: a server may answer before its end.
 
-        `messages` is consumed by another thread, at the pace at which the server takes them; a TransportError that it
+        Another thread consumes `messages` as fast as the server takes them; a TransportError that it
         raises is passed on.
         """
         deadlines = self._deadlines
-        pace = deadlines.pace(idle=deadlines.idle)
+        deadline = deadlines.transfer(idle=deadlines.idle)
         problems: list[TransportError] = []
         taken: list[bool] = []
 
@@ -109,17 +109,17 @@ class Calls:
             try:
                 for message in messages:
                     yield message
-                    pace.moved(len(message))  # The next one is asked for when this one is on its way.
+                    deadline.moved(len(message))  # The next one is asked for when this one is on its way.
             except TransportError as error:
                 problems.append(error)
             else:
                 taken.append(True)
                 # The server makes it durable, once it has all of it.
-                pace.may_be_silent(underway=min(moved, _UNDERWAY_BYTES))
+                deadline.allow_silence(in_flight=min(moved, _IN_FLIGHT_BYTES))
 
         calls: list[Any] = []
-        with Watch(lambda: pace.left, lambda: [call.cancel() for call in calls]) as watch:
-            call = self._call("stream_unary", method, watched(), deadlines.whole_for(moved))
+        with Watchdog(lambda: deadline.left, lambda: [call.cancel() for call in calls]) as watch:
+            call = self._call("stream_unary", method, watched(), deadlines.total_for(moved))
             calls.append(call)
             answer, failure = b"", None
             try:
@@ -152,7 +152,7 @@ class Calls:
     def _gone(self) -> TransportError:
         return TransportError(f"the connection to {self._address} is closed", kind=ErrorKind.UNUSABLE)
 
-    def _fail(self, error: Any, doing: str, watch: Watch | None = None) -> NoReturn:
+    def _fail(self, error: Any, doing: str, watch: Watchdog | None = None) -> NoReturn:
         if watch is not None and watch.has_cut:
             raise errors.of_status("DEADLINE_EXCEEDED", "", 0.0, doing) from None
         if self._closed:

@@ -20,8 +20,8 @@ from pathlib import Path
 from mlcbuild.cache.remote.http import errors
 from mlcbuild.cache.remote.http.address import Origin, basic
 from mlcbuild.cache.remote.http.sockets import TimedSocket
-from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.settings import Deadlines
+from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
 # Servers and the networks before them close what is silent for a minute or so, and some do not say.
@@ -72,9 +72,9 @@ class Pool:
         self._proxy = _proxy_for(origin)
 
     @contextlib.contextmanager
-    def connection(self, pace: Pace) -> Iterator[Connection]:
-        """One to use as long as `pace` lasts; kept afterwards if its user set `is_reusable` at last."""
-        connection = self._take(pace)
+    def connection(self, deadline: ThroughputDeadline) -> Iterator[Connection]:
+        """A connection for one request, which ends by `deadline`; kept afterwards if its user set `is_reusable`."""
+        connection = self._take(deadline)
         connection.is_reusable = False
         try:
             yield connection
@@ -88,14 +88,14 @@ class Pool:
         for connection in kept:
             connection.close()
 
-    def _take(self, pace: Pace) -> Connection:
+    def _take(self, deadline: ThroughputDeadline) -> Connection:
         while True:
             with self._lock:
                 connection = self._kept.pop() if self._kept else None
             if connection is None:
-                return self._connect(pace)
+                return self._connect(deadline)
             if time.monotonic() - connection.kept_since < _KEPT_SECONDS and not connection.timed.is_readable():
-                connection.timed.begin(pace)
+                connection.timed.begin(deadline)
                 return connection
             connection.close()
 
@@ -108,16 +108,16 @@ class Pool:
         if not keep:
             connection.close()
 
-    def _connect(self, pace: Pace) -> Connection:
+    def _connect(self, deadline: ThroughputDeadline) -> Connection:
         doing = f"connecting to {self.origin}"
         if self._proxy is not None:
             doing += f" by the proxy {self._proxy.hostname}"
         try:
-            return self._connected(pace, doing)
+            return self._connected(deadline, doing)
         except (OSError, http.client.HTTPException) as error:
             raise errors.of_exception(error, doing) from None
 
-    def _connected(self, pace: Pace, doing: str) -> Connection:
+    def _connected(self, deadline: ThroughputDeadline, doing: str) -> Connection:
         origin, proxy, prefix, proxy_authorization = self.origin, self._proxy, "", ""
         host, port = origin.host, origin.port
         if proxy is not None:
@@ -125,7 +125,7 @@ class Pool:
             if proxy.username is not None:
                 user, password = (urllib.parse.unquote(part or "") for part in (proxy.username, proxy.password))
                 proxy_authorization = basic(user, password)
-        opening = time.monotonic() + min(pace.left, self._deadlines.connect)
+        opening = time.monotonic() + min(deadline.left, self._deadlines.connect)
         plain = socket.create_connection((host, port), timeout=max(opening - time.monotonic(), 0.001))
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -142,14 +142,14 @@ class Pool:
         except BaseException:
             plain.close()
             raise
-        pace.moved(0)  # To be connected is an answer.
-        timed = TimedSocket(plain, pace)
+        deadline.moved(0)  # To be connected is an answer.
+        timed = TimedSocket(plain, deadline)
         client.sock = timed
         return Connection(client, timed, prefix, proxy_authorization)
 
-    def _with_tls(self, plain: socket.socket, deadline: float, doing: str) -> ssl.SSLSocket:
+    def _with_tls(self, plain: socket.socket, end: float, doing: str) -> ssl.SSLSocket:
         assert self._context is not None
-        plain.settimeout(max(deadline - time.monotonic(), 0.001))
+        plain.settimeout(max(end - time.monotonic(), 0.001))
         try:
             return self._context.wrap_socket(plain, server_hostname=self.origin.host)
         except (ssl.SSLCertVerificationError, ssl.SSLEOFError):
@@ -161,14 +161,14 @@ class Pool:
                 advice=("check the port, and whether it is http or https",),
             ) from None
 
-    def _open_tunnel(self, plain: socket.socket, deadline: float, proxy_authorization: str, doing: str) -> None:
+    def _open_tunnel(self, plain: socket.socket, end: float, proxy_authorization: str, doing: str) -> None:
         """`CONNECT` (RFC 9110, 9.3.6): afterwards the bytes are the origin's."""
         host = f"[{self.origin.host}]" if ":" in self.origin.host else self.origin.host
         target = f"{host}:{self.origin.port}"
         lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
         if proxy_authorization:
             lines.append(f"Proxy-Authorization: {proxy_authorization}")
-        timed = TimedSocket(plain, Pace(slack=max(deadline - time.monotonic(), 0.0)))
+        timed = TimedSocket(plain, ThroughputDeadline(slack=max(end - time.monotonic(), 0.0)))
         timed.sendall("".join(f"{line}\r\n" for line in (*lines, "")).encode("ascii"))
         response = http.client.HTTPResponse(timed, method="CONNECT")  # type: ignore[arg-type]
         try:

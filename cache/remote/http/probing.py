@@ -111,7 +111,7 @@ class _Raw(HttpTransport):
         """What any answer says; "" where it says nothing."""
         path = f"/cas/{os.urandom(32).hex()}"
         doing, target = self._doing("HEAD", path), self._address.path + path
-        with self._exchange("HEAD", self._address.origin, target, doing, self._pace()) as response:
+        with self._exchange("HEAD", self._address.origin, target, doing, self._deadline()) as response:
             return str(response.headers.get("Date", ""))
 
     def put(self, path: str, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A socket that no server can hold up: each wait ends by the pace of the request that it is part of.
+"""A socket that no server can hold up: each wait ends by the deadline of its request.
 
 A time-out of a plain socket bounds one system call. A server that sends a header a byte at a time keeps to it for
 ever, so the time that is left is set anew before each call, and what passes between two of them is not the server's.
@@ -14,7 +14,7 @@ import ssl
 from typing import Any
 
 from mlcbuild.cache.remote.outgoing import Outgoing, held_bytes
-from mlcbuild.cache.remote.pace import Pace
+from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 
 _BUFFER_BYTES = 1 << 18
 _LOOK_SECONDS = 0.25
@@ -23,21 +23,21 @@ _LOOK_SECONDS = 0.25
 class TimedSocket:
     """`begin` is called before each use."""
 
-    def __init__(self, plain: socket.socket, pace: Pace) -> None:
+    def __init__(self, plain: socket.socket, deadline: ThroughputDeadline) -> None:
         self.plain = plain
-        self.begin(pace)
+        self.begin(deadline)
         self._poll = select.poll()
         self._poll.register(plain.fileno(), select.POLLIN)
 
-    def begin(self, pace: Pace) -> None:
-        """A request that has to keep to `pace`."""
-        self._pace = pace
+    def begin(self, deadline: ThroughputDeadline) -> None:
+        """A new request, which ends by `deadline`."""
+        self._deadline = deadline
         self._outgoing = Outgoing()
 
     def arm(self) -> float:
         """Bound the next system call, by the seconds it gives. Raises TimeoutError where none are left."""
-        self._pace.resume()
-        left = self._pace.left
+        self._deadline.resume()
+        left = self._deadline.left
         if left <= 0:
             raise TimeoutError("the time for the call is over")
         self.plain.settimeout(left)
@@ -45,8 +45,8 @@ class TimedSocket:
 
     def came(self, count: int) -> None:
         """What a system call brought; until the next one, the time is our own."""
-        self._pace.moved(count)
-        self._pace.rest()
+        self._deadline.moved(count)
+        self._deadline.pause()
 
     def wait_for_arrival(self) -> None:
         """Until what was sent has arrived or there is something to read. Raises TimeoutError."""
@@ -56,7 +56,7 @@ class TimedSocket:
         while held and not self._poll.poll(min(self.arm(), _LOOK_SECONDS) * 1000):
             left = held_bytes(self.plain.fileno())
             if left != held:
-                self._pace.moved(self._outgoing.arrived(given=0, held=left))
+                self._deadline.moved(self._outgoing.arrived(given=0, held=left))
             held = left
 
     def is_readable(self) -> bool:
@@ -91,8 +91,8 @@ class TimedSocket:
 
     def _send(self, view: memoryview) -> int:
         count = self.plain.send(view)
-        self._pace.moved(self._outgoing.arrived(given=count, held=held_bytes(self.plain.fileno())))
-        self._pace.rest()
+        self._deadline.moved(self._outgoing.arrived(given=count, held=held_bytes(self.plain.fileno())))
+        self._deadline.pause()
         return count
 
     def makefile(self, mode: str = "rb") -> io.BufferedReader:

@@ -22,8 +22,8 @@ from mlcbuild.cache.remote.http import bodies, errors
 from mlcbuild.cache.remote.http.address import HttpAddress, Origin, authorization_from_netrc
 from mlcbuild.cache.remote.http.bodies import Body
 from mlcbuild.cache.remote.http.connections import Pool, tls_context
-from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.settings import ServerSettings
+from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, TransportError, ignored
 
 # A blob from here on is asked for before it is sent. The question costs a round trip, about as much as sending a small
@@ -65,15 +65,17 @@ class HttpTransport:
         """One HEAD a blob, several at a time: the protocol knows no question about many."""
         asked = [digest for digest in dict.fromkeys(digests) if digest.size_bytes]
         deadlines = self._settings.deadlines
-        end = time.monotonic() + deadlines.whole_for(len(asked) * _ANSWER_BYTES)
+        end = time.monotonic() + deadlines.total_for(len(asked) * _ANSWER_BYTES)
         if len(asked) <= 1:
-            return tuple(digest for digest in asked if not self._is_there(digest, self._pace()))
+            return tuple(digest for digest in asked if not self._is_there(digest, self._deadline()))
         failed = threading.Event()
 
         def ask(digest: Digest) -> bool:
             try:
-                left = min(max(end - time.monotonic(), 0.0), deadlines.whole)
-                return not failed.is_set() and self._is_there(digest, Pace(slack=left, idle=deadlines.idle))
+                left = min(max(end - time.monotonic(), 0.0), deadlines.total)
+                return not failed.is_set() and self._is_there(
+                    digest, ThroughputDeadline(slack=left, idle=deadlines.idle)
+                )
             except BaseException:
                 failed.set()
                 raise
@@ -87,7 +89,7 @@ class HttpTransport:
             return True
         path = f"/cas/{digest.hash}"
         doing = self._doing("GET", path)
-        with self._get(path, doing, self._pace()) as response:
+        with self._get(path, doing, self._deadline()) as response:
             if response is None:
                 return False
             announced = bodies.announced(response)
@@ -109,7 +111,7 @@ class HttpTransport:
         """
         if not digest.size_bytes:
             return False
-        if not replace and digest.size_bytes > ASK_FIRST_BYTES and self._is_there(digest, self._pace()):
+        if not replace and digest.size_bytes > ASK_FIRST_BYTES and self._is_there(digest, self._deadline()):
             return False
         try:
             stream = path.open("rb", buffering=0)
@@ -122,7 +124,7 @@ class HttpTransport:
 
     def read_result(self, key: Digest) -> bytes | None:
         doing = self._doing("GET", f"/ac/{key.hash}")
-        with self._get(f"/ac/{key.hash}", doing, self._pace()) as response:
+        with self._get(f"/ac/{key.hash}", doing, self._deadline()) as response:
             if response is None:
                 return None
             data = bytearray()
@@ -143,7 +145,7 @@ class HttpTransport:
         Servers that know no `If-None-Match` let the later of two take the place of one that came in between.
         """
         path = f"/ac/{key.hash}"
-        if not replace and self._head(path, self._pace()) is not None:
+        if not replace and self._head(path, self._deadline()) is not None:
             return False
         body = Body(stream=io.BytesIO(data), size_bytes=len(data), name=f"the result of {key}")
         return self._put(path, body, headers={} if replace else {"If-None-Match": "*"}, replace=replace)
@@ -157,17 +159,17 @@ class HttpTransport:
 
     # Requests
 
-    def _is_there(self, digest: Digest, pace: Pace) -> bool:
-        headers = self._head(f"/cas/{digest.hash}", pace)
+    def _is_there(self, digest: Digest, deadline: ThroughputDeadline) -> bool:
+        headers = self._head(f"/cas/{digest.hash}", deadline)
         if headers is None:
             return False
         length = headers.get("Content-Length", "")
         return not length.isdigit() or int(length) == digest.size_bytes
 
-    def _head(self, path: str, pace: Pace) -> http.client.HTTPMessage | None:
+    def _head(self, path: str, deadline: ThroughputDeadline) -> http.client.HTTPMessage | None:
         doing = self._doing("HEAD", path)
         target = self._address.path + path
-        with self._exchange("HEAD", self._address.origin, target, doing, pace) as response:
+        with self._exchange("HEAD", self._address.origin, target, doing, deadline) as response:
             if response.status in _ABSENT:
                 return None
             self._check_success(response, doing)
@@ -177,14 +179,16 @@ class HttpTransport:
         """False where a condition in `headers` does not hold."""
         doing = self._doing("PUT", path)
         target = self._address.path + path
-        with self._exchange("PUT", self._address.origin, target, doing, self._pace(), body, headers or {}) as response:
+        with self._exchange(
+            "PUT", self._address.origin, target, doing, self._deadline(), body, headers or {}
+        ) as response:
             if response.status == http.HTTPStatus.PRECONDITION_FAILED and headers:
                 return False
             if response.status in _STORED:
                 return True
             error = self._unexpected(response, doing)
             status = response.status
-        if replace and status in _NOT_TWICE and self._head(path, self._pace()) is not None:
+        if replace and status in _NOT_TWICE and self._head(path, self._deadline()) is not None:
             # Who may write but not write over is refused this one alone.
             raise TransportError(
                 f"{error.message}: what is there may not be replaced",
@@ -194,11 +198,11 @@ class HttpTransport:
         raise error
 
     @contextlib.contextmanager
-    def _get(self, path: str, doing: str, pace: Pace) -> Iterator[http.client.HTTPResponse | None]:
+    def _get(self, path: str, doing: str, deadline: ThroughputDeadline) -> Iterator[http.client.HTTPResponse | None]:
         """The response with a body, from wherever the server redirects to; None where there is nothing."""
         origin, target = self._address.origin, self._address.path + path
         for _ in range(_MOST_REDIRECTS):
-            with self._exchange("GET", origin, target, doing, pace) as response:
+            with self._exchange("GET", origin, target, doing, deadline) as response:
                 if response.status in _ABSENT:
                     yield None
                     return
@@ -217,12 +221,12 @@ class HttpTransport:
         origin: Origin,
         target: str,
         doing: str,
-        pace: Pace,
+        deadline: ThroughputDeadline,
         body: Body | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         own = self._headers if origin == self._address.origin else {}
-        with self._pool(origin).connection(pace) as connection:
+        with self._pool(origin).connection(deadline) as connection:
             try:
                 is_whole = bodies.send(connection, method, target, {**own, **(headers or {})}, body)
                 response = connection.client.getresponse()
@@ -254,9 +258,9 @@ class HttpTransport:
                 self._pools[origin] = pool
         return pool
 
-    def _pace(self) -> Pace:
+    def _deadline(self) -> ThroughputDeadline:
         """Of one request, which begins now."""
-        return self._settings.deadlines.pace(idle=self._settings.deadlines.idle)
+        return self._settings.deadlines.transfer(idle=self._settings.deadlines.idle)
 
     def _doing(self, method: str, path: str) -> str:
         return f"{method} {self.address}{path}"

@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
-from mlcbuild.cache.remote.s3.deadline import Operation
 from mlcbuild.cache.remote.s3.errors import S3Error
+from mlcbuild.cache.remote.s3.operation import Operation
 from mlcbuild.cache.remote.transport import ErrorKind
 
 T = TypeVar("T")

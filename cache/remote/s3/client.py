@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cache.remote.pace import Pace
-from mlcbuild.cache.remote.s3.deadline import Exchange, Operation, watch
 from mlcbuild.cache.remote.s3.errors import EXPIRED, S3Error, classified, cut_short
+from mlcbuild.cache.remote.s3.operation import Exchange, Operation, watch
 from mlcbuild.cache.remote.s3.section import Section
 from mlcbuild.cache.remote.s3.settings import Addressing, S3Settings
+from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 from mlcbuild.cache.remote.transport import ErrorKind, Moved, ignored
 
-# An operation is a few requests one after the other, or many side by side, of which each may fall behind its pace once.
-_PACES_AN_OPERATION = 2
+# An operation is a few requests one after the other, or many side by side, of which each may use up its deadline once.
+_DEADLINES_AN_OPERATION = 2
 # Callers' own threads beside those of the transport: connections beyond are closed after use.
 _CALLERS = 32
 _QUICK_SECONDS = 0.05
@@ -60,12 +60,12 @@ class Body:
                 raise cut_short(self.doing, got, expected)
             if not piece:
                 return
-            with self.exchange.pace.resting():
+            with self.exchange.deadline.paused():
                 yield piece
 
 
 class S3Client:
-    """Requests by name, each held to its pace, each failure an S3Error. boto's own retries are off."""
+    """Requests by name, each with its deadline; each failure is an S3Error. boto's own retries are off."""
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
@@ -75,8 +75,8 @@ class S3Client:
     def operation(self, unseen: int = 0) -> Operation:
         """`unseen`: bytes that its requests carry and which nobody sees move."""
         deadlines = self.settings.deadlines
-        slack = _PACES_AN_OPERATION * deadlines.whole_for(unseen)
-        return Operation(Pace(slack=slack, bytes_per_second=deadlines.bytes_per_second))
+        slack = _DEADLINES_AN_OPERATION * deadlines.total_for(unseen)
+        return Operation(ThroughputDeadline(slack=slack, bytes_per_second=deadlines.bytes_per_second))
 
     def send(
         self,
@@ -86,16 +86,16 @@ class S3Client:
         parameters: dict[str, Any],
         *,
         moved: Moved = ignored,
-        pace: Pace | None = None,
+        deadline: ThroughputDeadline | None = None,
     ) -> dict[str, Any]:
         """A request that is answered without a body to stream; `name` is the client's method, `what` a key's
         short name for messages. A body that is a Section is seen moving, and `moved` is told of it, once more where it
-        is sent once more. `pace`: where it is another than that of all requests.
+        is sent once more. `deadline` replaces the usual one.
         """
         deadlines, body = self.settings.deadlines, parameters.get("Body", b"")
-        if pace is None and isinstance(body, bytes):
-            pace = Pace(slack=deadlines.whole_for(len(body)))
-        with operation.exchange(pace or deadlines.pace()) as exchange:
+        if deadline is None and isinstance(body, bytes):
+            deadline = ThroughputDeadline(slack=deadlines.total_for(len(body)))
+        with operation.exchange(deadline or deadlines.transfer()) as exchange:
             if isinstance(body, Section):
                 body.told = _while_sending(exchange, moved)
             return self._send(name, _doing(name, what, self.settings.address), exchange, parameters)
@@ -104,7 +104,7 @@ class S3Client:
     def get(self, operation: Operation, key: str, what: str, **parameters: Any) -> Iterator[Body | None]:
         """An object; None where there is none. Its connection is let go at the end of the block."""
         doing = _doing("get_object", what, self.settings.address)
-        with operation.exchange(self.settings.deadlines.pace()) as exchange:
+        with operation.exchange(self.settings.deadlines.transfer()) as exchange:
             answer = self._found("get_object", doing, exchange, {"Key": key, **parameters})
             if answer is None:
                 yield None
@@ -125,7 +125,7 @@ class S3Client:
     def size_of(self, operation: Operation, key: str, what: str) -> int | None:
         """The size of an object in bytes; None where there is none."""
         doing = _doing("head_object", what, self.settings.address)
-        with operation.exchange(self.settings.deadlines.pace()) as exchange:
+        with operation.exchange(self.settings.deadlines.transfer()) as exchange:
             answer = self._found("head_object", doing, exchange, {"Key": key})
         return None if answer is None else int(answer["ContentLength"])
 

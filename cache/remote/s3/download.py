@@ -5,9 +5,9 @@ from __future__ import annotations
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.s3.again import again
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name
-from mlcbuild.cache.remote.s3.deadline import Operation
 from mlcbuild.cache.remote.s3.errors import S3Error, wrong_size
 from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
+from mlcbuild.cache.remote.s3.operation import Operation
 from mlcbuild.cache.remote.transport import ErrorKind, Sink
 
 _NO_RANGES = "NoRanges"
@@ -42,7 +42,7 @@ class Downloads:
             if body.length not in (-1, digest.size_bytes):
                 raise wrong_size(body.doing, body.length, digest.size_bytes)
             for piece in body.pieces(digest.size_bytes):
-                with operation.pace.resting():
+                with operation.deadline.paused():
                     sink(piece)
         return True
 
@@ -63,7 +63,7 @@ class Downloads:
                         code="Vanished",
                         kind=ErrorKind.TRANSIENT,
                     )
-                with operation.pace.resting():
+                with operation.deadline.paused():
                     while pieces:
                         sink(pieces.pop(0))
         return True

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Generic, TypeVar
 
-from mlcbuild.cache.remote.s3.deadline import Operation
 from mlcbuild.cache.remote.s3.errors import S3Error
+from mlcbuild.cache.remote.s3.operation import Operation
 from mlcbuild.cache.remote.transport import ErrorKind
 
 Item = TypeVar("Item")

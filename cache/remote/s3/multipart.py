@@ -6,14 +6,14 @@ import contextlib
 import math
 from typing import Any
 
-from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.s3.abilities import Manner
 from mlcbuild.cache.remote.s3.again import again
 from mlcbuild.cache.remote.s3.client import S3Client
-from mlcbuild.cache.remote.s3.deadline import Operation
 from mlcbuild.cache.remote.s3.errors import S3Error
 from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
+from mlcbuild.cache.remote.s3.operation import Operation
 from mlcbuild.cache.remote.s3.section import Section
+from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 from mlcbuild.cache.remote.transport import Moved
 
 _MOST_PARTS = 9000  # S3 takes 10,000.
@@ -54,12 +54,16 @@ class Multipart:
             parts = self._parts(operation, what, descriptor, size, manner, upload, moved)
             condition = {"IfNoneMatch": "*"} if manner.is_conditional else {}
             complete = {**upload, **condition, "MultipartUpload": {"Parts": parts}}
-            seconds = self._client.settings.deadlines.whole + size / _JOINED_BYTES_A_SECOND
-            with operation.pace.resting():
+            seconds = self._client.settings.deadlines.total + size / _JOINED_BYTES_A_SECOND
+            with operation.deadline.paused():
                 again(
                     operation,
                     lambda: self._client.send(
-                        operation, "complete_multipart_upload", what, complete, pace=Pace(slack=seconds)
+                        operation,
+                        "complete_multipart_upload",
+                        what,
+                        complete,
+                        deadline=ThroughputDeadline(slack=seconds),
                     ),
                 )
         except BaseException:
@@ -97,6 +101,6 @@ class Multipart:
         """Parts that nobody completes cost money. What cannot be aborted now is for the bucket's own rule
         (AbortIncompleteMultipartUpload).
         """
-        operation = Operation(Pace(slack=_ABORT_SECONDS))
+        operation = Operation(ThroughputDeadline(slack=_ABORT_SECONDS))
         with contextlib.suppress(S3Error):
             again(operation, lambda: self._client.send(operation, "abort_multipart_upload", what, upload))

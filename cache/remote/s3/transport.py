@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest, DigestFunction
-from mlcbuild.cache.remote.pace import Pace
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name
-from mlcbuild.cache.remote.s3.deadline import Operation
 from mlcbuild.cache.remote.s3.download import Downloads
 from mlcbuild.cache.remote.s3.errors import S3Error
 from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
 from mlcbuild.cache.remote.s3.layout import Keys
+from mlcbuild.cache.remote.s3.operation import Operation
 from mlcbuild.cache.remote.s3.settings import S3Settings
 from mlcbuild.cache.remote.s3.upload import Uploads
+from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, ignored
 
 _LARGEST_RESULT = 64 << 20
@@ -48,8 +48,8 @@ class S3Transport:
         under 256 prefixes, that is more requests than one for each blob in question.
         """
         asked = tuple(dict.fromkeys(digests))
-        seconds = self._client.settings.deadlines.whole + len(asked) / _LOOK_UPS_A_SECOND
-        with Operation(Pace(slack=seconds)) as operation:
+        seconds = self._client.settings.deadlines.total + len(asked) / _LOOK_UPS_A_SECOND
+        with Operation(ThroughputDeadline(slack=seconds)) as operation:
 
             def is_missing(digest: Digest) -> bool:
                 size = self._client.size_of(operation, self._keys.blob(digest), blob_name(digest))

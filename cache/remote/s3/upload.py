@@ -12,10 +12,10 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.s3.abilities import Abilities, Manner
 from mlcbuild.cache.remote.s3.again import ATTEMPTS
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name
-from mlcbuild.cache.remote.s3.deadline import Operation
 from mlcbuild.cache.remote.s3.errors import S3Error, kept
 from mlcbuild.cache.remote.s3.lanes import Lanes
 from mlcbuild.cache.remote.s3.multipart import Multipart
+from mlcbuild.cache.remote.s3.operation import Operation
 from mlcbuild.cache.remote.s3.section import Section, crc32
 from mlcbuild.cache.remote.transport import ErrorKind, Moved, ignored
 

@@ -40,7 +40,7 @@ _POLICY: dict[str, tuple[str, Reader]] = {
 _DEADLINES: dict[str, tuple[str, Reader]] = {
     "connect_timeout": ("connect", float),
     "idle_timeout": ("idle", float),
-    "timeout": ("whole", float),
+    "timeout": ("total", float),
     "slowest": ("bytes_per_second", float),
 }
 _SERVER: dict[str, tuple[str, Reader]] = {

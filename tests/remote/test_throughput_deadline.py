@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcbuild.cache.remote.pace import Pace, Watch
 from mlcbuild.cache.remote.settings import Deadlines
+from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline, Watchdog
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,22 @@ class Clock:
         return self.now  # type: ignore[no-any-return]
 
 
-def follow(pace: Pace, clock: Clock, steps: list[Step]) -> list[float]:
+def follow(deadline: ThroughputDeadline, clock: Clock, steps: list[Step]) -> list[float]:
     """What is left after each step."""
     left = []
     for step in steps:
         if step.rests:
-            with pace.resting():
+            with deadline.paused():
                 clock.now += step.seconds
         else:
             clock.now += step.seconds
-        pace.moved(step.count)
-        left.append(pace.left)
+        deadline.moved(step.count)
+        left.append(deadline.left)
     return left
 
 
 def expected(slack: int, rate: int, idle: int, steps: list[Step]) -> list[float]:
-    """By looking at every stretch anew: how much longer than its bytes take at the pace it may still last."""
+    """By looking at every stretch anew: how much longer than its bytes take at the deadline it may still last."""
     left: list[float] = []
     for number in range(1, len(steps) + 1):
         if left and left[-1] == 0:
@@ -74,10 +74,12 @@ def expected(slack: int, rate: int, idle: int, steps: list[Step]) -> list[float]
 
 
 @given(slack=st.integers(1, 60), rate=st.integers(1, 500), idle=st.integers(1, 40), steps=STEPS)
-def test_every_stretch_of_a_transfer_has_to_keep_the_pace(slack: int, rate: int, idle: int, steps: list[Step]) -> None:
+def test_every_stretch_of_a_transfer_needs_the_minimum_throughput(
+    slack: int, rate: int, idle: int, steps: list[Step]
+) -> None:
     clock = Clock()
-    pace = Pace(slack=slack, bytes_per_second=Fraction(rate), idle=idle, clock=clock)  # type: ignore[arg-type]
-    assert follow(pace, clock, steps) == expected(slack, rate, idle, steps)
+    deadline = ThroughputDeadline(slack=slack, bytes_per_second=Fraction(rate), idle=idle, clock=clock)  # type: ignore[arg-type]
+    assert follow(deadline, clock, steps) == expected(slack, rate, idle, steps)
 
 
 @given(
@@ -86,72 +88,74 @@ def test_every_stretch_of_a_transfer_has_to_keep_the_pace(slack: int, rate: int,
     seconds=st.lists(st.integers(0, 59), max_size=50),
     more=st.integers(0, 5),
 )
-def test_who_keeps_the_pace_is_never_given_up(slack: int, rate: int, seconds: list[int], more: int) -> None:
+def test_a_transfer_with_the_minimum_throughput_is_never_given_up(
+    slack: int, rate: int, seconds: list[int], more: int
+) -> None:
     clock = Clock()
-    pace = Pace(slack=slack, bytes_per_second=Fraction(rate), clock=clock)  # type: ignore[arg-type]
+    deadline = ThroughputDeadline(slack=slack, bytes_per_second=Fraction(rate), clock=clock)  # type: ignore[arg-type]
     steps = [Step(each % slack, (each % slack) * rate + more) for each in seconds]
-    assert all(left == slack for left in follow(pace, clock, steps))
+    assert all(left == slack for left in follow(deadline, clock, steps))
 
 
 @given(
     slack=st.integers(1, 60), burst=st.integers(0, 10**12), trickle=st.integers(0, 99), announced=st.integers(0, 10**12)
 )
 def test_whatever_moved_before_a_trickle_ends_soon(slack: int, burst: int, trickle: int, announced: int) -> None:
-    """At a tenth of the pace and less, within a ninth more than the slack, and the step in which it is noticed."""
+    """At a tenth of the deadline and less, within a ninth more than the slack, and the step in which it is noticed."""
     clock = Clock()
-    pace = Pace(slack=slack, bytes_per_second=Fraction(1000), clock=clock)  # type: ignore[arg-type]
-    pace.moved(burst)
+    deadline = ThroughputDeadline(slack=slack, bytes_per_second=Fraction(1000), clock=clock)  # type: ignore[arg-type]
+    deadline.moved(burst)
     seconds = 0
-    while pace.left:
+    while deadline.left:
         clock.now += 1
-        pace.moved(trickle)
+        deadline.moved(trickle)
         seconds += 1
     assert slack <= seconds <= slack * Fraction(10, 9) + 1
-    pace.moved(announced)
-    assert pace.left == 0, "it is over for good"
+    deadline.moved(announced)
+    assert deadline.left == 0, "it is over for good"
 
 
 def test_silence_ends_it_unless_it_is_expected() -> None:
     clock = Clock()
-    pace = Pace(slack=60, bytes_per_second=100, idle=30, clock=clock)
-    assert pace.left == 30
+    deadline = ThroughputDeadline(slack=60, bytes_per_second=100, idle=30, clock=clock)
+    assert deadline.left == 30
     clock.now += 29
-    pace.moved(0)
-    assert pace.left == 30
-    pace.may_be_silent(underway=400)
-    assert pace.left == 35
+    deadline.moved(0)
+    assert deadline.left == 30
+    deadline.allow_silence(in_flight=400)
+    assert deadline.left == 35
     clock.now += 35
-    assert pace.left == 0
-    pace.may_be_silent(underway=400)
-    assert pace.left == 0
+    assert deadline.left == 0
+    deadline.allow_silence(in_flight=400)
+    assert deadline.left == 0
 
 
 def test_no_time_passes_while_it_rests() -> None:
     clock = Clock()
-    pace = Pace(slack=60, idle=30, clock=clock)
-    pace.rest()
+    deadline = ThroughputDeadline(slack=60, idle=30, clock=clock)
+    deadline.pause()
     clock.now += 100
-    pace.rest()
+    deadline.pause()
     clock.now += 100
-    assert pace.left == 30
-    pace.resume()
-    pace.resume()
+    assert deadline.left == 30
+    deadline.resume()
+    deadline.resume()
     clock.now += 10
-    assert pace.left == 20
+    assert deadline.left == 20
 
 
 def test_a_watch_cuts_when_nothing_is_left_and_not_before() -> None:
-    pace = Pace(slack=0.3, bytes_per_second=1000)
+    deadline = ThroughputDeadline(slack=0.3, bytes_per_second=1000)
     cut = threading.Event()
     began = time.monotonic()
-    with Watch(lambda: pace.left, cut.set) as watch:
+    with Watchdog(lambda: deadline.left, cut.set) as watch:
         while time.monotonic() < began + 0.5:
-            pace.moved(1000)
+            deadline.moved(1000)
             time.sleep(0.01)
         assert not watch.has_cut
         assert cut.wait(5)
     assert watch.has_cut
-    with Watch(lambda: 10.0, cut.clear) as watch:
+    with Watchdog(lambda: 10.0, cut.clear) as watch:
         pass
     assert not watch.has_cut
     assert cut.is_set()
@@ -161,4 +165,4 @@ def test_a_watch_cuts_when_nothing_is_left_and_not_before() -> None:
     ("whole", "rate", "piece"), [(60, 16 << 10, 240 << 10), (60, 100, 1500), (1, 10, 1024), (60, 1e9, 1 << 20)]
 )
 def test_a_piece_is_waited_for_within_a_quarter_of_the_time(whole: float, rate: float, piece: int) -> None:
-    assert Deadlines(whole=whole, bytes_per_second=rate).piece_bytes == piece
+    assert Deadlines(total=whole, bytes_per_second=rate).piece_bytes == piece

@@ -1,7 +1,7 @@
-"""An end for whatever a server does: time-outs of sockets bound each silence, a pace bounds the whole.
+"""An end for whatever a server does: socket timeouts bound each silence, a throughput deadline bounds the whole.
 
 A server that sends a byte now and then keeps every time-out of a socket from running out. So each exchange notes its
-sockets and what they move, and when it falls behind its pace, or its operation is given up, they are shut down under
+sockets and what they move, and when its deadline is over, or its operation is given up, they are shut down under
 whoever waits for them.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mlcbuild.cache.remote.outgoing import Outgoing, held_bytes
-from mlcbuild.cache.remote.pace import Pace, Watch
+from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline, Watchdog
 
 _local = threading.local()
 
@@ -22,10 +22,10 @@ _local = threading.local()
 class Exchange:
     """A request and its response; `cut` ends it from any thread. What it moves counts for the whole operation too."""
 
-    def __init__(self, pace: Pace, whole: Pace) -> None:
+    def __init__(self, deadline: ThroughputDeadline, whole: ThroughputDeadline) -> None:
         self.is_cut = False
         self.is_sending = False  # Bodies are read before that too, to be signed.
-        self.pace = pace
+        self.deadline = deadline
         self._whole = whole
         self._outgoing = Outgoing()
         self._lock = threading.Lock()
@@ -50,14 +50,14 @@ class Exchange:
             self._moved(arrived)
 
     def _moved(self, count: int) -> None:
-        self.pace.moved(count)
+        self.deadline.moved(count)
         self._whole.moved(count)
 
     @property
     def left(self) -> float:
         """Seconds, once it is seen what has moved meanwhile."""
         self.went(0)
-        return self.pace.left
+        return self.deadline.left
 
     def cut(self) -> None:
         with self._lock:
@@ -73,13 +73,13 @@ class Exchange:
 
 
 class Operation:
-    """One call of a transport: all its requests end when its pace is over, or when it is cancelled.
+    """One call of a transport: all its requests end when its deadline is over, or when it is cancelled.
 
     As a context manager it is cancelled by an error that leaves the block.
     """
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, deadline: ThroughputDeadline) -> None:
+        self.deadline = deadline
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
         self._exchanges: set[Exchange] = set()
@@ -94,7 +94,7 @@ class Operation:
     @property
     def remaining(self) -> float:
         """Seconds; 0 where it is over or cancelled."""
-        return 0.0 if self._cancelled.is_set() else self.pace.left
+        return 0.0 if self._cancelled.is_set() else self.deadline.left
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -107,15 +107,15 @@ class Operation:
         return seconds < self.remaining and not self._cancelled.wait(seconds)
 
     @contextlib.contextmanager
-    def exchange(self, pace: Pace) -> Iterator[Exchange]:
-        """What the calling thread asks of a watched client in the block ends when `pace` is over."""
-        exchange = Exchange(pace, self.pace)
+    def exchange(self, deadline: ThroughputDeadline) -> Iterator[Exchange]:
+        """What the calling thread asks of a watched client in the block ends when `deadline` is over."""
+        exchange = Exchange(deadline, self.deadline)
         with self._lock:
             self._exchanges.add(exchange)
         outer = getattr(_local, "exchange", None)
         _local.exchange = exchange
         try:
-            with Watch(lambda: min(exchange.left, self.remaining), exchange.cut):
+            with Watchdog(lambda: min(exchange.left, self.remaining), exchange.cut):
                 yield exchange
         finally:
             _local.exchange = outer

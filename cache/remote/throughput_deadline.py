@@ -1,7 +1,7 @@
-"""When a transfer is given up: not once it has lasted long, but once it no longer moves as much as it has to.
+"""When a slow transfer is given up: when it moves too few bytes, not when it has lasted long.
 
-A deadline made of the size that is announced gives a server that sends a byte now and then hours for a gigabyte. Here
-time is given for bytes that have moved.
+A deadline computed from the announced size would give a server that trickles one byte a second hours for a gigabyte.
+Here only bytes that have moved extend the deadline.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Self
 _SOON_SECONDS = 0.02
 
 
-class Pace:
-    """The time that a transfer has left; thread-safe.
+class ThroughputDeadline:
+    """The time that a transfer has left. Thread-safe.
 
-    It begins with `slack` seconds. Time uses them up, and every byte that moves gives back what it takes at
-    `bytes_per_second`, never to more than `slack`. So it is over as soon as any stretch of it, however it went before,
-    has taken `slack` seconds longer than the bytes of that stretch take at that pace: where nothing moves after `slack`
-    seconds, and never while at least that pace is kept. It is over, too, after `idle` seconds in which nothing moved.
-    Once over it stays so. `clock` counts seconds and does not go back.
+    It starts with `slack` seconds. Passing time uses them up. Each byte that moves gives back 1 / `bytes_per_second`
+    seconds, but never to more than `slack`. So the deadline passes as soon as any stretch of the transfer takes `slack`
+    seconds longer than its bytes take at `bytes_per_second`, and never while the transfer is at least that fast. It
+    also passes after `idle` seconds in which nothing moves. Once passed it stays passed. `clock` counts seconds and
+    never goes back.
     """
 
     def __init__(
@@ -40,67 +40,68 @@ class Pace:
         self._idle = idle
         self._clock = clock
         self._lock = threading.Lock()
-        self._resting_since: float | None = None
-        self._rested: float = 0
+        self._paused_since: float | None = None
+        self._paused_seconds: float = 0
         now = clock()
         self._end = now + slack
         self._heard = now
 
     @property
     def left(self) -> float:
-        """Seconds until it is over if nothing moves; 0 where it is."""
+        """Seconds until it passes if nothing moves; 0 once it has passed."""
         with self._lock:
             return max(0.0, self._until() - self._now())
 
     def moved(self, count: int) -> None:
-        """So many bytes, or with 0 something that carries none, went or came just now."""
+        """`count` bytes were sent or received just now; 0 for a sign of life without bytes."""
         with self._lock:
             now = self._now()
             if now < self._until():
                 self._heard = now
                 self._end = min(self._end + count / self._bytes_per_second, now + self._slack)
 
-    def may_be_silent(self, *, underway: int = 0) -> None:
-        """From here on silence alone does not end it: the other side works with what it has got, and so many bytes may
-        not have arrived there yet, although they were said to have moved.
+    def allow_silence(self, *, in_flight: int = 0) -> None:
+        """From now on silence alone does not end it: the server processes what it has received.
+
+        `in_flight` bytes were counted as moved but may not have arrived yet; they extend the deadline once more.
         """
         with self._lock:
             if self._now() < self._until():
                 self._idle = math.inf
-                self._end += underway / self._bytes_per_second
+                self._end += in_flight / self._bytes_per_second
 
-    def rest(self) -> None:
-        """What passes until `resume` is our own time. To rest twice is to rest."""
+    def pause(self) -> None:
+        """Stop the clock until `resume`: this machine is busy, not the server. A second `pause` does nothing."""
         with self._lock:
-            if self._resting_since is None:
-                self._resting_since = self._clock()
+            if self._paused_since is None:
+                self._paused_since = self._clock()
 
     def resume(self) -> None:
         with self._lock:
-            if self._resting_since is not None:
-                self._rested += self._clock() - self._resting_since
-                self._resting_since = None
+            if self._paused_since is not None:
+                self._paused_seconds += self._clock() - self._paused_since
+                self._paused_since = None
 
     @contextlib.contextmanager
-    def resting(self) -> Iterator[None]:
-        self.rest()
+    def paused(self) -> Iterator[None]:
+        self.pause()
         try:
             yield
         finally:
             self.resume()
 
     def _now(self) -> float:
-        """On a clock that stands still while it rests."""
-        return (self._clock() if self._resting_since is None else self._resting_since) - self._rested
+        """The time on a clock that stands still while paused."""
+        return (self._clock() if self._paused_since is None else self._paused_since) - self._paused_seconds
 
     def _until(self) -> float:
         return min(self._end, self._heard + self._idle)
 
 
-class Watch:
-    """A context in which `cut` is called, by another thread, once no time is `left`: for waits without a time-out.
+class Watchdog:
+    """A context manager that calls `cut` from another thread once `left` answers 0: for waits that have no timeout.
 
-    `left` is asked again and again before that, so that it may look for what has moved.
+    It calls `left` repeatedly until then, so `left` may look for progress.
     """
 
     def __init__(self, left: Callable[[], float], cut: Callable[[], object]) -> None:

@@ -29,9 +29,9 @@ GIGABYTE = 1 << 30
 HUGE = Digest(hashlib.sha256(b"a gigabyte").hexdigest(), GIGABYTE)
 TRICKLE_SECONDS = 0.02
 HONEST = 200_000  # bytes a second
-STRICT = Deadlines(connect=5, idle=20, whole=1, bytes_per_second=100_000)
+STRICT = Deadlines(connect=5, idle=20, total=1, bytes_per_second=100_000)
 # A window that a loaded machine does not sleep through.
-PATIENT = Deadlines(connect=5, idle=20, whole=5, bytes_per_second=HONEST / 4)
+PATIENT = Deadlines(connect=5, idle=20, total=5, bytes_per_second=HONEST / 4)
 
 
 @pytest.fixture(autouse=True)
@@ -63,14 +63,14 @@ class Line:
     def sends_at(self, bytes_per_second: int) -> None:
         if self._proxy is not None:
             is_get = lambda request: request.method == "GET"  # noqa: E731
-            self._proxy.faults.append(Fault(wanted=is_get, times=-1, pace=bytes_per_second))
+            self._proxy.faults.append(Fault(wanted=is_get, times=-1, bytes_per_second=bytes_per_second))
         if self._server is not None:
             self._server.piece_bytes = bytes_per_second // 20
             self._server.after_piece = lambda: self.ended.wait(0.05)
 
     def reads_at(self, bytes_per_second: int) -> None:
         if self._proxy is not None:
-            self._proxy.reading_pace = bytes_per_second
+            self._proxy.reading_bytes_per_second = bytes_per_second
         if self._server is not None:
             self._server.after_request = lambda count: self.ended.wait(count / bytes_per_second)
 
@@ -111,7 +111,7 @@ def given_up(call: Callable[[], object]) -> float:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gigabyte_that_trickles_is_given_up_within_the_window(world: World, kind: str) -> None:
-    # At the least pace, all of it would take three hours.
+    # At the minimum throughput, all of it would take three hours.
     with line(kind, world, STRICT) as bad:
         bad.claims(HUGE)
         # S3 has a window for each of many requests, and two for all of them.
@@ -166,7 +166,7 @@ def test_lines_that_are_slow_but_honest_are_waited_for(world: World) -> None:
     assert len(results) == 6
     for name, seconds in results.items():
         assert isinstance(seconds, float), f"{name}: {seconds!r}"
-        assert seconds > PATIENT.whole, name
+        assert seconds > PATIENT.total, name
 
 
 @pytest.mark.parametrize("kind", KINDS)
