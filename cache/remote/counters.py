@@ -71,7 +71,7 @@ class Tally:
             return Counters(misses=tuple((reason, self._misses[reason]) for reason in Miss), **counts)
 
 
-class Moving:
+class TransferProgress:
     """Counts the bytes of one blob while they move, by the name of a field of Counters: each once, however often they
     are sent. As a context manager it takes them back at its end, unless the blob is `kept` by then.
     """
@@ -94,7 +94,7 @@ class Moving:
             self._position += count
             self._count(max(self._counted, min(self._position, self._size_bytes)))
 
-    def kept(self) -> None:
+    def complete(self) -> None:
         """The whole blob is where it was to go."""
         with self._lock:
             self._count(self._size_bytes)

@@ -9,12 +9,12 @@ from functools import partial
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.receiving import Reception
 from mlcbuild.cache.remote.batches import batched_bytes, download_many, has_batches
-from mlcbuild.cache.remote.counters import Moving, Tally
-from mlcbuild.cache.remote.flights import Flights
-from mlcbuild.cache.remote.peer import Peer, Use
-from mlcbuild.cache.remote.policy import Work
+from mlcbuild.cache.remote.counters import Tally, TransferProgress
+from mlcbuild.cache.remote.policy import Purpose
+from mlcbuild.cache.remote.remote_server import Access, RemoteServer
+from mlcbuild.cache.remote.single_flight import SingleFlight
+from mlcbuild.cache.remote.thread_pool import ThreadPool
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
-from mlcbuild.cache.remote.workers import Workers
 from mlcbuild.cache.store import LocalBlobStore
 
 _TRIES = 2  # Bytes that are wrong twice are wrong on the server.
@@ -29,75 +29,79 @@ class Downloads:
 
     def __init__(
         self,
-        peers: Sequence[Peer],
+        servers: Sequence[RemoteServer],
         *,
-        work: Work,
-        workers: Workers,
+        purpose: Purpose,
+        threads: ThreadPool,
         tally: Tally,
         warn: Callable[[str], object],
     ) -> None:
-        self._peers = tuple(peers)
-        self._then = ", and is made again where it is needed" if work is Work.BUILD else ": a build makes it again"
-        self._workers = workers
+        self._servers = tuple(servers)
+        self._then = (
+            ", and is made again where it is needed" if purpose is Purpose.BUILD else ": a build makes it again"
+        )
+        self._threads = threads
         self._tally = tally
         self._warn = warn
-        self._flights = Flights()
+        self._single_flight = SingleFlight()
         self._told_wrong = 0
 
     def fetch(self, digests: Sequence[Digest], store: LocalBlobStore) -> tuple[Digest, ...]:
         """Bring blobs into the store; answer those that came from nowhere. Raises what the store raises."""
-        with self._flights.boarding(store.missing(digests)) as mine:
+        with self._single_flight.claim(store.missing(digests)) as mine:
             left = store.missing(mine)  # Somebody may have landed between the question and the boarding.
-            for peer in self._peers:
-                if left and not peer.is_off(Use.READ):
-                    self._workers.each(lambda job: job(), self._jobs(peer, left, store))
+            for server in self._servers:
+                if left and not server.is_off(Access.READ):
+                    self._threads.for_each(lambda job: job(), self._jobs(server, left, store))
                     left = store.missing(left)
         return store.missing(digests)
 
-    def _jobs(self, peer: Peer, digests: Sequence[Digest], store: LocalBlobStore) -> Iterator[Callable[[], None]]:
-        batches = has_batches(peer.transport)
-        most = batched_bytes(peer.transport) if batches else _SMALL_BYTES
+    def _jobs(
+        self, server: RemoteServer, digests: Sequence[Digest], store: LocalBlobStore
+    ) -> Iterator[Callable[[], None]]:
+        batches = has_batches(server.transport)
+        most = batched_bytes(server.transport) if batches else _SMALL_BYTES
         for digest in digests:
             if digest.size_bytes > most:
-                yield partial(self._one, peer, digest, store)
+                yield partial(self._one, server, digest, store)
         small = [digest for digest in digests if digest.size_bytes <= most]
         for together in _batches(small) if batches else ([digest] for digest in small):
-            yield partial(self._together, peer, together, store)
+            yield partial(self._together, server, together, store)
 
     # One blob
 
-    def _one(self, peer: Peer, digest: Digest, store: LocalBlobStore) -> None:
-        moving = Moving(self._tally, "bytes_downloaded", digest.size_bytes)
-        with moving, store.receive(digest) as reception:
+    def _one(self, server: RemoteServer, digest: Digest, store: LocalBlobStore) -> None:
+        progress = TransferProgress(self._tally, "bytes_downloaded", digest.size_bytes)
+        with progress, store.receive(digest) as reception:
             for _ in range(_TRIES):
                 try:
-                    attempt = partial(self._attempt, peer, reception, moving)
-                    is_there = peer.ask(Use.READ, attempt, size_bytes=digest.size_bytes)
+                    attempt = partial(self._attempt, server, reception, progress)
+                    is_there = server.ask(Access.READ, attempt, size_bytes=digest.size_bytes)
                 except TransportError as error:
                     if error.kind is not ErrorKind.ITEM:
                         return
                     is_there = True
                 if reception.is_right:
-                    moving.kept()
+                    progress.complete()
                     self._tally.add(blobs_downloaded=1)
                 if reception.is_right or not is_there:
                     return
                 self._tally.add(blobs_wrong=1)
-        self._tell_wrong(peer, digest)
+        self._tell_wrong(server, digest)
 
-    def _attempt(self, peer: Peer, reception: Reception, moving: Moving) -> bool:
+    def _attempt(self, server: RemoteServer, reception: Reception, progress: TransferProgress) -> bool:
         reception.restart()
-        moving.restart()
+        progress.restart()
 
         def take(piece: bytes) -> None:
             reception.write(piece)
-            moving.moved(len(piece))
+            progress.moved(len(piece))
 
-        return peer.transport.download(reception.digest, take)
+        return server.transport.download(reception.digest, take)
 
     # Small ones
 
-    def _together(self, peer: Peer, digests: Sequence[Digest], store: LocalBlobStore) -> None:
+    def _together(self, server: RemoteServer, digests: Sequence[Digest], store: LocalBlobStore) -> None:
         """In memory, and into the store without waiting for the disk: what a power failure damages, which the store's
         checksum tells, can be had again.
         """
@@ -105,17 +109,19 @@ class Downloads:
         for _ in range(_TRIES):
             wrong: list[Digest] = []
             with contextlib.suppress(TransportError):  # What did not come counts as absent.
-                peer.ask(Use.READ, partial(self._attempt_together, peer, left, store, wrong))
+                server.ask(Access.READ, partial(self._attempt_together, server, left, store, wrong))
             if not wrong:
                 return
             self._tally.add(blobs_wrong=len(wrong))
             left = wrong
         for digest in left:
-            self._tell_wrong(peer, digest)
+            self._tell_wrong(server, digest)
 
-    def _attempt_together(self, peer: Peer, left: list[Digest], store: LocalBlobStore, wrong: list[Digest]) -> None:
+    def _attempt_together(
+        self, server: RemoteServer, left: list[Digest], store: LocalBlobStore, wrong: list[Digest]
+    ) -> None:
         """Takes out of `left` what has been answered, so that a further attempt asks for the rest."""
-        for digest, content in download_many(peer.transport, list(left)):
+        for digest, content in download_many(server.transport, list(left)):
             left.remove(digest)
             if content is None:
                 continue
@@ -125,13 +131,13 @@ class Downloads:
             else:
                 wrong.append(digest)
 
-    def _tell_wrong(self, peer: Peer, digest: Digest) -> None:
-        peer.damaged.add(digest)
+    def _tell_wrong(self, server: RemoteServer, digest: Digest) -> None:
+        server.damaged.add(digest)
         self._told_wrong += 1
         if self._told_wrong > _MOST_TOLD:
             return
         self._warn(
-            f"the remote cache {peer.address} answers {digest} with bytes that are not this blob; it counts as absent "
+            f"the remote cache {server.address} returned wrong bytes for the blob {digest}, which counts as absent "
             f"there{self._then}"
         )
 

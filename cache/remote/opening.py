@@ -14,17 +14,17 @@ from mlcbuild.cache.remote.signing import UNSIGNED, Signatures
 from mlcbuild.cache.remote.transport import (
     BatchingTransport,
     DigestFunctionError,
-    Moved,
+    OnSent,
     Sink,
     Transport,
     TransportError,
-    ignored,
+    ignore_progress,
 )
 from mlcbuild.errors import MlcbuildError, WorkspaceError
 
 if TYPE_CHECKING:
-    from mlcbuild.cache.remote.lookups import Check
-    from mlcbuild.cache.remote.remote_cache import RemoteCache
+    from mlcbuild.cache.remote.remote_store import RemoteStore
+    from mlcbuild.cache.remote.server_lookup import Check
 
 Refuse = Callable[[DigestFunctionError], MlcbuildError]
 """What to raise for a server that names blobs by another function than the workspace: the two never go together."""
@@ -32,14 +32,14 @@ Refuse = Callable[[DigestFunctionError], MlcbuildError]
 
 def open_remote(
     configuration: RemoteConfiguration, function: DigestFunction, *, refuse: Refuse | None = None
-) -> RemoteCache | None:
+) -> RemoteStore | None:
     """None where nothing is to be read or written."""
     if not configuration.is_used:
         return None
-    from mlcbuild.cache.remote.remote_cache import RemoteCache
+    from mlcbuild.cache.remote.remote_store import RemoteStore
 
     signatures = open_signatures(configuration)
-    return RemoteCache(
+    return RemoteStore(
         open_transports(configuration, function, refuse=refuse),
         configuration.policy,
         check=signatures.check,
@@ -126,8 +126,8 @@ class _Late:
     def download(self, digest: Digest, sink: Sink) -> bool:
         return self._connected().download(digest, sink)
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
-        return self._connected().upload(digest, path, replace=replace, moved=moved)
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, on_sent: OnSent = ignore_progress) -> bool:
+        return self._connected().upload(digest, path, replace=replace, on_sent=on_sent)
 
     def read_result(self, key: Digest) -> bytes | None:
         return self._connected().read_result(self._salted(key))

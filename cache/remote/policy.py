@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
-from mlcbuild.cache.remote.breaker import BreakerLimits
+from mlcbuild.cache.remote.circuit_breaker import CircuitBreakerLimits
 from mlcbuild.cache.remote.retrying import RetryPolicy
 
 
@@ -25,7 +25,7 @@ class Upload(enum.Enum):
     ALWAYS = "always"  # also what was found on the disk
 
 
-class Work(enum.Enum):
+class Purpose(enum.Enum):
     """What the remote is used for, as it is called in what people are told."""
 
     BUILD = "build"
@@ -41,7 +41,7 @@ class RemotePolicy:
     for uploads.
     """
 
-    work: Work = Work.BUILD
+    purpose: Purpose = Purpose.BUILD
     role: Role = Role.READ
     upload: Upload = Upload.RESULTS
     replaces: bool = False
@@ -51,7 +51,7 @@ class RemotePolicy:
     downloads: int = 16  # transfers at a time
     uploads: int = 8
     retries: RetryPolicy = field(default_factory=RetryPolicy)
-    breaker: BreakerLimits = field(default_factory=BreakerLimits)
+    breaker: CircuitBreakerLimits = field(default_factory=CircuitBreakerLimits)
 
     def __post_init__(self) -> None:
         if self.drain_seconds < 0:

@@ -19,7 +19,7 @@ class Heed(enum.Enum):
     """What a server does with a demand that a request makes."""
 
     HEEDED = "heeded"
-    IGNORED = "ignored"  # the request succeeds as though nothing had been demanded
+    IGNORED = "ignore_progress"  # the request succeeds as though nothing had been demanded
     REFUSED = "refused"  # the server does not know the demand, and says so
     NOT_MADE = "not made"  # this kind of server has no such demand
 

@@ -1,7 +1,7 @@
 """The door to a server that holds blobs and results for others: what S3, HTTP and gRPC have in common.
 
 A transport moves bytes once, verifies nothing and waits for nobody twice; retries, verification, inlining, signatures
-and the decision to go on without a remote are `RemoteCache`'s. Every method is safe to call from several threads, has
+and the decision to go on without a remote are `RemoteStore`'s. Every method is safe to call from several threads, has
 a deadline of its own, and raises `TransportError` alone.
 """
 
@@ -18,11 +18,11 @@ from mlcbuild.errors import CacheError
 Sink = Callable[[bytes], object]
 """Takes the bytes of a blob in order, a piece at a time. What it raises ends the download and is passed on."""
 
-Moved = Callable[[int], object]
+OnSent = Callable[[int], object]
 """Is told, from any thread, how many more bytes of a blob have gone. What is sent again is told again."""
 
 
-def ignored(_count: int) -> None:
+def ignore_progress(_count: int) -> None:
     """For who does not want to know."""
 
 
@@ -76,11 +76,11 @@ class Transport(Protocol):
         """
         ...
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, on_sent: OnSent = ignore_progress) -> bool:
         """Store the file's bytes, which are the blob and do not change; False where the server keeps what it had.
 
         With `replace` they take the place of what is there, in case that is damaged, as far as the server lets them.
-        Those of a large blob are told to `moved` while they go.
+        Those of a large blob are told to `on_sent` while they go.
         """
         ...
 

@@ -10,10 +10,10 @@ from functools import partial
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.remote.batches import batched_bytes, has_batches, upload_many
-from mlcbuild.cache.remote.counters import Moving, Tally
-from mlcbuild.cache.remote.peer import Peer, Use
+from mlcbuild.cache.remote.counters import Tally, TransferProgress
+from mlcbuild.cache.remote.remote_server import Access, RemoteServer
 from mlcbuild.cache.remote.results import blobs_in, explanation_of, unique, with_contents
-from mlcbuild.cache.remote.workers import Workers
+from mlcbuild.cache.remote.thread_pool import ThreadPool
 from mlcbuild.cache.store import LocalBlobStore
 
 Sign = Callable[[Digest, ActionResult], ActionResult]
@@ -23,7 +23,7 @@ ASK_FIRST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Parcel:
+class UploadRequest:
     """A result that is to be sent with its blobs, which stay in the store. `outputs`: those inside Trees among them."""
 
     key: Digest
@@ -40,16 +40,16 @@ class Uploads:
 
     def __init__(
         self,
-        peer: Peer,
+        server: RemoteServer,
         *,
-        workers: Workers,
+        threads: ThreadPool,
         tally: Tally,
         sign: Sign,
         replaces: bool,
         warn: Callable[[str], object],
     ) -> None:
-        self._peer = peer
-        self._workers = workers
+        self._server = server
+        self._threads = threads
         self._tally = tally
         self._sign = sign
         self._replaces = replaces
@@ -58,18 +58,18 @@ class Uploads:
         self._sent: set[Digest] = set()  # by this process; whether others' are still there is asked each time
         self._has_told_kept = False
 
-    def send(self, parcel: Parcel) -> None:
+    def send(self, request: UploadRequest) -> None:
         """Raises CacheError: TransportError, BlobMissingError for what has gone from the store, or what `sign` raises.
         The result is not sent then.
         """
-        transport = self._peer.transport
-        signed = self._sign(parcel.key, with_contents(parcel.result, parcel.store)).encode()
-        explanation = explanation_of(parcel.key, parcel.result, parcel.store)
-        absent = set(parcel.store.missing(explanation))  # Who has a result may have got it without.
+        transport = self._server.transport
+        signed = self._sign(request.key, with_contents(request.result, request.store)).encode()
+        explanation = explanation_of(request.key, request.result, request.store)
+        absent = set(request.store.missing(explanation))  # Who has a result may have got it without.
         known = [digest for digest in explanation if digest not in absent]
-        self.send_blobs(unique(*blobs_in(parcel.result), *parcel.outputs, *known), parcel.store)
-        was_written = self._peer.ask(
-            Use.WRITE, lambda: transport.write_result(parcel.key, signed, replace=parcel.replace)
+        self.send_blobs(unique(*blobs_in(request.result), *request.outputs, *known), request.store)
+        was_written = self._server.ask(
+            Access.WRITE, lambda: transport.write_result(request.key, signed, replace=request.replace)
         )
         if was_written:
             self._tally.add(results_uploaded=1, bytes_uploaded=len(signed))
@@ -78,9 +78,9 @@ class Uploads:
         """Those that are not there. Raises CacheError, as `send` does."""
         with self._lock:
             left = [digest for digest in dict.fromkeys(digests) if digest.size_bytes and digest not in self._sent]
-            replaced = {digest for digest in left if self._replaces or digest in self._peer.damaged}
+            replaced = {digest for digest in left if self._replaces or digest in self._server.damaged}
         left = self._not_there([digest for digest in left if digest not in replaced], store)
-        together = batched_bytes(self._peer.transport) if has_batches(self._peer.transport) else -1
+        together = batched_bytes(self._server.transport) if has_batches(self._server.transport) else -1
         jobs: list[Callable[[], None]] = []
         for blobs, replace in ((left, False), (replaced, True)):
             small = [digest for digest in blobs if digest.size_bytes <= together]
@@ -91,51 +91,51 @@ class Uploads:
             ]
             if small:
                 jobs.append(partial(self._send_together, small, store, replace=replace))
-        self._workers.each(lambda job: job(), jobs)
+        self._threads.for_each(lambda job: job(), jobs)
 
     def _not_there(self, digests: Sequence[Digest], store: LocalBlobStore) -> list[Digest]:
         """Those that are to be sent; about which it is dearer to ask than to send them is not asked, if they are here:
         somebody else may have made and sent them.
         """
-        transport = self._peer.transport
+        transport = self._server.transport
         batches = has_batches(transport)
         elsewhere = set(store.missing(digests))
         asked = [digest for digest in digests if batches or digest.size_bytes > ASK_FIRST_BYTES or digest in elsewhere]
         if not asked:
             return list(digests)
-        missing = set(self._peer.ask(Use.WRITE, lambda: transport.missing(asked)))
+        missing = set(self._server.ask(Access.WRITE, lambda: transport.missing(asked)))
         there = {digest for digest in asked if digest not in missing}
         return [digest for digest in digests if digest not in there]
 
     def _send_one(self, digest: Digest, store: LocalBlobStore, *, replace: bool) -> None:
-        path, transport = store.path_of(digest), self._peer.transport
-        with Moving(self._tally, "bytes_uploaded", digest.size_bytes) as moving:
+        path, transport = store.path_of(digest), self._server.transport
+        with TransferProgress(self._tally, "bytes_uploaded", digest.size_bytes) as progress:
 
             def attempt() -> bool:
-                moving.restart()
-                return transport.upload(digest, path, replace=replace, moved=moving.moved)
+                progress.restart()
+                return transport.upload(digest, path, replace=replace, on_sent=progress.moved)
 
-            is_new = self._peer.ask(Use.WRITE, attempt, size_bytes=digest.size_bytes)
+            is_new = self._server.ask(Access.WRITE, attempt, size_bytes=digest.size_bytes)
             if is_new:
-                moving.kept()
+                progress.complete()
         self._note([digest], kept=() if is_new else (digest,), replace=replace)
 
     def _send_together(self, digests: Sequence[Digest], store: LocalBlobStore, *, replace: bool) -> None:
         blobs = [(digest, store.path_of(digest)) for digest in digests]
-        kept = set(self._peer.ask(Use.WRITE, lambda: upload_many(self._peer.transport, blobs, replace=replace)))
+        kept = set(self._server.ask(Access.WRITE, lambda: upload_many(self._server.transport, blobs, replace=replace)))
         self._note(digests, kept=tuple(kept), replace=replace)
         self._tally.add(bytes_uploaded=sum(digest.size_bytes for digest in digests if digest not in kept))
 
     def _note(self, digests: Sequence[Digest], *, kept: Sequence[Digest], replace: bool) -> None:
         with self._lock:
             self._sent.update(digests)
-            still_damaged = [digest for digest in kept if digest in self._peer.damaged]
+            still_damaged = [digest for digest in kept if digest in self._server.damaged]
             tells = replace and bool(still_damaged) and not self._has_told_kept
             self._has_told_kept |= tells
-            self._peer.damaged.difference_update(digests)
+            self._server.damaged.difference_update(digests)
         self._tally.add(blobs_uploaded=len(set(digests) - set(kept)))
         if tells:
             self._warn(
-                f"the remote cache {self._peer.address} keeps {still_damaged[0]}, whose bytes are wrong, although it "
+                f"the remote cache {self._server.address} keeps {still_damaged[0]}, whose bytes are wrong, although it "
                 "was sent again: delete it there"
             )

@@ -1,4 +1,4 @@
-"""What tests of the RemoteCache share: machines with a store each, and results of made-up actions."""
+"""What tests of the RemoteStore share: machines with a store each, and results of made-up actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.merkle import TreeFile, tree_of
 from mlcbuild.cache.reapi import Action, ActionResult, ExecutedActionMetadata, OutputDirectory, OutputFile
 from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
-from mlcbuild.cache.remote.remote_cache import RemoteCache
+from mlcbuild.cache.remote.remote_store import RemoteStore
 from mlcbuild.cache.remote.retrying import RetryPolicy
 from mlcbuild.cache.remote.transport import Transport
 from tests.remote.memory_transport import BLAKE3, Clock
@@ -62,10 +62,10 @@ def made(store: DiskStore, number: int, *, sizes: Sequence[int] = (10, 20_000), 
 
 @dataclass
 class Machine:
-    """A user's machine: a store of its own, and a RemoteCache for one build."""
+    """A user's machine: a store of its own, and a RemoteStore for one build."""
 
     store: DiskStore
-    cache: RemoteCache
+    cache: RemoteStore
     told: list[str] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
 
@@ -93,7 +93,7 @@ def machine(
     folder: Path, *transports: Transport, seed: int = 0, hooks: dict[str, Any] | None = None, **changes: Any
 ) -> Machine:
     clock = Clock()
-    cache = RemoteCache(transports, policy(**changes), clock=clock, sleep=clock.sleep, seed=seed, **(hooks or {}))
+    cache = RemoteStore(transports, policy(**changes), clock=clock, sleep=clock.sleep, seed=seed, **(hooks or {}))
     one = Machine(store=DiskStore(folder, BLAKE3), cache=cache, clock=clock)
     cache.start(one.told.append)
     return one

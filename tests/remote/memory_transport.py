@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest, DigestFunction
-from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, TransportError, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, OnSent, Sink, TransportError, ignore_progress
 
 BLAKE3 = DigestFunction.BLAKE3
 
@@ -71,7 +71,7 @@ class MemoryTransport:
             sink(data[start : start + 1000])
         return True
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, on_sent: OnSent = ignore_progress) -> bool:
         self._begin("upload")
         is_new = self._keep(digest, path, replace=replace)
         self._end()

@@ -20,7 +20,7 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.merkle import TreeFile, files_of, tree_of
 from mlcbuild.cache.reapi import Action, ActionResult, ExecutedActionMetadata, OutputDirectory, OutputFile, Tree
 from mlcbuild.cache.remote.policy import RemotePolicy, Role
-from mlcbuild.cache.remote.remote_cache import RemoteCache
+from mlcbuild.cache.remote.remote_store import RemoteStore
 from mlcbuild.cache.remote.s3.settings import S3Settings
 from mlcbuild.cache.remote.s3.transport import S3Transport
 
@@ -62,7 +62,7 @@ def read_back(folder: Path, *, keys: list[str]) -> int:
     return total
 
 
-def send(folder: Path, *, keys: list[str], cache: RemoteCache) -> None:
+def send(folder: Path, *, keys: list[str], cache: RemoteStore) -> None:
     store = DiskStore(folder, _FUNCTION)
     for text in keys:
         key = Digest.parse(text)
@@ -74,7 +74,7 @@ def send(folder: Path, *, keys: list[str], cache: RemoteCache) -> None:
     assert cache.counters.uploads_dropped == 0
 
 
-def take(folder: Path, *, keys: list[str], cache: RemoteCache) -> None:
+def take(folder: Path, *, keys: list[str], cache: RemoteStore) -> None:
     store = DiskStore(folder, _FUNCTION)
     for text in keys:
         result = cache.find(Digest.parse(text), store)
@@ -111,12 +111,12 @@ def _peak() -> int:
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
 
 
-def _remote(request: dict[str, Any]) -> RemoteCache:
+def _remote(request: dict[str, Any]) -> RemoteStore:
     settings = S3Settings(bucket=request["bucket"], prefix=request["prefix"], endpoint=request["endpoint"])
     transport = S3Transport(settings, _FUNCTION)
     assert transport.read_result(_FUNCTION.of_bytes(b"nobody's")) is None  # The client is loaded from here on.
     policy = RemotePolicy(role=Role.READ_WRITE, drain_seconds=_DRAIN_SECONDS)
-    cache = RemoteCache([transport], policy)
+    cache = RemoteStore([transport], policy)
     cache.start(lambda message: print(message, file=sys.stderr))
     return cache
 

@@ -250,7 +250,7 @@ def test_a_mistake_in_the_settings_is_a_finding(doctor: Doctor, variables: dict[
 # Signatures
 
 
-class Keys:
+class ObjectKeys:
     def __init__(self, folder: Path, name: str) -> None:
         private, public = folder / f"{name}.key", folder / f"{name}.pub"
         subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", private], check=True)
@@ -266,7 +266,7 @@ def signing(doctor: Doctor, **variables: str) -> tuple[int, list[str]]:
 
 
 def test_signatures(doctor: Doctor, tmp_path: Path) -> None:
-    ours, others = Keys(tmp_path, "ours"), Keys(tmp_path, "others")
+    ours, others = ObjectKeys(tmp_path, "ours"), ObjectKeys(tmp_path, "others")
     writing = {"role": "read-write"}
     assert signing(doctor) == (
         0,

@@ -18,7 +18,7 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.remote import grpc as grpc_remote
 from mlcbuild.cache.remote import http as http_remote
 from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
-from mlcbuild.cache.remote.transport import ErrorKind, Moved, Transport, TransportError, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, OnSent, Transport, TransportError, ignore_progress
 from tests.remote import grpc_server, http_server
 from tests.remote.fault_proxy import Fault, FaultProxy, faulty
 from tests.remote.s3_world import MIB, Taken, World
@@ -174,8 +174,8 @@ def test_the_bytes_of_an_upload_are_told_while_they_go(world: World, kind: str) 
     path, digest = world.file(6 * MIB, function=SHA256)
     told: list[int] = []
     with line(kind, world, Deadlines()) as good:
-        moved: Moved = told.append
-        assert good.transport.upload(digest, path, moved=moved)
+        on_sent: OnSent = told.append
+        assert good.transport.upload(digest, path, on_sent=on_sent)
         assert sum(told) == digest.size_bytes
         assert sum(count > 0 for count in told) >= 12
-        assert good.transport.upload(digest, path, moved=ignored) is (kind == "grpc")
+        assert good.transport.upload(digest, path, on_sent=ignore_progress) is (kind == "grpc")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
-from mlcbuild.cache.remote.remote_cache import RemoteCache
+from mlcbuild.cache.remote.remote_store import RemoteStore
 from mlcbuild.cache.remote.retrying import RetryPolicy
 from mlcbuild.cache.remote.transport import Transport
 from mlcbuild.engine.action import Action, SourceArtifact
@@ -48,7 +48,7 @@ class User:
             "races": False,
             "retries": RetryPolicy(first=0.01, longest=0.1),
         }
-        self.remote = RemoteCache(transports, RemotePolicy(**(settings | changes)), seed=1)
+        self.remote = RemoteStore(transports, RemotePolicy(**(settings | changes)), seed=1)
         self.workspace = Workspace(folder, remote=self.remote)
         self.workspace.write("a.txt", "hello")
         self.graph = actions()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mlcbuild.cache.digest import Digest, DigestFunction
-from mlcbuild.cache.remote.s3.layout import Keys, Layout
+from mlcbuild.cache.remote.s3.layout import Layout, ObjectKeys
 from mlcbuild.cache.remote.s3.settings import S3Settings
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from tests.remote.s3_world import FUNCTION, MIB, Taken, World
@@ -53,8 +53,8 @@ def test_any_prefix_is_kept_to_the_letter(world: World, prefix: str) -> None:
 
 def test_without_a_prefix_keys_begin_with_the_version() -> None:
     digest = Digest("ab" * 32, 1)
-    assert Keys(prefix="", function=FUNCTION).blob(digest) == f"v1/blake3/cas/ab/{digest.hash}"
-    shared = Keys(prefix="", function=DigestFunction.SHA256, layout=Layout.BAZEL_REMOTE)
+    assert ObjectKeys(prefix="", function=FUNCTION).blob(digest) == f"v1/blake3/cas/ab/{digest.hash}"
+    shared = ObjectKeys(prefix="", function=DigestFunction.SHA256, layout=Layout.BAZEL_REMOTE)
     assert shared.result(digest) == f"ac/ab/{digest.hash}"
 
 

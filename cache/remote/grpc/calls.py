@@ -66,18 +66,20 @@ class Calls:
         """The most that one message of a stream should carry: nobody sees a part of it move."""
         return min(_MOST_PIECE_BYTES, self._deadlines.piece_bytes)
 
-    def unary(self, method: str, request: bytes, doing: str, *, moved: int = 0, seconds: float | None = None) -> bytes:
-        """One message for another. `moved`: bytes that go or come, which nobody sees move; the deadline is for all."""
-        timeout = self._deadlines.total_for(moved) if seconds is None else seconds
+    def unary(
+        self, method: str, request: bytes, doing: str, *, size_bytes: int = 0, seconds: float | None = None
+    ) -> bytes:
+        """Send one message, return the answer. The time limit depends on `size_bytes`, the bytes of both together."""
+        timeout = self._deadlines.total_for(size_bytes) if seconds is None else seconds
         try:
             answer: bytes = self._call("unary_unary", method, request, timeout)
         except self._rpc_error as error:
             self._fail(error, doing)
         return answer
 
-    def read(self, method: str, request: bytes, doing: str, *, moved: int) -> Generator[bytes, None, None]:
+    def read(self, method: str, request: bytes, doing: str, *, size_bytes: int) -> Generator[bytes, None, None]:
         """The messages of a stream, within its throughput deadline; closing the iterator cancels the call."""
-        call = self._call("unary_stream", method, request, self._deadlines.total_for(moved))
+        call = self._call("unary_stream", method, request, self._deadlines.total_for(size_bytes))
         deadline = self._deadlines.transfer(idle=self._deadlines.idle)
         try:
             with Watchdog(lambda: deadline.left, call.cancel) as watch:
@@ -94,7 +96,7 @@ class Calls:
         finally:
             call.cancel()
 
-    def write(self, method: str, messages: Iterator[bytes], doing: str, *, moved: int) -> tuple[bytes, bool]:
+    def write(self, method: str, messages: Iterator[bytes], doing: str, *, size_bytes: int) -> tuple[bytes, bool]:
         """The answer to a stream, and whether all of it was taken: a server may answer before its end.
 
         Another thread consumes `messages` as fast as the server takes them; a TransportError that it
@@ -115,11 +117,11 @@ class Calls:
             else:
                 taken.append(True)
                 # The server makes it durable, once it has all of it.
-                deadline.allow_silence(in_flight=min(moved, _IN_FLIGHT_BYTES))
+                deadline.allow_silence(in_flight=min(size_bytes, _IN_FLIGHT_BYTES))
 
         calls: list[Any] = []
         with Watchdog(lambda: deadline.left, lambda: [call.cancel() for call in calls]) as watch:
-            call = self._call("stream_unary", method, watched(), deadlines.total_for(moved))
+            call = self._call("stream_unary", method, watched(), deadlines.total_for(size_bytes))
             calls.append(call)
             answer, failure = b"", None
             try:

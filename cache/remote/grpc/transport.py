@@ -19,7 +19,7 @@ from mlcbuild.cache.remote.grpc.address import GrpcAddress
 from mlcbuild.cache.remote.grpc.calls import Calls
 from mlcbuild.cache.remote.grpc.errors import CallError
 from mlcbuild.cache.remote.grpc.messages import Capabilities
-from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, TransportError, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, OnSent, Sink, TransportError, ignore_progress
 
 _SERVICE = "/build.bazel.remote.execution.v2"
 GET_CAPABILITIES = f"{_SERVICE}.Capabilities/GetCapabilities"
@@ -74,7 +74,7 @@ class GrpcTransport:
         items = ((messages.digest_item(digest), digest) for digest in asked)
         for batch in _batches(items, lambda item: len(item[0]), MOST_SENT_BYTES - (1 << 12)):
             request = messages.find_missing(self._address.instance, [item for item, _ in batch], self._function)
-            answer = self._calls.unary(FIND_MISSING, request, doing, moved=2 * len(request))
+            answer = self._calls.unary(FIND_MISSING, request, doing, size_bytes=2 * len(request))
             absent.update(_understood(messages.missing_blobs, answer, doing))
         return tuple(digest for digest in asked if digest in absent)
 
@@ -89,7 +89,7 @@ class GrpcTransport:
         doing = self._doing(f"reading {digest}")
         request = messages.read_stream(self._address.blob_name(digest, self._function))
         received = 0
-        with contextlib.closing(self._calls.read(READ, request, doing, moved=digest.size_bytes)) as answers:
+        with contextlib.closing(self._calls.read(READ, request, doing, size_bytes=digest.size_bytes)) as answers:
             try:
                 for answer in answers:
                     piece = _understood(messages.read_data, answer, doing)
@@ -114,8 +114,8 @@ class GrpcTransport:
         for batch in _batches(asked, lambda digest: digest.size_bytes + _AROUND_A_BLOB_BYTES, self._most_batched):
             items = [messages.digest_item(digest) for digest in batch]
             request = messages.batch_read(self._address.instance, items, self._function)
-            moved = sum(digest.size_bytes for digest in batch)
-            answer = self._calls.unary(BATCH_READ, request, doing, moved=moved)
+            size_bytes = sum(digest.size_bytes for digest in batch)
+            answer = self._calls.unary(BATCH_READ, request, doing, size_bytes=size_bytes)
             answers = {one.digest: one for one in _understood(messages.read_blobs, answer, doing)}
             failure: TransportError | None = None
             for digest in batch:
@@ -131,7 +131,7 @@ class GrpcTransport:
             if failure is not None:
                 raise failure
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, on_sent: OnSent = ignore_progress) -> bool:
         """True where a small blob was there already too: the answer need not tell.
 
         `replace` changes nothing here: REAPI knows no way to write over a blob, whose name says what it is. A server
@@ -146,8 +146,8 @@ class GrpcTransport:
             raise TransportError(f"{doing}: it takes blobs of at most {self._most_blob} bytes", kind=ErrorKind.ITEM)
         name = self._address.upload_name(digest, self._function, str(uuid.uuid4()))
         try:
-            pieces = _pieces(name, digest, path, moved, self._calls.piece_bytes)
-            answer, was_taken = self._calls.write(WRITE, pieces, doing, moved=digest.size_bytes)
+            pieces = _pieces(name, digest, path, on_sent, self._calls.piece_bytes)
+            answer, was_taken = self._calls.write(WRITE, pieces, doing, size_bytes=digest.size_bytes)
         except CallError as error:
             if error.code == "ALREADY_EXISTS":
                 return False
@@ -172,7 +172,7 @@ class GrpcTransport:
         for batch in _batches(asked, lambda blob: blob[0].size_bytes + _AROUND_A_BLOB_BYTES, self._most_batched):
             items = [messages.update_item(digest, b"".join(_content(digest, path))) for digest, path in batch]
             request = messages.batch_update(self._address.instance, items, self._function)
-            answer = self._calls.unary(BATCH_UPDATE, request, doing, moved=len(request))
+            answer = self._calls.unary(BATCH_UPDATE, request, doing, size_bytes=len(request))
             answers = {one.digest: one for one in _understood(messages.updated_blobs, answer, doing)}
             for digest, _ in batch:
                 one = answers.get(digest)
@@ -205,7 +205,7 @@ class GrpcTransport:
         if not replace and self.read_result(key) is not None:
             return False
         request = messages.update_result(self._address.instance, key, data, self._function)
-        self._calls.unary(UPDATE_RESULT, request, doing, moved=2 * len(request))
+        self._calls.unary(UPDATE_RESULT, request, doing, size_bytes=2 * len(request))
         return True
 
     def close(self) -> None:
@@ -266,13 +266,13 @@ def _content(digest: Digest, path: Path, piece_bytes: int = _PIECE_BYTES) -> Ite
         )
 
 
-def _pieces(name: str, digest: Digest, path: Path, moved: Moved, piece_bytes: int) -> Iterator[bytes]:
+def _pieces(name: str, digest: Digest, path: Path, on_sent: OnSent, piece_bytes: int) -> Iterator[bytes]:
     """The messages of a Write."""
     offset = 0
     for piece in _content(digest, path, piece_bytes):
         end = offset + len(piece)
         yield messages.write_piece("" if offset else name, offset, piece, is_last=end == digest.size_bytes)
-        moved(len(piece))
+        on_sent(len(piece))
         offset = end
 
 

@@ -10,20 +10,20 @@ from typing import BinaryIO
 
 from mlcbuild.cache.remote.http import errors
 from mlcbuild.cache.remote.http.connections import Connection
-from mlcbuild.cache.remote.transport import ErrorKind, Moved, TransportError, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, OnSent, TransportError, ignore_progress
 
 _CHUNK_BYTES = 1 << 18
 _DRAINED_BYTES = 1 << 16  # what nobody wants is read up to here, so that its connection can be used again
 
 
 @dataclass(frozen=True, kw_only=True)
-class Body:
+class RequestBody:
     """What a PUT sends: `size_bytes` of a stream, from where it stands. `name` is for people."""
 
     stream: BinaryIO
     size_bytes: int
     name: str
-    moved: Moved = ignored
+    on_sent: OnSent = ignore_progress
 
     def chunks(self) -> Iterator[bytes]:
         """Raises TransportError where the stream cannot be read or ends early."""
@@ -40,7 +40,7 @@ class Body:
                 )
             left -= len(chunk)
             yield chunk
-            self.moved(len(chunk))
+            self.on_sent(len(chunk))
 
 
 def unreadable(name: Path | str, error: OSError) -> TransportError:
@@ -48,7 +48,9 @@ def unreadable(name: Path | str, error: OSError) -> TransportError:
     return TransportError(f"sending {name}: it cannot be read: {error.strerror or error}", kind=ErrorKind.TRANSIENT)
 
 
-def send(connection: Connection, method: str, target: str, headers: Mapping[str, str], body: Body | None) -> bool:
+def send(
+    connection: Connection, method: str, target: str, headers: Mapping[str, str], body: RequestBody | None
+) -> bool:
     """Whether all was sent: a server may answer, or hang up, before it has read a body that it does not want.
 
     Raises what sockets and `http.client` raise, and TransportError for the body.

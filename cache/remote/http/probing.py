@@ -11,7 +11,7 @@ from pathlib import Path
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.reapi import ActionResult, ExecutedActionMetadata
 from mlcbuild.cache.remote.http.address import HttpAddress, authorization_from_netrc
-from mlcbuild.cache.remote.http.bodies import Body
+from mlcbuild.cache.remote.http.bodies import RequestBody
 from mlcbuild.cache.remote.http.transport import HttpTransport
 from mlcbuild.cache.remote.probing import Heed
 from mlcbuild.cache.remote.settings import ServerSettings
@@ -122,5 +122,5 @@ class _Raw(HttpTransport):
         return self._put(path, _body(data), headers={"If-None-Match": "*"})
 
 
-def _body(data: bytes) -> Body:
-    return Body(stream=io.BytesIO(data), size_bytes=len(data), name="what is tried")
+def _body(data: bytes) -> RequestBody:
+    return RequestBody(stream=io.BytesIO(data), size_bytes=len(data), name="what is tried")

@@ -13,7 +13,7 @@ import socket
 import ssl
 from typing import Any
 
-from mlcbuild.cache.remote.outgoing import Outgoing, held_bytes
+from mlcbuild.cache.remote.acknowledged import AcknowledgedBytes, unacknowledged_bytes
 from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 
 _BUFFER_BYTES = 1 << 18
@@ -32,7 +32,7 @@ class TimedSocket:
     def begin(self, deadline: ThroughputDeadline) -> None:
         """A new request, which ends by `deadline`."""
         self._deadline = deadline
-        self._outgoing = Outgoing()
+        self._acknowledged = AcknowledgedBytes()
 
     def arm(self) -> float:
         """Bound the next system call, by the seconds it gives. Raises TimeoutError where none are left."""
@@ -52,11 +52,11 @@ class TimedSocket:
         """Until what was sent has arrived or there is something to read. Raises TimeoutError."""
         if isinstance(self.plain, ssl.SSLSocket) and self.plain.pending():
             return
-        held = held_bytes(self.plain.fileno())
+        held = unacknowledged_bytes(self.plain.fileno())
         while held and not self._poll.poll(min(self.arm(), _LOOK_SECONDS) * 1000):
-            left = held_bytes(self.plain.fileno())
+            left = unacknowledged_bytes(self.plain.fileno())
             if left != held:
-                self._deadline.moved(self._outgoing.arrived(given=0, held=left))
+                self._deadline.moved(self._acknowledged.arrived(given=0, held=left))
             held = left
 
     def is_readable(self) -> bool:
@@ -91,7 +91,7 @@ class TimedSocket:
 
     def _send(self, view: memoryview) -> int:
         count = self.plain.send(view)
-        self._deadline.moved(self._outgoing.arrived(given=count, held=held_bytes(self.plain.fileno())))
+        self._deadline.moved(self._acknowledged.arrived(given=count, held=unacknowledged_bytes(self.plain.fileno())))
         self._deadline.pause()
         return count
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.remote.http import bodies, errors
 from mlcbuild.cache.remote.http.address import HttpAddress, Origin, authorization_from_netrc
-from mlcbuild.cache.remote.http.bodies import Body
+from mlcbuild.cache.remote.http.bodies import RequestBody
 from mlcbuild.cache.remote.http.connections import Pool, tls_context
 from mlcbuild.cache.remote.settings import ServerSettings
 from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
-from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, TransportError, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, OnSent, Sink, TransportError, ignore_progress
 
 # A blob from here on is asked for before it is sent. The question costs a round trip, about as much as sending a small
 # one does; for a large one it may save all the bytes, as servers take a second PUT of the same in full and say 200.
@@ -105,7 +105,7 @@ class HttpTransport:
                 raise _cut_short(doing, received, digest.size_bytes)
         return True
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, on_sent: OnSent = ignore_progress) -> bool:
         """True also where a small blob was there already, and where the server drops what it has under that name: the
         protocol does not tell.
         """
@@ -118,7 +118,7 @@ class HttpTransport:
         except OSError as error:
             raise bodies.unreadable(path, error) from None
         with stream:
-            body = Body(stream=stream, size_bytes=digest.size_bytes, name=str(path), moved=moved)
+            body = RequestBody(stream=stream, size_bytes=digest.size_bytes, name=str(path), on_sent=on_sent)
             self._put(f"/cas/{digest.hash}", body, replace=replace)
         return True
 
@@ -147,7 +147,7 @@ class HttpTransport:
         path = f"/ac/{key.hash}"
         if not replace and self._head(path, self._deadline()) is not None:
             return False
-        body = Body(stream=io.BytesIO(data), size_bytes=len(data), name=f"the result of {key}")
+        body = RequestBody(stream=io.BytesIO(data), size_bytes=len(data), name=f"the result of {key}")
         return self._put(path, body, headers={} if replace else {"If-None-Match": "*"}, replace=replace)
 
     def close(self) -> None:
@@ -175,7 +175,9 @@ class HttpTransport:
             self._check_success(response, doing)
             return response.headers
 
-    def _put(self, path: str, body: Body, *, headers: Mapping[str, str] | None = None, replace: bool = False) -> bool:
+    def _put(
+        self, path: str, body: RequestBody, *, headers: Mapping[str, str] | None = None, replace: bool = False
+    ) -> bool:
         """False where a condition in `headers` does not hold."""
         doing = self._doing("PUT", path)
         target = self._address.path + path
@@ -222,7 +224,7 @@ class HttpTransport:
         target: str,
         doing: str,
         deadline: ThroughputDeadline,
-        body: Body | None = None,
+        body: RequestBody | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         own = self._headers if origin == self._address.origin else {}

@@ -15,7 +15,7 @@ from mlcbuild.cache.remote.s3.operation import Exchange, Operation, watch
 from mlcbuild.cache.remote.s3.section import Section
 from mlcbuild.cache.remote.s3.settings import Addressing, S3Settings
 from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
-from mlcbuild.cache.remote.transport import ErrorKind, Moved, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, OnSent, ignore_progress
 
 # An operation is a few requests one after the other, or many side by side, of which each may use up its deadline once.
 _DEADLINES_AN_OPERATION = 2
@@ -26,7 +26,7 @@ _QUICK_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Body:
+class ResponseBody:
     """An object, or a range of one, on its way. `total` is the whole object's size; -1 where the server says none."""
 
     doing: str
@@ -85,23 +85,25 @@ class S3Client:
         what: str,
         parameters: dict[str, Any],
         *,
-        moved: Moved = ignored,
+        on_sent: OnSent = ignore_progress,
         deadline: ThroughputDeadline | None = None,
     ) -> dict[str, Any]:
-        """A request that is answered without a body to stream; `name` is the client's method, `what` a key's
-        short name for messages. A body that is a Section is seen moving, and `moved` is told of it, once more where it
-        is sent once more. `deadline` replaces the usual one.
+        """Make a request whose answer has no body to stream. Return the answer.
+
+        `name` is the client's method, `what` the key's short name for messages. Bytes of a body that is a Section are
+        counted while they move: each is reported to `on_sent`, again when it is sent again. `deadline` replaces the
+        usual one.
         """
         deadlines, body = self.settings.deadlines, parameters.get("Body", b"")
         if deadline is None and isinstance(body, bytes):
             deadline = ThroughputDeadline(slack=deadlines.total_for(len(body)))
         with operation.exchange(deadline or deadlines.transfer()) as exchange:
             if isinstance(body, Section):
-                body.told = _while_sending(exchange, moved)
+                body.told = _while_sending(exchange, on_sent)
             return self._send(name, _doing(name, what, self.settings.address), exchange, parameters)
 
     @contextlib.contextmanager
-    def get(self, operation: Operation, key: str, what: str, **parameters: Any) -> Iterator[Body | None]:
+    def get(self, operation: Operation, key: str, what: str, **parameters: Any) -> Iterator[ResponseBody | None]:
         """An object; None where there is none. Its connection is let go at the end of the block."""
         doing = _doing("get_object", what, self.settings.address)
         with operation.exchange(self.settings.deadlines.transfer()) as exchange:
@@ -112,7 +114,7 @@ class S3Client:
             length = int(answer.get("ContentLength", -1))
             _, _, total = str(answer.get("ContentRange", "")).rpartition("/")
             with contextlib.closing(answer["Body"]) as stream:
-                yield Body(
+                yield ResponseBody(
                     doing=doing,
                     length=length,
                     total=int(total) if total.isdigit() else length,
@@ -190,11 +192,11 @@ def blob_name(digest: Digest) -> str:
     return f"blob {digest.hash[:16]}…"
 
 
-def _while_sending(exchange: Exchange, moved: Moved) -> Callable[[int], None]:
+def _while_sending(exchange: Exchange, on_sent: OnSent) -> Callable[[int], None]:
     def told(count: int) -> None:
         if exchange.is_sending:
             exchange.went(count)
-            moved(count)
+            on_sent(count)
 
     return told
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cache.remote.s3.again import again
+from mlcbuild.cache.remote.s3.bounded_pool import BoundedPool, OrderedMap
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name
 from mlcbuild.cache.remote.s3.errors import S3Error, wrong_size
-from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
 from mlcbuild.cache.remote.s3.operation import Operation
+from mlcbuild.cache.remote.s3.retry import retry
 from mlcbuild.cache.remote.transport import ErrorKind, Sink
 
 _NO_RANGES = "NoRanges"
 
 
-class Downloads:
-    """Of one transport. In memory are at most the ranges that `lanes` lets wait, of `range_bytes` each."""
+class BucketReader:
+    """Of one transport. In memory are at most the ranges that `pool` lets wait, of `range_bytes` each."""
 
-    def __init__(self, client: S3Client, lanes: Lanes) -> None:
+    def __init__(self, client: S3Client, pool: BoundedPool) -> None:
         self._client = client
-        self._lanes = lanes
+        self._pool = pool
         self._has_ranges = True
 
     def download(self, key: str, digest: Digest, sink: Sink) -> bool:
@@ -50,9 +50,9 @@ class Downloads:
         step = self._client.settings.range_bytes
 
         def fetch(first: int) -> list[bytes] | None:
-            return again(operation, lambda: self._range(operation, key, digest, first))
+            return retry(operation, lambda: self._range(operation, key, digest, first))
 
-        with InOrder(self._lanes, operation, fetch, range(0, digest.size_bytes, step)) as ranges:
+        with OrderedMap(self._pool, operation, fetch, range(0, digest.size_bytes, step)) as ranges:
             for number, pieces in enumerate(ranges):
                 if pieces is None and number == 0:
                     operation.cancel()

@@ -33,7 +33,7 @@ class Layout(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keys:
+class ObjectKeys:
     """The keys of objects below `prefix`, which has no slash at either end. Raises ValueError for bazel-remote's
     layout with another function than SHA-256.
     """

@@ -6,15 +6,15 @@ import contextlib
 import math
 from typing import Any
 
-from mlcbuild.cache.remote.s3.abilities import Manner
-from mlcbuild.cache.remote.s3.again import again
+from mlcbuild.cache.remote.s3.bounded_pool import BoundedPool, OrderedMap
 from mlcbuild.cache.remote.s3.client import S3Client
 from mlcbuild.cache.remote.s3.errors import S3Error
-from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
+from mlcbuild.cache.remote.s3.features import UploadOptions
 from mlcbuild.cache.remote.s3.operation import Operation
+from mlcbuild.cache.remote.s3.retry import retry
 from mlcbuild.cache.remote.s3.section import Section
 from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
-from mlcbuild.cache.remote.transport import Moved
+from mlcbuild.cache.remote.transport import OnSent
 
 _MOST_PARTS = 9000  # S3 takes 10,000.
 _ABORT_SECONDS = 30.0
@@ -28,11 +28,11 @@ def part_size(size: int, least: int) -> int:
 
 
 class Multipart:
-    """Uploads of one transport."""
+    """BucketWriter of one transport."""
 
-    def __init__(self, client: S3Client, lanes: Lanes) -> None:
+    def __init__(self, client: S3Client, pool: BoundedPool) -> None:
         self._client = client
-        self._lanes = lanes
+        self._pool = pool
 
     def upload(
         self,
@@ -41,22 +41,22 @@ class Multipart:
         what: str,
         descriptor: int,
         size: int,
-        manner: Manner,
-        moved: Moved,
+        options: UploadOptions,
+        on_sent: OnSent,
     ) -> None:
-        """Raises S3Error: 412 where `manner` is conditional and there is an object by the end, 404 where the upload is
+        """Raises S3Error: 412 where `options` is conditional and there is an object by the end, 404 where the upload is
         known no longer. The object may be this one in both cases, its answer lost.
         """
-        algorithm = {"ChecksumAlgorithm": "CRC32"} if manner.has_checksum else {}
+        algorithm = {"ChecksumAlgorithm": "CRC32"} if options.has_checksum else {}
         begun = self._client.send(operation, "create_multipart_upload", what, {"Key": key, **algorithm})
         upload: dict[str, Any] = {"Key": key, "UploadId": begun["UploadId"]}
         try:
-            parts = self._parts(operation, what, descriptor, size, manner, upload, moved)
-            condition = {"IfNoneMatch": "*"} if manner.is_conditional else {}
+            parts = self._parts(operation, what, descriptor, size, options, upload, on_sent)
+            condition = {"IfNoneMatch": "*"} if options.is_conditional else {}
             complete = {**upload, **condition, "MultipartUpload": {"Parts": parts}}
             seconds = self._client.settings.deadlines.total + size / _JOINED_BYTES_A_SECOND
             with operation.deadline.paused():
-                again(
+                retry(
                     operation,
                     lambda: self._client.send(
                         operation,
@@ -77,24 +77,24 @@ class Multipart:
         what: str,
         descriptor: int,
         size: int,
-        manner: Manner,
+        options: UploadOptions,
         upload: dict[str, Any],
-        moved: Moved,
+        on_sent: OnSent,
     ) -> list[dict[str, Any]]:
         step = part_size(size, self._client.settings.part_bytes)
 
         def send(start: int) -> dict[str, Any]:
             section = Section(descriptor, start, min(step, size - start))
-            checksum = {"ChecksumCRC32": section.crc32()} if manner.has_checksum else {}
+            checksum = {"ChecksumCRC32": section.crc32()} if options.has_checksum else {}
             number = start // step + 1
             parameters = {**upload, **checksum, "PartNumber": number, "Body": section}
-            answer = again(
+            answer = retry(
                 operation,
-                lambda: self._client.send(operation, "upload_part", what, parameters, moved=moved),
+                lambda: self._client.send(operation, "upload_part", what, parameters, on_sent=on_sent),
             )
             return {"PartNumber": number, "ETag": answer["ETag"], **checksum}
 
-        with InOrder(self._lanes, operation, send, range(0, size, step)) as parts:
+        with OrderedMap(self._pool, operation, send, range(0, size, step)) as parts:
             return list(parts)
 
     def _abort(self, what: str, upload: dict[str, Any]) -> None:
@@ -103,4 +103,4 @@ class Multipart:
         """
         operation = Operation(ThroughputDeadline(slack=_ABORT_SECONDS))
         with contextlib.suppress(S3Error):
-            again(operation, lambda: self._client.send(operation, "abort_multipart_upload", what, upload))
+            retry(operation, lambda: self._client.send(operation, "abort_multipart_upload", what, upload))

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from mlcbuild.cache.remote.outgoing import Outgoing, held_bytes
+from mlcbuild.cache.remote.acknowledged import AcknowledgedBytes, unacknowledged_bytes
 from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline, Watchdog
 
 _local = threading.local()
@@ -27,7 +27,7 @@ class Exchange:
         self.is_sending = False  # Bodies are read before that too, to be signed.
         self.deadline = deadline
         self._whole = whole
-        self._outgoing = Outgoing()
+        self._acknowledged = AcknowledgedBytes()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
 
@@ -44,8 +44,8 @@ class Exchange:
     def went(self, count: int) -> None:
         """So many bytes were given to the socket. They move when they arrive."""
         with self._lock:
-            held = sum(held_bytes(each.fileno()) for each in self._sockets if each.fileno() >= 0)
-            arrived = self._outgoing.arrived(given=count, held=held)
+            held = sum(unacknowledged_bytes(each.fileno()) for each in self._sockets if each.fileno() >= 0)
+            arrived = self._acknowledged.arrived(given=count, held=held)
         if count or arrived:
             self._moved(arrived)
 

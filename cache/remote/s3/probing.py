@@ -16,7 +16,7 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.remote.probing import PARTED_BYTES, Heed
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name, made_session
 from mlcbuild.cache.remote.s3.errors import S3Error, classified
-from mlcbuild.cache.remote.s3.layout import Keys
+from mlcbuild.cache.remote.s3.layout import ObjectKeys
 from mlcbuild.cache.remote.s3.section import crc32
 from mlcbuild.cache.remote.s3.settings import S3Settings
 from mlcbuild.cache.remote.s3.transport import S3Transport
@@ -44,7 +44,7 @@ class S3Probe:
 
     def __init__(self, settings: S3Settings, function: DigestFunction) -> None:
         self._settings = settings
-        self._keys = Keys(prefix=settings.prefix, function=function, layout=settings.layout)
+        self._keys = ObjectKeys(prefix=settings.prefix, function=function, layout=settings.layout)
         self._client = S3Client(settings)
         self._whole = S3Transport(settings, function)
         small = dataclasses.replace(settings, multipart_bytes=PARTED_BYTES, part_bytes=PARTED_BYTES)

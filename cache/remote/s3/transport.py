@@ -6,31 +6,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.remote.s3.bounded_pool import BoundedPool, OrderedMap
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name
-from mlcbuild.cache.remote.s3.download import Downloads
+from mlcbuild.cache.remote.s3.download import BucketReader
 from mlcbuild.cache.remote.s3.errors import S3Error
-from mlcbuild.cache.remote.s3.lanes import InOrder, Lanes
-from mlcbuild.cache.remote.s3.layout import Keys
+from mlcbuild.cache.remote.s3.layout import ObjectKeys
 from mlcbuild.cache.remote.s3.operation import Operation
 from mlcbuild.cache.remote.s3.settings import S3Settings
-from mlcbuild.cache.remote.s3.upload import Uploads
+from mlcbuild.cache.remote.s3.upload import BucketWriter
 from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
-from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, OnSent, Sink, ignore_progress
 
 _LARGEST_RESULT = 64 << 20
 _LOOK_UPS_A_SECOND = 20  # At least, all threads together; a deadline is made of it.
 
 
 class S3Transport:
-    """A bucket and prefix. Making one asks nothing of the server. Raises ValueError as `Keys` does."""
+    """A bucket and prefix. Making one asks nothing of the server. Raises ValueError as `ObjectKeys` does."""
 
     def __init__(self, settings: S3Settings, function: DigestFunction) -> None:
         self._function = function
-        self._keys = Keys(prefix=settings.prefix, function=function, layout=settings.layout)
+        self._keys = ObjectKeys(prefix=settings.prefix, function=function, layout=settings.layout)
         self._client = S3Client(settings)
-        self._lanes = Lanes(settings.connections)
-        self._downloads = Downloads(self._client, self._lanes)
-        self._uploads = Uploads(self._client, self._lanes)
+        self._pool = BoundedPool(settings.connections)
+        self._reader = BucketReader(self._client, self._pool)
+        self._writer = BucketWriter(self._client, self._pool)
 
     @property
     def address(self) -> str:
@@ -57,14 +57,14 @@ class S3Transport:
 
             if len(asked) == 1:
                 return asked if is_missing(asked[0]) else ()
-            with InOrder(self._lanes, operation, is_missing, asked) as answers:
+            with OrderedMap(self._pool, operation, is_missing, asked) as answers:
                 return tuple(digest for digest, absent in zip(asked, answers, strict=True) if absent)
 
     def download(self, digest: Digest, sink: Sink) -> bool:
-        return self._downloads.download(self._keys.blob(digest), digest, sink)
+        return self._reader.download(self._keys.blob(digest), digest, sink)
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
-        return self._uploads.upload(self._keys.blob(digest), digest, path, replace=replace, moved=moved)
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, on_sent: OnSent = ignore_progress) -> bool:
+        return self._writer.upload(self._keys.blob(digest), digest, path, replace=replace, on_sent=on_sent)
 
     def read_result(self, key: Digest) -> bytes | None:
         what = _result_name(key)
@@ -80,10 +80,10 @@ class S3Transport:
             return b"".join(body.pieces(body.length))
 
     def write_result(self, key: Digest, data: bytes, *, replace: bool = False) -> bool:
-        return self._uploads.write(self._keys.result(key), _result_name(key), data, replace=replace)
+        return self._writer.write(self._keys.result(key), _result_name(key), data, replace=replace)
 
     def close(self) -> None:
-        self._lanes.close()
+        self._pool.close()
         self._client.close()
 
 

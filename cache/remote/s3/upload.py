@@ -9,32 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cache.remote.s3.abilities import Abilities, Manner
-from mlcbuild.cache.remote.s3.again import ATTEMPTS
+from mlcbuild.cache.remote.s3.bounded_pool import BoundedPool
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name
 from mlcbuild.cache.remote.s3.errors import S3Error, kept
-from mlcbuild.cache.remote.s3.lanes import Lanes
+from mlcbuild.cache.remote.s3.features import EndpointFeatures, UploadOptions
 from mlcbuild.cache.remote.s3.multipart import Multipart
 from mlcbuild.cache.remote.s3.operation import Operation
+from mlcbuild.cache.remote.s3.retry import ATTEMPTS
 from mlcbuild.cache.remote.s3.section import Section, crc32
-from mlcbuild.cache.remote.transport import ErrorKind, Moved, ignored
+from mlcbuild.cache.remote.transport import ErrorKind, OnSent, ignore_progress
 
 _SMALL_BYTES = 1 << 20  # Read once, and sent without waiting for the server's leave.
 _CONFLICT_SECONDS = 0.05
 _FORBIDDEN = 403
 
 
-class Uploads:
+class BucketWriter:
     """Of one transport. Bodies are read as they are sent."""
 
-    def __init__(self, client: S3Client, lanes: Lanes) -> None:
+    def __init__(self, client: S3Client, pool: BoundedPool) -> None:
         self._client = client
         # A server may take a checksum with an object and refuse one with its parts.
-        self._abilities = Abilities(client.settings.checksums)
-        self._abilities_in_parts = Abilities(client.settings.checksums)
-        self._multipart = Multipart(client, lanes)
+        self._features = EndpointFeatures(client.settings.checksums)
+        self._features_in_parts = EndpointFeatures(client.settings.checksums)
+        self._multipart = Multipart(client, pool)
 
-    def upload(self, key: str, digest: Digest, path: Path, *, replace: bool, moved: Moved) -> bool:
+    def upload(self, key: str, digest: Digest, path: Path, *, replace: bool, on_sent: OnSent) -> bool:
         """False where the blob was there and is not to be replaced. An object of another size is written over in any
         case: it is nobody's blob.
         """
@@ -49,17 +49,17 @@ class Uploads:
                 raise _unreadable(path, f"has {size} bytes, its digest says {digest.size_bytes}")
             if size > self._client.settings.multipart_bytes:
                 with self._may_be_kept(key, what, replace=replace):
-                    return self._large(key, what, descriptor, size, replace=replace, moved=moved)
+                    return self._large(key, what, descriptor, size, replace=replace, on_sent=on_sent)
             body = os.pread(descriptor, size, 0) if size <= _SMALL_BYTES else Section(descriptor, 0, size)
             with self._may_be_kept(key, what, replace=replace):
-                return self._small(key, what, body, replace=replace, moved=moved)
+                return self._small(key, what, body, replace=replace, on_sent=on_sent)
         finally:
             os.close(descriptor)
 
     def write(self, key: str, what: str, data: bytes, *, replace: bool) -> bool:
         """False where something is there and is not to be replaced."""
         with self._may_be_kept(key, what, replace=replace), self._client.operation(len(data)) as operation:
-            return self._put(operation, key, what, data, replace=replace, moved=ignored)
+            return self._put(operation, key, what, data, replace=replace, on_sent=ignore_progress)
 
     @contextlib.contextmanager
     def _may_be_kept(self, key: str, what: str, *, replace: bool) -> Iterator[None]:
@@ -74,15 +74,15 @@ class Uploads:
                     raise
             raise kept(f"replacing {what} at {self._client.settings.address}", error) from None
 
-    def _small(self, key: str, what: str, body: bytes | Section, *, replace: bool, moved: Moved) -> bool:
+    def _small(self, key: str, what: str, body: bytes | Section, *, replace: bool, on_sent: OnSent) -> bool:
         with self._client.operation(len(body) if isinstance(body, bytes) else 0) as operation:
-            if self._put(operation, key, what, body, replace=replace, moved=moved):
+            if self._put(operation, key, what, body, replace=replace, on_sent=on_sent):
                 return True
             if self._client.size_of(operation, key, what) == len(body):
                 return False
-            return self._put(operation, key, what, body, replace=True, moved=moved)
+            return self._put(operation, key, what, body, replace=True, on_sent=on_sent)
 
-    def _large(self, key: str, what: str, descriptor: int, size: int, *, replace: bool, moved: Moved) -> bool:
+    def _large(self, key: str, what: str, descriptor: int, size: int, *, replace: bool, on_sent: OnSent) -> bool:
         """Asks first, and after 404 and 412 again: what is there need not be sent. After a conflict (409) all parts
         have to be sent again.
         """
@@ -95,8 +95,9 @@ class Uploads:
                     return False
                 conditional = there is None
             try:
-                self._abilities_in_parts.upload(
-                    lambda manner: self._in_parts(key, what, descriptor, size, manner, moved), conditional=conditional
+                self._features_in_parts.upload(
+                    lambda options: self._in_parts(key, what, descriptor, size, options, on_sent),
+                    conditional=conditional,
                 )
             except S3Error as error:
                 if error.status not in (404, 409, 412) or error.kind is ErrorKind.REFUSED or attempt == ATTEMPTS:
@@ -105,34 +106,36 @@ class Uploads:
                 return True
         raise AssertionError("the last attempt returns or raises")
 
-    def _in_parts(self, key: str, what: str, descriptor: int, size: int, manner: Manner, moved: Moved) -> None:
+    def _in_parts(
+        self, key: str, what: str, descriptor: int, size: int, options: UploadOptions, on_sent: OnSent
+    ) -> None:
         with self._client.operation() as operation:
-            self._multipart.upload(operation, key, what, descriptor, size, manner, moved)
+            self._multipart.upload(operation, key, what, descriptor, size, options, on_sent)
 
     def _put(
-        self, operation: Operation, key: str, what: str, body: bytes | Section, *, replace: bool, moved: Moved
+        self, operation: Operation, key: str, what: str, body: bytes | Section, *, replace: bool, on_sent: OnSent
     ) -> bool:
-        def attempt(manner: Manner) -> bool:
-            if not replace and not manner.is_conditional and self._client.size_of(operation, key, what) is not None:
+        def attempt(options: UploadOptions) -> bool:
+            if not replace and not options.is_conditional and self._client.size_of(operation, key, what) is not None:
                 return False
-            return self._once(operation, key, what, body, manner, moved)
+            return self._once(operation, key, what, body, options, on_sent)
 
-        return self._abilities.upload(attempt, conditional=not replace)
+        return self._features.upload(attempt, conditional=not replace)
 
     def _once(
-        self, operation: Operation, key: str, what: str, body: bytes | Section, manner: Manner, moved: Moved
+        self, operation: Operation, key: str, what: str, body: bytes | Section, options: UploadOptions, on_sent: OnSent
     ) -> bool:
         """One PUT, again where another writer was at it (409), for as long as the operation lasts."""
         parameters: dict[str, Any] = {"Key": key, "Body": body}
-        if manner.is_conditional:
+        if options.is_conditional:
             parameters["IfNoneMatch"] = "*"
-        if manner.has_checksum:
+        if options.has_checksum:
             parameters["ChecksumCRC32"] = body.crc32() if isinstance(body, Section) else crc32(body)
         for number in range(1, ATTEMPTS + 1):
             try:
-                self._client.send(operation, "put_object", what, parameters, moved=moved)
+                self._client.send(operation, "put_object", what, parameters, on_sent=on_sent)
             except S3Error as error:
-                if error.status == 412 and manner.is_conditional:
+                if error.status == 412 and options.is_conditional:
                     return False
                 if error.status != 409 or number == ATTEMPTS or not operation.sleep(_CONFLICT_SECONDS * number):
                     raise

@@ -32,7 +32,7 @@ from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.toolchains.table import Toolchains
 
 if TYPE_CHECKING:
-    from mlcbuild.cache.remote.remote_cache import RemoteCache
+    from mlcbuild.cache.remote.remote_store import RemoteStore
 
 _SCRATCH = "scratch"
 _LOCAL = "local"
@@ -65,7 +65,7 @@ class Parts:
     digests: FileDigests
     toolchains: Toolchains
     implementations: Implementations
-    remote: RemoteCache | None
+    remote: RemoteStore | None
 
     def observed(self) -> frozenset[str]:
         """Absolute paths, and paths from the workspace's root, whose state decided what the build did."""
@@ -169,7 +169,7 @@ def build_parts(
             store.release()
 
 
-def _remote_cache(remote: ResolvedRemote | None, function: DigestFunction) -> RemoteCache | None:
+def _remote_cache(remote: ResolvedRemote | None, function: DigestFunction) -> RemoteStore | None:
     if remote is None:
         return None
     from mlcbuild.cache.remote.opening import open_remote

@@ -12,10 +12,10 @@ from pathlib import Path
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import LAYOUT_VERSION, DiskStore, disk_error
 from mlcbuild.cache.reapi import ActionResult
-from mlcbuild.cache.remote.lookups import Check
 from mlcbuild.cache.remote.opening import check_of_first, open_remote, open_signatures
-from mlcbuild.cache.remote.remote_cache import RemoteCache
+from mlcbuild.cache.remote.remote_store import RemoteStore
 from mlcbuild.cache.remote.results import blobs_in, with_contents
+from mlcbuild.cache.remote.server_lookup import Check
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.cache.maintenance import store_root
 from mlcbuild.cli.cache.transfer import (
@@ -64,7 +64,7 @@ class _Source:
     """
 
     store: DiskStore
-    cache: RemoteCache
+    cache: RemoteStore
     keys: tuple[Digest, ...]
     unknown: int = 0  # results of which the store does not know the whole key
     collected: CollectedResults | None

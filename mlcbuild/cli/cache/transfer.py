@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cache.remote.counters import Counters
-from mlcbuild.cache.remote.policy import Work
-from mlcbuild.cache.remote.remote_cache import RemoteCache
+from mlcbuild.cache.remote.policy import Purpose
+from mlcbuild.cache.remote.remote_store import RemoteStore
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.build.parts import Parts, build_parts, targets_of
 from mlcbuild.cli.console.remote_summary import RemoteEnd
@@ -103,7 +103,7 @@ def opened_remote(transfer: Transfer, options: GlobalOptions, *, writes: bool) -
         raise UsageError(
             f"nothing may be written to {configuration.shown}: {reason}", advice=tuple(advice.splitlines())
         )
-    policy = dataclasses.replace(policy, work=Work.PUSH if writes else Work.PULL)
+    policy = dataclasses.replace(policy, purpose=Purpose.PUSH if writes else Purpose.PULL)
     if transfer.jobs:
         policy = dataclasses.replace(policy, downloads=transfer.jobs, uploads=transfer.jobs)
     configuration = dataclasses.replace(configuration, policy=policy)
@@ -119,7 +119,7 @@ class Walk:
     configuration: str
 
     @property
-    def remote(self) -> RemoteCache:
+    def remote(self) -> RemoteStore:
         assert self.parts.remote is not None
         return self.parts.remote
 

@@ -10,7 +10,7 @@ from mlcbuild.cli.output import text
 
 if TYPE_CHECKING:
     from mlcbuild.cache.remote.counters import Counters
-    from mlcbuild.cache.remote.remote_cache import RemoteCache
+    from mlcbuild.cache.remote.remote_store import RemoteStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class RemoteEnd:
     counters: Counters
 
     @classmethod
-    def of(cls, cache: RemoteCache | None) -> RemoteEnd | None:
+    def of(cls, cache: RemoteStore | None) -> RemoteEnd | None:
         """None where a build has no remote."""
         return None if cache is None else cls(addresses=cache.addresses, counters=cache.counters)
 

@@ -22,7 +22,7 @@ from mlcbuild.cache.remote.settings import ServerSettings
 from mlcbuild.errors import MlcbuildError
 
 if TYPE_CHECKING:
-    from mlcbuild.cache.remote.remote_cache import RemoteCache
+    from mlcbuild.cache.remote.remote_store import RemoteStore
 
 HEADERS_VARIABLE = "MLCBUILD_REMOTE_HEADERS"
 
@@ -75,7 +75,7 @@ class NodeRemote:
     def __init__(self, value: Mapping[str, Any] | None, store: DiskStore) -> None:
         self._store = store
         self._value = value
-        self._cache: RemoteCache | None = None
+        self._cache: RemoteStore | None = None
         self._is_open = False
         self._troubles: list[str] = []
         self._sent: list[str] = []
@@ -110,7 +110,7 @@ class NodeRemote:
         troubles, self._troubles = self._troubles, []
         return {"sent": sent, "troubles": troubles}
 
-    def _opened(self) -> RemoteCache | None:
+    def _opened(self) -> RemoteStore | None:
         if not self._is_open and self._value is not None:
             self._is_open = True
             from mlcbuild.cache.remote.opening import open_remote

@@ -9,7 +9,7 @@ import termios
 _INTEGER = struct.Struct("i")
 
 
-def held_bytes(descriptor: int) -> int:
+def unacknowledged_bytes(descriptor: int) -> int:
     """Bytes that a TCP socket was given and whose receipt nobody has confirmed; 0 where the system does not tell."""
     try:
         (count,) = _INTEGER.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INTEGER.size)))
@@ -18,7 +18,7 @@ def held_bytes(descriptor: int) -> int:
     return int(count)
 
 
-class Outgoing:
+class AcknowledgedBytes:
     """Of one request. Not thread-safe."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class BreakerLimits:
+class CircuitBreakerLimits:
     """What opens a breaker: so many operations failed in a row, or such a share of the last ones did.
 
     An operation is a request with all its retries. The share counts over `window` seconds, once there are `least`.
@@ -26,10 +26,10 @@ class BreakerLimits:
             raise ValueError(f"a breaker needs a share in (0, 1] and a window of some seconds: {self!r}")
 
 
-class Breaker:
+class CircuitBreaker:
     """Closed until it opens, then open for good. `now` is any clock that does not go back."""
 
-    def __init__(self, limits: BreakerLimits) -> None:
+    def __init__(self, limits: CircuitBreakerLimits) -> None:
         self._limits = limits
         self._in_a_row = 0
         self._recent: collections.deque[tuple[float, bool]] = collections.deque()

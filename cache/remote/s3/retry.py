@@ -19,7 +19,7 @@ _LONGEST_WAIT = 5.0
 _CALLERS_OWN = (404, 409, 412)  # Not the request has to be made again, but more.
 
 
-def again(operation: Operation, attempt: Callable[[], T]) -> T:
+def retry(operation: Operation, attempt: Callable[[], T]) -> T:
     """The answer of the first attempt without a transient error. Pauses grow and are jittered (0 to 0.2, 0.4, 0.8 s),
     or are what the server asks for, up to 5 s. Raises the last error.
     """

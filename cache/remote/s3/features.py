@@ -25,43 +25,43 @@ _OTHER_CODES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class UploadOptions:
     """How an upload is made: with `If-None-Match: *`, and with a CRC32."""
 
     is_conditional: bool
     has_checksum: bool
 
 
-class Abilities:
+class EndpointFeatures:
     """Safe for threads: the worst that a race does is a second refusal."""
 
     def __init__(self, checksums: Checksums) -> None:
         self._checksum = {Checksums.AUTO: None, Checksums.ALWAYS: True, Checksums.NEVER: False}[checksums]
         self._conditional: bool | None = None
 
-    def upload(self, attempt: Callable[[Manner], T], *, conditional: bool) -> T:
-        """Attempt in the best manner that the endpoint is not known to refuse, then in lesser ones."""
-        manners = list(self._manners(conditional))
-        for manner in manners:
+    def upload(self, attempt: Callable[[UploadOptions], T], *, conditional: bool) -> T:
+        """Attempt in the best options that the endpoint is not known to refuse, then in lesser ones."""
+        choices = list(self._choices(conditional))
+        for options in choices:
             try:
-                answer = attempt(manner)
+                answer = attempt(options)
             except S3Error as error:
                 is_refusal = error.status == 501 or (error.status == 400 and error.code not in _OTHER_CODES)
-                if not is_refusal or manner is manners[-1]:
+                if not is_refusal or options is choices[-1]:
                     raise
             else:
                 break
         if self._checksum is None:
-            self._checksum = manner.has_checksum
+            self._checksum = options.has_checksum
         if conditional and self._conditional is None:
-            self._conditional = manner.is_conditional
+            self._conditional = options.is_conditional
         return answer
 
-    def _manners(self, conditional: bool) -> Iterator[Manner]:
+    def _choices(self, conditional: bool) -> Iterator[UploadOptions]:
         conditions = (False,) if not conditional or self._conditional is False else (True, False)
         if conditional and self._conditional:
             conditions = (True,)
         checksums = (True, False) if self._checksum is None else (self._checksum,)
         for is_conditional in conditions:
             for has_checksum in checksums:
-                yield Manner(is_conditional=is_conditional, has_checksum=has_checksum)
+                yield UploadOptions(is_conditional=is_conditional, has_checksum=has_checksum)

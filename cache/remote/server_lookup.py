@@ -9,7 +9,7 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.remote.counters import Miss, Tally
 from mlcbuild.cache.remote.downloads import Downloads
-from mlcbuild.cache.remote.peer import Peer, Use
+from mlcbuild.cache.remote.remote_server import Access, RemoteServer
 from mlcbuild.cache.remote.results import blobs_in, blobs_in_trees, fault_in, take_contents, unique
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
@@ -19,19 +19,19 @@ _REASONS = {ErrorKind.TRANSIENT: Miss.TIMED_OUT, ErrorKind.ITEM: Miss.INVALID}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundResult:
     """A result that can be used, and all blobs that it names, also within Trees."""
 
     result: ActionResult
     blobs: tuple[Digest, ...]
 
 
-class LookUps:
+class ServerLookup:
     """In one server. With `asks_for_blobs` a result counts only while every blob that it names is there or here."""
 
     def __init__(
         self,
-        peer: Peer,
+        server: RemoteServer,
         *,
         downloads: Downloads,
         tally: Tally,
@@ -39,7 +39,7 @@ class LookUps:
         asks_for_blobs: bool,
         warn: Callable[[str], object],
     ) -> None:
-        self._peer = peer
+        self._server = server
         self._downloads = downloads
         self._tally = tally
         self._check = check
@@ -48,12 +48,12 @@ class LookUps:
         self._has_warned = False
         self._has_told_unusable = False
 
-    def find(self, key: Digest, store: LocalBlobStore) -> Found | Miss:
+    def find(self, key: Digest, store: LocalBlobStore) -> FoundResult | Miss:
         """The result, its Trees in the store, or why there is none. Raises what the store and `check` raise."""
-        if self._peer.is_off(Use.READ):
+        if self._server.is_off(Access.READ):
             return Miss.OFF
         try:
-            data = self._peer.ask(Use.READ, lambda: self._peer.transport.read_result(key))
+            data = self._server.ask(Access.READ, lambda: self._server.transport.read_result(key))
         except TransportError as error:
             if error.kind is ErrorKind.ITEM:
                 self._tell_unusable(error)
@@ -73,7 +73,7 @@ class LookUps:
             return Miss.INVALID
         return self._with_its_blobs(take_contents(result, store), store)
 
-    def _with_its_blobs(self, result: ActionResult, store: LocalBlobStore) -> Found | Miss:
+    def _with_its_blobs(self, result: ActionResult, store: LocalBlobStore) -> FoundResult | Miss:
         trees = [directory.tree_digest for directory in result.output_directories]
         if self._downloads.fetch(trees, store):
             return Miss.INCOMPLETE
@@ -86,24 +86,24 @@ class LookUps:
         if self._asks_for_blobs:
             try:
                 wanted = store.missing(blobs)
-                if wanted and self._peer.ask(Use.READ, lambda: self._peer.transport.missing(wanted)):
+                if wanted and self._server.ask(Access.READ, lambda: self._server.transport.missing(wanted)):
                     return Miss.INCOMPLETE
             except TransportError:
                 return Miss.TIMED_OUT
-        return Found(result=result, blobs=blobs)
+        return FoundResult(result=result, blobs=blobs)
 
     def _tell_unusable(self, error: TransportError) -> None:
         if not self._has_told_unusable:
             self._has_told_unusable = True
             self._warn(
-                f"a result of the remote cache {self._peer.address} cannot be used and counts as absent: {error}"
+                f"a result of the remote cache {self._server.address} cannot be used and counts as absent: {error}"
             )
 
     def _tell_untrusted(self, key: Digest, reason: str) -> None:
         if not self._has_warned:
             self._has_warned = True
             self._warn(
-                f"results of the remote cache {self._peer.address} are not believed, the first of them {key}: {reason}"
+                f"results of the remote cache {self._server.address} are not trusted, the first of them {key}: {reason}"
             )
 
 

@@ -6,26 +6,26 @@ import threading
 from collections.abc import Callable
 
 from mlcbuild.cache.remote.counters import Tally
-from mlcbuild.cache.remote.uploads import Parcel
-from mlcbuild.cache.remote.workers import Workers
+from mlcbuild.cache.remote.thread_pool import ThreadPool
+from mlcbuild.cache.remote.uploads import UploadRequest
 from mlcbuild.errors import MlcbuildError
 
 _SAID_AFTER = 2.0  # seconds
 
 
-class Outbox:
+class UploadQueue:
     """Parcels on their way. `send` raises MlcbuildError for one that did not arrive; `failed` is told."""
 
     def __init__(
         self,
-        send: Callable[[Parcel], None],
+        send: Callable[[UploadRequest], None],
         *,
-        workers: Workers,
+        threads: ThreadPool,
         tally: Tally,
         failed: Callable[[MlcbuildError], object],
     ) -> None:
         self._send = send
-        self._workers = workers
+        self._threads = threads
         self._tally = tally
         self._failed = failed
         self._changed = threading.Condition()
@@ -36,14 +36,14 @@ class Outbox:
     def waiting(self) -> int:
         return self._waiting
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, request: UploadRequest) -> None:
         """Returns at once."""
         with self._changed:
             if self._is_closed:
                 self._tally.add(uploads_dropped=1)
                 return
             self._waiting += 1
-        self._workers.run(lambda: self._deliver(parcel))
+        self._threads.run(lambda: self._deliver(request))
 
     def drain(self, seconds: float, tell: Callable[[int], object]) -> int:
         """Wait for what is under way, at most so long, and drop the rest: how many. Nothing is taken afterwards.
@@ -63,16 +63,16 @@ class Outbox:
     def _is_done(self) -> bool:
         return not self._waiting
 
-    def _deliver(self, parcel: Parcel) -> None:
+    def _deliver(self, request: UploadRequest) -> None:
         if self._is_closed:
             return  # Counted when it was closed.
         error: MlcbuildError | None = None
         try:
-            self._send(parcel)
+            self._send(request)
         except MlcbuildError as raised:
             error = raised
         except Exception as raised:
-            error = MlcbuildError(f"sending the result of {parcel.key} failed: {raised!r}")
+            error = MlcbuildError(f"sending the result of {request.key} failed: {raised!r}")
         with self._changed:
             if self._is_closed:
                 return

@@ -9,29 +9,29 @@ from collections.abc import Iterator, Sequence
 from mlcbuild.cache.digest import Digest
 
 
-class Flights:
+class SingleFlight:
     """Blobs that are on their way."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._under_way: dict[Digest, threading.Event] = {}
+        self._in_flight: dict[Digest, threading.Event] = {}
 
     @contextlib.contextmanager
-    def boarding(self, digests: Sequence[Digest]) -> Iterator[tuple[Digest, ...]]:
+    def claim(self, digests: Sequence[Digest]) -> Iterator[tuple[Digest, ...]]:
         """Those that the block is to fetch, as nobody else does. After it, and never before, the others are waited for:
         nobody waits who is waited for. Whether they came is seen in the store.
         """
         landed = threading.Event()
         with self._lock:
-            mine = tuple(digest for digest in dict.fromkeys(digests) if digest not in self._under_way)
-            others = {self._under_way[digest] for digest in digests if digest in self._under_way}
-            self._under_way.update(dict.fromkeys(mine, landed))
+            mine = tuple(digest for digest in dict.fromkeys(digests) if digest not in self._in_flight)
+            others = {self._in_flight[digest] for digest in digests if digest in self._in_flight}
+            self._in_flight.update(dict.fromkeys(mine, landed))
         try:
             yield mine
         finally:
             with self._lock:
                 for digest in mine:
-                    del self._under_way[digest]
+                    del self._in_flight[digest]
             landed.set()
         for other in others:
             other.wait()

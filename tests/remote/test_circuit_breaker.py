@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlcbuild.cache.remote.breaker import Breaker, BreakerLimits
+from mlcbuild.cache.remote.circuit_breaker import CircuitBreaker, CircuitBreakerLimits
 
 
 def test_failures_in_a_row_open_it_once() -> None:
-    breaker = Breaker(BreakerLimits(in_a_row=3))
+    breaker = CircuitBreaker(CircuitBreakerLimits(in_a_row=3))
     assert [breaker.failed(now) for now in (0.0, 1.0, 2.0, 3.0)] == [False, False, True, False]
     assert breaker.is_open
     breaker.succeeded(4.0)
@@ -17,7 +17,7 @@ def test_failures_in_a_row_open_it_once() -> None:
 
 
 def test_a_success_between_keeps_it_closed() -> None:
-    breaker = Breaker(BreakerLimits(in_a_row=3, share=0.9, least=10))
+    breaker = CircuitBreaker(CircuitBreakerLimits(in_a_row=3, share=0.9, least=10))
     for now in range(100):
         assert not breaker.failed(now)
         assert not breaker.failed(now)
@@ -26,8 +26,8 @@ def test_a_success_between_keeps_it_closed() -> None:
 
 
 def test_a_share_of_failures_opens_it_within_the_window_alone() -> None:
-    limits = BreakerLimits(in_a_row=3, share=0.5, least=10, window=60.0)
-    slow, fast = Breaker(limits), Breaker(limits)
+    limits = CircuitBreakerLimits(in_a_row=3, share=0.5, least=10, window=60.0)
+    slow, fast = CircuitBreaker(limits), CircuitBreaker(limits)
     for number in range(20):
         for breaker, seconds in ((slow, 10.0), (fast, 1.0)):
             breaker.failed(2 * number * seconds)
@@ -38,8 +38,8 @@ def test_a_share_of_failures_opens_it_within_the_window_alone() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 30))))
 def test_it_opens_where_its_limits_say_so_and_only_there(told: list[tuple[bool, float]]) -> None:
-    limits = BreakerLimits(in_a_row=4, share=0.6, least=6, window=40.0)
-    breaker, now, history = Breaker(limits), 0.0, list[tuple[float, bool]]()
+    limits = CircuitBreakerLimits(in_a_row=4, share=0.6, least=6, window=40.0)
+    breaker, now, history = CircuitBreaker(limits), 0.0, list[tuple[float, bool]]()
     opened = False
     for failed, pause in told:
         now += pause

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.disk import DiskStore
-from mlcbuild.cache.remote.counters import Counters, Moving, Tally
-from mlcbuild.cache.remote.policy import Work
-from mlcbuild.cache.remote.transport import ErrorKind, Moved, Sink, TransportError, ignored
+from mlcbuild.cache.remote.counters import Counters, Tally, TransferProgress
+from mlcbuild.cache.remote.policy import Purpose
+from mlcbuild.cache.remote.transport import ErrorKind, OnSent, Sink, TransportError, ignore_progress
 from tests.remote.cache_world import machine, made
 from tests.remote.memory_transport import BLAKE3, MemoryTransport, transient
 
@@ -30,15 +30,15 @@ def test_a_blob_counts_while_it_moves_and_in_the_end_once_or_not_at_all(
 ) -> None:
     tally = Tally()
     furthest = 0
-    with Moving(tally, "bytes_uploaded", 1000) as moving:
+    with TransferProgress(tally, "bytes_uploaded", 1000) as progress:
         for pieces in attempts:
-            moving.restart()
+            progress.restart()
             for number, piece in enumerate(pieces):
-                moving.moved(piece)
+                progress.moved(piece)
                 furthest = max(furthest, min(1000, sum(pieces[: number + 1])))
                 assert tally.counters() == Counters(bytes_uploaded=furthest)
         if is_kept:
-            moving.kept()
+            progress.complete()
     assert tally.counters() == Counters(bytes_uploaded=1000 if is_kept else 0)
 
 
@@ -56,9 +56,9 @@ class Stuttering(MemoryTransport):
             self._in_quarters(self.blobs[digest], sink) if digest.size_bytes == SIZE else super().download(digest, sink)
         )
 
-    def upload(self, digest: Digest, path: Path, *, replace: bool = False, moved: Moved = ignored) -> bool:
+    def upload(self, digest: Digest, path: Path, *, replace: bool = False, on_sent: OnSent = ignore_progress) -> bool:
         if digest.size_bytes == SIZE:
-            self._in_quarters(path.read_bytes(), lambda piece: moved(len(piece)))
+            self._in_quarters(path.read_bytes(), lambda piece: on_sent(len(piece)))
         return super().upload(digest, path, replace=replace)
 
     def _in_quarters(self, data: bytes, take: Sink) -> bool:
@@ -128,28 +128,28 @@ def test_a_blob_of_which_the_server_keeps_its_own_counts_nothing(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("work", "failed", "off"),
+    ("purpose", "failed", "off"),
     [
         (
-            Work.BUILD,
+            Purpose.BUILD,
             "the remote cache memory://server failed, the build goes on without its answer: reset",
             "the remote cache memory://server keeps failing and is left alone for the rest of the build: reset",
         ),
         (
-            Work.PULL,
+            Purpose.PULL,
             "the remote cache memory://server failed, the pull goes on with the rest: reset",
             "the remote cache memory://server keeps failing and is left alone for the rest of the pull: reset",
         ),
         (
-            Work.PUSH,
+            Purpose.PUSH,
             "the remote cache memory://server failed, the push goes on with the rest: reset",
             "the remote cache memory://server keeps failing and is left alone for the rest of the push: reset",
         ),
     ],
 )
-def test_an_error_says_what_goes_on(tmp_path: Path, work: Work, failed: str, off: str) -> None:
+def test_an_error_says_what_goes_on(tmp_path: Path, purpose: Purpose, failed: str, off: str) -> None:
     server = MemoryTransport(fail=lambda _method: transient("reset"))
-    one = machine(tmp_path / "one", server, work=work)
+    one = machine(tmp_path / "one", server, purpose=purpose)
     for number in range(4):
         assert one.cache.find(BLAKE3.of_bytes(b"%d" % number), one.store) is None
     assert one.told == [failed, off]
@@ -157,7 +157,7 @@ def test_an_error_says_what_goes_on(tmp_path: Path, work: Work, failed: str, off
 
 def test_a_server_that_takes_nothing_is_told_of_the_push(tmp_path: Path) -> None:
     refused = TransportError("forbidden", kind=ErrorKind.REFUSED)
-    one = machine(tmp_path / "one", MemoryTransport(fail=lambda _method: refused), work=Work.PUSH)
+    one = machine(tmp_path / "one", MemoryTransport(fail=lambda _method: refused), purpose=Purpose.PUSH)
     one.send(made(one.store, 1))
     one.cache.finish()
     assert one.told == [
@@ -170,10 +170,10 @@ def test_a_damaged_blob_is_told_to_who_pulls(tmp_path: Path) -> None:
     elsewhere = DiskStore(tmp_path / "elsewhere", BLAKE3)
     digest = blob(elsewhere)
     server.blobs[digest] = bytes(SIZE)
-    one = machine(tmp_path / "one", server, work=Work.PULL)
+    one = machine(tmp_path / "one", server, purpose=Purpose.PULL)
     assert one.cache.fetch([digest], one.store) == (digest,)
     assert one.told == [
-        f"the remote cache memory://server answers {digest} with bytes that are not this blob; it counts as absent "
+        f"the remote cache memory://server returned wrong bytes for the blob {digest}, which counts as absent "
         "there: a build makes it again"
     ]
     assert one.cache.counters.bytes_downloaded == 0

@@ -10,14 +10,14 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.remote.counters import Counters, Miss, Tally
 from mlcbuild.cache.remote.downloads import Downloads
-from mlcbuild.cache.remote.lookups import Check, Found, LookUps, first_reason
-from mlcbuild.cache.remote.outbox import Outbox
-from mlcbuild.cache.remote.peer import Peer, Use
 from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
+from mlcbuild.cache.remote.remote_server import Access, RemoteServer
 from mlcbuild.cache.remote.results import unique
+from mlcbuild.cache.remote.server_lookup import Check, FoundResult, ServerLookup, first_reason
+from mlcbuild.cache.remote.thread_pool import ThreadPool
 from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
-from mlcbuild.cache.remote.uploads import Parcel, Sign, Uploads
-from mlcbuild.cache.remote.workers import Workers
+from mlcbuild.cache.remote.upload_queue import UploadQueue
+from mlcbuild.cache.remote.uploads import Sign, UploadRequest, Uploads
 from mlcbuild.cache.store import LocalBlobStore
 from mlcbuild.errors import MlcbuildError
 
@@ -30,8 +30,8 @@ def _as_it_is(_key: Digest, result: ActionResult) -> ActionResult:
     return result
 
 
-class RemoteCache:
-    """The engine's RemoteCache (engine/remote.py) over one transport or several: all are read, in order, and the first
+class RemoteStore:
+    """The engine's RemoteStore (engine/remote.py) over one transport or several: all are read, in order, and the first
     is written, so that a place of one's own can lie over one that others trust.
 
     `check` says why a result is not to be believed, "" where it is, and `check_first` the same for the first transport
@@ -60,13 +60,13 @@ class RemoteCache:
         self._tally = Tally()
         self._tell: Callable[[str], object] = lambda _: None
         self._stopped = threading.Event()
-        self._downloading = Workers(policy.downloads, "remote-download")
-        self._uploading = Workers(policy.uploads, "remote-upload")
-        self._sending = Workers(max(1, policy.uploads // 2), "remote-send")
-        self._peers = tuple(
-            Peer(
+        self._downloading = ThreadPool(policy.downloads, "remote-download")
+        self._uploading = ThreadPool(policy.uploads, "remote-upload")
+        self._sending = ThreadPool(max(1, policy.uploads // 2), "remote-send")
+        self._servers = tuple(
+            RemoteServer(
                 transport,
-                work=policy.work,
+                purpose=policy.purpose,
                 policy=policy.retries,
                 limits=policy.breaker,
                 tally=self._tally,
@@ -79,28 +79,28 @@ class RemoteCache:
             for transport in transports
         )
         self._downloads = Downloads(
-            self._peers, work=policy.work, workers=self._downloading, tally=self._tally, warn=self._warn
+            self._servers, purpose=policy.purpose, threads=self._downloading, tally=self._tally, warn=self._warn
         )
-        self._look_ups = tuple(
-            LookUps(
-                peer,
+        self._lookups = tuple(
+            ServerLookup(
+                server,
                 downloads=self._downloads,
                 tally=self._tally,
                 check=check if number or check_first is None else check_first,
                 asks_for_blobs=policy.asks_for_blobs,
                 warn=self._warn,
             )
-            for number, peer in enumerate(self._peers)
+            for number, server in enumerate(self._servers)
         )
         self._uploads = Uploads(
-            self._peers[0],
-            workers=self._uploading,
+            self._servers[0],
+            threads=self._uploading,
             tally=self._tally,
             sign=sign,
             replaces=policy.replaces,
             warn=self._warn,
         )
-        self._outbox = Outbox(self._send, workers=self._sending, tally=self._tally, failed=self._not_sent)
+        self._upload_queue = UploadQueue(self._send, threads=self._sending, tally=self._tally, failed=self._not_sent)
         self._has_told_not_sent = False
         self._lock = threading.Lock()
         self._keys_by_blob: dict[Digest, Digest] = {}  # of results found in this build
@@ -108,7 +108,7 @@ class RemoteCache:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        return tuple(peer.address for peer in self._peers)
+        return tuple(server.address for server in self._servers)
 
     @property
     def counters(self) -> Counters:
@@ -117,7 +117,7 @@ class RemoteCache:
     @property
     def sending(self) -> int:
         """How many results are on their way."""
-        return self._outbox.waiting
+        return self._upload_queue.waiting
 
     @property
     def bytes_downloaded(self) -> int:
@@ -142,9 +142,9 @@ class RemoteCache:
         if self._policy.role is Role.NONE:
             return None
         reasons = []
-        for number, look_ups in enumerate(self._look_ups):
-            found = look_ups.find(key, store)
-            if isinstance(found, Found):
+        for number, lookup in enumerate(self._lookups):
+            found = lookup.find(key, store)
+            if isinstance(found, FoundResult):
                 self._tally.add(hits=1)
                 with self._lock:
                     self._keys_by_blob.update(dict.fromkeys(store.missing(found.blobs), key))
@@ -169,11 +169,11 @@ class RemoteCache:
         """Returns at once: blobs and then the result are sent in the background, from the store's own files."""
         if not self._policy.sends:
             return
-        if self._peers[0].is_off(Use.WRITE):
+        if self._servers[0].is_off(Access.WRITE):
             self._tally.add(uploads_dropped=1)
             return
-        self._outbox.put(
-            Parcel(
+        self._upload_queue.put(
+            UploadRequest(
                 key=key,
                 result=result,
                 outputs=unique(*outputs),
@@ -190,13 +190,13 @@ class RemoteCache:
         """Wait for uploads, at most for the drain's seconds, and tell of those that were dropped. May be called from
         another thread than `abandon`.
         """
-        address, seconds = self._peers[0].address, self._policy.drain_seconds
-        dropped = self._outbox.drain(
+        address, seconds = self._servers[0].address, self._policy.drain_seconds
+        dropped = self._upload_queue.drain(
             seconds, lambda left: self._warn(f"sending {_results(left)} to {address}, for {seconds:g} s at most")
         )
         self._stopped.set()
         if dropped:
-            work = self._policy.work.value
+            work = self._policy.purpose.value
             self._warn(
                 f"{_results(dropped)} not sent to {address}: the {work} does not wait longer than {seconds:g} s for it"
             )
@@ -204,33 +204,33 @@ class RemoteCache:
     def abandon(self) -> None:
         """Drop what is not sent yet, now."""
         self._stopped.set()
-        self._outbox.drain(0.0, lambda _: None)
+        self._upload_queue.drain(0.0, lambda _: None)
 
     def close(self) -> None:
         """Nothing may be called afterwards."""
         self.abandon()
-        for workers in (self._downloading, self._uploading, self._sending):
-            workers.close()
-        for peer in self._peers:
-            peer.transport.close()
+        for threads in (self._downloading, self._uploading, self._sending):
+            threads.close()
+        for server in self._servers:
+            server.transport.close()
 
     # Inside
 
     def _warn(self, message: str) -> None:
         self._tell(message)
 
-    def _send(self, parcel: Parcel) -> None:
+    def _send(self, request: UploadRequest) -> None:
         if self._stopped.is_set():
-            raise MlcbuildError(f"the {self._policy.work.value} has ended")
-        self._uploads.send(parcel)
+            raise MlcbuildError(f"the {self._policy.purpose.value} has ended")
+        self._uploads.send(request)
 
     def _not_sent(self, error: MlcbuildError) -> None:
-        """An error of a whole server has been told by its Peer, an error of one item by nobody yet."""
+        """An error of a whole server has been told by its RemoteServer, an error of one item by nobody yet."""
         is_told = isinstance(error, TransportError) and error.kind is not ErrorKind.ITEM
         if is_told or self._stopped.is_set() or self._has_told_not_sent:
             return
         self._has_told_not_sent = True
-        self._warn(f"a result was not sent to {self._peers[0].address}: {error}")
+        self._warn(f"a result was not sent to {self._servers[0].address}: {error}")
 
 
 def _results(count: int) -> str:

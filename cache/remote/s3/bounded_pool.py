@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 _HELD_A_THREAD = 2
 
 
-class Lanes:
+class BoundedPool:
     """The threads of one transport, and a limit on answers that are made or wait to be taken, over all callers."""
 
     def __init__(self, threads: int) -> None:
@@ -39,22 +39,22 @@ class Lanes:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-class InOrder(Generic[Item, Answer]):
+class OrderedMap(Generic[Item, Answer]):
     """Iterates over `function` of each item. At the end of its block nothing runs any more: an error cancels the
     operation, which cuts off what is under way.
     """
 
     def __init__(
-        self, lanes: Lanes, operation: Operation, function: Callable[[Item], Answer], items: Iterable[Item]
+        self, pool: BoundedPool, operation: Operation, function: Callable[[Item], Answer], items: Iterable[Item]
     ) -> None:
-        self._lanes = lanes
+        self._pool = pool
         self._operation = operation
         self._function = function
         self._items = iter(items)
         self._pending: collections.deque[Future[Answer]] = collections.deque()
         self._is_dry = False
 
-    def __enter__(self) -> InOrder[Item, Answer]:
+    def __enter__(self) -> OrderedMap[Item, Answer]:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -64,7 +64,7 @@ class InOrder(Generic[Item, Answer]):
             each.cancel()
         wait(self._pending)
         for _each in self._pending:
-            self._lanes.slots.release()
+            self._pool.slots.release()
         self._pending.clear()
 
     def __iter__(self) -> Iterator[Answer]:
@@ -76,22 +76,22 @@ class InOrder(Generic[Item, Answer]):
             yield answer
             del answer
             self._pending.popleft()
-            self._lanes.slots.release()
+            self._pool.slots.release()
 
     def _fill(self) -> None:
         """Start what may be started. Who has nothing under way waits for a slot; whoever waits so holds none, so
         those who hold some get on.
         """
-        while not self._is_dry and len(self._pending) < self._lanes.threads:
-            if not self._lanes.slots.acquire(blocking=False):
+        while not self._is_dry and len(self._pending) < self._pool.threads:
+            if not self._pool.slots.acquire(blocking=False):
                 if self._pending:
                     return
-                if not self._lanes.slots.acquire(timeout=self._operation.remaining):
+                if not self._pool.slots.acquire(timeout=self._operation.remaining):
                     raise S3Error("other transfers took all the time", code="Deadline", kind=ErrorKind.TRANSIENT)
             try:
                 item = next(self._items)
             except StopIteration:
                 self._is_dry = True
-                self._lanes.slots.release()
+                self._pool.slots.release()
                 return
-            self._pending.append(self._lanes.submit(self._function, item))
+            self._pending.append(self._pool.submit(self._function, item))

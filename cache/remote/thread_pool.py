@@ -11,7 +11,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-class Workers:
+class ThreadPool:
     """Daemon threads, started when first needed, so that no transfer that hangs keeps a process from ending."""
 
     def __init__(self, most: int, name: str) -> None:
@@ -29,16 +29,16 @@ class Workers:
         with self._lock:
             if len(self._threads) < self._most:
                 name = f"{self._name}-{len(self._threads)}"
-                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                thread = threading.Thread(target=self._run_jobs, name=name, daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
-    def each(self, function: Callable[[Item], object], items: Iterable[Item]) -> None:
+    def for_each(self, function: Callable[[Item], object], items: Iterable[Item]) -> None:
         """Call `function` with every item, side by side; the caller's thread does its part.
 
         Raises the first exception, when nothing runs any more; items that nobody had begun are left out then.
         """
-        together = _Together(function, items)
+        together = _SharedItems(function, items)
         for _ in range(min(len(together.items) - 1, self._most)):
             self.run(together.work)
         together.work()
@@ -51,12 +51,12 @@ class Workers:
                 self._jobs.put(None)
             self._threads = []
 
-    def _work(self) -> None:
+    def _run_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
 
 
-class _Together:
+class _SharedItems:
     """Items that several threads work off."""
 
     def __init__(self, function: Callable[[Item], object], items: Iterable[Item]) -> None:
