@@ -23,10 +23,10 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.engine.action import ExecutionRequirements, StageCall, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest
 from mlcbuild.execution import environment
+from mlcbuild.execution.fork_client import ForkClient
 from mlcbuild.execution.local import LocalExecutor
-from mlcbuild.execution.pool import PooledServer, shut_down
 from mlcbuild.execution.preload import HIDDEN
-from mlcbuild.execution.server import ForkServer
+from mlcbuild.execution.server_pool import PooledForkClient, shut_down
 from mlcbuild.toolchains.entries.tvm import TOOLCHAIN as TVM
 
 _PROGRAM = "import sys; open(sys.argv[1], 'w').write('x')"
@@ -107,7 +107,7 @@ def server_seconds(folder: Path) -> tuple[float, float]:
     """From wanting a compiler's server to having it: started, and from the pool."""
     variables = environment.of_server()
 
-    def ready(make: Callable[[], ForkServer]) -> float:
+    def ready(make: Callable[[], ForkClient]) -> float:
         began = time.perf_counter()
         server = make()
         assert "ready" in server.hello()
@@ -116,9 +116,9 @@ def server_seconds(folder: Path) -> tuple[float, float]:
         return seconds
 
     pool = folder / "pool"
-    cold = ready(lambda: ForkServer(preload=TVM.preload, hide=HIDDEN, log=folder / "log", variables=variables))
-    ready(lambda: PooledServer(preload=TVM.preload, hide=HIDDEN, variables=variables, directory=pool))
-    warm = ready(lambda: PooledServer(preload=TVM.preload, hide=HIDDEN, variables=variables, directory=pool))
+    cold = ready(lambda: ForkClient(preload=TVM.preload, hide=HIDDEN, log=folder / "log", variables=variables))
+    ready(lambda: PooledForkClient(preload=TVM.preload, hide=HIDDEN, variables=variables, directory=pool))
+    warm = ready(lambda: PooledForkClient(preload=TVM.preload, hide=HIDDEN, variables=variables, directory=pool))
     shut_down(pool)
     return cold, warm
 

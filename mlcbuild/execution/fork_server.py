@@ -50,7 +50,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from mlcbuild.execution.door import Door
+    from mlcbuild.execution.listener import Listener
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -59,7 +59,7 @@ _FALLTHROUGH_EXIT = 70  # EX_SOFTWARE: the child's own plumbing failed
 _NOT_STARTED = 127 << 8  # as a shell says it, in the form of wait(2)
 
 
-class Server:
+class ForkServer:
     """The loop. Its state is one control socket for each child that runs."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Server:
         requests: Iterable[socket.socket] = (),
     ) -> None:
         self._clients = set(requests)
-        self._door: Door | None = None
+        self._listener: Listener | None = None
         self._source_loader = source_loader
         self._sandbox = sandbox
         self._spawning = spawning
@@ -91,48 +91,48 @@ class Server:
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         for client in self._clients:
             self._selector.register(client, selectors.EVENT_READ)
-        if self._door:
-            self._selector.register(self._door.listener, selectors.EVENT_READ)
-        while self._clients or self._door:
-            is_idle = self._door is not None and not self._clients
-            events = self._selector.select(self._door.idle_seconds if self._door and is_idle else None)
-            if not events and self._door and self._door.has_closed_if_nobody_comes():
-                self._close_door()
+        if self._listener:
+            self._selector.register(self._listener.socket, selectors.EVENT_READ)
+        while self._clients or self._listener:
+            is_idle = self._listener is not None and not self._clients
+            events = self._selector.select(self._listener.idle_seconds if self._listener and is_idle else None)
+            if not events and self._listener and self._listener.closed_unless_somebody_connects():
+                self._stop_listening()
             for key, _ in events:
                 if key.fileobj == self._wake_read:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._wake_read, 1 << 16)
                     self._reap()
-                elif self._door and key.fileobj is self._door.listener:
-                    self._greet(self._door)
+                elif self._listener and key.fileobj is self._listener.socket:
+                    self._greet(self._listener)
                 elif key.fileobj in self._clients:
                     self._hear(key.fileobj)
                 elif key.data in self._controls:  # a kill, or the client went away
                     self._selector.unregister(key.fileobj)
                     _kill_group(key.data)
 
-    def open(self, door: Door) -> None:
-        self._door = door
+    def open(self, listener: Listener) -> None:
+        self._listener = listener
 
-    def _greet(self, door: Door) -> None:
-        client = door.accept()
+    def _greet(self, listener: Listener) -> None:
+        client = listener.accept()
         if client is None:
             return
-        if door.is_stale():
+        if listener.is_stale():
             _tell(client, {"stale": self._pid})
             client.close()
-            door.close()
-            self._close_door()
+            listener.close()
+            self._stop_listening()
             return
         self._clients.add(client)
         self._selector.register(client, selectors.EVENT_READ)
-        _tell(client, {**door.greeting, "running": len(self._controls), "clients": len(self._clients)})
+        _tell(client, {**listener.greeting, "running": len(self._controls), "clients": len(self._clients)})
 
-    def _close_door(self) -> None:
-        if self._door:
-            self._selector.unregister(self._door.listener)
-            self._door.listener.close()
-            self._door = None
+    def _stop_listening(self) -> None:
+        if self._listener:
+            self._selector.unregister(self._listener.socket)
+            self._listener.socket.close()
+            self._listener = None
 
     def _hear(self, client: socket.socket) -> None:
         """A request of a client, or its going away."""
@@ -140,9 +140,9 @@ class Server:
             message, descriptors, _, _ = socket.recv_fds(client, 1, 3, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:  # it died before it had read all we said
             message, descriptors = b"", []
-        if message == b"q" and self._door:
-            self._door.close()
-            self._close_door()
+        if message == b"q" and self._listener:
+            self._listener.close()
+            self._stop_listening()
         if not message:
             self._selector.unregister(client)
             self._clients.discard(client)
@@ -239,9 +239,9 @@ class Server:
             except ChildProcessError:
                 return
 
-    def _close_door_of_child(self) -> None:
-        if self._door:
-            self._door.listener.close()
+    def _close_listener_of_child(self) -> None:
+        if self._listener:
+            self._listener.socket.close()
 
     def _become_child(self, control: socket.socket, channel: socket.socket, log: int) -> NoReturn:
         """In the child: leave the server behind, become what the request says, and never return."""
@@ -256,7 +256,7 @@ class Server:
             self._selector.close()
             for closing in (control, *self._clients, *self._controls.values()):
                 closing.close()
-            self._close_door_of_child()
+            self._close_listener_of_child()
             for descriptor in (self._nothing, log, self._wake_read, self._wake_write):
                 os.close(descriptor)
             os._exit(_run(channel, self._source_loader, self._sandbox))
@@ -372,7 +372,7 @@ def main() -> int:
     threads = len(list(Path("/proc/self/task").iterdir()))
     modules = [name for name in sys.modules if name.partition(".")[0] == "mlcbuild"]
     greeting = {"ready": os.getpid(), "threads": threads, "modules": modules}
-    server = Server(
+    server = ForkServer(
         source_loader=source_loader,
         sandbox=sandbox,
         spawning=spawning,
@@ -382,7 +382,7 @@ def main() -> int:
     if listens:
         greeting["preload"] = settings["preload"]
         server.open(
-            _load_beside("door").Door(
+            _load_beside("listener").Listener(
                 entrance,
                 path=settings["path"],
                 lock=settings["lock"],

@@ -22,14 +22,14 @@ from mlcbuild.execution import environment
 from mlcbuild.execution.admission import Need, Room
 from mlcbuild.execution.collect import OutputProblem, collect
 from mlcbuild.execution.confinement import Confinement
+from mlcbuild.execution.fork_client import ForkClient, ForkedProcess
 from mlcbuild.execution.kept import keep
 from mlcbuild.execution.layout import LinkedBlob, MissingInputs, changed, lay_out, vanished
 from mlcbuild.execution.machine import Machine, refusal, this_machine
 from mlcbuild.execution.memory import FreeMemory, KernelKills, available_bytes
-from mlcbuild.execution.pool import IDLE_SECONDS, PooledServer
 from mlcbuild.execution.preload import HIDDEN, Preloads
 from mlcbuild.execution.scratch import Scratch, remove
-from mlcbuild.execution.server import ForkServer, ServerProcess
+from mlcbuild.execution.server_pool import IDLE_SECONDS, PooledForkClient
 from mlcbuild.execution.verdict import Verdict, judge, undeclared_reads
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -42,7 +42,7 @@ class _Task:
     submitted: float
     started: float = 0.0
     directory: Path | None = None
-    process: ServerProcess | None = None
+    process: ForkedProcess | None = None
     cancelled: bool = field(default=False)
     laid_out: float = 0.0  # when its inputs were there
     ended: float = 0.0  # when its process was gone
@@ -131,7 +131,7 @@ class LocalExecutor:
         self._module_paths = tuple(path.resolve() for path in module_paths)
         self._preloads = Preloads()
         self._scratch: Scratch | None = None
-        self._servers: dict[tuple[str, ...], ForkServer] = {}
+        self._fork_clients: dict[tuple[str, ...], ForkClient] = {}
         self._report: Callable[[ExecutionOutcome], None] | None = None
         self._condition = threading.Condition()
         self._queue: deque[_Task] = deque()
@@ -198,8 +198,8 @@ class LocalExecutor:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
-        for server in self._servers.values():
-            server.close()
+        for client in self._fork_clients.values():
+            client.close()
         with self._condition:
             scratch, self._scratch = self._scratch, None
         if scratch is not None:
@@ -272,10 +272,10 @@ class LocalExecutor:
         request = task.request
         blobs = lay_out(request, directory, self._store)
         task.laid_out = time.monotonic()
-        server = self._server(self._preloads.of(request))
+        client = self._fork_client(self._preloads.of(request))
         body = self._body(request, directory)
         confinement = self._confinement_of(request)
-        process = server.launch(
+        process = client.launch(
             {**body, "sandbox": confinement.policy(request, directory, blobs)} if confinement else body
         )
         with self._condition:
@@ -293,7 +293,7 @@ class LocalExecutor:
         elif verdict.kind is OutcomeKind.FAILED and confinement and isinstance(request.command, ToolCall):
             refused = confinement.refused(end.log)
             verdict = replace(verdict, message=undeclared_reads(verdict.message, refused)) if refused else verdict
-        if verdict.kind is OutcomeKind.LOST and (reason := server.failure()):
+        if verdict.kind is OutcomeKind.LOST and (reason := client.failure()):
             message = f"a worker cannot start: {reason}\n  reinstall mlcbuild and what it depends on"
             verdict = Verdict(kind=OutcomeKind.ENVIRONMENT, message=message)
         if written := changed(blobs):
@@ -380,25 +380,25 @@ class LocalExecutor:
             scratch = self._scratch
         return scratch.new()
 
-    def _server(self, preload: tuple[str, ...]) -> ForkServer:
+    def _fork_client(self, preload: tuple[str, ...]) -> ForkClient:
         with self._condition:
             assert self._scratch is not None
-            if preload not in self._servers:
-                self._servers[preload] = self._new_server(preload, self._scratch.directory)
-            return self._servers[preload]
+            if preload not in self._fork_clients:
+                self._fork_clients[preload] = self._new_fork_client(preload, self._scratch.directory)
+            return self._fork_clients[preload]
 
-    def _new_server(self, preload: tuple[str, ...], directory: Path) -> ForkServer:
+    def _new_fork_client(self, preload: tuple[str, ...], directory: Path) -> ForkClient:
         variables = environment.of_server(self._variables)
         if self._pool is not None:
-            return PooledServer(
+            return PooledForkClient(
                 preload=preload,
                 hide=HIDDEN,
                 variables=variables,
                 directory=self._pool,
                 idle_seconds=self._idle_seconds,
             )
-        log = directory / f"server-{len(self._servers)}.log"
-        return ForkServer(preload=preload, hide=HIDDEN, log=log, variables=variables)
+        log = directory / f"server-{len(self._fork_clients)}.log"
+        return ForkClient(preload=preload, hide=HIDDEN, log=log, variables=variables)
 
 
 def _first_names(request: ExecutionRequest, call: StageCall) -> set[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from mlcbuild.engine.action import StageCall
 from mlcbuild.engine.executor import ExecutionRequest, OutcomeKind
-from mlcbuild.execution.server import ProcessEnd
+from mlcbuild.execution.fork_client import ProcessEnd
 from mlcbuild.figures import gibibytes
 
 

@@ -17,7 +17,7 @@ from tests.end_to_end.world import World
 
 HEAVY = (
     "tvm", "tvm_ffi", "ray", "boto3", "botocore", "numpy", "torch", "transformers", "rich", "pydantic", "asyncio",
-    "mlcbuild.execution.local", "mlcbuild.execution.server", "mlcbuild.compiler.ir",
+    "mlcbuild.execution.local", "mlcbuild.execution.fork_client", "mlcbuild.compiler.ir",
 )  # fmt: skip
 
 

@@ -15,8 +15,8 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.engine.action import ExecutionRequirements, JsonValue, StageCall, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry
 from mlcbuild.execution import environment
+from mlcbuild.execution.fork_client import ForkClient
 from mlcbuild.execution.local import LocalExecutor
-from mlcbuild.execution.server import ForkServer
 
 STAGES = Path(__file__).parent / "stages"
 _SECONDS = 60.0
@@ -150,12 +150,12 @@ def tool_in(directory: Path, *arguments: str, **variables: str) -> dict[str, obj
     return {"directory": str(directory), "environment": {**environment.FIXED, **variables}, "arguments": arguments}
 
 
-def pid_of(server: ForkServer) -> int:
+def pid_of(server: ForkClient) -> int:
     return int(str(server.hello()["ready"]))
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ForkServer]:
-    server = ForkServer(preload=(), log=tmp_path / "log")
+def server(tmp_path: Path) -> Iterator[ForkClient]:
+    server = ForkClient(preload=(), log=tmp_path / "log")
     yield server
     server.close()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mlcbuild.execution import environment
-from mlcbuild.execution.server import ForkServer
+from mlcbuild.execution.fork_client import ForkClient
 from tests.end_to_end.world import children_of, wait_until
 from tests.execution.conftest import pid_of, tool_in
 
@@ -38,9 +38,9 @@ def test_a_server_and_client_that_are_killed_at_once_leave_nothing_of_a_tool(
         "import sys\n"
         "from pathlib import Path\n"
         "from mlcbuild.execution import environment\n"
-        "from mlcbuild.execution.server import ForkServer\n"
+        "from mlcbuild.execution.fork_client import ForkClient\n"
         "directory = Path(sys.argv[1])\n"
-        "server = ForkServer(preload=(), log=directory / 'log')\n"
+        "server = ForkClient(preload=(), log=directory / 'log')\n"
         "print(server.hello()['ready'], flush=True)\n"
         "sys.stdin.readline()\n"
         "script = 'setsid sleep 1000 & echo $$ $! > pids.new; mv pids.new pids; wait'\n"
@@ -72,14 +72,14 @@ def test_a_server_and_client_that_are_killed_at_once_leave_nothing_of_a_tool(
     assert all(world.is_gone(pid) for pid in (*running, *guardians))
 
 
-def test_a_build_that_ends_leaves_no_guardian(server: ForkServer, world: World) -> None:
+def test_a_build_that_ends_leaves_no_guardian(server: ForkClient, world: World) -> None:
     (guardian,) = children_of(pid_of(server))
     server.close()
     assert world.is_gone(guardian)
 
 
 def test_a_server_that_ends_kills_what_a_running_tool_has_detached(
-    server: ForkServer, tmp_path: Path, world: World
+    server: ForkClient, tmp_path: Path, world: World
 ) -> None:
     script = "setsid sleep 1000 & echo $$ $! > pids.new; mv pids.new pids; wait"
     process = server.launch(tool_in(tmp_path, "/bin/sh", "-c", script))
@@ -90,7 +90,7 @@ def test_a_server_that_ends_kills_what_a_running_tool_has_detached(
     assert all(world.is_gone(one) for one in (pid, *running))
 
 
-def test_a_server_whose_guardian_was_stopped_ends_at_once(server: ForkServer, world: World) -> None:
+def test_a_server_whose_guardian_was_stopped_ends_at_once(server: ForkClient, world: World) -> None:
     (guardian,) = children_of(pid_of(server))
     os.kill(guardian, signal.SIGSTOP)
     began = time.monotonic()
@@ -100,7 +100,7 @@ def test_a_server_whose_guardian_was_stopped_ends_at_once(server: ForkServer, wo
 
 
 def test_a_guardian_does_not_end_with_a_signal_that_is_meant_for_its_server(
-    server: ForkServer, tmp_path: Path, world: World
+    server: ForkClient, tmp_path: Path, world: World
 ) -> None:
     pid = pid_of(server)
     (guardian,) = children_of(pid)
@@ -117,7 +117,7 @@ def test_a_guardian_does_not_end_with_a_signal_that_is_meant_for_its_server(
 
 
 @pytest.mark.skipif(platform.machine() not in _EXIT_OF_A_THREAD, reason="the number of exit(2) is not known here")
-def test_a_guardian_kills_what_runs_on_after_its_first_thread(server: ForkServer, tmp_path: Path, world: World) -> None:
+def test_a_guardian_kills_what_runs_on_after_its_first_thread(server: ForkClient, tmp_path: Path, world: World) -> None:
     """Such a process looks like one that has ended and was not waited for."""
     program = (
         "import ctypes, os, threading, time\n"

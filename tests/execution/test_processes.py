@@ -14,8 +14,8 @@ import pytest
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
 from mlcbuild.execution import environment
+from mlcbuild.execution.fork_client import ForkClient
 from mlcbuild.execution.local import LocalExecutor
-from mlcbuild.execution.server import ForkServer
 from mlcbuild.toolchains.table import find
 from tests.execution.conftest import tool_in
 
@@ -90,7 +90,7 @@ def test_closing_reports_everything_as_cancelled_and_leaves_nothing(world: World
 
 
 def test_cancelling_does_not_wait_for_a_server_that_is_importing(tmp_path: Path) -> None:
-    server = ForkServer(preload=find("numpy")[0].preload, log=tmp_path / "log")
+    server = ForkClient(preload=find("numpy")[0].preload, log=tmp_path / "log")
     process = server.launch({})
     process.kill()
     end = process.wait()
@@ -165,7 +165,7 @@ def test_a_long_log_keeps_its_head_and_tail(world: World) -> None:
 
 
 def test_a_server_holds_nothing_of_ours_and_one_thread(tmp_path: Path) -> None:
-    server = ForkServer(preload=find("numpy")[0].preload, log=tmp_path / "log")
+    server = ForkClient(preload=find("numpy")[0].preload, log=tmp_path / "log")
     hello = server.hello()
     server.close()
     assert hello["modules"] == []
@@ -175,7 +175,7 @@ def test_a_server_holds_nothing_of_ours_and_one_thread(tmp_path: Path) -> None:
 def test_a_server_that_cannot_import_says_so(tmp_path: Path) -> None:
     (tmp_path / "broken_library.py").write_text("import no_such_library\n")
     variables = {**environment.of_server(), "PYTHONPATH": str(tmp_path)}
-    server = ForkServer(preload=("broken_library",), log=tmp_path / "log", variables=variables)
+    server = ForkClient(preload=("broken_library",), log=tmp_path / "log", variables=variables)
     end = server.launch({}).wait()
     assert end.status is None
     assert server.failure() == "ModuleNotFoundError: No module named 'no_such_library'"
@@ -183,7 +183,7 @@ def test_a_server_that_cannot_import_says_so(tmp_path: Path) -> None:
 
 
 def test_a_library_that_is_not_installed_is_left_to_the_stage(tmp_path: Path) -> None:
-    server = ForkServer(preload=("json.no_such_module", "no_such_library"), log=tmp_path / "log")
+    server = ForkClient(preload=("json.no_such_module", "no_such_library"), log=tmp_path / "log")
     end = server.launch(tool_in(tmp_path, "/bin/true")).wait()
     assert (end.status, server.failure()) == (0, "")
     server.close()
@@ -191,7 +191,7 @@ def test_a_library_that_is_not_installed_is_left_to_the_stage(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_tvm_server_is_warm_clean_and_single_threaded(tmp_path: Path) -> None:
-    server = ForkServer(preload=find("tvm")[0].preload, hide=("torch",), log=tmp_path / "log")
+    server = ForkClient(preload=find("tvm")[0].preload, hide=("torch",), log=tmp_path / "log")
     hello = server.hello()
     server.close()
     assert (hello.get("error"), hello["modules"], hello["threads"]) == (None, [], 1)
@@ -225,9 +225,9 @@ def test_a_killed_build_leaves_no_process(world: World, tmp_path: Path) -> None:
         "import json, sys, time\n"
         "from pathlib import Path\n"
         "from mlcbuild.execution import environment\n"
-        "from mlcbuild.execution.server import ForkServer\n"
+        "from mlcbuild.execution.fork_client import ForkClient\n"
         "directory = Path(sys.argv[1])\n"
-        "server = ForkServer(preload=(), log=directory / 'log')\n"
+        "server = ForkClient(preload=(), log=directory / 'log')\n"
         "script = 'sleep 1000 & echo $$ $! > pids.new; mv pids.new pids; wait'\n"
         "server.launch({'directory': str(directory), 'environment': environment.FIXED,\n"
         "               'arguments': ['/bin/sh', '-c', script]}).wait()\n"

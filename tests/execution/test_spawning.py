@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.execution import environment
-from mlcbuild.execution.server import ForkServer
+from mlcbuild.execution.fork_client import ForkClient
 from tests.end_to_end.world import processes_with, wait_until
 from tests.execution.conftest import pid_of, tool_in
 
@@ -43,12 +43,12 @@ def test_where_there_can_be_no_thread_the_tool_alone_does_not_start() -> None:
     assert (done.stdout, done.stderr) == ("EAGAIN\nEAGAIN\n", "")
 
 
-def test_a_directory_that_has_gone_is_named(server: ForkServer, tmp_path: Path) -> None:
+def test_a_directory_that_has_gone_is_named(server: ForkClient, tmp_path: Path) -> None:
     end = server.launch(tool_in(tmp_path / "gone", "/bin/true")).wait()
     assert (end.status, end.error) == (None, f"{tmp_path}/gone: No such file or directory")
 
 
-def test_tools_leave_neither_thread_nor_descriptor_in_their_server(server: ForkServer, tmp_path: Path) -> None:
+def test_tools_leave_neither_thread_nor_descriptor_in_their_server(server: ForkClient, tmp_path: Path) -> None:
     state = Path(f"/proc/{pid_of(server)}")
     policy = {"read": ["/usr", "/bin", "/lib", "/lib64"], "write": [], "directory": str(tmp_path)}
     seen = []
@@ -70,7 +70,7 @@ def _nothing_has(variable: str) -> bool:
 @pytest.mark.parametrize("moments", [8, pytest.param(400, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("what", ["cancel", "close", "kill the server"])
 def test_whenever_it_is_ended_nothing_of_a_tool_is_left(
-    what: str, moments: int, server: ForkServer, tmp_path: Path
+    what: str, moments: int, server: ForkClient, tmp_path: Path
 ) -> None:
     """Before, while and after it starts, alone or beside others, in a sandbox or not; not even what it detached."""
     chance = random.Random(what)

@@ -74,7 +74,7 @@ def local_executor(
 
 def worker_pool(environment: Mapping[str, str]) -> Path:
     """Where warm workers are found."""
-    from mlcbuild.execution.pool import pool_directory
+    from mlcbuild.execution.server_pool import pool_directory
 
     return pool_directory(environment, default_root() / "workers")
 

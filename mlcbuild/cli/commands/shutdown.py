@@ -16,7 +16,7 @@ def shutdown(context: typer.Context) -> None:
     What runs in one comes to its end first.
     """
     from mlcbuild.cli.build.executors import worker_pool
-    from mlcbuild.execution.pool import shut_down
+    from mlcbuild.execution.server_pool import shut_down
 
     count = shut_down(worker_pool(global_options(context).environment))
     print(f"{count} warm worker{'' if count == 1 else 's'} ended" if count else "no warm workers")

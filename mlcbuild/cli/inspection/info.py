@@ -68,11 +68,11 @@ def _document(opened: OpenWorkspace | None, environment: Mapping[str, str], conf
 def _workers(environment: Mapping[str, str]) -> list[dict[str, object]]:
     """The warm ones that wait for a build."""
     from mlcbuild.cli.build.executors import worker_pool
-    from mlcbuild.execution.pool import members
+    from mlcbuild.execution.server_pool import pooled_servers
 
     return [
-        {"pid": member.pid, "holds": list(member.preload), "running": member.running}
-        for member in members(worker_pool(environment))
+        {"pid": server.pid, "holds": list(server.preload), "running": server.running}
+        for server in pooled_servers(worker_pool(environment))
     ]
 
 

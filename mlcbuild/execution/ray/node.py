@@ -27,13 +27,13 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Outcome
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.machine import Machine
-from mlcbuild.execution.pool import pool_directory
 from mlcbuild.execution.ray.frames import pack, unpack
 from mlcbuild.execution.ray.likeness import digest_of, likeness_of
 from mlcbuild.execution.ray.messages import outcome_to_json, request_from_json
 from mlcbuild.execution.ray.node_store import Incoming, piece_of, root_on_node
 from mlcbuild.execution.ray.remote_on_node import NodeRemote
 from mlcbuild.execution.scratch import Scratch
+from mlcbuild.execution.server_pool import pool_directory
 from mlcbuild.toolchains.table import Toolchains
 
 Answer = tuple[dict[str, Any], list[bytes]]

@@ -20,7 +20,7 @@ from mlcbuild.engine.executor import OutcomeKind
 from mlcbuild.errors import LocalEnvironmentError
 from mlcbuild.execution import environment
 from mlcbuild.execution.local import LocalExecutor
-from mlcbuild.execution.pool import PooledServer, members, pool_directory, shut_down
+from mlcbuild.execution.server_pool import PooledForkClient, pool_directory, pooled_servers, shut_down
 from tests.execution.conftest import STAGES
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def pool() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="pool-") as name:  # short, for a socket's path
         yield Path(name)
-        pids = [member.pid for member in members(Path(name))]
+        pids = [member.pid for member in pooled_servers(Path(name))]
         shut_down(Path(name))
         for pid in pids:
             wait_until(lambda pid=pid: not is_running(pid))  # type: ignore[misc]
@@ -51,9 +51,9 @@ def executor(world: World, pool: Path) -> Iterator[Callable[[], LocalExecutor]]:
         one.close()
 
 
-def server(pool: Path, *, preload: tuple[str, ...] = (), idle_seconds: float = 60.0) -> PooledServer:
+def server(pool: Path, *, preload: tuple[str, ...] = (), idle_seconds: float = 60.0) -> PooledForkClient:
     variables = environment.of_server()
-    return PooledServer(preload=preload, hide=(), variables=variables, directory=pool, idle_seconds=idle_seconds)
+    return PooledForkClient(preload=preload, hide=(), variables=variables, directory=pool, idle_seconds=idle_seconds)
 
 
 def is_running(pid: int) -> bool:
@@ -70,7 +70,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def pid_of(one: PooledServer) -> int:
+def pid_of(one: PooledForkClient) -> int:
     pid = one.hello()["ready"]
     assert isinstance(pid, int)
     return pid
@@ -83,7 +83,7 @@ def test_two_builds_are_served_by_one_server(world: World, pool: Path, executor:
         running.submit(world.stage("surroundings"))
         assert world.next().kind is OutcomeKind.SUCCEEDED
         running.close()
-        seen += [member.pid for member in members(pool)]
+        seen += [member.pid for member in pooled_servers(pool)]
     assert len(seen) == 2
     assert len(set(seen)) == 1
 
@@ -110,10 +110,10 @@ def test_a_killed_server_is_replaced(world: World, pool: Path, executor: Callabl
     for _ in range(2):
         running.submit(world.stage("surroundings"))
         assert world.next().kind is OutcomeKind.SUCCEEDED
-        (member,) = members(pool)
+        (member,) = pooled_servers(pool)
         os.kill(member.pid, signal.SIGKILL)
         wait_until(lambda pid=member.pid: not is_running(pid))  # type: ignore[misc]
-    assert members(pool) == []
+    assert pooled_servers(pool) == []
 
 
 def test_a_stale_socket_is_no_obstacle(pool: Path) -> None:
@@ -139,15 +139,15 @@ def test_a_server_of_changed_libraries_takes_no_clients(pool: Path, tmp_path: Pa
     library = tmp_path / "library.py"
     library.write_text("VALUE = 1\n")
     variables = {**environment.of_server(), "PYTHONPATH": str(tmp_path)}
-    first = PooledServer(preload=("library",), hide=(), variables=variables, directory=pool)
+    first = PooledForkClient(preload=("library",), hide=(), variables=variables, directory=pool)
     pid = pid_of(first)
     library.write_text("VALUE = 2\n")
-    second = PooledServer(preload=("library",), hide=(), variables=variables, directory=pool)
+    second = PooledForkClient(preload=("library",), hide=(), variables=variables, directory=pool)
     assert pid_of(second) != pid
     assert is_running(pid)  # for as long as its client stays
     first.close()
     wait_until(lambda: not is_running(pid))
-    assert [member.pid for member in members(pool)] == [pid_of(second)]
+    assert [member.pid for member in pooled_servers(pool)] == [pid_of(second)]
     second.close()
 
 
@@ -155,10 +155,10 @@ def test_what_it_holds_and_its_variables_tell_servers_apart(pool: Path) -> None:
     servers = [
         server(pool),
         server(pool, preload=("json",)),
-        PooledServer(preload=(), hide=(), variables={**environment.of_server(), "TZ": "UTC"}, directory=pool),
+        PooledForkClient(preload=(), hide=(), variables={**environment.of_server(), "TZ": "UTC"}, directory=pool),
     ]
     assert len({pid_of(one) for one in servers}) == 3
-    assert sorted(member.preload for member in members(pool)) == [(), (), ("json",)]
+    assert sorted(member.preload for member in pooled_servers(pool)) == [(), (), ("json",)]
     for one in servers:
         one.close()
 
@@ -168,9 +168,9 @@ def test_the_actions_of_a_client_that_dies_are_killed_and_those_of_others_go_on(
         "import sys\n"
         "from pathlib import Path\n"
         "from mlcbuild.execution import environment\n"
-        "from mlcbuild.execution.pool import PooledServer\n"
+        "from mlcbuild.execution.server_pool import PooledForkClient\n"
         "directory = Path(sys.argv[2])\n"
-        "one = PooledServer(preload=(), hide=(), variables=environment.of_server(), directory=Path(sys.argv[1]))\n"
+        "one = PooledForkClient(preload=(), hide=(), variables=environment.of_server(), directory=Path(sys.argv[1]))\n"
         "script = 'sleep 1000 & echo $$ $! > pids.new; mv pids.new pids; wait'\n"
         "one.launch({'directory': str(directory), 'environment': environment.FIXED,\n"
         "            'arguments': ['/bin/sh', '-c', script]}).wait()\n"
@@ -181,7 +181,7 @@ def test_the_actions_of_a_client_that_dies_are_killed_and_those_of_others_go_on(
         command = [sys.executable, "-c", program, str(pool), str(world.directory / name)]
         clients.append(subprocess.Popen(command))
         running.append([int(pid) for pid in world.wait_for(world.directory / name / "pids").split()])
-    assert [member.running for member in members(pool)] == [2]
+    assert [member.running for member in pooled_servers(pool)] == [2]
     clients[0].kill()
     clients[0].wait()
     assert all(world.is_gone(pid) for pid in running[0])
@@ -189,7 +189,7 @@ def test_the_actions_of_a_client_that_dies_are_killed_and_those_of_others_go_on(
     clients[1].kill()
     clients[1].wait()
     assert all(world.is_gone(pid) for pid in running[1])
-    wait_until(lambda: [member.running for member in members(pool)] == [0])
+    wait_until(lambda: [member.running for member in pooled_servers(pool)] == [0])
 
 
 def test_shutting_down_lets_what_runs_come_to_its_end(
@@ -199,9 +199,9 @@ def test_shutting_down_lets_what_runs_come_to_its_end(
     started = world.directory / "started"
     running.submit(world.tool("/bin/sh", "-c", f"touch {started}; sleep 0.5; touch out.txt"))
     world.wait_for(started)
-    (member,) = members(pool)
+    (member,) = pooled_servers(pool)
     assert shut_down(pool) == 1
-    assert members(pool) == []
+    assert pooled_servers(pool) == []
     assert world.next().kind is OutcomeKind.SUCCEEDED
     running.close()
     wait_until(lambda: not is_running(member.pid))
@@ -211,12 +211,12 @@ def test_shutting_down_lets_what_runs_come_to_its_end(
 def test_a_library_that_cannot_be_imported_is_told(pool: Path, tmp_path: Path) -> None:
     (tmp_path / "broken_library.py").write_text("import no_such_library\n")
     variables = {**environment.of_server(), "PYTHONPATH": str(tmp_path)}
-    one = PooledServer(preload=("broken_library",), hide=(), variables=variables, directory=pool)
+    one = PooledForkClient(preload=("broken_library",), hide=(), variables=variables, directory=pool)
     end = one.launch({}).wait()
     assert end.status is None
     assert one.failure() == "ModuleNotFoundError: No module named 'no_such_library'"
     one.close()
-    assert members(pool) == []
+    assert pooled_servers(pool) == []
 
 
 def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_nobody_else_can_reach_a_server(pool: Path) -> None:
 def test_a_socket_of_somebody_else_is_nobody(pool: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
         stranger.bind(str(pool / "x.sock"))
-        assert members(pool) == []  # it does not listen
+        assert pooled_servers(pool) == []  # it does not listen
 
 
 def test_sockets_lie_where_their_paths_are_short_enough(tmp_path: Path) -> None:

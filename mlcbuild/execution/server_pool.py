@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.errors import LocalEnvironmentError
-from mlcbuild.execution.server import PROGRAM, ForkServer, interpreter_command
+from mlcbuild.execution.fork_client import PROGRAM, ForkClient, interpreter_command
 
 IDLE_SECONDS = 15 * 60.0
 _MOST_PATH_BYTES = 107  # of a socket: sockaddr_un
 _NAME_BYTES = 24
-_STARTED_BESIDE = ("door.py", "guardian.py", "sandbox.py", "source_loader.py", "spawning.py")
+_STARTED_BESIDE = ("guardian.py", "listener.py", "sandbox.py", "source_loader.py", "spawning.py")
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "user")
 _ANSWER_SECONDS = 30.0
 _ASK_SECONDS = 0.5
@@ -46,7 +46,7 @@ def pool_directory(environment: Mapping[str, str], fallback: Path) -> Path:
     return Path(tempfile.gettempdir(), f"mlcbuild-{os.geteuid()}")
 
 
-class PooledServer(ForkServer):
+class PooledForkClient(ForkClient):
     """A fork server of the pool in `directory`: found there, or started and left there.
 
     Raises LocalEnvironmentError at its first launch where others could reach the directory.
@@ -145,7 +145,7 @@ class PooledServer(ForkServer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class PooledServer:
     """A server of the pool. `pid` is 0 where it did not answer, because it is still importing."""
 
     name: str
@@ -154,7 +154,7 @@ class Member:
     running: int = 0  # actions
 
 
-def members(directory: Path) -> list[Member]:
+def pooled_servers(directory: Path) -> list[PooledServer]:
     """The servers that are there. Sockets of dead ones are passed over."""
     found = []
     for path in sorted(directory.glob("*.sock")):
@@ -166,7 +166,7 @@ def members(directory: Path) -> list[Member]:
         preload = hello.get("preload")
         if "stale" not in hello:
             found.append(
-                Member(
+                PooledServer(
                     name=path.stem,
                     pid=_integer(hello.get("ready")),
                     preload=tuple(map(str, preload)) if isinstance(preload, list) else (),

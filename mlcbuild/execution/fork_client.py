@@ -44,7 +44,7 @@ class ProcessEnd:
     error: str  # why it could not be started; "" where it was
 
 
-class ServerProcess:
+class ForkedProcess:
     """A process started by a server. `wait` from one thread; `kill` from any.
 
     A stage is sent its request on its `channel`.
@@ -155,7 +155,7 @@ def interpreter_command(settings: Mapping[str, object]) -> list[str]:
     return [sys.executable, "-s", "-P", str(PROGRAM), json.dumps(settings)]
 
 
-class ForkServer:
+class ForkClient:
     """A fork server that holds the modules in `preload`. Started by the first `launch`, and again after its death.
 
     `hide` names modules that nothing in it can import; `log` is the file for what the server itself prints.
@@ -173,7 +173,7 @@ class ForkServer:
         self._socket: socket.socket | None = None
         self._hello: dict[str, object] = {}
 
-    def launch(self, request: Mapping[str, object]) -> ServerProcess:
+    def launch(self, request: Mapping[str, object]) -> ForkedProcess:
         """Start a process for a request (see `fork_server`). Raises OSError where the server cannot start."""
         text = json.dumps(request).encode()
         is_tool = "arguments" in request
@@ -199,7 +199,7 @@ class ForkServer:
                     descriptors = [their_control.fileno(), their_channel, their_log]
                     socket.send_fds(self._socket, [b"t" if is_tool else b"f"], descriptors)
             ours.pop_all()
-        return ServerProcess(control=control, channel=channel, log=log, request=text)
+        return ForkedProcess(control=control, channel=channel, log=log, request=text)
 
     def failure(self) -> str:
         """Why the server could not get ready; "" where it did."""

@@ -17,25 +17,25 @@ from pathlib import Path
 from typing import Any
 
 
-class Door:
+class Listener:
     """Where clients come in. `greeting` is what they are told first."""
 
     def __init__(
-        self, listener: socket.socket, *, path: str, lock: str, idle_seconds: float, greeting: Mapping[str, Any]
+        self, bound: socket.socket, *, path: str, lock: str, idle_seconds: float, greeting: Mapping[str, Any]
     ) -> None:
-        self.listener = listener
+        self.socket = bound
         self.idle_seconds = idle_seconds
         self.greeting = greeting
         self._path = path
         self._lock = lock
-        listener.setblocking(False)
+        bound.setblocking(False)
         self._inode = os.stat(path).st_ino  # noqa: PTH116
         self._loaded = _state_of_what_is_loaded()
 
     def accept(self) -> socket.socket | None:
         """The next client, if it is a process of the same user."""
         try:
-            client, _ = self.listener.accept()
+            client, _ = self.socket.accept()
         except OSError:
             return None
         client.setblocking(True)
@@ -48,14 +48,14 @@ class Door:
     def is_stale(self) -> bool:
         return _state_of_what_is_loaded(self._loaded) != self._loaded
 
-    def has_closed_if_nobody_comes(self) -> bool:
+    def closed_unless_somebody_connects(self) -> bool:
         """Take the path away, unless a client is about to connect."""
         with open(self._lock, "w") as lock:  # noqa: PTH123
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 return False
-            if select.select([self.listener], [], [], 0)[0]:
+            if select.select([self.socket], [], [], 0)[0]:
                 return False
             self.close()
             return True
