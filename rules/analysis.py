@@ -74,10 +74,13 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
             source_files=source_files,
         )
         try:
-            providers[label] = _provided(rules[target.rule], context, workspace.settings.root)
+            provided = _provided(rules[target.rule], context, workspace.settings.root)
         except WorkspaceError as error:
-            errors.append(error)
+            context.errors.append(error)
+        if context.errors:
+            errors += context.errors
             continue
+        providers[label] = provided
         analysed[label] = AnalysedTarget(label=label, rule=target.rule, providers=providers[label])
         actions += context.actions
     if errors:

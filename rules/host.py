@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlcbuild.engine.action import JsonValue
+from mlcbuild.rules.processors import feature_error, processor_error, triple_error
 from mlcbuild.rules.rule import RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 
@@ -34,14 +35,22 @@ def host_target(context: RuleContext, *, default_cpu: dict[str, str] | None = No
     are features.
 
     `default_cpu` is the processor by architecture of the triple where a target names none. Nothing of the machine that
-    builds gets in. Raises WorkspaceError where there is no processor.
+    builds gets in. Reports a triple that libraries cannot be made for, a processor that LLVM does not know, and a
+    feature of a wrong form. Raises WorkspaceError where there is no processor.
     """
     triple = context.target.string("host")
+    if (wrong := triple_error(triple)) is not None:
+        raise context.error(wrong[0], attribute="host", advice=wrong[1])
     default = (default_cpu or {}).get(triple.partition("-")[0], "")
     cpu = context.target.optional_string("cpu") or default
     if not cpu:
         raise context.error("no cpu", attribute="kind", advice=(f"name the processor of {triple}, as LLVM does",))
+    if (wrong := processor_error(triple, cpu)) is not None:
+        context.report(wrong[0], attribute="cpu", advice=wrong[1])
     target: dict[str, JsonValue] = {"kind": "llvm", "mtriple": triple, "mcpu": cpu}
     if features := context.target.strings("features"):
+        for feature in features:
+            if (wrong := feature_error(feature)) is not None:
+                context.report(wrong[0], attribute="features", advice=wrong[1])
         target["mattr"] = sorted(features)
     return target

@@ -68,6 +68,7 @@ class RuleContext:
         self.target = target
         self.configuration = configuration
         self.actions: list[Action] = []
+        self.errors: list[WorkspaceError] = []
         self._dependencies = dependencies
         self._source_files = source_files
 
@@ -78,6 +79,10 @@ class RuleContext:
     def error(self, message: str, *, attribute: str = "name", advice: tuple[str, ...] = ()) -> WorkspaceError:
         """A mistake in this target, at the place of one of its attributes."""
         return WorkspaceError(f"{message} in {self.label}", location=self.target.location_of(attribute), advice=advice)
+
+    def report(self, message: str, *, attribute: str = "name", advice: tuple[str, ...] = ()) -> None:
+        """Tell of a mistake as `error` has it, and go on: others of the same target are told with it."""
+        self.errors.append(self.error(message, attribute=attribute, advice=advice))
 
     def provided(self, label: Label, kind: type[AnyProvider]) -> AnyProvider | None:
         """What a dependency provides of a kind, or None."""

@@ -119,15 +119,20 @@ def platform(context: RuleContext) -> CudaPlatform:
         )
     for name in names:
         if (wrong := problem(name)) is not None:
-            raise context.error(wrong[0], attribute="arch", advice=wrong[1])
+            context.report(wrong[0], attribute="arch", advice=wrong[1])
     toolkit = context.target.optional_string("toolkit") or ""
     if toolkit and not toolkit.startswith("/"):
-        raise context.error(
+        context.report(
             f'toolkit "{toolkit}" is not absolute', attribute="toolkit", advice=('for example "/usr/local/cuda-13.0"',)
         )
-    ordered = in_order(names)
+    ordered = in_order(name for name in names if problem(name) is None)
     host = host_target(context, default_cpu=CPU_OF_A_DEVICE_HOST)
-    target: dict[str, JsonValue] = {"kind": "cuda", "arch": ordered[0], **_DEVICE_LIMITS, "host": host}
+    target: dict[str, JsonValue] = {
+        "kind": "cuda",
+        "arch": ordered[0] if ordered else "",
+        **_DEVICE_LIMITS,
+        "host": host,
+    }
     return CudaPlatform(kind="cuda", target=target, architectures=ordered, toolkit=toolkit.rstrip("/"))
 
 

@@ -371,3 +371,37 @@ host = "aarch64-linux-gnu"
         "a/BUILD.toml:24:8: no cpu in //a:arm",
         "  name the processor of aarch64-linux-gnu, as LLVM does",
     ]
+
+
+def test_every_mistake_of_a_platform_is_told_together(tmp_path: Path) -> None:
+    text = """
+[[platform]]
+name = "gpu"
+kind = "cuda"
+arch = ["sm_8O", "sm_90", "sm_9O"]
+cpu = "x86-64-v33"
+features = ["avx2"]
+toolkit = "cuda"
+[[platform]]
+name = "arm"
+kind = "cpu"
+cpu = "skylake"
+host = "aarch64-linux-gnu"
+[[platform]]
+name = "windows"
+kind = "cpu"
+cpu = "x86-64-v3"
+host = "x86_64-pc-windows-msvc"
+"""
+    with pytest.raises(WorkspaceErrors) as raised:
+        analysed(write(tmp_path, {"a/BUILD.toml": text}), "//a:all")
+    assert [line for line in str(raised.value).splitlines() if not line.startswith("  ")] == [
+        'a/BUILD.toml:5:8: unknown GPU architecture "sm_8O" in //a:gpu',
+        'a/BUILD.toml:5:8: unknown GPU architecture "sm_9O" in //a:gpu',
+        'a/BUILD.toml:6:7: unknown processor "x86-64-v33" for x86_64-linux-gnu in //a:gpu',
+        'a/BUILD.toml:7:12: "avx2" is no feature to add or to take away in //a:gpu',
+        'a/BUILD.toml:8:11: toolkit "cuda" is not absolute in //a:gpu',
+        'a/BUILD.toml:12:7: unknown processor "skylake" for aarch64-linux-gnu in //a:arm',
+        'a/BUILD.toml:18:8: libraries cannot be linked for the host "x86_64-pc-windows-msvc": its system is not Linux'
+        " in //a:windows",
+    ]
