@@ -19,7 +19,7 @@ from mlcbuild.doctor.finding import Blame, Figure, Finding, mistake, ok, problem
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import InfrastructureError
-from mlcbuild.execution.machine import Machine
+from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.cluster import Surroundings
 from mlcbuild.execution.ray.likeness import likeness_of
 from mlcbuild.execution.ray.probing import ClusterProbe, NodeSeen
@@ -246,8 +246,8 @@ def _basic(seen: NodeSeen) -> list[str]:
 
 def sum_of(seen: Sequence[NodeSeen], settings: RaySettings, likeness: Mapping[str, str]) -> Finding:
     good = [each for each in seen if is_good(each)]
-    cpus = sum(each.node.machine.cpus for each in good)
-    gpus = sum(each.node.machine.gpus for each in good)
+    cpus = sum(each.node.resources.cpus for each in good)
+    gpus = sum(each.node.resources.gpus for each in good)
     figures: dict[str, Figure] = {"count": len(seen), "used": len(good), "cpus": cpus, "gpus": gpus}
     figures |= {name: likeness.get(name, "") for name in ("python", "ray", "mlcbuild")}
     told = f"{len(good)} of {len(seen)} run actions: {_counted(cpus, 'cpu')}, {_counted(gpus, 'GPU')}"
@@ -303,7 +303,7 @@ def _row(group: Sequence[NodeSeen]) -> Finding:
     return ok(f"{told}; like this machine", **figures)
 
 
-def _offer(machine: Machine) -> str:
+def _offer(machine: MachineResources) -> str:
     parts = [_counted(machine.cpus, "cpu")]
     if machine.gpus:
         parts.append(_counted(machine.gpus, "GPU"))
@@ -313,11 +313,11 @@ def _offer(machine: Machine) -> str:
     return ", ".join(parts)
 
 
-def _told_machine(seen: NodeSeen) -> Machine:
+def _told_machine(seen: NodeSeen) -> MachineResources:
     """Without Ray's own labels, which no two nodes have in common, and the last digits of its memory, which Ray has
     measured.
     """
-    machine = seen.node.machine
+    machine = seen.node.resources
     labels = tuple((name, value) for name, value in machine.labels if not name.startswith("ray.io/"))
     return replace(machine, labels=labels, memory_bytes=machine.memory_bytes >> 30 << 30)
 

@@ -1,12 +1,14 @@
-"""Places for actions on one machine: how many cpus and GPUs are free. Whoever asks for more than all gets all."""
+"""The cpus and GPUs that are free on this machine. An action that requests more than all of them gets all."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+_ROUNDING = 1e-6  # ten tenths of a GPU are one
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class ResourceRequest:
     """What an action takes while it runs. `memory_bytes` 0: not known."""
 
     cpus: int = 1
@@ -14,29 +16,26 @@ class Need:
     memory_bytes: int = 0
 
 
-class Room:
-    """What is left of `cpus` and `gpus`. Not thread-safe."""
+class FreeResources:
+    """What is left of `cpus` and `gpus`. Not thread-safe. Memory is measured instead: see `memory.FreeMemory`."""
 
     def __init__(self, *, cpus: int, gpus: float) -> None:
         self._cpus = self._free_cpus = cpus
         self._gpus = self._free_gpus = gpus
 
-    def has_place_for(self, need: Need) -> bool:
-        return self._cpus_of(need) <= self._free_cpus and self._gpus_of(need) <= self._free_gpus + _ROUNDING
+    def fits(self, request: ResourceRequest) -> bool:
+        return self._cpus_of(request) <= self._free_cpus and self._gpus_of(request) <= self._free_gpus + _ROUNDING
 
-    def enter(self, need: Need) -> None:
-        self._free_cpus -= self._cpus_of(need)
-        self._free_gpus -= self._gpus_of(need)
+    def acquire(self, request: ResourceRequest) -> None:
+        self._free_cpus -= self._cpus_of(request)
+        self._free_gpus -= self._gpus_of(request)
 
-    def leave(self, need: Need) -> None:
-        self._free_cpus += self._cpus_of(need)
-        self._free_gpus += self._gpus_of(need)
+    def release(self, request: ResourceRequest) -> None:
+        self._free_cpus += self._cpus_of(request)
+        self._free_gpus += self._gpus_of(request)
 
-    def _cpus_of(self, need: Need) -> int:
-        return min(need.cpus, self._cpus)
+    def _cpus_of(self, request: ResourceRequest) -> int:
+        return min(request.cpus, self._cpus)
 
-    def _gpus_of(self, need: Need) -> float:
-        return min(need.gpus, self._gpus)
-
-
-_ROUNDING = 1e-6  # ten tenths of a GPU are one
+    def _gpus_of(self, request: ResourceRequest) -> float:
+        return min(request.gpus, self._gpus)

@@ -201,7 +201,7 @@ class ForkClient:
             ours.pop_all()
         return ForkedProcess(control=control, channel=channel, log=log, request=text)
 
-    def failure(self) -> str:
+    def start_error(self) -> str:
         """Why the server could not get ready; "" where it did."""
         with self._lock:
             self._read_hello()

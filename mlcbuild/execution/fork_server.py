@@ -163,7 +163,7 @@ class ForkServer:
                 self._selector.register(control, selectors.EVENT_READ, pid)
                 _tell(control, {"pid": pid})
                 return
-        except self._spawning.NotStarted as reason:
+        except self._spawning.StartError as reason:
             _tell(control, {"status": _NOT_STARTED, "result": reason.answer})
         except OSError as error:
             _tell(control, {"error": error.strerror})

@@ -35,7 +35,7 @@ class LinkedBlob:
     signature: tuple[int, ...]
 
 
-class MissingInputs(Exception):  # noqa: N818
+class MissingInputsError(Exception):
     """Blobs that have gone from the store; the engine makes them again."""
 
     def __init__(self, digests: Sequence[Digest]) -> None:
@@ -46,7 +46,7 @@ class MissingInputs(Exception):  # noqa: N818
 def lay_out(request: ExecutionRequest, directory: Path, store: LocalBlobStore) -> tuple[LinkedBlob, ...]:
     """Put inputs and the directories of outputs below `directory`.
 
-    Raises MissingInputs, the other errors of the store, and OSError.
+    Raises MissingInputsError, the other errors of the store, and OSError.
     """
     for parent in _directories(request):
         os.makedirs(f"{directory}/{parent}", exist_ok=True)
@@ -64,7 +64,7 @@ def lay_out(request: ExecutionRequest, directory: Path, store: LocalBlobStore) -
         except (BlobMissingError, FileNotFoundError):
             missing.append(entry.digest)
     if missing:
-        raise MissingInputs(missing)
+        raise MissingInputsError(missing)
     return tuple(linked)
 
 

@@ -66,7 +66,7 @@ class PooledForkClient(ForkClient):
         self._name = _name(preload, hide, variables)
         super().__init__(preload=preload, hide=hide, log=directory / f"{self._name}.log", variables=variables)
 
-    def failure(self) -> str:
+    def start_error(self) -> str:
         with self._lock:
             self._read_hello()
             return str(self._hello.get("error", ""))

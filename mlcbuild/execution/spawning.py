@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-class NotStarted(Exception):  # noqa: N818
+class StartError(Exception):
     """`answer` is what the client is told: `errno` and `error`, or `unconfined`."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
@@ -27,7 +27,7 @@ class NotStarted(Exception):  # noqa: N818
 def spawn(request: dict[str, Any], *, standard_input: int, log: int, confine: Callable[[dict[str, Any]], None]) -> int:
     """The pid of a new session's leader that runs `arguments` in `directory` with `environment`.
 
-    Raises NotStarted where that cannot be run, OSError where no process can. Umask and limits are the caller's. To wait
+    Raises StartError where that cannot be run, OSError where no process can. Umask and limits are the caller's. To wait
     for the process is the caller's business too.
     """
     policy = request.get("sandbox")
@@ -39,7 +39,7 @@ def spawn(request: dict[str, Any], *, standard_input: int, log: int, confine: Ca
         try:
             confine(policy)
         except OSError as error:
-            started.append(NotStarted({"unconfined": str(error)}))
+            started.append(StartError({"unconfined": str(error)}))
             return
         try:
             started.append(_start(request, standard_input, log))
@@ -78,9 +78,9 @@ def _start(request: dict[str, Any], standard_input: int, log: int) -> int:
             raise
         if error.filename == request["directory"]:
             raise OSError(error.errno, f"{error.filename}: {error.strerror}") from None
-        raise NotStarted({"errno": error.errno, "error": error.strerror}) from None
+        raise StartError({"errno": error.errno, "error": error.strerror}) from None
     except ValueError as error:  # no exec takes such arguments, or variables
-        raise NotStarted({"errno": errno.EINVAL, "error": str(error)}) from None
+        raise StartError({"errno": errno.EINVAL, "error": str(error)}) from None
     # Else the object's end would wait for a process that is not its own to wait for.
     process.returncode = 0
     return process.pid

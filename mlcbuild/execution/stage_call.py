@@ -140,8 +140,8 @@ def _advice_on_import(error: BaseException, module_paths: Sequence[str]) -> str:
     if not any(Path(root, path + end).exists() for root in module_paths for end in ("", ".py")):
         return ""
     return (
-        f"\n  the workspace has {error.name}, but the stage's key does not count it"
-        "\n  import it where a static reader finds it: at the top of a module, by its full name"
+        f"\n  the workspace has {error.name}, but it is not in the stage's key"
+        "\n  import it with an import statement at the top of a module, by its full name"
     )
 
 

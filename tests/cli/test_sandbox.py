@@ -50,7 +50,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @needs_landlock
 def test_an_undeclared_read_is_told_by_path(root: Path, capsys: Capture) -> None:
     assert main(["build", "//:copy"]) == 1
-    assert f"asked for {root}/notes.txt, which is not its own" in capsys.readouterr().err
+    assert f"it was denied access to {root}/notes.txt, which is not a declared input" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("by", ["option", "variable", "workspace"])
@@ -79,7 +79,7 @@ def test_a_variable_with_another_value_is_an_error(
 def test_a_failed_actions_directory_is_kept(root: Path, capsys: Capture) -> None:
     assert main(["build", "//:copy", "--sandbox-debug"]) == 1
     kept = root / ".mlcbuild/failed/copy_Command"
-    assert f"kept: {kept} (run.sh in it runs it again)" in capsys.readouterr().err
+    assert f"its directory was kept: {kept} (run.sh in it runs the action again)" in capsys.readouterr().err
     assert subprocess.run([kept / "run.sh"], check=False).returncode == 0
     assert (kept / "out/copy.txt").read_text() == "undeclared\n"
 

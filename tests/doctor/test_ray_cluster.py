@@ -12,7 +12,7 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.doctor import ray_cluster
 from mlcbuild.doctor.examination import Examined, examine_all
 from mlcbuild.doctor.finding import Blame, Verdict
-from mlcbuild.execution.machine import Machine
+from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.demand import Node
 from mlcbuild.execution.ray.probing import NodeSeen
 from mlcbuild.execution.ray.settings import RaySettings
@@ -21,15 +21,15 @@ GIB = 1 << 30
 SETTINGS = RaySettings(address="10.0.0.1:6379")
 
 
-def seen(name: str, machine: Machine, **more: object) -> NodeSeen:
+def seen(name: str, machine: MachineResources, **more: object) -> NodeSeen:
     labels = (*machine.labels, ("ray.io/node-id", f"id-of-{name}"))
-    node = Node(identifier=name, name=name, machine=replace(machine, labels=labels))
+    node = Node(identifier=name, name=name, resources=replace(machine, labels=labels))
     return replace(NodeSeen(node=node), **more)  # type: ignore[arg-type]
 
 
-HEAD = seen("head", Machine(cpus=0), unused="it has no cpus")
-PLAIN = Machine(cpus=2, memory_bytes=8 * GIB)
-HOPPER = seen("hopper", Machine(cpus=64, gpus=8, memory_bytes=512 * GIB, labels=(("arch", "sm_90"),)))
+HEAD = seen("head", MachineResources(cpus=0), unused="it has no cpus")
+PLAIN = MachineResources(cpus=2, memory_bytes=8 * GIB)
+HOPPER = seen("hopper", MachineResources(cpus=64, gpus=8, memory_bytes=512 * GIB, labels=(("arch", "sm_90"),)))
 
 
 def test_nodes_of_which_the_same_is_said_are_told_together() -> None:
@@ -60,7 +60,7 @@ def test_nodes_of_which_the_same_is_said_are_told_together() -> None:
 
 
 def test_of_very_many_kinds_of_nodes_the_last_are_counted() -> None:
-    found = ray_cluster.rows([seen(f"n{number}", Machine(cpus=number + 1)) for number in range(30)])
+    found = ray_cluster.rows([seen(f"n{number}", MachineResources(cpus=number + 1)) for number in range(30)])
     assert len(found) == 21
     assert found[-1].measured == "and 10 more, of which other things are to be said"
 

@@ -109,7 +109,7 @@ def test_a_killed_action_is_told_as_such(stage: Stage, building: subprocess.Pope
     _, err = building.communicate(timeout=60)
     assert building.returncode == 36
     assert "//:second Command failed after" in err
-    assert "was killed (SIGKILL), not by the kernel for want of memory; it had used 0.0 GiB\n" in err
+    assert "was killed (SIGKILL), not by the OOM killer; it had used 0.0 GiB\n" in err
     assert "error: //:third was not built: //:second Command failed\n" in err
     assert err.endswith("this may be retried: this machine failed, not your targets\n")
     assert stage.world.verify() == 1
@@ -123,7 +123,7 @@ def test_a_killed_fork_server_is_started_again(stage: Stage, building: subproces
     os.kill(server, signal.SIGKILL)
     _, err = building.communicate(timeout=60)
     assert building.returncode == 0, err
-    assert "note: //:second Command runs again: the worker that ran //:second Command went away\n" in err
+    assert "note: //:second Command runs again: the worker that ran //:second Command died\n" in err
     wait_until(lambda: ended(below), "the end of what the killed server ran")
     assert stage.world.output("third/third").read_text() == "in\n" * 8
     stage.finish(up_to_date=3)
@@ -201,7 +201,7 @@ def test_two_signals_end_it_at_once(stage: Stage, building: subprocess.Popen[str
 
 
 def test_a_client_and_its_server_that_are_killed_at_once_take_the_action_with_them(world: World) -> None:
-    """As by the kernel for want of memory: the server's guardian is left."""
+    """As by the OOM killer: the server's guardian is left."""
     sleep = long_sleep(120)
     world.commands(command("x", f"{sleep} & wait"))
     process = world.start("build", ":x")

@@ -221,7 +221,7 @@ def test_an_exception_as_a_module_is_imported_is_told_alike(world: World) -> Non
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "crashed with SIGSEGV; its log follows"),
         ("import ctypes; ctypes.string_at(0)", "crashed with SIGSEGV; its log follows"),
         ("import os; os.abort()", "crashed with SIGABRT; its log follows"),
-        ("import os; os._exit(3)", "ended with exit code 3 before it was done"),
+        ("import os; os._exit(3)", "ended with exit code 3 before the stage returned"),
         ("raise SystemExit(2)", "SystemExit: 2"),
         ("raise KeyboardInterrupt", "KeyboardInterrupt: (no message)"),
         ("import importlib; importlib.import_module('counting.' + 'absent')", "ModuleNotFoundError: No module named"),
@@ -253,14 +253,14 @@ def test_a_stage_that_ends_badly_is_its_actions_failure(world: World, code: str,
     [
         (
             "counting.secret",
-            "loaded counting.secret, which its key does not count\n"
-            "    import it where a static reader finds it: at the top of a module, by its full name\n",
+            "loaded counting.secret, which is not in its key\n"
+            "    import it with an import statement at the top of a module, by its full name\n",
         ),
         (
             "elsewhere.secret",
             "ModuleNotFoundError: No module named 'elsewhere'\n"
-            "    the workspace has elsewhere, but the stage's key does not count it\n"
-            "    import it where a static reader finds it: at the top of a module, by its full name\n",
+            "    the workspace has elsewhere, but it is not in the stage's key\n"
+            "    import it with an import statement at the top of a module, by its full name\n",
         ),
     ],
 )

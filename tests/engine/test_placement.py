@@ -11,7 +11,7 @@ from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements, T
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest
 from mlcbuild.engine.lookup_timeout import LookupTimeout
 from mlcbuild.engine.placement import NoExecutor, place
-from mlcbuild.execution.machine import Machine, refusal
+from mlcbuild.execution.machine_resources import MachineResources, refusal
 
 
 @dataclass
@@ -21,10 +21,10 @@ class Place:
     name: str
     slots: int
     trip_seconds: float
-    machine: Machine
+    resources: MachineResources
 
     def refusal(self, requirements: ExecutionRequirements) -> str:
-        return refusal(self.machine, requirements)
+        return refusal(self.resources, requirements)
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         raise AssertionError
@@ -39,8 +39,8 @@ class Place:
         raise AssertionError
 
 
-CLUSTER = Place("ray", 8, 0.1, Machine(cpus=8, gpus=1, labels=(("arch", "sm_90"),)))
-LOCAL = Place("local", 2, 0.0, Machine(cpus=2, memory_bytes=8 << 30))
+CLUSTER = Place("ray", 8, 0.1, MachineResources(cpus=8, gpus=1, labels=(("arch", "sm_90"),)))
+LOCAL = Place("local", 2, 0.0, MachineResources(cpus=2, memory_bytes=8 << 30))
 
 
 def action(*, cache: CachePolicy = CachePolicy.ALL, requirements: ExecutionRequirements | None = None) -> Action:

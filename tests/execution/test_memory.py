@@ -14,9 +14,9 @@ import pytest
 
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
-from mlcbuild.execution.admission import Need, Room
+from mlcbuild.execution.admission import FreeResources, ResourceRequest
 from mlcbuild.execution.local import LocalExecutor
-from mlcbuild.execution.machine import Machine
+from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.memory import available_bytes
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def test_holding_more_than_asked_for_ends_an_action(world: World, in_child: bool
     assert outcome.kind is OutcomeKind.OUT_OF_MEMORY
     assert outcome.peak_bytes > 200 * _MEBI
     assert outcome.message == (
-        f"//t:x Stage held {outcome.peak_bytes / (1 << 30):.1f} GiB of memory, more than the 0.2 GiB that it asks for, "
+        f"//t:x Stage used {outcome.peak_bytes / (1 << 30):.1f} GiB of memory, more than the 0.2 GiB that it requests, "
         "and was stopped"
     )
 
@@ -90,7 +90,7 @@ def test_a_kill_by_the_kernel_for_want_of_memory_is_told_as_that(world: World) -
     finally:
         own.rmdir()
     assert outcome.kind is OutcomeKind.OUT_OF_MEMORY
-    assert "most likely by the kernel for want of memory" in outcome.message
+    assert "most likely by the OOM killer" in outcome.message
 
 
 def test_actions_wait_for_memory_that_others_were_let_in_for(
@@ -140,7 +140,7 @@ def test_memory_that_others_give_back_is_noticed(world: World, started: Callable
 def test_actions_that_want_the_only_gpu_run_one_after_the_other(
     world: World, started: Callable[..., LocalExecutor]
 ) -> None:
-    executor = started(machine=Machine(cpus=4, gpus=1.0))
+    executor = started(resources=MachineResources(cpus=4, gpus=1.0))
     for number in range(2):
         requirements = ExecutionRequirements(gpus=1.0)
         request = world.tool(
@@ -151,11 +151,11 @@ def test_actions_that_want_the_only_gpu_run_one_after_the_other(
 
 
 def test_ten_tenths_of_a_gpu_are_one() -> None:
-    room = Room(cpus=100, gpus=1.0)
+    free = FreeResources(cpus=100, gpus=1.0)
     for _ in range(10):
-        assert room.has_place_for(Need(gpus=0.1))
-        room.enter(Need(gpus=0.1))
-    assert not room.has_place_for(Need(gpus=0.1))
+        assert free.fits(ResourceRequest(gpus=0.1))
+        free.acquire(ResourceRequest(gpus=0.1))
+    assert not free.fits(ResourceRequest(gpus=0.1))
 
 
 def test_this_machine_has_memory_left() -> None:

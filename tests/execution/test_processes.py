@@ -53,7 +53,7 @@ def test_an_exit_without_a_result_is_a_failure(world: World) -> None:
 def test_a_kill_from_outside_is_no_want_of_memory(world: World) -> None:
     outcome = world.run(world.stage("killed"))
     assert outcome.kind is OutcomeKind.ENVIRONMENT
-    assert "was killed (SIGKILL), not by the kernel for want of memory" in outcome.message
+    assert "was killed (SIGKILL), not by the OOM killer" in outcome.message
 
 
 def test_cancelling_ends_a_stage_and_its_children(world: World) -> None:
@@ -178,14 +178,14 @@ def test_a_server_that_cannot_import_says_so(tmp_path: Path) -> None:
     server = ForkClient(preload=("broken_library",), log=tmp_path / "log", variables=variables)
     end = server.launch({}).wait()
     assert end.status is None
-    assert server.failure() == "ModuleNotFoundError: No module named 'no_such_library'"
+    assert server.start_error() == "ModuleNotFoundError: No module named 'no_such_library'"
     server.close()
 
 
 def test_a_library_that_is_not_installed_is_left_to_the_stage(tmp_path: Path) -> None:
     server = ForkClient(preload=("json.no_such_module", "no_such_library"), log=tmp_path / "log")
     end = server.launch(tool_in(tmp_path, "/bin/true")).wait()
-    assert (end.status, server.failure()) == (0, "")
+    assert (end.status, server.start_error()) == (0, "")
     server.close()
 
 

@@ -13,9 +13,9 @@ import pytest
 import mlcbuild
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
-from mlcbuild.execution.confinement import Confinement, without
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.sandbox import cuts_network, landlock_version
+from mlcbuild.execution.sandbox_policy import SandboxPolicies, without
 from tests.execution.conftest import STAGES
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def confined(world: World) -> World:
         module_paths=(STAGES,),
         sandbox=True,
         hidden=(world.directory / "home", world.store.root),
-        keep_failed=world.directory / "failed",
+        failed_sandboxes=world.directory / "failed",
     )
     world.executor.start(world.outcomes.put)
     return world
@@ -74,14 +74,17 @@ def test_a_stage_that_reads_what_is_no_input_fails_by_path(confined: World, secr
     outcome = confined.run(confined.stage("read", path=secret, swallow=swallow))
     assert outcome.kind is OutcomeKind.FAILED
     assert outcome.message.startswith(
-        f"//t:x Stage asked for {secret}, which is not its own\n"
+        f"//t:x Stage read {secret}, which is not a declared input\n"
         "  declare what it reads and makes, or build with --no-sandbox"
     )
 
 
 def test_a_folder_that_is_listed_is_named(confined: World, secret: str) -> None:
     folder = str(Path(secret).parent)
-    assert f"asked for {folder}," in confined.run(confined.stage("list_folder", path=folder)).message
+    assert (
+        f"read {folder}, which is not a declared input"
+        in confined.run(confined.stage("list_folder", path=folder)).message
+    )
 
 
 def test_a_file_that_is_not_there_is_nobodys_fault(confined: World) -> None:
@@ -114,7 +117,7 @@ def test_a_module_that_the_key_does_not_count_is_named_as_a_module(world: World,
     )
     executor.start(world.outcomes.put)
     executor.submit(world.stage("own.stage:run", allowed_modules=frozenset({"own.stage"})))
-    assert "loaded own.helper, which its key does not count" in world.next().message
+    assert "loaded own.helper, which is not in its key" in world.next().message
     executor.submit(world.stage("own.stage:run", allowed_modules=frozenset({"own.stage", "own.helper"})))
     assert world.content(world.next()) == "x"
     executor.close()
@@ -125,7 +128,7 @@ def test_a_module_that_the_key_does_not_count_is_named_as_a_module(world: World,
 def test_a_tool_that_reads_what_is_no_input_fails_by_path(confined: World, secret: str, command: str) -> None:
     outcome = confined.run(confined.tool("/bin/sh", "-ec", command.format(secret) + "; touch out.txt"))
     assert outcome.kind is OutcomeKind.FAILED
-    assert f"asked for {secret}, which is not its own" in outcome.message
+    assert f"it was denied access to {secret}, which is not a declared input" in outcome.message
 
 
 @needs_landlock
@@ -141,7 +144,7 @@ def test_nothing_is_written_outside(confined: World, secret: str) -> None:
     assert "PermissionError" in confined.run(confined.stage("write_elsewhere", path=beside)).message
     outcome = confined.run(confined.tool("/bin/touch", beside))
     assert outcome.kind is OutcomeKind.FAILED
-    assert f"asked for {beside}, which is not its own" in outcome.message
+    assert f"it was denied access to {beside}, which is not a declared input" in outcome.message
     assert not Path(beside).exists()
 
 
@@ -150,7 +153,7 @@ def test_the_network_is_cut(confined: World) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         outcome = confined.run(confined.stage("connect", port=server.getsockname()[1]))
     assert outcome.kind is OutcomeKind.FAILED
-    assert "the network is cut from actions" in outcome.message
+    assert "actions have no network" in outcome.message
 
 
 def test_a_fetch_is_not_confined(confined: World, secret: str) -> None:
@@ -170,13 +173,13 @@ def test_existence_is_not_hidden(confined: World, secret: str) -> None:
     assert confined.content(outcome) == "there\n"
 
 
-def test_a_failed_actions_directory_is_kept_and_runs_by_hand(confined: World) -> None:
+def test_a_failed_actions_directory_is_kept_and_can_be_run_again(confined: World) -> None:
     given = confined.entry("in/text.txt", "not what it wants")
     outcome = confined.run(
         confined.tool("/bin/grep", "-c", "$x it's", "in/text.txt", inputs=(given,), environment=(("A", "a  b"),))
     )
     kept = confined.directory / "failed" / "t_x_Command"
-    assert outcome.message.endswith(f"kept: {kept} (run.sh in it runs it again)")
+    assert outcome.message.endswith(f"its directory was kept: {kept} (run.sh in it runs the action again)")
     assert (kept / "in/text.txt").read_text() == "not what it wants"
     again = subprocess.run([kept / "run.sh"], capture_output=True, text=True, check=False)
     assert (again.returncode, again.stdout) == (1, "0\n")
@@ -185,7 +188,7 @@ def test_a_failed_actions_directory_is_kept_and_runs_by_hand(confined: World) ->
     assert subprocess.run([kept / "run.sh"], check=False).returncode == 0
 
 
-def test_a_failed_stage_runs_by_hand(confined: World) -> None:
+def test_a_failed_stage_can_be_run_again(confined: World) -> None:
     outcome = confined.run(confined.stage("fail"))
     assert "upside down" in outcome.message
     again = subprocess.run(
@@ -229,8 +232,8 @@ def test_what_mlcbuild_is_installed_beside_is_seen_and_its_checkout_is_not(
         (tmp_path / "pyproject.toml").touch()
     monkeypatch.setattr(mlcbuild, "__file__", str(tmp_path / "mlcbuild/__init__.py"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    confinement = Confinement(workspace=(), hidden=(), bytecode=tmp_path / "bytecode")
-    policy = confinement.policy(world.stage("use_the_system"), tmp_path / "action", ())
+    policies = SandboxPolicies(workspace=(), hidden=(), bytecode=tmp_path / "bytecode")
+    policy = policies.of(world.stage("use_the_system"), tmp_path / "action", ())
     assert (str(tmp_path) in policy["read"]) is not is_checkout
     assert f"{tmp_path}/mlcbuild" in policy["read"]
 

@@ -214,7 +214,7 @@ def test_a_library_that_cannot_be_imported_is_told(pool: Path, tmp_path: Path) -
     one = PooledForkClient(preload=("broken_library",), hide=(), variables=variables, directory=pool)
     end = one.launch({}).wait()
     assert end.status is None
-    assert one.failure() == "ModuleNotFoundError: No module named 'no_such_library'"
+    assert one.start_error() == "ModuleNotFoundError: No module named 'no_such_library'"
     one.close()
     assert pooled_servers(pool) == []
 

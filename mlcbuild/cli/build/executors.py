@@ -18,7 +18,7 @@ from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.toolchains.table import Toolchains
 
 _RAY = "ray"
-_KEPT = "failed"  # directories of failed actions
+_FAILED_SANDBOXES = "failed"
 _OTHER_SCRATCH = "of the second of two runs"
 # A round trip of a task costs a few milliseconds, moving its files more: below a tenth of a second nothing is worth it.
 _TRIP_SECONDS = 0.01
@@ -48,10 +48,10 @@ def local_executor(
     """On this machine. To check determinism each action runs as ever, and again in other surroundings: other variables,
     and a longer path with a space.
     """
+    from mlcbuild.execution.determinism import DeterminismChecker
     from mlcbuild.execution.environment import OTHER
     from mlcbuild.execution.local import LocalExecutor
     from mlcbuild.execution.sandbox import shortcomings
-    from mlcbuild.execution.twice import TwiceExecutor
 
     def make(scratch: Path, variables: Mapping[str, str]) -> LocalExecutor:
         return LocalExecutor(
@@ -62,14 +62,14 @@ def local_executor(
             variables=variables,
             sandbox=execution.sandbox,
             hidden=(Path("~").expanduser(), store.root),
-            keep_failed=workspace / STATE_DIRECTORY / _KEPT if execution.keep_failed else None,
+            failed_sandboxes=workspace / STATE_DIRECTORY / _FAILED_SANDBOXES if execution.keep_failed else None,
             pool=worker_pool(os.environ) if execution.warm_workers else None,
         )
 
     if execution.sandbox and (missing := shortcomings()):
         say(f"the sandbox has holes here: {missing}")
     first = make(scratch, {})
-    return TwiceExecutor(first, make(scratch / _OTHER_SCRATCH, OTHER), store) if checks_determinism else first
+    return DeterminismChecker(first, make(scratch / _OTHER_SCRATCH, OTHER), store) if checks_determinism else first
 
 
 def worker_pool(environment: Mapping[str, str]) -> Path:

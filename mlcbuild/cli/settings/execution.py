@@ -62,7 +62,7 @@ class ResolvedExecution:
         return self.executor != LOCAL
 
     def ray_settings(self, *, jobs: int, remote: RemoteConfiguration | None) -> RaySettings:
-        from mlcbuild.execution.machine import Machine
+        from mlcbuild.execution.machine_resources import MachineResources
         from mlcbuild.execution.ray.settings import RaySettings
 
         return RaySettings(
@@ -70,7 +70,7 @@ class ResolvedExecution:
             jobs=jobs,
             labels=self.labels,
             may_scale_to=tuple(
-                Machine(
+                MachineResources(
                     cpus=kind["cpus"],
                     memory_bytes=kind.get("memory") or 0,
                     gpus=float(kind.get("gpus", 0)),

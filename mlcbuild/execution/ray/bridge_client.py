@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.execution.machine import this_machine
+from mlcbuild.execution.machine_resources import this_machine
 from mlcbuild.execution.ray.frames import Receiver, send
 from mlcbuild.execution.ray.settings import RaySettings
 from mlcbuild.execution.scratch import Scratch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcbuild.engine.action import ExecutionRequirements
-from mlcbuild.execution.machine import Machine, refusal
+from mlcbuild.execution.machine_resources import MachineResources, refusal
 
 NODE_ID_LABEL = "ray.io/node-id"  # Ray gives it to each node itself
 _SHOWN_REASONS = 4
@@ -19,14 +19,14 @@ class Node:
 
     identifier: str
     name: str
-    machine: Machine
+    resources: MachineResources
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Node:
         return cls(
             identifier=told["id"],
             name=told["name"],
-            machine=Machine(
+            resources=MachineResources(
                 cpus=int(told["cpus"]),
                 memory_bytes=told["memory_bytes"],
                 gpus=told["gpus"],
@@ -35,7 +35,7 @@ class Node:
         )
 
     def has(self, labels: Iterable[tuple[str, str]]) -> bool:
-        return set(labels) <= set(self.machine.labels)
+        return set(labels) <= set(self.resources.labels)
 
 
 def options_for(
@@ -55,11 +55,11 @@ def options_for(
     return options
 
 
-def refusal_by(nodes: Sequence[Node], may_come: Sequence[Machine], requirements: ExecutionRequirements) -> str:
+def refusal_by(nodes: Sequence[Node], may_come: Sequence[MachineResources], requirements: ExecutionRequirements) -> str:
     """Why neither a node nor a machine that may be added can ever run what needs this; "" where one can."""
     reasons: dict[str, list[str]] = {}
     for name, machine in (
-        *((node.name, node.machine) for node in nodes),
+        *((node.name, node.resources) for node in nodes),
         *((f"a node of the kind {number + 1} that may come", machine) for number, machine in enumerate(may_come)),
     ):
         reason = refusal(machine, requirements)

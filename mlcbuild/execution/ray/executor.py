@@ -21,7 +21,7 @@ from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
 from mlcbuild.errors import MlcbuildError
-from mlcbuild.execution.machine import Machine, refusal, this_machine
+from mlcbuild.execution.machine_resources import MachineResources, refusal, this_machine
 from mlcbuild.execution.ray.cluster import Cluster, NodeLostError, NodeTroubleError, State, Surroundings
 from mlcbuild.execution.ray.couriers import Couriers
 from mlcbuild.execution.ray.faults import Fault
@@ -89,7 +89,7 @@ class RayExecutor:
         self._lock = threading.Lock()
         self._flights: dict[str, _Flight] = {}
         self._waiting: list[_Flight] = []  # for the cluster
-        self._machine = this_machine() if falls_back else Machine(cpus=0)
+        self._machine = this_machine() if falls_back else MachineResources(cpus=0)
         self._numbers = itertools.count(1)
         self._surroundings = Surroundings(
             root=store.root,

@@ -26,7 +26,7 @@ from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.local import LocalExecutor
-from mlcbuild.execution.machine import Machine
+from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.frames import pack, unpack
 from mlcbuild.execution.ray.likeness import digest_of, likeness_of
 from mlcbuild.execution.ray.messages import outcome_to_json, request_from_json
@@ -47,7 +47,7 @@ _KEPT_CALLS = 100
 _VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 # Ray has seen to it that the node has what the action needs.
-_ANYTHING = Machine(cpus=1 << 16, gpus=float(1 << 16))
+_ANYTHING = MachineResources(cpus=1 << 16, gpus=float(1 << 16))
 
 _workers: dict[tuple[str, str], NodeWorker] = {}
 
@@ -91,7 +91,7 @@ class NodeWorker:
             scratch=root / "scratch",
             module_paths=(self._code,),
             variables={name: os.environ[name] for name in _VISIBLE_GPUS if name in os.environ},
-            machine=_ANYTHING,
+            resources=_ANYTHING,
             sandbox=surroundings["sandbox"],
             hidden=(Path("~").expanduser(), root),
             # Ray's workers kill their children when they end, and a server killed so cannot end what it runs. One of

@@ -107,7 +107,7 @@ class ClusterProbe:
         )
 
     def _unused(self, node: Node) -> str:
-        if node.machine.cpus < 1:
+        if node.resources.cpus < 1:
             return "it has no cpus"
         lacking = [f"{name}={value}" for name, value in self._settings.labels if not node.has([(name, value)])]
         return f"it lacks the label {', '.join(lacking)}" if lacking else ""

@@ -53,13 +53,13 @@ class Roster:
             return [
                 node
                 for node in (self._nodes or {}).values()
-                if node.machine.cpus > 0 and node.identifier not in self._avoided and node.has(self._settings.labels)
+                if node.resources.cpus > 0 and node.identifier not in self._avoided and node.has(self._settings.labels)
             ]
 
     @property
     def cpus(self) -> int:
         """Of the nodes that may be used; 0 as long as none is known."""
-        return sum(node.machine.cpus for node in self.usable())
+        return sum(node.resources.cpus for node in self.usable())
 
     @property
     def all_share(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
-from mlcbuild.execution.machine import Machine
+from mlcbuild.execution.machine_resources import MachineResources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class RaySettings:
     address: str = ""
     jobs: int = 1
     labels: tuple[tuple[str, str], ...] = ()
-    may_scale_to: tuple[Machine, ...] = ()
+    may_scale_to: tuple[MachineResources, ...] = ()
     remote: RemoteConfiguration | None = None
     sandbox: bool = False  # on nodes, as far as each of them can
     connect_seconds: float = 120.0

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from mlcbuild.engine.action import ExecutionRequirements
-from mlcbuild.execution.machine import Machine
+from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.demand import Node, options_for, refusal_by
 
 _GIB = 1 << 30
 _HOPPER = Node(
     identifier="1" * 56,
     name="hopper",
-    machine=Machine(cpus=64, memory_bytes=512 * _GIB, gpus=8, labels=(("arch", "sm_90"), ("pool", "build"))),
+    resources=MachineResources(cpus=64, memory_bytes=512 * _GIB, gpus=8, labels=(("arch", "sm_90"), ("pool", "build"))),
 )
-_PLAIN = Node(identifier="2" * 56, name="plain", machine=Machine(cpus=16, memory_bytes=32 * _GIB))
+_PLAIN = Node(identifier="2" * 56, name="plain", resources=MachineResources(cpus=16, memory_bytes=32 * _GIB))
 
 
 def test_an_action_that_needs_nothing_special_asks_for_its_cpu_alone() -> None:
@@ -49,15 +49,17 @@ def test_a_refusal_says_what_each_node_lacks() -> None:
 
 
 def test_nodes_that_lack_the_same_are_told_together() -> None:
-    nodes = [Node(identifier=str(number) * 56, name=f"n{number}", machine=Machine(cpus=2)) for number in range(9)]
+    nodes = [
+        Node(identifier=str(number) * 56, name=f"n{number}", resources=MachineResources(cpus=2)) for number in range(9)
+    ]
     told = refusal_by(nodes, (), ExecutionRequirements(cpus=3))
     assert told.startswith("no node of the cluster has what the action needs (n0 and 8 more: needs 3 cpus (it has 2))")
 
 
 def test_what_a_node_that_may_come_can_run_is_waited_for() -> None:
     needs = ExecutionRequirements(gpus=4, labels=(("arch", "sm_100"),))
-    assert refusal_by([_PLAIN], [Machine(cpus=32, gpus=4, labels=(("arch", "sm_100"),))], needs) == ""
-    told = refusal_by([_PLAIN], [Machine(cpus=32, gpus=2, labels=(("arch", "sm_100"),))], needs)
+    assert refusal_by([_PLAIN], [MachineResources(cpus=32, gpus=4, labels=(("arch", "sm_100"),))], needs) == ""
+    told = refusal_by([_PLAIN], [MachineResources(cpus=32, gpus=2, labels=(("arch", "sm_100"),))], needs)
     assert "a node of the kind 1 that may come: needs 4 GPUs (it has 2)" in told
     assert "may_scale_to" not in told
 

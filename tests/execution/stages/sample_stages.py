@@ -15,13 +15,13 @@ def repeat(*, text: Path, out: Path, times: int) -> None:
     out.write_text(text.read_text() * times)
 
 
-def describe(*, one: Path, several: tuple[Path, ...], tree: Path, pooled_servers: tuple[Path, ...], out: Path) -> None:
+def describe(*, one: Path, several: tuple[Path, ...], tree: Path, members: tuple[Path, ...], out: Path) -> None:
     described = {
         "one": str(one),
         "several": [str(path) for path in several],
         "tree": sorted(str(path) for path in tree.rglob("*") if path.is_file()),
-        "pooled_servers": [str(path) for path in pooled_servers],
-        "contents": [path.read_text() for path in (one, *several, *pooled_servers)],
+        "members": [str(path) for path in members],
+        "contents": [path.read_text() for path in (one, *several, *members)],
     }
     out.write_text(json.dumps(described))
 

@@ -25,7 +25,7 @@ class _Pair:
     is_cancelled: bool = False
 
 
-class TwiceExecutor:
+class DeterminismChecker:
     """An `Executor` over two that share this machine; the second starts when the first has succeeded.
 
     Actions that are no pure functions (fetches, measurements) run once. An action whose two results differ FAILS, with

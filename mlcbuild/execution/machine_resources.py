@@ -1,4 +1,4 @@
-"""What a machine has that actions ask for, and whether that is enough for one."""
+"""What a machine has that actions request, and whether it is enough for one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76  # CUdevice_attribute, cuda.h
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """`labels` are what it says of itself, such as ("arch", "sm_90"), sorted. `memory_bytes` 0: not known."""
+class MachineResources:
+    """`labels` describe the machine, for instance ("arch", "sm_90"), sorted. `memory_bytes` 0: not known."""
 
     cpus: int
     memory_bytes: int = 0
@@ -25,10 +25,10 @@ class Machine:
     labels: tuple[tuple[str, str], ...] = ()
 
 
-def this_machine() -> Machine:
-    """As far as this process may use it: its affinity, its control group's memory, the driver's GPUs."""
+def this_machine() -> MachineResources:
+    """What this process may use: its CPU affinity, its control group's memory, the driver's GPUs."""
     architectures = _gpu_architectures()
-    return Machine(
+    return MachineResources(
         cpus=len(os.sched_getaffinity(0)),
         memory_bytes=_memory_bytes(),
         gpus=len(architectures),
@@ -36,8 +36,8 @@ def this_machine() -> Machine:
     )
 
 
-def refusal(machine: Machine, requirements: ExecutionRequirements) -> str:
-    """Why the machine can never run what needs this; "" where it can."""
+def refusal(machine: MachineResources, requirements: ExecutionRequirements) -> str:
+    """Why the machine can never run what has these requirements; "" if it can."""
     lacking: list[str] = []
     if requirements.cpus > machine.cpus:
         lacking.append(f"{requirements.cpus} cpus (it has {machine.cpus})")
@@ -57,7 +57,7 @@ def _memory_bytes() -> int:
     for file in _CGROUP_LIMITS:
         try:
             limits.append(int(file.read_text()))
-        except (OSError, ValueError):  # not there, or "max"
+        except (OSError, ValueError):  # absent, or "max"
             continue
     return min(limits)
 

@@ -1,6 +1,7 @@
-"""Call a stage as a worker does, in this process: `python -s -P by_hand.py call.json`, in the action's directory.
+"""Call a stage again as a worker did, but in this process: `python -s -P rerun_stage.py call.json`.
 
-For people who look into a failure; `kept` writes the file, a request as the fork server's child gets it.
+It runs in the action's directory, for people who debug a failure. `failed_sandbox` writes the file, which is a request
+as the fork server's child gets it.
 """
 
 from __future__ import annotations

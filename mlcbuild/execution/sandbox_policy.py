@@ -1,4 +1,4 @@
-"""What an action may read and write: its declared inputs, the system, Python, and its own directory."""
+"""Makes the sandbox policy of an action: it may read its inputs, the system and Python, and write its own directory."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from mlcbuild.engine.action import StageCall
 from mlcbuild.engine.executor import ExecutionRequest
 from mlcbuild.execution.layout import LinkedBlob
 
-# Read by everything that runs; never /home, /root, /tmp, /var, /run, /mnt or /srv.
+# Every action may read these, and never /home, /root, /tmp, /var, /run, /mnt or /srv.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/sys")
-_REFUSED = re.compile(r"(?<![\w.])/[^\s:'\"`,;()<>]+")
-_REFUSAL = ("permission denied", "eacces")
+_ABSOLUTE_PATH = re.compile(r"(?<![\w.])/[^\s:'\"`,;()<>]+")
+_DENIED = ("permission denied", "eacces")
 _MOST_NAMED = 5
 
 
-class Confinement:
-    """The policies of a build (see `sandbox`).
+class SandboxPolicies:
+    """The policies for the actions of a build (see `sandbox`).
 
-    `workspace` are directories of which nothing but declared inputs and the modules of stages is seen; `hidden` are
-    others of that kind, such as the cache and the user's home.
+    Of the folders `workspace` an action can read only its declared inputs and the modules of its stage. Of the folders
+    `hidden`, such as the cache and the user's home, it can read only its inputs.
     """
 
     def __init__(self, *, workspace: Sequence[Path], hidden: Sequence[Path], bytecode: Path) -> None:
         package = Path(mlcbuild.__file__).parent
         self._workspace = [os.path.realpath(path) for path in workspace]
-        # What mlcbuild is installed beside is what stages import; what its checkout holds besides is not.
+        # Stages import what is installed beside mlcbuild, but nothing else of its checkout.
         checkout = [package.parent] if (package.parent / "pyproject.toml").exists() else []
         self._hidden = [*self._workspace, *(os.path.realpath(path) for path in (*hidden, *checkout))]
         self._bytecode = str(bytecode)
@@ -41,11 +41,11 @@ class Confinement:
                 for found in without(os.path.realpath(path), self._hidden)
             }
         )
-        # Some of our rooms are links to directories beside the package.
+        # Some of our packages are links to directories beside mlcbuild.
         self._package = [str(package), *(str(room.resolve()) for room in package.iterdir() if room.is_symlink())]
 
-    def policy(self, request: ExecutionRequest, directory: Path, blobs: Sequence[LinkedBlob]) -> dict[str, object]:
-        """For one action in its directory, as the forked child takes it."""
+    def of(self, request: ExecutionRequest, directory: Path, blobs: Sequence[LinkedBlob]) -> dict[str, object]:
+        """The policy for one action in its directory, in the form that `sandbox.confine` takes."""
         read = [*self._shared, *(str(blob.file) for blob in blobs)]
         write: list[str] = []
         command = request.command
@@ -62,12 +62,15 @@ class Confinement:
             "gpus": request.requirements.gpus > 0,
         }
 
-    def refused(self, log: bytes) -> list[str]:
-        """Paths that a tool says it was not let to, that are there or could be made, and that no action sees."""
+    def denied_paths(self, log: bytes) -> list[str]:
+        """The paths in a tool's log that it says it was denied, as far as the sandbox is the reason.
+
+        They exist, or could be created, and no policy allows them.
+        """
         found: dict[str, None] = {}
         for line in log.decode(errors="replace").splitlines():
-            if any(word in line.lower() for word in _REFUSAL):
-                for path in _REFUSED.findall(line):
+            if any(word in line.lower() for word in _DENIED):
+                for path in _ABSOLUTE_PATH.findall(line):
                     exists = os.path.lexists(path) or os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH120
                     if exists and not self._is_shared(path):
                         found[path] = None
@@ -78,7 +81,7 @@ class Confinement:
         return any(is_below(real, shared) for shared in (*self._shared, "/proc", "/dev"))
 
     def _modules(self, request: ExecutionRequest, call: StageCall) -> list[str]:
-        """The workspace's files that a stage's key counts; where that is not known, all there is."""
+        """The workspace's files that are in a stage's key; all its files if the key is not known."""
         if not request.allowed_modules:
             return list(self._workspace)
         files = [f"{root}/{path}" for root in self._workspace for path in request.code]
@@ -93,7 +96,7 @@ class Confinement:
 
 
 def without(path: str, hidden: Iterable[str]) -> list[str]:
-    """`path`, or, where hidden directories lie below it, what else lies there."""
+    """`path`; or, if hidden directories lie below it, everything else that lies there."""
     inside = [one for one in hidden if is_below(one, path)]
     if not inside:
         return [path]
@@ -111,7 +114,7 @@ def is_below(path: str, above: str) -> bool:
 
 
 def _python_paths(workspace: Sequence[str]) -> list[str]:
-    """Where this interpreter and what it can import lie; of the workspace, no more than an environment in it."""
+    """The folders of this interpreter and of what it can import. Of the workspace only a virtual environment counts."""
     prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
     libraries = {path for path in sys.path if path and os.path.exists(path)}  # noqa: PTH110
     own = {path for path in libraries if any(is_below(os.path.realpath(path), root) for root in workspace)}
@@ -119,7 +122,7 @@ def _python_paths(workspace: Sequence[str]) -> list[str]:
 
 
 def _installation(program: str, hidden: Sequence[str]) -> list[str]:
-    """A program with what was installed with it: PREFIX for PREFIX/bin/NAME, unless somebody lives there."""
+    """A program and what was installed with it: PREFIX for PREFIX/bin/NAME, unless PREFIX holds a hidden folder."""
     found = []
     for path in {program, os.path.realpath(program)}:
         folder, prefix = os.path.dirname(path), os.path.dirname(os.path.dirname(path))  # noqa: PTH120

@@ -1,4 +1,4 @@
-"""Directories of failed actions, kept for people: with the inputs, whatever was made, and a script to run it again."""
+"""Keeps the directories of failed actions: their inputs, whatever they made, and a script that runs them again."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from mlcbuild.execution.scratch import remove
 
 SCRIPT = "run.sh"
 _CALL = "call.json"
-_BY_HAND = Path(__file__).with_name("by_hand.py")
+_RERUN_STAGE = Path(__file__).with_name("rerun_stage.py")
 
 
-def keep(directory: Path, parent: Path, identifier: str, body: Mapping[str, object]) -> Path:
-    """Move an action's directory below `parent`, in place of that of its last failure, with a script in it.
+def keep_failed_sandbox(directory: Path, parent: Path, identifier: str, body: Mapping[str, object]) -> Path:
+    """Move an action's directory into `parent` and write a script into it. The directory that was kept when the action
+    failed before is replaced.
 
-    `body` is the request as the fork server's child got it. Answers the new place. Raises OSError.
+    `body` is the request as the fork server's child got it. Returns the new path. Raises OSError.
     """
     kept = parent / re.sub(r"[^\w.-]+", "_", identifier).strip("_")
     parent.mkdir(parents=True, exist_ok=True)
@@ -35,14 +36,14 @@ def keep(directory: Path, parent: Path, identifier: str, body: Mapping[str, obje
     return kept
 
 
-def _script(body: Mapping[str, object], was: str) -> str:
+def _script(body: Mapping[str, object], old_path: str) -> str:
     variables, arguments = body["environment"], body.get("arguments")
     assert isinstance(variables, Mapping)
     if isinstance(arguments, tuple):
         command = list(arguments)
     else:
         variables = {**environment.of_server(), **variables}
-        command = [sys.executable, "-s", "-P", str(_BY_HAND), _CALL]
+        command = [sys.executable, "-s", "-P", str(_RERUN_STAGE), _CALL]
     words = [f"{name}={value}" for name, value in variables.items()] + command
     return "\n".join(
         (
@@ -50,13 +51,13 @@ def _script(body: Mapping[str, object], was: str) -> str:
             "# Runs the action again, in this directory and with its variables, but outside of the sandbox.",
             'cd "$(dirname "$0")" && here=$(pwd) || exit',
             "exec env -i \\",
-            *(f"  {_quoted(word, was)} \\" for word in words[:-1]),
-            f"  {_quoted(words[-1], was)}",
+            *(f"  {_quoted(word, old_path)} \\" for word in words[:-1]),
+            f"  {_quoted(words[-1], old_path)}",
             "",
         )
     )
 
 
-def _quoted(word: str, was: str) -> str:
-    """A word for the shell, with the directory's new place for its old one."""
-    return '"$here"'.join(shlex.quote(piece) if piece else "" for piece in word.split(was)) or "''"
+def _quoted(word: str, old_path: str) -> str:
+    """A word for the shell, with the directory's new path in place of its old one."""
+    return '"$here"'.join(shlex.quote(piece) if piece else "" for piece in word.split(old_path)) or "''"
