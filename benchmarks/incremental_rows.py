@@ -153,7 +153,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         name="phase2",
         change="a pass of Phase2: operators are not fused",
-        edit=code("phases/phase2", "run=of_tvm(transform.FuseOps)", "run=of_tvm(lambda: transform.FuseOps(0))"),
+        edit=code("passes/phase2", "tvm_pass(transform.FuseOps)", "tvm_pass(lambda: transform.FuseOps(0))"),
         note="Fused kernels come apart; their parts are new.",
     ),
     Row(

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,44 +46,53 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
         from mlcbuild.compiler import ir
         from mlcbuild.compiler import metadata as metadata_file
         from mlcbuild.compiler import target as targets
+        from mlcbuild.compiler.backends.cuda import phase0 as cuda_phase0
+        from mlcbuild.compiler.backends.cuda import phase1 as cuda_phase1
+        from mlcbuild.compiler.backends.cuda import phase5 as cuda_phase5
         from mlcbuild.compiler.kernels.workspace import lift_global_buffers
         from mlcbuild.compiler.models.config import read_document
         from mlcbuild.compiler.models.families import read_config
         from mlcbuild.compiler.models.registry import build_model
+        from mlcbuild.compiler.passes import phase0, phase1, phase2, phase3, phase5
         from mlcbuild.compiler.passes.add_workspaces import add_workspaces
-        from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
-        from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds
         from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
-        from mlcbuild.compiler.passes.memory_usage import memory_usage
         from mlcbuild.compiler.phases.phase0 import PHASE0
         from mlcbuild.compiler.phases.phase1 import PHASE1
         from mlcbuild.compiler.phases.phase2 import PHASE2
         from mlcbuild.compiler.phases.phase3 import PHASE3
-        from mlcbuild.compiler.phases.phase5 import PHASE5, PHASE5_VM
+        from mlcbuild.compiler.phases.phase5 import PHASE5
         from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
         from mlcbuild.compiler.quantization import scheme as schemes
-        from mlcbuild.compiler.stages import export, lower
+        from mlcbuild.compiler.stages import export
     host = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"}
     limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32}
     target = targets.parse({"kind": "cuda", "arch": arch, **limits, "host": host})
-    sizes = read_config(read_document(config), where=config.name)
+    model_config = read_config(read_document(config), where=config.name)
     with tempfile.TemporaryDirectory() as folder:  # for the metadata alone, which do not depend on how layers are shown
         described = Path(folder) / "metadata.json"
         export.run(config=config, module=Path(folder) / "module.json", metadata=described, quantization=quantization)
         document = metadata_file.read(described)
     with clock.step("export"):
-        model = build_model(sizes, schemes.named(quantization))
+        model = build_model(model_config, schemes.named(quantization))
         module, _ = model.export_tvm(spec=model.specification())
         module = inline_private_functions(ir.without_spans(module))
+        module = relax.transform.CanonicalizeBindings()(relax.transform.Normalize()(module))
     context = PhaseContext(
         target=target,
-        vocab_size=document["vocab_size"],
-        active_vocab_size=document["active_vocab_size"],
+        metadata=document | asdict(model_config.sizes),
+        sizes=model_config.sizes,
         cuda_graph=True,
     )
-    for number, entries in enumerate((PHASE0, PHASE1, PHASE2, PHASE3)):
+    phases = (
+        (PHASE0, phase0.PASSES, cuda_phase0.PASSES),
+        (PHASE1, phase1.PASSES, cuda_phase1.PASSES),
+        (PHASE2, phase2.PASSES, None),
+        (PHASE3, phase3.PASSES, None),
+    )
+    done = ("RepeatLayers", "AddWorkspaces")  # All layers are there, and kernels were scheduled in the module.
+    for number, (entries, common, backend) in enumerate(phases):
         with clock.step(f"phase {number}"):
-            module = apply(module, entries, context)
+            module = apply(module, entries, context, common=common, backend=backend)
     with clock.step("schedule"), target:
         rules: Any = dlight.gpu
         module = dlight.ApplyDefaultSchedule(
@@ -96,12 +106,9 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
                     lifted[str(variable.name_hint)] = whole
         module = add_workspaces(module, lifted)
     with clock.step("lower"):
-        module = attach_alloc_embedding_tensor(module, prefill_chunk_size=sizes.prefill_chunk_size)
-        module = attach_variable_bounds(module, lower._bounds(sizes))
-        module = apply(module, PHASE5, context)
-        document["memory_usage"] = memory_usage(module)
-        module["_metadata"] = lower._constant_function(metadata_file.canonical(document))
-        module = apply(module, PHASE5_VM, context)
+        left = tuple(entry for entry in PHASE5 if entry.name not in done)
+        common = {name: run for name, run in phase5.PASSES.items() if name not in done}
+        module = apply(module, left, context, common=common, backend=cuda_phase5.PASSES)
     with clock.step("code"), target:
         executable = relax.build(module, target, relax_pipeline=tvm.transform.Sequential([]))
     with clock.step("link"):

@@ -51,6 +51,12 @@ class PlatformInfo(Provider):
         """An object of the compiler's half: `schedule:SCHEDULING` is that of `compiler/backends/<kind>/schedule.py`."""
         return f"mlcbuild.compiler.backends.{self.kind}.{name}"
 
+    def passes(self, phase: str) -> Mapping[str, str]:
+        """The plug-in of a phase's stage (`phase0`) that is the kind's own passes; none where it has none there."""
+        if phase not in plugins_in(f"compiler/backends/{self.kind}"):
+            return {}
+        return {"backend": self.plugin(f"{phase}:PASSES")}
+
     @property
     def kernel_toolchains(self) -> tuple[str, ...]:
         """Those that only the actions of kernels need, so that a missing one is told before anything runs."""

@@ -88,6 +88,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         inputs={"module": module, "metadata": metadata},
         outputs={"module_out": "module.json", "metadata_out": "metadata.json"},
         parameters={"target": target},
+        plugins=platform.passes("phase0"),
         toolchains=tvm,
     )
     module, metadata = attach.output("out/module.json"), attach.output("out/metadata.json")
@@ -98,6 +99,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
             inputs={"module": module},
             outputs={"module_out": "module.json"},
             parameters={"target": target},
+            plugins=platform.passes(phase.lower()),
             toolchains=tvm,
         )
         module = action.output("out/module.json")
@@ -129,6 +131,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
             "cuda_graph": optimization.cuda_graph and platform.has_cuda_graphs,
             "overrides": overrides,
         },
+        plugins=platform.passes("phase5"),
         toolchains=tvm,
     )
     link = context.stage(

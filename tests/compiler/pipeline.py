@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import time
@@ -14,6 +15,7 @@ from mlcbuild.compiler.backends.cuda import link as cuda_link
 from mlcbuild.compiler.backends.cuda import schedule as cuda_schedule
 from mlcbuild.compiler.backends.cuda.stages import compile_device, fat_binary
 from mlcbuild.compiler.backends.cuda.stages import compile_kernel as compile_gpu_kernel
+from mlcbuild.compiler.phases.pipeline import Passes
 from mlcbuild.compiler.stages import (
     compile_kernel,
     export,
@@ -26,6 +28,7 @@ from mlcbuild.compiler.stages import (
     phase3,
     schedule_kernel,
 )
+from mlcbuild.plugins import plugins_in
 
 CPU_TARGET: Mapping[str, object] = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"}
 CUDA_TARGET: Mapping[str, object] = {
@@ -93,11 +96,28 @@ def compile_graph(
         metadata=at("metadata.export.json"),
         module_out=at("phase0.json"),
         metadata_out=at("metadata.phase0.json"),
+        backend=backend_passes(target, 0),
         **level,
     )
     for number, stage in enumerate((phase1.run, phase2.run, phase3.run), start=1):
         before, after = at(f"phase{number - 1}.json"), at(f"phase{number}.json")
-        run(f"Phase{number}", stage, module=before, module_out=after, **level)
+        run(
+            f"Phase{number}",
+            stage,
+            module=before,
+            module_out=after,
+            backend=backend_passes(target, number),
+            **level,
+        )
+
+
+def backend_passes(target: Mapping[str, object], phase: int) -> Passes | None:
+    """The passes that the backend of a target has of its own in a phase."""
+    kind = "cpu" if target["kind"] == "llvm" else target["kind"]
+    if f"phase{phase}" not in plugins_in(f"compiler/backends/{kind}"):
+        return None
+    passes: Passes = importlib.import_module(f"mlcbuild.compiler.backends.{kind}.phase{phase}").PASSES
+    return passes
 
 
 def finish_library(
@@ -173,6 +193,7 @@ def finish_library(
         metadata_out=at("metadata.json"),
         overrides=dict(overrides or {}),
         cuda_graph=on_gpu and opt in ("O2", "O3"),
+        backend=backend_passes(target, 5),
         **tool,
     )
     run(

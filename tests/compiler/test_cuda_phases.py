@@ -19,7 +19,7 @@ from mlcbuild.compiler import ir
 from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
 from mlcbuild.compiler.backends.cuda.stages import compile_kernel
 from mlcbuild.compiler.stages import lower, partition, schedule_kernel
-from tests.compiler.pipeline import CUDA_TARGET, compile_graph
+from tests.compiler.pipeline import CUDA_TARGET, backend_passes, compile_graph
 from tests.compiler.tiny_llama import TINY_LLAMA
 
 # Two layers of Llama-3-8B's shape: the kernels of all of them.
@@ -93,6 +93,7 @@ def _lower(directory: Path, *, cuda_graph: bool = True, output: str = "lowered")
         metadata_out=made / "metadata.json",
         overrides={"max_batch_size": 4},
         cuda_graph=cuda_graph,
+        backend=backend_passes(CUDA_TARGET, 5),
         target=dict(CUDA_TARGET),
     )
     return made

@@ -3,7 +3,6 @@ that hand them on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,16 @@ import pytest
 import tvm
 from tvm import relax, tirx
 
+from mlcbuild.compiler.backends.cpu import phase0 as cpu
+from mlcbuild.compiler.backends.cuda import phase0 as cuda
 from mlcbuild.compiler.backends.cuda.kernels import logits as kernels
-from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
-from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
-from mlcbuild.compiler.phases.phase0 import PHASE0
+from mlcbuild.compiler.backends.cuda.passes.attach_draft_functions import attach_draft_functions
+from mlcbuild.compiler.backends.cuda.passes.attach_logit_processing import attach_logit_processing
+from mlcbuild.compiler.passes import phase0 as common
 from mlcbuild.compiler.phases.pipeline import PhaseContext
 from tests.compiler import cuda_emulation
 from tests.compiler.cuda_emulation import run_cuda
-from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET
+from tests.compiler.pipeline import CUDA_TARGET
 
 Array = npt.NDArray[Any]
 
@@ -132,15 +133,8 @@ def test_functions_share_no_sizes_with_their_kernels() -> None:
 
 @pytest.mark.parametrize("entry", ["AttachLogitProcessFunc", "AttachSpecDecodeAuxFuncs"])
 def test_libraries_for_gpus_alone_have_them(entry: str) -> None:
-    (run,) = [one.run for one in PHASE0 if one.name == entry]
-    assert run is not None
-    added = {
-        kind: {str(v.name_hint) for v in run(tvm.IRModule(), _context(target)).get_global_vars()}
-        for kind, target in (("llvm", CPU_TARGET), ("cuda", CUDA_TARGET))
-    }
-    assert added["llvm"] == set()
-    assert added["cuda"] & set(FUNCTIONS)
-
-
-def _context(target: Mapping[str, object]) -> PhaseContext:
-    return PhaseContext(target=tvm.target.Target(dict(target)))
+    context = PhaseContext(target=tvm.target.Target(dict(CUDA_TARGET)))
+    added = {str(v.name_hint) for v in cuda.PASSES[entry](tvm.IRModule(), context).get_global_vars()}
+    assert added & set(FUNCTIONS)
+    assert entry not in cpu.PASSES
+    assert entry not in common.PASSES

@@ -15,11 +15,11 @@ from tvm import relax, tirx
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler.backends.cuda.kernels import norm
-from mlcbuild.compiler.passes.fuse_add_rms_norm import fuse_add_rms_norm
+from mlcbuild.compiler.backends.cuda.passes.fuse_add_rms_norm import fuse_add_rms_norm
 from mlcbuild.compiler.stages import export, phase1
 from tests.compiler import cuda_emulation
 from tests.compiler.cuda_emulation import run_cuda
-from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET
+from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET, backend_passes
 from tests.compiler.tiny_llama import TINY_LLAMA
 from tests.compiler.tiny_models import write_config
 
@@ -118,7 +118,7 @@ def _phase1(directory: Path, target: Mapping[str, object]) -> tvm.IRModule:
     level: dict[str, Any] = {"target": dict(target)}
     at = directory.joinpath
     export.run(config=at("config.json"), module=at("export.json"), metadata=at("metadata.json"), quantization="q4f16_1")
-    phase1.run(module=at("export.json"), module_out=at("phase1.json"), **level)
+    phase1.run(module=at("export.json"), module_out=at("phase1.json"), backend=backend_passes(target, 1), **level)
     return ir.load_module(at("phase1.json"))
 
 

@@ -12,10 +12,10 @@ import tvm
 from tvm import relax, tirx
 
 from mlcbuild.compiler.backends.cuda.kernels import sampling, softmax
+from mlcbuild.compiler.backends.cuda.passes.attach_gpu_sampling import attach_gpu_sampling
 from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
 from mlcbuild.compiler.kernels.scheduling import apply_rules
 from mlcbuild.compiler.kernels.workspace import lift_global_buffers
-from mlcbuild.compiler.passes.attach_gpu_sampling import attach_gpu_sampling
 from tests.compiler import cuda_emulation
 from tests.compiler.cuda_emulation import CUDA_TARGET, run_cuda
 

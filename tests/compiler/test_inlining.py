@@ -8,6 +8,7 @@ from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.models.outlining import Outliner
 from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
+from tests.compiler.inlining import inlined
 
 
 class _Layer(nn.Module):  # type: ignore[misc]
@@ -57,7 +58,7 @@ def test_two_models_share_nothing() -> None:
 
 
 def test_inlining_gives_every_layer_its_own_parameters() -> None:
-    module = inline_private_functions(_exported(3))
+    module = inlined(_exported(3))
     assert [str(variable.name_hint) for variable in module.get_global_vars()] == ["forward"]
     assert _multiplications(module) == 3
     text = str(module["forward"])
@@ -65,13 +66,13 @@ def test_inlining_gives_every_layer_its_own_parameters() -> None:
 
 
 def test_inlining_leaves_no_tuple_of_a_layers_results() -> None:
-    function = inline_private_functions(_exported(3))["forward"]
+    function = inlined(_exported(3))["forward"]
     values = [binding.value for block in function.body.blocks for binding in block.bindings]
     assert not any(isinstance(value, relax.Tuple) for value in values)
 
 
 def test_inlined_sizes_are_the_callers() -> None:
-    module = inline_private_functions(_exported(2))
+    module = inlined(_exported(2))
     relax.analysis.well_formed(module)
     function = module["forward"]
     (rows,) = [size for size in function.params[0].ty.shape if isinstance(size, tirx.Var)]

@@ -15,11 +15,11 @@ from mlcbuild.compiler import ir
 from mlcbuild.compiler.models.families import read_config
 from mlcbuild.compiler.models.registry import build_model
 from mlcbuild.compiler.models.repetition import Repetition, repeated_names
-from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
 from mlcbuild.compiler.passes.repeat_layers import repeat_layers
 from mlcbuild.compiler.quantization import scheme as schemes
 from mlcbuild.compiler.stages import export
 from mlcbuild.errors import InternalError, StageError
+from tests.compiler.inlining import inlined
 from tests.compiler.tiny_llama import TINY_LLAMA
 
 
@@ -130,8 +130,8 @@ def test_what_is_put_in_is_the_model_that_shows_all(tmp_path: Path, layers: int,
     model = build_model(read_config(document, where="config.json"), schemes.named("q4f16_1"))
     whole, parameters = model.export_tvm(spec=model.specification())
     assert names == [name for name, _ in parameters]
-    put_in = inline_private_functions(repeat_layers(shown, names))
-    expected = inline_private_functions(ir.without_spans(whole))
+    put_in = inlined(repeat_layers(shown, names))
+    expected = inlined(ir.without_spans(whole))
     for variable in expected.get_global_vars():
         assert len(expected[variable].params) == len(put_in[variable.name_hint].params)
     tvm.ir.assert_structural_equal(_with_parameters_in_order(put_in), _with_parameters_in_order(expected))

@@ -382,11 +382,21 @@ def test_what_runs_after(place: Place, change: Row) -> None:
         place.undo()
 
 
-@pytest.mark.parametrize(("kind", "label"), [("cpu", "//:package"), ("cuda", "//:library")])
-def test_a_rule_for_one_kind_of_processor_is_no_others_business(place: Place, kind: str, label: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "label", "runs"),
+    [
+        ("cpu/kernels/gemv", "//:package", {"ScheduleKernel"}),
+        ("cuda/kernels/gemv", "//:library", {"ScheduleKernel"}),
+        ("cpu/kernels/attention", "//:package", {"Phase0"}),
+        ("cuda/kernels/attention", "//:library", {"Phase0"}),
+        ("cuda/passes/fuse_add_rms_norm", "//:library", {"Phase1"}),
+        ("cuda/passes/attach_cuda_graph", "//:library", {"Phase0", "Lower"}),
+    ],
+)
+def test_code_of_one_backend_is_no_others_business(place: Place, module: str, label: str, runs: set[str]) -> None:
     try:
-        code(f"compiler/backends/{kind}/kernels/gemv", f"\n_OF = {label!r}\n")(place)
-        assert set(place.build()) == {"ScheduleKernel"}
+        code(f"compiler/backends/{module}", f"\n_OF = {label!r}\n")(place)
+        assert set(place.build()) == runs
         assert place.labels == {label}
     finally:
         place.undo()

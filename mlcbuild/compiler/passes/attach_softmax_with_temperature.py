@@ -10,8 +10,6 @@ from __future__ import annotations
 import tvm
 from tvm import relax, te, tirx
 
-from mlcbuild.compiler.backends.cuda.kernels import softmax
-
 NAME = "softmax_with_temperature"
 _GREEDY_BELOW = 1e-5  # temperatures up to this count as 0: dividing by them would overflow
 
@@ -32,25 +30,6 @@ def attach_softmax_with_temperature(module: tvm.IRModule, *, vocab_size: int, ac
             numerators = builder.emit_te(numerators_of, logits, temperature, primfunc_name_hint="softmax_numerators")
             sums = builder.emit_te(_row_sums, numerators, primfunc_name_hint="row_sums")
             result = builder.emit_output(relax.op.divide(numerators, sums))
-        builder.emit_func_output(result)
-    return builder.finalize()
-
-
-def attach_softmax_in_chunks(module: tvm.IRModule, *, vocab_size: int, active_vocab_size: int) -> tvm.IRModule:
-    """As `attach_softmax_with_temperature`, by kernels for GPUs."""
-    builder = relax.BlockBuilder(module)
-    batch = tirx.Var("batch_size", "int64")
-    logits = relax.Var("logits", relax.TensorType((batch, 1, vocab_size), "float32"))
-    temperature = relax.Var("temperature", relax.TensorType((batch,), "float32"))
-    chunks = relax.TensorType((batch, softmax.chunks(vocab_size)), "float32")
-    with builder.function(NAME, [logits, temperature]):
-        with builder.dataflow():
-            describe = builder.add_func(softmax.describe_chunks(vocab_size, active_vocab_size), "softmax_chunks")
-            found = builder.emit(relax.call_tir(describe, [logits, temperature], out_ty=[chunks, chunks]))
-            maxima, sums = builder.emit(found[0]), builder.emit(found[1])
-            normalize = builder.add_func(softmax.normalize(vocab_size, active_vocab_size), "softmax_normalize")
-            result = relax.call_tir(normalize, [logits, temperature, maxima, sums], out_ty=logits.ty)
-            result = builder.emit_output(result)
         builder.emit_func_output(result)
     return builder.finalize()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import tvm
@@ -9,12 +10,11 @@ from tvm import relax
 from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
 
 from mlcbuild.compiler import ir
-from mlcbuild.compiler.backends.cpu.kernels.kv_cache import with_vector_kernels
-from mlcbuild.compiler.backends.cuda.kernels.kv_cache import with_tensor_core_kernels
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 
-_WINDOW = 1024  # tokens that a layer with a sliding window sees: TVM's default, for models that have such layers
+WINDOW = 1024  # tokens that a layer with a sliding window sees: TVM's default, for models that have such layers
+KernelExchange = Callable[[tvm.IRModule, KVCacheGeometry], tvm.IRModule]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +33,20 @@ def find_geometry(module: tvm.IRModule) -> KVCacheGeometry | None:
     return None if found is None else found.geometry
 
 
-def dispatch_kv_cache_creation(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
+def dispatch_kv_cache_creation(
+    module: tvm.IRModule, target: tvm.target.Target, *, exchange: KernelExchange | None = None
+) -> tvm.IRModule:
     """Replace the function that holds the placeholder by one that creates a cache with kernels of TVM's
-    `TIRPagedKVCache`, and add these kernels to the module."""
+    `TIRPagedKVCache`, and add these kernels to the module.
+
+    `exchange` is given a module of that function and its kernels, and returns it with kernels of a backend's own.
+    """
     found = _find_placeholder(module)
     if found is None:
         return module
     created = _creation(found, target=target)
+    if exchange is not None:
+        created = exchange(created, found.geometry)
     functions = {
         variable: function for variable, function in module.functions_items() if not variable.same_as(found.variable)
     }
@@ -103,20 +110,9 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IR
             enable_disaggregation=False,
             dtype=geometry.dtype,
             target=target,
-            layer_sliding_window_size=_WINDOW,
+            layer_sliding_window_size=WINDOW,
         )
         with builder.dataflow():
             value = builder.emit_output(cache._expr)
         builder.emit_func_output(value)
-    module = ir.without_spans(builder.finalize())
-    if target.kind.name == "cuda":
-        return with_tensor_core_kernels(module, rope_scaling=dict(geometry.rope_scaling), target=target)
-    if target.kind.name != "llvm":
-        return module
-    return with_vector_kernels(
-        module,
-        theta=geometry.rope_theta,
-        scale=geometry.rope_scale,
-        rope_scaling=dict(geometry.rope_scaling),
-        window=_WINDOW,
-    )
+    return ir.without_spans(builder.finalize())

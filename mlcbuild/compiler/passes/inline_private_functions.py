@@ -16,7 +16,7 @@ from mlcbuild.errors import InternalError
 
 def inline_private_functions(module: tvm.IRModule) -> tvm.IRModule:
     """Inline every call of a private Relax function, and drop these functions. They may not call each other, and of
-    several results each is read for itself."""
+    several results each is read for itself. Inlined calls are left without types, and parameters bound to arguments."""
     private = {
         variable: function
         for variable, function in module.functions_items()
@@ -29,9 +29,7 @@ def inline_private_functions(module: tvm.IRModule) -> tvm.IRModule:
         if variable in private:
             continue
         functions[variable] = _inlined(function, private) if isinstance(function, relax.Function) else function
-    return relax.transform.CanonicalizeBindings()(
-        relax.transform.Normalize()(tvm.IRModule(functions, attrs=module.attrs))
-    )
+    return tvm.IRModule(functions, attrs=module.attrs)
 
 
 def _inlined(function: relax.Function, private: dict[tvm.ir.GlobalVar, relax.Function]) -> relax.Function:

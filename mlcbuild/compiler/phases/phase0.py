@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-import tvm
-
-from mlcbuild.compiler.passes.attach_cuda_graph import attach_cuda_graph_hints, attach_memory_plan
-from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
-from mlcbuild.compiler.passes.attach_gpu_sampling import attach_gpu_sampling
-from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
-from mlcbuild.compiler.passes.attach_softmax_with_temperature import (
-    attach_softmax_in_chunks,
-    attach_softmax_with_temperature,
-)
-from mlcbuild.compiler.passes.dispatch_kv_cache_creation import dispatch_kv_cache_creation
-from mlcbuild.compiler.phases.pipeline import Entry, PhaseContext, on_gpu, own
-
-
-def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
-    attach = attach_softmax_in_chunks if context.on_gpu else attach_softmax_with_temperature
-    return attach(module, vocab_size=context.vocab_size, active_vocab_size=context.active_vocab_size)
-
+from mlcbuild.compiler.phases.entry import Entry, Origin
 
 PHASE0: tuple[Entry, ...] = (
+    Entry(name="DispatchKVCacheCreation", origin=Origin.MLC_LLM, backend=True),
+    Entry(name="AttachSoftmaxWithTemperature", origin=Origin.MLC_LLM, backend=True),
+    Entry(name="AttachCUDAGraphSymbolicCaptureHints", origin=Origin.MLC_LLM, backend=True),
     Entry(
-        name="DispatchKVCacheCreation",
-        run=lambda module, context: dispatch_kv_cache_creation(module, context.target),
+        name="AttachPipelineParallelStages",
+        origin=Origin.MLC_LLM,
+        not_needed="A library is one pipeline stage: no model is cut into several.",
+    ),
+    Entry(name="AttachLogitProcessFunc", origin=Origin.MLC_LLM, backend=True),
+    Entry(
+        name="AttachAdditionalPrimFuncs",
+        origin=Origin.MLC_LLM,
+        not_needed="It adds the functions that cut weights into shards, and a library has one shard.",
+    ),
+    Entry(name="AttachGPUSamplingFunc", origin=Origin.MLC_LLM, backend=True),
+    Entry(name="AttachSpecDecodeAuxFuncs", origin=Origin.MLC_LLM, backend=True),
+    Entry(name="AttachMemoryPlanAttr", origin=Origin.MLC_LLM, backend=True),
+    Entry(
+        name="AttachSequenceLengthPaddingFactor",
+        origin=Origin.MLC_LLM,
+        not_needed="It pads prompts for CUTLASS kernels of sm_100a. No kernel here comes from CUTLASS.",
     ),
     Entry(
-        name="AttachSoftmaxWithTemperature",
-        run=_softmax,
+        name="BindTarget",
+        origin=Origin.MLC_LLM,
+        not_needed="Kernels name no target, so that libraries can share them. ScheduleKernel and CompileKernel "
+        "are given the target beside it.",
     ),
-    Entry(name="AttachVariableBounds", where="Lower"),
-    Entry(name="AttachCUDAGraphSymbolicCaptureHints", run=on_gpu(own(attach_cuda_graph_hints))),
-    Entry(name="AttachPipelineParallelStages"),
-    Entry(name="AttachLogitProcessFunc", run=on_gpu(own(attach_logit_processing))),
-    Entry(name="AttachAdditionalPrimFuncs"),
-    Entry(name="AttachAllocEmbeddingTensorFunc", where="Lower"),
-    Entry(name="AttachGPUSamplingFunc", run=on_gpu(own(attach_gpu_sampling))),
-    Entry(name="AttachSpecDecodeAuxFuncs", run=on_gpu(own(attach_draft_functions))),
-    Entry(name="AttachMemoryPlanAttr", run=on_gpu(own(attach_memory_plan))),
-    Entry(name="AttachSequenceLengthPaddingFactor"),
-    Entry(name="BindTarget", where="ScheduleKernel"),
 )

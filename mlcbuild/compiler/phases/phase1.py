@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from mlcbuild.compiler.passes.fuse_add_rms_norm import fuse_add_rms_norm
-from mlcbuild.compiler.passes.fuse_transpose_matmul import fuse_transpose_matmul
-from mlcbuild.compiler.phases.pipeline import Entry, on_gpu, own
+from mlcbuild.compiler.phases.entry import Entry, Origin
 
 PHASE1: tuple[Entry, ...] = (
-    Entry(name="DispatchTritonKernel"),
-    Entry(name="FuseFTDequantizeEpilogue"),
-    Entry(name="FuseDequantizeTranspose"),
-    Entry(name="BLASDispatch"),
-    Entry(name="FuseAddRMSNorm", run=on_gpu(own(fuse_add_rms_norm))),
-    Entry(name="FuseTransposeMatmul", run=own(fuse_transpose_matmul)),
+    Entry(
+        name="DispatchTritonKernel",
+        origin=Origin.MLC_LLM,
+        not_needed="It compiles the calls of MLC-LLM's Triton kernels for block-scaled FP8. No model here makes one.",
+    ),
+    Entry(
+        name="FuseFTDequantizeEpilogue",
+        origin=Origin.MLC_LLM,
+        not_needed="It fuses what follows a product of FasterTransformer's into that call. No scheme here makes one.",
+    ),
+    Entry(
+        name="FuseDequantizeTranspose",
+        origin=Origin.MLC_LLM,
+        not_needed="FuseTransposeMatmul leaves no transposed matrix: a product reads it by rows, as it is stored.",
+    ),
+    Entry(
+        name="BLASDispatch",
+        origin=Origin.MLC_LLM,
+        not_needed="It calls cuBLAS or hipBLAS, and TVM's distribution is built without either.",
+    ),
+    Entry(name="FuseAddRMSNorm", origin=Origin.MLC_LLM, backend=True),
+    Entry(name="FuseTransposeMatmul", origin=Origin.MLC_LLM),
 )

@@ -1,17 +1,15 @@
-"""Phase2: operators become kernels."""
+"""Phase2: operators become kernels, and neighbours fuse."""
 
 from __future__ import annotations
 
-from tvm.relax import backend, transform
-
-from mlcbuild.compiler.phases.pipeline import Entry, of_tvm
+from mlcbuild.compiler.phases.entry import Entry, Origin
 
 PHASE2: tuple[Entry, ...] = (
-    Entry(name="DispatchSampling", run=of_tvm(backend.DispatchSampling)),
-    Entry(name="DispatchSortScan", run=of_tvm(backend.DispatchSortScan)),
-    Entry(name="LegalizeOps", run=of_tvm(transform.LegalizeOps)),
-    Entry(name="AnnotateTIROpPattern", run=of_tvm(transform.AnnotateTIROpPattern)),
-    Entry(name="FoldConstant", run=of_tvm(transform.FoldConstant)),
-    Entry(name="FuseOps", run=of_tvm(transform.FuseOps)),
-    Entry(name="FuseTIR", run=of_tvm(transform.FuseTIR)),
+    Entry(name="DispatchSampling", origin=Origin.MLC_LLM),
+    Entry(name="DispatchSortScan", origin=Origin.MLC_LLM),
+    Entry(name="LegalizeOps", origin=Origin.MLC_LLM),
+    Entry(name="AnnotateTIROpPattern", origin=Origin.MLC_LLM),
+    Entry(name="FoldConstant", origin=Origin.MLC_LLM),
+    Entry(name="FuseOps", origin=Origin.MLC_LLM),
+    Entry(name="FuseTIR", origin=Origin.MLC_LLM),
 )

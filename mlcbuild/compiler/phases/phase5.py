@@ -1,33 +1,70 @@
-"""Phase5: memory is planned, and the graph becomes what the virtual machine runs; Lower does both."""
+"""Phase5: memory is planned, and the graph becomes what the virtual machine runs. Lower runs it.
+
+What needs all layers, the sizes of a library or the signatures of scheduled kernels comes first: no earlier stage knows
+these.
+"""
 
 from __future__ import annotations
 
-from tvm.relax import transform
-
-from mlcbuild.compiler.passes.attach_cuda_graph import attach_cuda_graph_alloc_init
-from mlcbuild.compiler.phases.pipeline import Entry, of_tvm, on_gpu, own
+from mlcbuild.compiler.phases.entry import Entry, Origin
 
 PHASE5: tuple[Entry, ...] = (
-    Entry(name="LiftTIRGlobalBufferAlloc", where="ScheduleKernel"),
-    Entry(name="ForceNarrowIndexToInt32", where="ScheduleKernel"),
-    Entry(name="ScatterTupleGetItem"),
-    Entry(name="PipelineParallelRewrite"),
-    Entry(name="ToNonDataflow", run=of_tvm(transform.ToNonDataflow)),
-    Entry(name="RemovePurityChecking", run=of_tvm(transform.RemovePurityChecking)),
-    Entry(name="CallTIRRewrite", run=of_tvm(transform.CallTIRRewrite)),
-    Entry(name="IPCAllReduceRewrite"),
-    Entry(name="StaticPlanBlockMemory", run=of_tvm(transform.StaticPlanBlockMemory)),
-    Entry(name="AttachMetadataWithMemoryUsage", where="Lower"),
-)
-
-PHASE5_VM: tuple[Entry, ...] = (
-    Entry(name="RewriteCUDAGraph", run=on_gpu(of_tvm(transform.RewriteCUDAGraph))),
-    Entry(name="AttachCUDAGraphAllocInitFunc", run=on_gpu(own(attach_cuda_graph_alloc_init))),
-    Entry(name="LowerGPUIPCAllocStorage"),
-    Entry(name="LowerAllocTensor", run=of_tvm(transform.LowerAllocTensor)),
-    Entry(name="KillAfterLastUse", run=of_tvm(transform.KillAfterLastUse)),
-    Entry(name="LowerRuntimeBuiltin", run=of_tvm(transform.LowerRuntimeBuiltin)),
-    Entry(name="VMShapeLower", run=of_tvm(lambda: transform.VMShapeLower(emit_err_ctx=False))),
-    Entry(name="AttachGlobalSymbol", run=of_tvm(transform.AttachGlobalSymbol)),
-    Entry(name="AttachExternModules"),
+    Entry(name="RepeatLayers", origin=Origin.MLCBUILD),
+    Entry(name="InlinePrivateFunctions", origin=Origin.MLCBUILD),
+    Entry(name="Normalize", origin=Origin.TVM),
+    Entry(name="CanonicalizeBindings", origin=Origin.TVM),
+    Entry(name="AddWorkspaces", origin=Origin.MLCBUILD),
+    # MLC-LLM has these two in Phase0. They depend on sizes that a library may override.
+    Entry(name="AttachAllocEmbeddingTensorFunc", origin=Origin.MLC_LLM),
+    Entry(name="AttachVariableBounds", origin=Origin.MLC_LLM),
+    Entry(
+        name="LiftTIRGlobalBufferAlloc",
+        origin=Origin.MLC_LLM,
+        not_needed="ScheduleKernel lifts a kernel's buffers and tells of them in its signature. AddWorkspaces has its "
+        "callers allocate them.",
+    ),
+    Entry(
+        name="ForceNarrowIndexToInt32",
+        origin=Origin.MLC_LLM,
+        not_needed="Where sizes are known, TVM's code generation narrows indices itself. Where they are not, 32 bits "
+        "can be too few: a cache may hold more than 2^31 numbers.",
+    ),
+    Entry(
+        name="ScatterTupleGetItem",
+        origin=Origin.MLC_LLM,
+        not_needed="It moves the reading of each parameter to where it is used. RepeatLayers reads all of them first, "
+        "for the sake of recorded CUDA graphs.",
+    ),
+    Entry(
+        name="PipelineParallelRewrite",
+        origin=Origin.MLC_LLM,
+        not_needed="A library is one pipeline stage: no model is cut into several.",
+    ),
+    Entry(name="ToNonDataflow", origin=Origin.MLC_LLM),
+    Entry(name="RemovePurityChecking", origin=Origin.MLC_LLM),
+    Entry(name="CallTIRRewrite", origin=Origin.MLC_LLM),
+    Entry(
+        name="IPCAllReduceRewrite",
+        origin=Origin.MLC_LLM,
+        not_needed="It makes an all-reduce faster, and a library of one shard has none.",
+    ),
+    Entry(name="StaticPlanBlockMemory", origin=Origin.MLC_LLM),
+    Entry(name="AttachMetadataWithMemoryUsage", origin=Origin.MLC_LLM),
+    Entry(name="RewriteCUDAGraph", origin=Origin.MLC_LLM, backend=True),
+    Entry(name="AttachCUDAGraphAllocInitFunc", origin=Origin.MLC_LLM, backend=True),
+    Entry(
+        name="LowerGPUIPCAllocStorage",
+        origin=Origin.MLC_LLM,
+        not_needed="It allocates what several GPUs share for an all-reduce, and a library of one shard has none.",
+    ),
+    Entry(name="LowerAllocTensor", origin=Origin.MLC_LLM),
+    Entry(name="KillAfterLastUse", origin=Origin.MLC_LLM),
+    Entry(name="LowerRuntimeBuiltin", origin=Origin.MLC_LLM),
+    Entry(name="VMShapeLower", origin=Origin.MLC_LLM),
+    Entry(name="AttachGlobalSymbol", origin=Origin.MLC_LLM),
+    Entry(
+        name="AttachExternModules",
+        origin=Origin.MLC_LLM,
+        not_needed="No pass makes a compiled module: every kernel is compiled by actions of its own.",
+    ),
 )

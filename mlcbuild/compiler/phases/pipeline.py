@@ -1,53 +1,49 @@
-"""What a phase is made of: passes in order, each with its place in MLC-LLM's pipeline.
-
-Every pass of that pipeline is named in one of the modules beside this one, one a phase, so that a new target or model
-adds a pass where it belongs, and a stage depends on the code of its own phase alone.
-"""
+"""How a phase runs: its entries in order, each by the implementation that the backend or everybody has for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import tvm
+
+from mlcbuild.compiler.phases.entry import Entry
+from mlcbuild.errors import InternalError
+from mlcbuild.suggestions import known_values
+
+if TYPE_CHECKING:  # Known to Lower alone: the other phases do not run again when these change.
+    from mlcbuild.compiler.models.sizes import LibrarySizes
+    from mlcbuild.compiler.signature import Signature
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseContext:
-    """What a pass may depend on besides the module. Vocabularies are known to Phase0 alone."""
+    """What a pass may depend on besides the module.
+
+    Phase0 and Lower know `metadata`, what a library says of itself so far. Lower alone knows the fields below it:
+    `parameters` are the names of all weights in the order that entry functions take them, `signatures` those of the
+    graph's kernels by name.
+    """
 
     target: tvm.target.Target
-    vocab_size: int = 0
-    active_vocab_size: int = 0
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    sizes: LibrarySizes | None = None
+    parameters: tuple[str, ...] = ()
+    signatures: Mapping[str, Signature] = field(default_factory=dict)
     cuda_graph: bool = False  # decoding steps are recorded once and replayed
-
-    @property
-    def on_gpu(self) -> bool:
-        return bool(self.target.kind.name == "cuda")
 
 
 Run = Callable[[tvm.IRModule, PhaseContext], tvm.IRModule]
+Passes = Mapping[str, Run]  # by the names of entries
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One pass of the pipeline, by MLC-LLM's or TVM's name.
-
-    `run` is None for a pass that nothing supported needs yet, or that another stage runs: then `where` names the stage.
-    """
-
-    name: str
-    run: Run | None = None
-    where: str = ""
-
-
-def own(run: Callable[[tvm.IRModule], tvm.IRModule]) -> Run:
+def module_pass(run: Callable[[tvm.IRModule], tvm.IRModule]) -> Run:
     """A pass that needs the module alone."""
     return lambda module, _context: run(module)
 
 
-def of_tvm(make: Callable[[], Any]) -> Run:
+def tvm_pass(make: Callable[[], Any]) -> Run:
     """A pass of TVM's own that takes no arguments."""
 
     def run(module: tvm.IRModule, _context: PhaseContext) -> tvm.IRModule:
@@ -56,20 +52,43 @@ def of_tvm(make: Callable[[], Any]) -> Run:
     return run
 
 
-def on_gpu(run: Run) -> Run:
-    """A pass that leaves modules for other targets as they are."""
+def apply(
+    module: tvm.IRModule,
+    entries: tuple[Entry, ...],
+    context: PhaseContext,
+    *,
+    common: Passes,
+    backend: Passes | None = None,
+) -> tvm.IRModule:
+    """The module after the passes of the entries, in order.
 
-    def conditional(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
-        return run(module, context) if context.on_gpu else module
-
-    return conditional
-
-
-def apply(module: tvm.IRModule, entries: tuple[Entry, ...], context: PhaseContext) -> tvm.IRModule:
-    """The module after the entries' passes, in order."""
-    config = {"relax.backend.use_cuda_graph": True} if context.on_gpu and context.cuda_graph else {}
+    `common` are the implementations that serve every backend; those of `backend` run in their place. Raises
+    InternalError for implementations that do not fit the entries.
+    """
+    runs = _implementations(entries, common, backend or {})
+    config = {"relax.backend.use_cuda_graph": True} if context.cuda_graph else {}
     with context.target, tvm.transform.PassContext(opt_level=3, config=config):
-        for entry in entries:
-            if entry.run is not None:
-                module = entry.run(module, context)
+        for run in runs:
+            module = run(module, context)
     return module
+
+
+def _implementations(entries: tuple[Entry, ...], common: Passes, backend: Passes) -> list[Run]:
+    known = {entry.name: entry for entry in entries}
+    for whose, passes in (("the common passes", common), ("the backend's passes", backend)):
+        for name in passes:
+            if name not in known:
+                raise InternalError(
+                    f'{whose} implement "{name}", which is no entry of this phase',
+                    advice=(known_values(name, known),),
+                )
+            if known[name].not_needed:
+                raise InternalError(f'{whose} implement "{name}", which its entry says is not needed')
+    for name in backend:
+        if not known[name].backend:
+            raise InternalError(f'the backend\'s passes implement "{name}", which is not for backends to implement')
+    for entry in entries:
+        if not entry.not_needed and not entry.backend and entry.name not in common:
+            raise InternalError(f'nothing implements "{entry.name}", and its entry does not say that it is not needed')
+    chosen = {**common, **backend}
+    return [chosen[entry.name] for entry in entries if entry.name in chosen]

@@ -1,7 +1,8 @@
 """Phase0: what a library needs besides the model's own functions.
 
 Reads `module` and `metadata` of Export. Writes `module_out`, with the target's own KV cache and the softmax
-that serving needs, and `metadata_out`, with the cache's shape.
+that serving needs, and `metadata_out`, with the cache's shape. `phases.phase0` lists its passes, `passes.phase0` has
+their code.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import find_geometry
+from mlcbuild.compiler.passes.phase0 import PASSES
 from mlcbuild.compiler.phases.phase0 import PHASE0
-from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, apply
 
 
 def run(
@@ -24,17 +26,17 @@ def run(
     module_out: Path,
     metadata_out: Path,
     target: dict[str, Any],
+    backend: Passes | None = None,
 ) -> None:
-    """Raises StageError for files that hold no module or metadata, and for an unknown target."""
+    """`backend` has the passes that run in place of the common ones.
+
+    Raises StageError for files that hold no module or metadata, and for an unknown target.
+    """
     document = metadata_file.read(metadata)
     before = ir.load_module(module)
     geometry = find_geometry(before)
-    context = PhaseContext(
-        target=targets.parse(target),
-        vocab_size=document["vocab_size"],
-        active_vocab_size=document["active_vocab_size"],
-    )
-    ir.save_module(apply(before, PHASE0, context), module_out)
+    context = PhaseContext(target=targets.parse(target), metadata=document)
+    ir.save_module(apply(before, PHASE0, context, common=PASSES, backend=backend), module_out)
     if geometry is not None:
-        document["kv_cache"] = dict(geometry.metadata)
+        document = {**document, "kv_cache": dict(geometry.metadata)}
     metadata_file.write(document, metadata_out)

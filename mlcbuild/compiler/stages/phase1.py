@@ -1,6 +1,6 @@
 """Phase1: operators of the graph become fewer.
 
-Reads `module`, writes `module_out`; `phases.phase1` lists its passes.
+Reads `module`, writes `module_out`; `phases.phase1` lists its passes, `passes.phase1` has their code.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ from typing import Any
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import target as targets
+from mlcbuild.compiler.passes.phase1 import PASSES
 from mlcbuild.compiler.phases.phase1 import PHASE1
-from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, apply
 
 
-def run(*, module: Path, module_out: Path, target: dict[str, Any]) -> None:
-    """Raises StageError for a file that holds no module, and for an unknown target."""
+def run(*, module: Path, module_out: Path, target: dict[str, Any], backend: Passes | None = None) -> None:
+    """`backend` has the passes that run in place of the common ones.
+
+    Raises StageError for a file that holds no module, and for an unknown target.
+    """
     context = PhaseContext(target=targets.parse(target))
-    ir.save_module(apply(ir.load_module(module), PHASE1, context), module_out)
+    made = apply(ir.load_module(module), PHASE1, context, common=PASSES, backend=backend)
+    ir.save_module(made, module_out)

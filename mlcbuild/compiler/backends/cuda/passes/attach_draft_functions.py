@@ -7,7 +7,7 @@ import tvm
 from tvm import relax
 
 from mlcbuild.compiler.backends.cuda.kernels import logits
-from mlcbuild.compiler.passes.inplace_functions import add_inplace_function
+from mlcbuild.compiler.backends.cuda.passes.inplace_functions import add_inplace_function
 
 
 def attach_draft_functions(module: tvm.IRModule) -> tvm.IRModule:

@@ -1,0 +1,41 @@
+"""What NVIDIA GPUs have of their own in Phase0: kernels of the cache and softmax, and what an engine calls there."""
+
+from __future__ import annotations
+
+import tvm
+
+from mlcbuild.compiler.backends.cuda.kernels.kv_cache import with_tensor_core_kernels
+from mlcbuild.compiler.backends.cuda.passes.attach_cuda_graph import attach_cuda_graph_hints, attach_memory_plan
+from mlcbuild.compiler.backends.cuda.passes.attach_draft_functions import attach_draft_functions
+from mlcbuild.compiler.backends.cuda.passes.attach_gpu_sampling import attach_gpu_sampling
+from mlcbuild.compiler.backends.cuda.passes.attach_logit_processing import attach_logit_processing
+from mlcbuild.compiler.backends.cuda.passes.attach_softmax_in_chunks import attach_softmax_in_chunks
+from mlcbuild.compiler.models.kv_cache import KVCacheGeometry
+from mlcbuild.compiler.passes.dispatch_kv_cache_creation import dispatch_kv_cache_creation
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass
+
+
+def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    def exchanged(created: tvm.IRModule, geometry: KVCacheGeometry) -> tvm.IRModule:
+        return with_tensor_core_kernels(created, rope_scaling=dict(geometry.rope_scaling), target=context.target)
+
+    return dispatch_kv_cache_creation(module, context.target, exchange=exchanged)
+
+
+def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    return attach_softmax_in_chunks(
+        module,
+        vocab_size=context.metadata["vocab_size"],
+        active_vocab_size=context.metadata["active_vocab_size"],
+    )
+
+
+PASSES: Passes = {
+    "DispatchKVCacheCreation": _dispatch_kv_cache_creation,
+    "AttachSoftmaxWithTemperature": _softmax,
+    "AttachCUDAGraphSymbolicCaptureHints": module_pass(attach_cuda_graph_hints),
+    "AttachLogitProcessFunc": module_pass(attach_logit_processing),
+    "AttachGPUSamplingFunc": module_pass(attach_gpu_sampling),
+    "AttachSpecDecodeAuxFuncs": module_pass(attach_draft_functions),
+    "AttachMemoryPlanAttr": module_pass(attach_memory_plan),
+}

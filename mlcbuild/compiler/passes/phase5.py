@@ -1,0 +1,57 @@
+"""The passes of Phase5 that serve every backend."""
+
+from __future__ import annotations
+
+import tvm
+from tvm.relax import transform
+
+from mlcbuild.compiler.models.sizes import LibrarySizes
+from mlcbuild.compiler.passes.add_workspaces import add_workspaces
+from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
+from mlcbuild.compiler.passes.attach_metadata import attach_metadata
+from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_bounds
+from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
+from mlcbuild.compiler.passes.memory_usage import memory_usage
+from mlcbuild.compiler.passes.repeat_layers import repeat_layers
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass, tvm_pass
+from mlcbuild.errors import InternalError
+
+
+def _sizes(context: PhaseContext) -> LibrarySizes:
+    if context.sizes is None:
+        raise InternalError("Phase5 runs without the sizes of a library")
+    return context.sizes
+
+
+def _workspaces(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    stubs = {name: signature.stub() for name, signature in context.signatures.items() if signature.workspace}
+    return add_workspaces(module, stubs)
+
+
+def _alloc_embedding_tensor(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    return attach_alloc_embedding_tensor(module, prefill_chunk_size=_sizes(context).prefill_chunk_size)
+
+
+def _metadata(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    return attach_metadata(module, {**context.metadata, "memory_usage": memory_usage(module)})
+
+
+PASSES: Passes = {
+    "RepeatLayers": lambda module, context: repeat_layers(module, context.parameters),
+    "InlinePrivateFunctions": module_pass(inline_private_functions),
+    "Normalize": tvm_pass(transform.Normalize),
+    "CanonicalizeBindings": tvm_pass(transform.CanonicalizeBindings),
+    "AddWorkspaces": _workspaces,
+    "AttachAllocEmbeddingTensorFunc": _alloc_embedding_tensor,
+    "AttachVariableBounds": lambda module, context: attach_variable_bounds(module, _sizes(context)),
+    "ToNonDataflow": tvm_pass(transform.ToNonDataflow),
+    "RemovePurityChecking": tvm_pass(transform.RemovePurityChecking),
+    "CallTIRRewrite": tvm_pass(transform.CallTIRRewrite),
+    "StaticPlanBlockMemory": tvm_pass(transform.StaticPlanBlockMemory),
+    "AttachMetadataWithMemoryUsage": _metadata,
+    "LowerAllocTensor": tvm_pass(transform.LowerAllocTensor),
+    "KillAfterLastUse": tvm_pass(transform.KillAfterLastUse),
+    "LowerRuntimeBuiltin": tvm_pass(transform.LowerRuntimeBuiltin),
+    "VMShapeLower": tvm_pass(lambda: transform.VMShapeLower(emit_err_ctx=False)),
+    "AttachGlobalSymbol": tvm_pass(transform.AttachGlobalSymbol),
+}
