@@ -1,4 +1,4 @@
-"""One action's way once its inputs are known: key, look-up or run, result. Actions of one key go it together."""
+"""What happens to an action once its inputs are known: key, lookup or run, result. Actions of one key share these."""
 
 from __future__ import annotations
 
@@ -10,23 +10,28 @@ from mlcbuild.engine.dependency_tracker import DependencyTracker
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry
 from mlcbuild.engine.failure_propagation import FailurePropagation
 from mlcbuild.engine.instructions import Discover, Ending, Execute, LookUp, Publish, ReportAction
-from mlcbuild.engine.nodes import ActionNode, NodeState
-from mlcbuild.engine.resolution import fault_in
+from mlcbuild.engine.nodes import ActionNode
+from mlcbuild.engine.resolution import error_in_outputs
 from mlcbuild.engine.scheduler_state import SchedulerState
+from mlcbuild.engine.transitions import NodeState
 from mlcbuild.errors import MlcbuildError
 
 
 class KeyFunction(Protocol):
-    """The key of an action with these inputs: a pure function. Raises MlcbuildError or ValueError."""
+    """Computes the key of an action with these inputs: a pure function. Raises MlcbuildError or ValueError."""
 
     def __call__(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest: ...
 
 
 class ActionLifecycle:
-    """A part of the scheduler. The first action of a key leads: it is looked up and runs for those that join it."""
+    """A part of the scheduler. The first action of a key is its leader: others join it, and get its result."""
 
     def __init__(
-        self, state: SchedulerState, dependencies: DependencyTracker, failures: FailurePropagation, key_of: KeyFunction
+        self,
+        state: SchedulerState,
+        dependencies: DependencyTracker,
+        failures: FailurePropagation,
+        key_of: KeyFunction,
     ) -> None:
         self._state = state
         self._dependencies = dependencies
@@ -34,7 +39,7 @@ class ActionLifecycle:
         self._key_of = key_of
 
     def begin(self, node: ActionNode, inputs: tuple[FileEntry, ...], sources: tuple[str, ...]) -> None:
-        """All that it needs is there: `inputs`, of which `sources` are workspace paths."""
+        """All inputs are there. `sources` are the workspace paths among them."""
         node.sources = sources
         try:
             key = self._key_of(node.action, inputs)
@@ -50,24 +55,24 @@ class ActionLifecycle:
         leader = leaders.get(key)
         if node.rerun_key == key:
             if leader is not None and leader.state in (NodeState.READY, NodeState.RUNNING):
-                _join(node, leader)
+                self._join(node, leader)
             else:
                 leaders[key] = node
                 self.make_ready(node)
         elif leader is None:
             leaders[key] = node
-            node.state = NodeState.LOOKING_UP
-            self._state.in_flight += 1
+            self._state.graph.move(node, NodeState.LOOKING_UP)
             self._state.instructions.append(LookUp(action=node.action, key=key))
         else:
             self._share(node, leader)
 
     def found_nothing(self, node: ActionNode) -> None:
-        """Its look-up led to no result: it runs, or joins one of its key that does."""
+        """Its lookup led to no result: it runs, or joins an action of its key that is about to run or runs."""
         assert node.key is not None
         node.rerun_key = node.key
         leader = self._state.leaders.get(node.key)
-        if leader is None or leader is node or leader.state is NodeState.LOOKING_UP:
+        looks_up = (NodeState.LOOKING_UP, NodeState.AWAITING_LOOKUP)
+        if leader is None or leader is node or leader.state in looks_up:
             self._state.leaders[node.key] = node
             self.make_ready(node)
         else:
@@ -78,31 +83,35 @@ class ActionLifecycle:
         if leader.state in (NodeState.DONE, NodeState.DISCOVERING):
             assert leader.outputs is not None
             node.inline_manifest = leader.inline_manifest
-            self._made(node, leader.outputs, Ending.SHARED)
+            self._has_outputs(node, leader.outputs, Ending.SHARED)
         else:
-            _join(node, leader)
+            self._join(node, leader)
+
+    def _join(self, node: ActionNode, leader: ActionNode) -> None:
+        self._state.graph.move(node, NodeState.JOINED)
+        node.leader = leader
+        leader.followers.append(node)
 
     def make_ready(self, node: ActionNode) -> None:
-        node.state = NodeState.READY
+        self._state.graph.move(node, NodeState.READY)
         self._state.queue.push(node)
 
     def start_ready(self) -> None:
-        """Run what there is room for."""
+        """Run the ready actions that there is room for."""
         state = self._state
         while not state.is_stopping and (node := state.queue.next()) is not None:
-            # A producer whose blobs have gone may be running again: no run without inputs.
+            # A producer may be running again because its blobs have gone. Then the inputs are not there.
             if all(producer.state is NodeState.DONE for producer in state.graph.known_producers_of(node)):
                 self._start(node)
             else:
                 if not node.rewinds:
-                    node.rerun_key = None  # By then another action of this key may have run.
-                self._dependencies.again(node)
+                    node.rerun_key = None  # By then another action of this key may have run: look it up again.
+                self._dependencies.wait_again(node)
 
     def _start(self, node: ActionNode) -> None:
         assert node.key is not None
-        node.state = NodeState.RUNNING
+        self._state.graph.move(node, NodeState.RUNNING)
         self._state.queue.start(node)
-        self._state.in_flight += 1
         self._state.instructions.append(
             Execute(
                 action=node.action,
@@ -114,21 +123,23 @@ class ActionLifecycle:
         )
 
     def found(self, node: ActionNode, outputs: tuple[FileEntry, ...], manifest: bytes | None) -> None:
+        """A lookup found a result, which has all declared outputs."""
         node.inline_manifest = manifest
-        self._made(node, outputs, Ending.FOUND)
+        self._has_outputs(node, outputs, Ending.FOUND)
 
     def succeeded(self, node: ActionNode, outcome: ExecutionOutcome) -> None:
-        fault = fault_in(node.action, outcome.outputs)
-        if fault:
-            self._failures.fail(node, fault)
+        """Its run has succeeded. It fails all the same where the outputs are not those that it declares."""
+        error = error_in_outputs(node.action, outcome.outputs)
+        if error:
+            self._failures.fail(node, error)
             return
         assert node.key is not None
         if node.action.cache is not CachePolicy.NONE:
             self._state.instructions.append(Publish(action=node.action, key=node.key, outputs=outcome.outputs))
         node.inline_manifest = None
-        self._made(node, outcome.outputs, Ending.EXECUTED)
+        self._has_outputs(node, outcome.outputs, Ending.EXECUTED)
 
-    def _made(self, node: ActionNode, outputs: tuple[FileEntry, ...], ending: Ending) -> None:
+    def _has_outputs(self, node: ActionNode, outputs: tuple[FileEntry, ...], ending: Ending) -> None:
         node.outputs = outputs
         node.by_path = None
         node.ending = ending
@@ -137,14 +148,13 @@ class ActionLifecycle:
         for follower in followers:
             follower.leader = None
             follower.inline_manifest = node.inline_manifest
-            self._made(follower, outputs, Ending.SHARED)
+            self._has_outputs(follower, outputs, Ending.SHARED)
         if node.action.discoverer is not None:
             manifest = next(entry.digest for entry in outputs if entry.path == node.action.manifest)
             if node.discovered_from != manifest:
                 node.discovered_from = manifest
                 node.groups = None
-                node.state = NodeState.DISCOVERING
-                self._state.in_flight += 1
+                self._state.graph.move(node, NodeState.DISCOVERING)
                 self._state.instructions.append(
                     Discover(action=node.action, manifest=manifest, inline=node.inline_manifest)
                 )
@@ -152,16 +162,9 @@ class ActionLifecycle:
         self.done(node)
 
     def done(self, node: ActionNode) -> None:
-        """Its outputs are there, and what it discovers is known."""
+        """It has its outputs, and what it discovers is known."""
         assert node.ending is not None
-        node.state = NodeState.DONE
+        self._state.graph.move(node, NodeState.DONE)
         node.inputs = ()
-        self._state.unsettled -= 1
         self._state.instructions.append(ReportAction(action=node.action, key=node.key, ending=node.ending))
         self._dependencies.release(node)
-
-
-def _join(node: ActionNode, leader: ActionNode) -> None:
-    node.state = NodeState.JOINED
-    node.leader = leader
-    leader.followers.append(node)

@@ -1,4 +1,4 @@
-"""Who waits for whom: consumers stand in the lists of their producers until those are done."""
+"""Which consumers wait for which producers: a consumer stands in the list of each producer that is not done."""
 
 from __future__ import annotations
 
@@ -6,49 +6,50 @@ from collections import deque
 
 from mlcbuild.engine.failure_propagation import FailurePropagation
 from mlcbuild.engine.instructions import AnnounceWanted
-from mlcbuild.engine.nodes import BROKEN, ActionNode, Consumer, NodeState, SourceNode
+from mlcbuild.engine.nodes import ActionNode, Consumer, SourceNode
 from mlcbuild.engine.scheduler_state import SchedulerState
+from mlcbuild.engine.transitions import BROKEN, NodeState
 from mlcbuild.errors import BuildError
 
 
 class DependencyTracker:
-    """A part of the scheduler. `movable` are nodes that may wait for less than they did, or for more."""
+    """A part of the scheduler. `movable` are waiting nodes whose producers may have changed since they registered."""
 
     def __init__(self, state: SchedulerState, failures: FailurePropagation) -> None:
         self.movable: deque[Consumer] = deque()
         self._state = state
         self._failures = failures
         self._wanted = 0  # actions, in all
-        self._wanted_for: dict[str, int] = {}  # and not announced yet, by who discovered them
+        self._wanted_for: dict[str, int] = {}  # not announced yet, by the action that discovered them
 
     def want(self, node: Consumer) -> None:
-        node.state = NodeState.WAITING
-        self._state.unsettled += 1
+        """Something that was asked for needs `node`."""
+        self._state.graph.move(node, NodeState.WAITING)
         self.movable.append(node)
 
     def announce(self) -> None:
+        """Say how many actions are wanted that were not before."""
         for cause, count in self._wanted_for.items():
             self._wanted += count
             self._state.instructions.append(AnnounceWanted(count=count, total=self._wanted, discovered_by=cause))
         self._wanted_for = {}
 
     def register(self, node: Consumer) -> bool:
-        """Have `node` wait for those of its producers that are not done. True where all are.
+        """Make `node` wait for each of its producers that is not done. Answers whether all are done.
 
-        False too where it never will be ready, and has ended.
+        Answers False as well where a producer has failed or does not exist; `node` has then ended.
         """
         unready: dict[int, SourceNode | ActionNode] = {}
         try:
             for producer in self._state.graph.producers_of(node):
+                state = producer.state
+                if state is NodeState.DONE:
+                    continue
                 if isinstance(producer, SourceNode):
                     if producer.error:
                         self._failures.fail(node, producer.error)
                         return False
-                    if producer.digest is None:
-                        unready[id(producer)] = producer
-                    continue
-                state = producer.state
-                if state is NodeState.DONE:
+                    unready[id(producer)] = producer
                     continue
                 if state in BROKEN:
                     self._failures.skip_after(node, producer)
@@ -70,7 +71,7 @@ class DependencyTracker:
         return not unready
 
     def release(self, producer: SourceNode | ActionNode) -> None:
-        """It is done, or never will be: those that wait for it look again when it was the last."""
+        """`producer` has ended. Consumers that waited for it alone can move."""
         waiters, producer.waiters = producer.waiters, []
         discovers = isinstance(producer, ActionNode) and producer.action.discoverer is not None
         for waiter in waiters:
@@ -78,20 +79,20 @@ class DependencyTracker:
             if waiter.state is NodeState.WAITING and (waiter.pending == 0 or discovers):
                 self.movable.append(waiter)
 
-    def again(self, node: Consumer) -> None:
-        """Back to the beginning: the producers again, then the key again."""
-        node.state = NodeState.WAITING
+    def wait_again(self, node: Consumer) -> None:
+        """Start over: wait for the producers, then compute the key again."""
+        self._state.graph.move(node, NodeState.WAITING)
         node.pending = 0
         self.movable.append(node)
         if isinstance(node, ActionNode):
-            self._leave_key(node)
+            self._release_followers(node)
 
-    def _leave_key(self, node: ActionNode) -> None:
-        """Let others with this key go their own way: the node may depend on one of them."""
+    def _release_followers(self, node: ActionNode) -> None:
+        """Let the actions that joined `node` start over too: `node` may depend on one of them."""
         leaders = self._state.leaders
         if node.key is not None and leaders.get(node.key) is node:
             del leaders[node.key]
         followers, node.followers = node.followers, []
         for follower in followers:
             follower.leader = None
-            self.again(follower)
+            self.wait_again(follower)

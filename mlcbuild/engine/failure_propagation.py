@@ -1,10 +1,11 @@
-"""How actions and targets end that have no result: each with its reason, and with it all that wait for it."""
+"""How actions and targets end without a result. All that wait for one that ends so are skipped."""
 
 from __future__ import annotations
 
 from mlcbuild.engine.instructions import Ending, ReportAction, ReportTarget
-from mlcbuild.engine.nodes import ENDED, ActionNode, Consumer, NodeState, TargetNode
+from mlcbuild.engine.nodes import ActionNode, Consumer, TargetNode
 from mlcbuild.engine.scheduler_state import SchedulerState
+from mlcbuild.engine.transitions import BROKEN, UNFINISHED, NodeState
 
 
 class FailurePropagation:
@@ -20,35 +21,36 @@ class FailurePropagation:
         self._end(node, NodeState.FAILED, message)
 
     def skip_after(self, node: Consumer, producer: ActionNode) -> None:
-        """`producer`, which the node needs, has ended without a result."""
+        """Skip a node because `producer`, which it needs, has failed or was skipped."""
         if producer.state is NodeState.FAILED:
             self._end(node, NodeState.SKIPPED, f"{producer.name} failed", producer.name)
         else:
             self._end(node, NodeState.SKIPPED, producer.message, producer.blocked_by)
 
     def interrupt(self, node: Consumer) -> None:
+        """Skip a node because the user cancelled the build."""
         self._end(node, NodeState.SKIPPED, "the build was interrupted")
 
     def give_up(self) -> None:
-        """Nothing runs and nothing new starts: end all that is left."""
+        """Skip all that is left, because nothing runs and nothing new starts."""
         cause = "" if self._state.cancelled else self._state.stopped_by
         stopped = f"the build stopped at the first failure, {cause} (--keep-going builds what does not need it)"
         message = stopped if cause else "the build was interrupted"
         graph = self._state.graph
         nodes: list[Consumer] = [*graph.actions.values(), *graph.targets.values()]
         for node in nodes:
-            if node.state is not NodeState.UNWANTED and node.state not in ENDED:
+            if node.state in UNFINISHED:
                 self._end(node, NodeState.SKIPPED, message, cause)
 
     def _end(self, first: Consumer, final: NodeState, message: str, cause: str = "") -> None:
+        """End `first` in the state `final`, and skip all that wait for it. `cause` names the action that failed."""
         state = self._state
         worklist: list[tuple[Consumer, NodeState, str, str]] = [(first, final, message, cause)]
         while worklist:
             node, final, message, cause = worklist.pop()
-            if node.state in ENDED and node.state is not NodeState.DONE:
+            if node.state in BROKEN:
                 continue
-            node.state = final
-            state.unsettled -= 1
+            state.graph.move(node, final)
             if isinstance(node, TargetNode):
                 state.instructions.append(
                     ReportTarget(label=node.name, success=False, message=message, blocked_by=cause)
@@ -59,12 +61,13 @@ class FailurePropagation:
             state.instructions.append(
                 ReportAction(action=node.action, key=node.key, ending=ending, message=message, blocked_by=cause)
             )
-            root = node.name if final is NodeState.FAILED else cause
-            # Who waits for what was skipped is left out for the same reason, which need not be a failure below it.
-            after = f"{node.name} failed" if final is NodeState.FAILED else message
+            failed = final is NodeState.FAILED
+            root = node.name if failed else cause
+            # What waits for a skipped action is skipped for the same reason, which need not be a failure.
+            reason = f"{node.name} failed" if failed else message
             if node.key is not None and state.leaders.get(node.key) is node:
                 del state.leaders[node.key]
             blocked: list[Consumer] = [*node.waiters, *node.followers]
             node.waiters, node.followers = [], []
             for other in reversed(blocked):
-                worklist.append((other, NodeState.SKIPPED, after, root))
+                worklist.append((other, NodeState.SKIPPED, reason, root))

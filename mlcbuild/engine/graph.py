@@ -1,4 +1,4 @@
-"""The graph as far as it is known: sources, actions and targets by name, and what each needs of the others."""
+"""The graph as far as it is known: sources, actions and targets by name, their states, and what each needs."""
 
 from __future__ import annotations
 
@@ -7,22 +7,47 @@ from dataclasses import replace
 
 from mlcbuild.engine.action import Action, Artifact, DiscoveredArtifacts, SourceArtifact
 from mlcbuild.engine.cycles import find_cycle
-from mlcbuild.engine.nodes import ActionNode, Consumer, NodeState, SourceNode, TargetNode
+from mlcbuild.engine.nodes import ActionNode, Consumer, Node, SourceNode, TargetNode
 from mlcbuild.engine.resolution import Resolved, files_at_hand, files_of, members_of
-from mlcbuild.errors import BuildError
+from mlcbuild.engine.scheduler_events import RequestedTarget
+from mlcbuild.engine.transitions import IN_FLIGHT, UNFINISHED, NodeState
+from mlcbuild.errors import BuildError, InternalError
 
 
 class Graph:
-    """`undigested` are sources that somebody needs and nobody was asked about yet."""
+    """`counts` says how many nodes are in each state. `undigested` are sources whose digests were not asked for yet."""
 
     def __init__(self) -> None:
         self.actions: dict[str, ActionNode] = {}
         self.sources: dict[str, SourceNode] = {}
         self.targets: dict[str, TargetNode] = {}
+        self.counts: dict[NodeState, int] = dict.fromkeys(NodeState, 0)
         self.undigested: list[str] = []
 
-    def add(self, action: Action, *, discovered_by: str) -> str:
-        """Make an action known. Equal ones merge, whatever their owner; answer what is wrong, "" for nothing."""
+    def move(self, node: Node, after: NodeState) -> None:
+        """Change the state of a node. Nothing else does.
+
+        Raises InternalError for a move that `mlcbuild.engine.transitions` does not permit.
+        """
+        before = node.state
+        if after not in node.moves[before]:
+            raise InternalError(f"{node.name}: a move from {before.value!r} to {after.value!r} is not permitted")
+        node.state = after
+        self.counts[before] -= 1
+        self.counts[after] += 1
+
+    @property
+    def in_flight(self) -> int:
+        """How many nodes wait for the answer to an instruction."""
+        return sum(self.counts[state] for state in IN_FLIGHT)
+
+    @property
+    def unfinished(self) -> int:
+        """How many actions and targets are needed and have not ended."""
+        return sum(self.counts[state] for state in UNFINISHED)
+
+    def add_action(self, action: Action, *, discovered_by: str) -> str:
+        """Make an action known. Equal actions merge, whoever owns them. Answers what is wrong; "" for nothing."""
         known = self.actions.get(action.identifier)
         if known is None:
             self.actions[action.identifier] = ActionNode(
@@ -31,9 +56,16 @@ class Graph:
                 discovered_by=discovered_by,
                 needs=tuple((item.path, item.artifact) for item in action.inputs),
             )
+            self.counts[NodeState.UNWANTED] += 1
         elif known.action != action and replace(known.action, owner=action.owner) != action:
             return f"two different actions are called {action.identifier!r}"
         return ""
+
+    def add_target(self, target: RequestedTarget) -> TargetNode:
+        """Make a target known, which is not known yet."""
+        node = self.targets[target.label] = TargetNode(target=target)
+        self.counts[NodeState.UNWANTED] += 1
+        return node
 
     def producer(self, identifier: str) -> ActionNode:
         """Raises BuildError where there is no such action."""
@@ -46,13 +78,14 @@ class Graph:
         node = self.sources.get(path)
         if node is None:
             node = self.sources[path] = SourceNode(path=path)
+            self.counts[NodeState.DIGESTING] += 1
             self.undigested.append(path)
         return node
 
     def producers_of(self, node: Consumer) -> Iterator[SourceNode | ActionNode]:
-        """What a consumer waits for or has used, as far as discovery has come; repeated where used twice.
+        """What a consumer needs, as far as it is discovered. A node that is needed twice comes twice.
 
-        Raises BuildError for what does not exist.
+        Raises BuildError for an action that does not exist.
         """
         artifacts: list[Artifact] = [artifact for _, artifact in reversed(node.needs)]
         while artifacts:
@@ -73,11 +106,11 @@ class Graph:
                 if isinstance(producer, ActionNode):
                     found[producer.name] = producer
         except BuildError:
-            pass  # Whoever advances the node is told what is wrong.
+            pass  # The error is told when the consumer registers with its producers.
         return list(found.values())
 
     def files_at_hand(self, node: Consumer) -> Resolved | None:
-        """The files of a consumer in the common, quick case; None in all others."""
+        """The files of a consumer in the common case, quickly; None in all other cases."""
         return files_at_hand(node.needs, self.sources, self.actions)
 
     def files_of(self, node: Consumer) -> Resolved:

@@ -1,52 +1,53 @@
-"""What the scheduler remembers of each source file, action and target: records that only the scheduler changes."""
+"""What the scheduler remembers of each source file, action and target.
+
+Only the scheduler changes these records, and only `mlcbuild.engine.graph.Graph.move` changes a `state`.
+"""
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import Action, Artifact
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.instructions import Ending
 from mlcbuild.engine.scheduler_events import RequestedTarget, ResultFound
+from mlcbuild.engine.transitions import (
+    ACTION_TRANSITIONS,
+    SOURCE_TRANSITIONS,
+    TARGET_TRANSITIONS,
+    NodeState,
+    moves_of,
+)
 
-
-class NodeState(enum.Enum):
-    """Where an action or a target stands."""
-
-    UNWANTED = "unwanted"  # known, but nothing asked for needs it
-    WAITING = "waiting"  # for `pending` producers
-    LOOKING_UP = "looking up"
-    JOINED = "joined"  # waits for `leader`, which has the same key
-    READY = "ready"  # to run, once there is room
-    RUNNING = "running"
-    DISCOVERING = "discovering"  # has outputs, its manifest is being read
-    DELIVERING = "delivering"  # a target whose files are being put in place
-    DONE = "done"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-
-
-ENDED = frozenset({NodeState.DONE, NodeState.FAILED, NodeState.SKIPPED})
-BROKEN = frozenset({NodeState.FAILED, NodeState.SKIPPED})
+Moves = Mapping[NodeState, frozenset[NodeState]]
 
 
 @dataclass(slots=True, eq=False)
 class SourceNode:
-    """A file of the workspace. Neither `digest` nor `error`: it is being digested."""
+    """A file of the workspace. It has a `digest` once it is DONE, and an `error` once it has FAILED."""
+
+    moves: ClassVar[Moves] = moves_of(SOURCE_TRANSITIONS)
 
     path: str
+    state: NodeState = NodeState.DIGESTING
     digest: Digest | None = None
     is_executable: bool = False
     error: str = ""
     waiters: list[ActionNode | TargetNode] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        return self.path
+
 
 @dataclass(slots=True, eq=False)
 class TargetNode:
-    """A requested target: a consumer of artifacts as an action is, with delivery in place of execution."""
+    """A requested target. It consumes artifacts as an action does, and is delivered where an action runs."""
+
+    moves: ClassVar[Moves] = moves_of(TARGET_TRANSITIONS)
 
     target: RequestedTarget
     state: NodeState = NodeState.UNWANTED
@@ -64,7 +65,9 @@ class TargetNode:
 
 @dataclass(slots=True, eq=False)
 class ActionNode:
-    """An action. While WAITING, it is `pending` times in the waiters of others, once for each of them."""
+    """An action. While it is WAITING, it is in the `waiters` of `pending` other nodes, once in each."""
+
+    moves: ClassVar[Moves] = moves_of(ACTION_TRANSITIONS)
 
     action: Action
     index: int  # in the order in which actions became known
@@ -74,27 +77,27 @@ class ActionNode:
     pending: int = 0
     waiters: list[ActionNode | TargetNode] = field(default_factory=list)
     key: Digest | None = None
-    inputs: tuple[FileEntry, ...] = ()  # as of `key`; dropped when the action ends
+    inputs: tuple[FileEntry, ...] = ()  # what `key` was made of; dropped when the action is done
     sources: tuple[str, ...] = ()  # workspace paths among `inputs`
-    outputs: tuple[FileEntry, ...] | None = None  # kept while its blobs are made again
+    outputs: tuple[FileEntry, ...] | None = None  # kept while the action runs again because blobs have gone
     by_path: dict[str, FileEntry] | None = None  # of `outputs`, made when first asked for
-    leader: ActionNode | None = None
+    leader: ActionNode | None = None  # while JOINED
     followers: list[ActionNode] = field(default_factory=list)
-    rerun_key: Digest | None = None  # under this key a look-up is useless: it missed, or names blobs that have gone
+    rerun_key: Digest | None = None  # a lookup of this key is useless: it missed, or names blobs that have gone
     inline_manifest: bytes | None = None
     discovered_from: Digest | None = None  # the manifest that `groups` came from
     groups: Mapping[str, tuple[Artifact, ...]] | None = None
     ending: Ending | None = None  # how `outputs` came to be
-    rewinds: int = 0
-    losses: int = 0
-    shortages: int = 0  # runs that memory was not enough for
-    memory_bytes: int = 0  # what the next run gets, where more than it asks for; 0 for that
-    is_asked_for: bool = False  # a look-up is on its way, though nobody waits for it any longer
-    failure: str = ""  # of a run, while a look-up is on its way that may know better
-    late_result: ResultFound | None = None  # came while the action ran, which was told to stop
+    rewinds: int = 0  # how often it started again because blobs had gone
+    losses: int = 0  # runs that were lost with their executor
+    shortages: int = 0  # runs that had too little memory
+    memory_bytes: int = 0  # for the next run, where that is more than the action asks for; else 0
+    has_overtaken_lookup: bool = False  # its lookup was slow and is still in flight; nobody waits for the answer
+    failure: str = ""  # why the run failed, while AWAITING_LOOKUP
+    late_result: ResultFound | None = None  # from an overtaken lookup, while the run is being stopped
     priority: float = -1.0  # seconds of the longest path from here to a target; negative: not computed yet
-    message: str = ""
-    blocked_by: str = ""  # for SKIPPED: the action whose failure is the cause
+    message: str = ""  # why it FAILED or was SKIPPED
+    blocked_by: str = ""  # while SKIPPED: the action whose failure is the cause
 
     @property
     def name(self) -> str:
@@ -102,3 +105,4 @@ class ActionNode:
 
 
 Consumer = ActionNode | TargetNode
+Node = SourceNode | ActionNode | TargetNode

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 
-from mlcbuild.engine.nodes import ActionNode, NodeState
+from mlcbuild.engine.nodes import ActionNode
 from mlcbuild.engine.priorities import SecondsOf, rank
+from mlcbuild.engine.transitions import NodeState
 
 
 class ReadyQueue:

@@ -1,4 +1,4 @@
-"""What is done about runs that were lost or short of memory, and about blobs that have gone: again, a few times."""
+"""What happens after a lost executor, too little memory, or lost blobs: the action runs again, a few times."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from mlcbuild.engine.action_lifecycle import ActionLifecycle
 from mlcbuild.engine.dependency_tracker import DependencyTracker
 from mlcbuild.engine.executor import ExecutionOutcome
 from mlcbuild.engine.failure_propagation import FailurePropagation
-from mlcbuild.engine.nodes import ActionNode, Consumer, NodeState
+from mlcbuild.engine.nodes import ActionNode, Consumer
 from mlcbuild.engine.scheduler_state import SchedulerState
+from mlcbuild.engine.transitions import NodeState
 
 
 class Recovery:
-    """A part of the scheduler. Each limit counts for one action; one more, and it fails."""
+    """A part of the scheduler. Each limit counts for each action. An action that exceeds one fails."""
 
     def __init__(
         self,
@@ -36,16 +37,14 @@ class Recovery:
         self._shortage_limit = shortage_limit
 
     def run_again(self, node: ActionNode) -> None:
-        """Have an action make its outputs again, whatever the cache says."""
+        """Have an action make its outputs again, whatever the action cache has."""
         node.rewinds += 1
-        if node.state is NodeState.DONE:
-            self._state.unsettled += 1
         if node.rewinds > self._rewind_limit:
             self._failures.fail(node, f"its outputs have gone from the cache {node.rewinds} times in this build")
             return
         node.rerun_key = node.key
         node.discovered_from = node.discovered_from if node.groups is not None else None
-        self._dependencies.again(node)
+        self._dependencies.wait_again(node)
 
     def rewind(self, node: Consumer, missing: Iterable[Digest]) -> None:
         """Make the blobs that `node` lacks again, then go on with it."""
@@ -56,13 +55,14 @@ class Recovery:
             return
         if isinstance(node, ActionNode):
             node.rerun_key = node.key
-        self._dependencies.again(node)
+        self._dependencies.wait_again(node)
         for producer in self._state.graph.known_producers_of(node):
             made = producer.outputs or ()
             if producer.state is NodeState.DONE and any(entry.digest in gone for entry in made):
                 self.run_again(producer)
 
     def lost(self, node: ActionNode, message: str) -> None:
+        """Its run was lost with its executor, for the reason in `message`."""
         node.losses += 1
         if node.losses > self._loss_limit:
             self._failures.fail(node, f"its executor was lost {node.losses} times: {message}")
@@ -70,7 +70,7 @@ class Recovery:
             self._lifecycle.make_ready(node)
 
     def out_of_memory(self, node: ActionNode, outcome: ExecutionOutcome) -> None:
-        """Again with twice as much."""
+        """Run it again with twice as much memory."""
         node.shortages += 1
         if node.shortages > self._shortage_limit:
             self._failures.fail(node, outcome.message)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mlcbuild.engine.action import Action, Artifact, DerivedArtifact, DiscoveredArtifacts, SourceArtifact
 from mlcbuild.engine.executor import FileEntry
-from mlcbuild.engine.nodes import ActionNode, NodeState, SourceNode
+from mlcbuild.engine.nodes import ActionNode, SourceNode
+from mlcbuild.engine.transitions import NodeState
 from mlcbuild.errors import BuildError
 
 # Files sorted by path, and the workspace paths among them.
@@ -126,7 +127,7 @@ def _files_of_derived(place: str, artifact: DerivedArtifact, node: ActionNode) -
     )
 
 
-def fault_in(action: Action, outputs: Sequence[FileEntry]) -> str:
+def error_in_outputs(action: Action, outputs: Sequence[FileEntry]) -> str:
     """What is wrong with a result's files, for people; "" where it holds all that was declared and no more.
 
     A declared directory may be empty.

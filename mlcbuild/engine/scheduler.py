@@ -1,16 +1,17 @@
-"""The scheduler: a state machine that is told what happened and says what to do. No clock, no I/O, no threads.
+"""The scheduler: a state machine. Events say what happened, instructions say what to do. No clock, no I/O, no threads.
 
-An action waits until the digests of all its inputs are known, and only then has a key; so a producer that made
-equal bytes leads to the key of the last build, and the rebuild stops there (early cutoff). Actions of one key share
-one look-up and one run. A blob that has gone makes its producer run again, and that one's producers where needed.
-The rules that hold after every step are written down in `mlcbuild.engine.invariants`.
+An action waits until the digests of all its inputs are known. Only then is its key known. So a producer that makes
+equal bytes leads to the key of the last build, and the rebuild stops there (early cutoff). Actions of one key share one
+lookup and one run. Where a blob has gone, its producer runs again, and that one's producers where needed.
+
+`mlcbuild.engine.transitions` defines the states and the moves between them, `mlcbuild.engine.invariants` what holds
+after every step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from mlcbuild.cache.digest import Digest
 from mlcbuild.engine import scheduler_events as events
 from mlcbuild.engine.action_lifecycle import ActionLifecycle, KeyFunction
 from mlcbuild.engine.dependency_tracker import DependencyTracker
@@ -24,12 +25,13 @@ from mlcbuild.engine.instructions import (
     Instruction,
     ReportTarget,
 )
-from mlcbuild.engine.nodes import ActionNode, Consumer, NodeState, SourceNode, TargetNode
+from mlcbuild.engine.nodes import ActionNode, Consumer, SourceNode, TargetNode
 from mlcbuild.engine.priorities import SecondsOf, unknown_seconds
 from mlcbuild.engine.ready_queue import ReadyQueue
 from mlcbuild.engine.recovery import Recovery
-from mlcbuild.engine.resolution import fault_in
+from mlcbuild.engine.resolution import error_in_outputs
 from mlcbuild.engine.scheduler_state import SchedulerState
+from mlcbuild.engine.transitions import NodeState
 from mlcbuild.errors import BuildError, InternalError
 
 REWIND_LIMIT = 20
@@ -40,8 +42,8 @@ SHORTAGE_LIMIT = 2  # of memory
 class Scheduler:
     """Decides what a build does next.
 
-    `jobs` actions run at once at most, each counted as `requirements.cpus` (no more than `jobs`). Without
-    `keep_going` nothing new starts after the first failure. `seconds_of` says how long an action is thought to take.
+    At most `jobs` slots are used at once; an action takes `requirements.cpus` of them, but no more than `jobs`. Without
+    `keep_going` nothing new starts after the first failure. `seconds_of` says how long an action is expected to take.
     """
 
     def __init__(
@@ -60,7 +62,6 @@ class Scheduler:
         self.graph = self.state.graph
         self.finished = False
         self._requested = False
-        self._delivering = 0
         self._failures = FailurePropagation(self.state)
         self._dependencies = DependencyTracker(self.state, self._failures)
         self._lifecycle = ActionLifecycle(self.state, self._dependencies, self._failures, key_of)
@@ -101,12 +102,13 @@ class Scheduler:
         """The failure after which nothing new starts; "" for none."""
         return self.state.stopped_by
 
-    def handle(self, *told: events.SchedulerEvent) -> list[Instruction]:
-        """Take in what happened and answer with what to do, in order. After Finished the answer is empty.
+    def handle(self, *happened: events.SchedulerEvent) -> list[Instruction]:
+        """Take in events and answer with instructions, in order. After Finished the answer is empty.
 
-        Raises InternalError where two different actions are added under one identifier.
+        Raises InternalError where two different actions are declared under one identifier, and for a move that
+        `mlcbuild.engine.transitions` does not permit.
         """
-        for event in told:
+        for event in happened:
             if not self.finished:
                 self._handlers[type(event)](event)
         if not self.finished:
@@ -114,84 +116,97 @@ class Scheduler:
         instructions, self.state.instructions = self.state.instructions, []
         return instructions
 
-    # What was told.
+    # Events about the build as a whole.
 
-    def _on_actions_declared(self, told: events.ActionsDeclared) -> None:
-        for action in told.actions:
-            conflict = self.graph.add(action, discovered_by="")
+    def _on_actions_declared(self, event: events.ActionsDeclared) -> None:
+        for action in event.actions:
+            conflict = self.graph.add_action(action, discovered_by="")
             if conflict:
                 raise InternalError(conflict)
 
-    def _on_jobs_added(self, told: events.JobsAdded) -> None:
-        self.queue.grow(told.jobs)
-
-    def _on_targets_requested(self, told: events.TargetsRequested) -> None:
+    def _on_targets_requested(self, event: events.TargetsRequested) -> None:
         self._requested = True
-        for target in told.targets:
+        for target in event.targets:
             if target.label not in self.graph.targets:
-                node = self.graph.targets[target.label] = TargetNode(target=target)
-                self._dependencies.want(node)
+                self._dependencies.want(self.graph.add_target(target))
 
-    def _on_source_digested(self, told: events.SourceDigested) -> None:
-        node = self._answered_source(told.path)
+    def _on_jobs_added(self, event: events.JobsAdded) -> None:
+        self.queue.grow(event.jobs)
+
+    def _on_cancelled(self, _event: events.Cancelled) -> None:
+        if not self.state.cancelled:
+            self.state.cancelled = True
+            self.state.instructions += [Cancel(identifier=name) for name in self.queue.running]
+
+    # Events about sources.
+
+    def _on_source_digested(self, event: events.SourceDigested) -> None:
+        node = self._digesting(event.path)
         if node is not None:
-            node.digest, node.is_executable = told.digest, told.is_executable
+            node.digest, node.is_executable = event.digest, event.is_executable
+            self.graph.move(node, NodeState.DONE)
             self._dependencies.release(node)
 
-    def _on_source_unavailable(self, told: events.SourceUnavailable) -> None:
-        node = self._answered_source(told.path)
+    def _on_source_unavailable(self, event: events.SourceUnavailable) -> None:
+        node = self._digesting(event.path)
         if node is not None:
-            node.error = told.message
+            node.error = event.message
+            self.graph.move(node, NodeState.FAILED)
             self._dependencies.release(node)
 
-    def _on_lookup_slow(self, told: events.LookupSlow) -> None:
-        """Run it meanwhile, where there is room: whichever is done first counts."""
-        node = self.graph.actions.get(told.identifier)
+    def _digesting(self, path: str) -> SourceNode | None:
+        node = self.graph.sources.get(path)
+        return None if node is None or node.state is not NodeState.DIGESTING else node
+
+    # Events about lookups.
+
+    def _on_lookup_slow(self, event: events.LookupSlow) -> None:
+        """Run the action meanwhile, where there is room. Whichever ends first counts."""
+        node = self.graph.actions.get(event.identifier)
         if node is not None and node.state is NodeState.LOOKING_UP:
-            node.is_asked_for = True
-            self.state.in_flight -= 1
+            node.has_overtaken_lookup = True
             self._lifecycle.found_nothing(node)
 
-    def _on_result_found(self, told: events.ResultFound) -> None:
-        node = self._looked_up(told.identifier, told.key) or self._overtaken(told)
-        if node is None:
+    def _on_result_found(self, event: events.ResultFound) -> None:
+        node = self.graph.actions.get(event.identifier)
+        if node is None or node.key != event.key:
             return
-        if fault_in(node.action, told.outputs):
-            self._has_no_result(node)  # A result without what was declared is no result; the run overwrites it.
-        else:
-            node.is_asked_for, node.failure = False, ""
-            self._lifecycle.found(node, told.outputs, told.manifest)
+        was_overtaken, node.has_overtaken_lookup = node.has_overtaken_lookup, False
+        # A result without a declared output is no result. The run will overwrite it.
+        is_valid = not error_in_outputs(node.action, event.outputs)
+        # After a rewind the blobs of the result have gone. A run makes them again, the result does not.
+        is_useful = is_valid and was_overtaken and not node.rewinds
+        match node.state:
+            case NodeState.LOOKING_UP | NodeState.AWAITING_LOOKUP if not is_valid:
+                self._has_no_result(node)
+            case NodeState.LOOKING_UP | NodeState.AWAITING_LOOKUP:
+                self._lifecycle.found(node, event.outputs, event.manifest)
+            case NodeState.READY if is_useful:
+                self._lifecycle.found(node, event.outputs, event.manifest)
+            case NodeState.RUNNING if is_useful:
+                # The run is stopped. When it has ended, the action takes this result.
+                node.late_result = event
+                self.state.instructions.append(Cancel(identifier=node.name))
+            case _:
+                pass
 
-    def _overtaken(self, told: events.ResultFound) -> ActionNode | None:
-        """The node if its run has not begun; one that runs is told to stop, and takes the result when it has."""
-        node = self.graph.actions.get(told.identifier)
-        if node is None or not node.is_asked_for or node.key != told.key:
-            return None
-        node.is_asked_for = False
-        if node.rewinds or fault_in(node.action, told.outputs):
-            return None  # Its blobs have gone before: a run makes them again, the result does not.
-        if node.state is NodeState.RUNNING and node.late_result is None:
-            node.late_result = told
-            self.state.instructions.append(Cancel(identifier=node.name))
-        return node if node.state is NodeState.READY else None
-
-    def _on_result_not_found(self, told: events.ResultNotFound) -> None:
-        node = self.graph.actions.get(told.identifier)
-        if node is not None and node.key == told.key:
-            node.is_asked_for = False
-        node = self._looked_up(told.identifier, told.key)
-        if node is not None:
+    def _on_result_not_found(self, event: events.ResultNotFound) -> None:
+        node = self.graph.actions.get(event.identifier)
+        if node is not None and node.key == event.key:
+            node.has_overtaken_lookup = False
             self._has_no_result(node)
 
     def _has_no_result(self, node: ActionNode) -> None:
-        if node.failure:
-            self._failures.fail(node, node.failure)
-        else:
+        if node.state is NodeState.LOOKING_UP:
             self._lifecycle.found_nothing(node)
+        elif node.state is NodeState.AWAITING_LOOKUP:
+            self._failures.fail(node, node.failure)
 
-    def _on_executed(self, told: events.Executed) -> None:
-        outcome = told.outcome
-        node = self._stop_running(outcome.identifier)
+    # Events about runs.
+
+    def _on_executed(self, event: events.Executed) -> None:
+        outcome = event.outcome
+        node = self.queue.stop(outcome.identifier)
         if node is None:
             return
         late, node.late_result = node.late_result, None
@@ -211,100 +226,75 @@ class Scheduler:
                 self._failures.interrupt(node)
             case OutcomeKind.CANCELLED:
                 self._recovery.lost(node, outcome.message)
-            case _ if node.is_asked_for and not node.rewinds and not self.cancelled:
-                # Another machine may have had what this one lacks: nothing has failed before the remote has answered.
-                node.failure = outcome.message or "it failed without a word"
-                node.state = NodeState.LOOKING_UP
-                self.state.in_flight += 1
             case _:
-                self._failures.fail(node, outcome.message or "it failed without a word")
+                self._failed(node, outcome.message or "it failed without an error message")
 
-    def _on_actions_discovered(self, told: events.ActionsDiscovered) -> None:
-        node = self._answered(told.identifier, NodeState.DISCOVERING)
-        if node is None:
-            return
-        for action in told.discovery.actions:
-            conflict = self.graph.add(action, discovered_by=node.name)
-            if conflict:
-                self._failures.fail(node, f"what it discovered cannot be: {conflict}")
-                return
-        node.groups = dict(told.discovery.groups)
-        self._lifecycle.done(node)
+    def _failed(self, node: ActionNode, message: str) -> None:
+        """Its run has failed. While its lookup is still in flight, another machine may have had what this one lacks."""
+        if node.has_overtaken_lookup and not node.rewinds and not self.cancelled:
+            node.failure = message
+            self.graph.move(node, NodeState.AWAITING_LOOKUP)
+        else:
+            self._failures.fail(node, message)
 
-    def _on_discovery_failed(self, told: events.DiscoveryFailed) -> None:
-        node = self._answered(told.identifier, NodeState.DISCOVERING)
-        if node is not None:
-            self._failures.fail(node, told.message)
-
-    def _on_target_delivered(self, told: events.TargetDelivered) -> None:
-        node = self._answered_target(told.label)
-        if node is not None:
-            node.state = NodeState.DONE
-            self.state.unsettled -= 1
-            self.state.instructions.append(ReportTarget(label=told.label, success=True))
-
-    def _on_delivery_failed(self, told: events.DeliveryFailed) -> None:
-        node = self._answered_target(told.label)
-        if node is not None:
-            self._failures.fail(node, told.message)
-
-    def _on_blobs_missing(self, told: events.BlobsMissing) -> None:
-        target = self._answered_target(told.needed_by)
-        if target is not None:
-            self._recovery.rewind(target, told.digests)
-            return
-        node = self._answered(told.needed_by, NodeState.DISCOVERING)
-        if node is not None:
-            self._recovery.run_again(node)
-
-    def _on_executor_lost(self, told: events.ExecutorLost) -> None:
-        for identifier in told.identifiers:
+    def _on_executor_lost(self, event: events.ExecutorLost) -> None:
+        for identifier in event.identifiers:
             lost = ExecutionOutcome(identifier=identifier, kind=OutcomeKind.LOST, message="its executor went away")
             self._on_executed(events.Executed(outcome=lost))
 
-    def _on_cancelled(self, _told: events.Cancelled) -> None:
-        if not self.state.cancelled:
-            self.state.cancelled = True
-            self.state.instructions += [Cancel(identifier=name) for name in self.queue.running]
+    # Events about discovery.
 
-    # Answers: the node if it still waits for one.
+    def _on_actions_discovered(self, event: events.ActionsDiscovered) -> None:
+        node = self._discovering(event.identifier)
+        if node is None:
+            return
+        for action in event.discovery.actions:
+            conflict = self.graph.add_action(action, discovered_by=node.name)
+            if conflict:
+                self._failures.fail(node, f"what it discovered cannot be: {conflict}")
+                return
+        node.groups = dict(event.discovery.groups)
+        self._lifecycle.done(node)
 
-    def _answered(self, identifier: str, state: NodeState) -> ActionNode | None:
-        node = self.graph.actions.get(identifier)
-        if node is None or node.state is not state:
-            return None
-        self.state.in_flight -= 1
-        return node
-
-    def _looked_up(self, identifier: str, key: Digest) -> ActionNode | None:
-        node = self.graph.actions.get(identifier)
-        return None if node is None or node.key != key else self._answered(identifier, NodeState.LOOKING_UP)
-
-    def _answered_target(self, label: str) -> TargetNode | None:
-        node = self.graph.targets.get(label)
-        if node is None or node.state is not NodeState.DELIVERING:
-            return None
-        self.state.in_flight -= 1
-        self._delivering -= 1
-        return node
-
-    def _answered_source(self, path: str) -> SourceNode | None:
-        node = self.graph.sources.get(path)
-        if node is None or node.digest is not None or node.error:
-            return None
-        self.state.in_flight -= 1
-        return node
-
-    def _stop_running(self, identifier: str) -> ActionNode | None:
-        node = self.queue.stop(identifier)
+    def _on_discovery_failed(self, event: events.DiscoveryFailed) -> None:
+        node = self._discovering(event.identifier)
         if node is not None:
-            self.state.in_flight -= 1
-        return node
+            self._failures.fail(node, event.message)
 
-    # Going on: until nothing moves without an answer.
+    def _discovering(self, identifier: str) -> ActionNode | None:
+        node = self.graph.actions.get(identifier)
+        return None if node is None or node.state is not NodeState.DISCOVERING else node
+
+    # Events about targets.
+
+    def _on_target_delivered(self, event: events.TargetDelivered) -> None:
+        node = self._delivering(event.label)
+        if node is not None:
+            self.graph.move(node, NodeState.DONE)
+            self.state.instructions.append(ReportTarget(label=event.label, success=True))
+
+    def _on_delivery_failed(self, event: events.DeliveryFailed) -> None:
+        node = self._delivering(event.label)
+        if node is not None:
+            self._failures.fail(node, event.message)
+
+    def _on_blobs_missing(self, event: events.BlobsMissing) -> None:
+        target = self._delivering(event.needed_by)
+        if target is not None:
+            self._recovery.rewind(target, event.digests)
+            return
+        node = self._discovering(event.needed_by)
+        if node is not None:
+            self._recovery.run_again(node)
+
+    def _delivering(self, label: str) -> TargetNode | None:
+        node = self.graph.targets.get(label)
+        return None if node is None or node.state is not NodeState.DELIVERING else node
+
+    # After the events: go on until nothing moves without another event.
 
     def _go_on(self) -> None:
-        state = self.state
+        state, graph = self.state, self.graph
         while True:
             while self._dependencies.movable:
                 node = self._dependencies.movable.popleft()
@@ -313,22 +303,21 @@ class Scheduler:
                 if node.pending == 0 and self._may_advance(node):
                     self._advance(node)
                 elif node.pending and not state.is_stopping:
-                    # What has been discovered for it need not wait for what else it waits for.
+                    # What was discovered for it can be made while it waits for its other producers.
                     self._dependencies.register(node)
             self._lifecycle.start_ready()
             if self._dependencies.movable:
                 continue
-            if state.is_stopping or state.in_flight or self.graph.undigested or not state.unsettled:
+            if state.is_stopping or graph.in_flight or not graph.unfinished:
                 break
             self._break_cycle()
-        if state.is_stopping and not self.queue.running and not self._delivering:
+        if state.is_stopping and not self.queue.running and not graph.counts[NodeState.DELIVERING]:
             self._failures.give_up()
-        if self.graph.undigested:
-            paths, self.graph.undigested = tuple(self.graph.undigested), []
-            state.in_flight += len(paths)
+        if graph.undigested:
+            paths, graph.undigested = tuple(graph.undigested), []
             state.instructions.append(DigestSources(paths=paths))
         self._dependencies.announce()
-        if self._requested and state.unsettled == 0 and not self.queue.running:
+        if self._requested and not graph.unfinished:
             self.finished = True
             state.instructions.append(
                 Finished(success=not state.failed and not self.cancelled, cancelled=self.cancelled)
@@ -339,7 +328,7 @@ class Scheduler:
         return not self.state.is_stopping or (isinstance(node, TargetNode) and not self.cancelled)
 
     def _advance(self, node: Consumer) -> None:
-        """Wait for the producers that are not done; where all are, resolve the inputs and use them."""
+        """Wait for the producers that are not done. Where all are done, resolve the inputs and use them."""
         graph = self.graph
         at_hand = graph.files_at_hand(node)
         if at_hand is None:
@@ -352,9 +341,7 @@ class Scheduler:
                 return
         files, sources = at_hand
         if isinstance(node, TargetNode):
-            node.state = NodeState.DELIVERING
-            self.state.in_flight += 1
-            self._delivering += 1
+            graph.move(node, NodeState.DELIVERING)
             self.state.instructions.append(
                 Deliver(label=node.name, directory=node.target.directory, files=files, sources=sources)
             )
@@ -362,8 +349,8 @@ class Scheduler:
             self._lifecycle.begin(node, files, sources)
 
     def _break_cycle(self) -> None:
-        """Nothing is in flight and something waits: it waits for itself."""
+        """Nothing is in flight, and something waits: it waits for itself."""
         cycle = self.graph.waiting_cycle()
         if not cycle:
-            raise InternalError(f"the build stands still with {self.state.unsettled} actions or targets left")
+            raise InternalError(f"the build stands still with {self.graph.unfinished} actions or targets left")
         self._failures.fail(self.graph.actions[cycle[0]], f"it needs its own output: {' → '.join((*cycle, cycle[0]))}")

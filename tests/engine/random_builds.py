@@ -40,7 +40,6 @@ from mlcbuild.engine.instructions import (
     ReportTarget,
 )
 from mlcbuild.engine.invariants import validate
-from mlcbuild.engine.nodes import NodeState
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.scheduler_events import (
     ActionsDeclared,
@@ -59,6 +58,7 @@ from mlcbuild.engine.scheduler_events import (
     TargetDelivered,
     TargetsRequested,
 )
+from mlcbuild.engine.transitions import NodeState
 
 
 def digest_of(text: str) -> Digest:

@@ -12,9 +12,9 @@ from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import Execute, Instruction
 from mlcbuild.engine.invariants import validate
-from mlcbuild.engine.nodes import NodeState
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.simulation import Answer, Machines, Performance, Simulated, SimulatedRun
+from mlcbuild.engine.transitions import NodeState
 from tests.engine.random_builds import Graph, digest_of, entries_of, key_of, outputs_of
 
 MOST_MEMORY = 4  # bytes: two doublings of the one that an action begins with, and so within the scheduler's patience

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from mlcbuild.engine.action import Discovery
 from mlcbuild.engine.executor import FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import (
     Cancel,
+    Discover,
     Ending,
+    Finished,
     LookUp,
 )
 from mlcbuild.engine.scheduler_events import (
+    ActionsDiscovered,
     LookupSlow,
     ResultFound,
     ResultNotFound,
 )
 from tests.engine.random_builds import digest_of
 from tests.engine.steps import Steps, action, out
+
+
+def nothing_discovered(*, discovering: str, manifest: bytes) -> Discovery:
+    return Discovery()
 
 
 def slow_look_up() -> tuple[Steps, ResultFound]:
@@ -58,6 +66,27 @@ def test_a_run_that_fails_waits_for_the_look_up_that_it_overtook() -> None:
     steps.tell(ResultNotFound(identifier="a", key=found.key))
     assert steps.reports["a"].ending is Ending.FAILED
     assert steps.started() == []
+
+
+def test_a_discovering_action_whose_run_fails_takes_what_the_look_up_finds() -> None:
+    steps = Steps([action("a", outputs=("manifest",), discoverer=nothing_discovered)], out("a", "manifest"))
+    key = next(answer.key for answer in steps.answers if isinstance(answer, LookUp))
+    steps.tell(LookupSlow(identifier="a"))
+    steps.end("a", OutcomeKind.FAILED)
+    outputs = (FileEntry(path="manifest", digest=digest_of("m")),)
+    assert [type(answer) for answer in steps.tell(ResultFound(identifier="a", key=key, outputs=outputs))] == [Discover]
+    steps.tell(ActionsDiscovered(identifier="a", discovery=Discovery()))
+    assert steps.reports["a"].ending is Ending.FOUND
+
+
+def test_a_stopping_build_does_not_wait_for_a_look_up_that_was_overtaken() -> None:
+    steps = Steps([action("a"), action("b")], out("a"), out("b"))
+    steps.tell(LookupSlow(identifier="a"))
+    steps.miss("b")
+    assert steps.end("a", OutcomeKind.FAILED) == []
+    steps.end("b", OutcomeKind.FAILED)
+    assert steps.reports["a"].ending is Ending.SKIPPED
+    assert isinstance(steps.answers[-1], Finished)
 
 
 def test_a_run_that_fails_after_the_look_up_found_nothing_has_failed() -> None:

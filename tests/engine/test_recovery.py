@@ -60,6 +60,39 @@ def test_blobs_that_keep_going_are_an_error_at_last() -> None:
     assert isinstance(steps.answers[-1], Finished)
 
 
+def test_outputs_that_keep_going_are_an_error_at_last() -> None:
+    """Two consumers lose them twice each, which is within the limit of each; their producer loses them 4 times."""
+    steps = Steps([action("a"), action("b", out("a")), action("c", out("a"))], out("b"), out("c"))
+    steps.hit("a", "x")
+    steps.miss("b", "c")
+    for consumer in "bcb":
+        steps.end(consumer, OutcomeKind.INPUTS_MISSING, missing=["x"])
+        steps.succeed("a", out="x")
+    steps.end("c", OutcomeKind.INPUTS_MISSING, missing=["x"])
+    assert steps.reports["a"].ending is Ending.FAILED
+    assert "4 times" in steps.reports["a"].message
+
+
+def test_an_action_that_finds_nothing_joins_one_of_its_key_that_runs_again() -> None:
+    first, second = action("first", out("p"), mnemonic="copy"), action("second", out("q"), mnemonic="copy")
+    use, both = action("use", out("first")), action("both", out("second"))
+    steps = Steps([action("p"), action("q"), first, second, use, both], out("use"), out("both"), jobs=2)
+    steps.hit("p", "x")
+    steps.hit("first", "y")
+    steps.miss("use")
+    steps.end("use", OutcomeKind.INPUTS_MISSING, missing=["y"])
+    steps.end("first", OutcomeKind.INPUTS_MISSING, missing=["x"])
+    assert steps.started() == ["p"]
+    steps.hit("q", "x")
+    assert steps.looked_up() == ["second"]  # Its key is that of the first, which waits for its input again.
+    steps.succeed("p", out="x")
+    assert steps.started() == ["first"]
+    steps.miss("second")
+    assert steps.started() == []
+    steps.succeed("first", out="y")
+    assert steps.reports["second"].ending is Ending.SHARED
+
+
 def test_blobs_lost_before_delivery_are_made_again() -> None:
     steps = Steps([action("a")], out("a"))
     steps.hit("a", "x")

@@ -22,6 +22,7 @@ from mlcbuild.engine.instructions import (
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.scheduler_events import (
     Cancelled,
+    DeliveryFailed,
     JobsAdded,
     SourceDigested,
     TargetDelivered,
@@ -185,6 +186,16 @@ def test_cancelling_stops_what_runs_and_starts_nothing() -> None:
     steps.end(running[1], OutcomeKind.CANCELLED)
     assert steps.answers[-1] == Finished(success=False, cancelled=True)
     assert steps.tell(Cancelled()) == []
+
+
+def test_a_target_that_cannot_be_delivered_has_failed() -> None:
+    steps = Steps([action("a")], out("a"))
+    steps.hit("a", "x")
+    steps.tell(DeliveryFailed(label="//t:t", message="the disk is full"))
+    assert steps.answers == [
+        ReportTarget(label="//t:t", success=False, message="the disk is full"),
+        Finished(success=False, cancelled=False),
+    ]
 
 
 def test_an_input_of_an_action_that_does_not_exist_is_told() -> None:

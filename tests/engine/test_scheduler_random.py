@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.engine.instructions import Ending
-from mlcbuild.engine.nodes import NodeState
+from mlcbuild.engine.transitions import NodeState
 from tests.engine.random_builds import Build, Faults, Graph, Reference, World, random_graph
 
 _FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
