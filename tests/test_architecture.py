@@ -70,6 +70,35 @@ def modules_of(room: str) -> list[Path]:
     return sorted((PACKAGE / room).resolve().rglob("*.py"))
 
 
+def sources() -> list[Path]:
+    """All modules of ours, each once, by their paths in the package."""
+    return sorted({path for room in DOORS for path in (PACKAGE / room).rglob("*.py")} | set(PACKAGE.glob("*.py")))
+
+
+def backend_of(path: Path) -> str:
+    """The kind of the backend that a module is part of, "" for all others."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    for folder in (("compiler", "backends"), ("rules", "backends")):
+        if parts[:2] == folder and len(parts) > 2:
+            return parts[2]
+    return ""
+
+
+def named_kinds(tree: ast.AST, kinds: frozenset[str]) -> Iterator[ast.expr]:
+    """Where a value is compared with a kind's name, or looked up in a table of kinds."""
+    for node in ast.walk(tree):
+        asked: list[ast.expr | None] = []
+        if isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+        elif isinstance(node, ast.Dict):
+            asked = list(node.keys)
+        elif isinstance(node, ast.MatchValue):
+            asked = [node.value]
+        for one in asked:
+            members = one.elts if isinstance(one, ast.Tuple | ast.List | ast.Set) else [one]
+            yield from (each for each in members if isinstance(each, ast.Constant) and each.value in kinds)
+
+
 def client_of(path: Path) -> frozenset[str]:
     return CLIENTS.get(path.parent.parts[-3:], frozenset())
 
@@ -136,3 +165,30 @@ def test_every_room_is_named_in_the_architecture_page() -> None:
     rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}
     assert rooms == set(DOORS)
     assert all(f"mlcbuild/{room}/" in page or f"mlcbuild.{room}" in page for room in rooms)
+
+
+def test_no_backend_is_imported_by_any_module_but_its_own() -> None:
+    wrong = []
+    for path in sources():
+        for name in imports_of(path):
+            parts = name.split(".")
+            if parts[0] == "mlcbuild" and "backends" in parts and len(parts) > parts.index("backends") + 1:
+                kind = parts[parts.index("backends") + 1]
+                if kind != backend_of(path):
+                    wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_depends_on_the_kind_of_target_is_in_its_backend() -> None:
+    kinds = frozenset(path.stem for path in (PACKAGE / "rules/backends").glob("*.py")) - {"__init__"}
+    assert {"cpu", "cuda"} <= kinds
+    wrong = []
+    for path in sources():
+        shown = path.relative_to(PACKAGE).as_posix()
+        if backend_of(path) or shown == "runtime/devices.py":  # a table of devices by the kind of TVM's modules
+            continue
+        tree = ast.parse(path.read_text())
+        wrong += [f"{shown}:{node.lineno} asks for a kind by name" for node in named_kinds(tree, kinds)]
+        literals = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value == "cuda")
+        wrong += [f"{shown}:{node.lineno} names a kind" for node in literals]
+    assert not wrong, "\n".join(wrong)

@@ -11,30 +11,39 @@ import importlib
 import importlib.util
 import mmap
 import re
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mlcbuild.errors import LocalEnvironmentError
 
 CPU = "cpu"
-CUDA = "cuda"
-_CUDA_MODULE = re.compile(rb"\x04\0\0\0\0\0\0\0cuda")
 _CUDA_RUNTIME = "libcudart.so.13"
 _DRIVER = "libcuda.so.1"
 _TVM_RUNTIME = "libtvm_runtime_cuda.so"
 
 
 def kind_of(library: Path) -> str:
-    """`CUDA` for a library with modules for a GPU, else `CPU`. Raises OSError for a file that cannot be read."""
+    """The kind, of `DEVICES`, of the first modules for a device in a library; `CPU` where it has none.
+
+    Raises OSError for a file that cannot be read.
+    """
     with library.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return CUDA if _CUDA_MODULE.search(content) else CPU
+        return next((kind for kind in DEVICES if re.search(_packed_name(kind), content)), CPU)
 
 
 def device_of(kind: str, tvm: Any) -> Any:
     """The first device of a kind. Raises LocalEnvironmentError where this machine has none that can be used."""
-    if kind == CPU:
-        return tvm.cpu()
+    return DEVICES[kind](tvm) if kind in DEVICES else tvm.cpu()
+
+
+def _packed_name(kind: str) -> bytes:
+    """What matches the name of a module's kind in a library."""
+    return re.escape(struct.pack("<Q", len(kind)) + kind.encode())
+
+
+def _cuda(tvm: Any) -> Any:
     _load_cuda_runtime(Path(tvm.__file__).parent)
     device = tvm.cuda(0)
     if not device.exist:
@@ -82,3 +91,7 @@ def _loads(path: str) -> bool:
     except OSError:
         return False
     return True
+
+
+# The kind of TVM's modules → its first device, as TVM has it. Raises LocalEnvironmentError where there is none.
+DEVICES: Mapping[str, Callable[[Any], Any]] = {"cuda": _cuda}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -73,6 +74,28 @@ tool = ":sh"
 inputs = ["text"]
 outputs = ["out"]
 arguments = ["-c", "cat $1 > $2", "noted", "{inputs}", "{outputs}"]
+"""
+# A library of the backend that docs/backends.md adds, and a check that it says what that of the kind cpu says.
+PLAIN = """
+[[platform]]
+name = "plain"
+kind = "plain"
+cpu = "x86-64-v2"
+level = 1
+
+[[model_package]]
+name = "plain-package"
+model = ":weights"
+quantization = "q4f32_1"
+platform = ":plain"
+overrides = { context_window_size = 64, prefill_chunk_size = 16, max_batch_size = 4 }
+
+[[logits_check]]
+name = "same"
+package = ":plain-package"
+reference = ":package"
+prompts = ["a b c"]
+tolerance = 0.01
 """
 IMPORT = {"ImportConfig", "ImportWeights"}
 WEIGHTS = {"ImportWeights", "Quantize", "IndexWeights"}
@@ -276,6 +299,15 @@ def other_docstring(place: Place) -> None:
     place.exchange(place.code / "mlcbuild/compiler/stages/phase1.py", '"""Phase1: ', '"""The second phase: ')
 
 
+def backend_of_the_page(place: Place) -> None:
+    """The backend of docs/backends.md: each block whose first line is a comment with a path is that file."""
+    page = (PROJECT / "docs/backends.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
+        first, _, content = block.partition("\n")
+        path = first.removeprefix("# ").removeprefix("mlcbuild/")
+        place.write(place.code / "mlcbuild" / path, content.encode())
+
+
 TABLE = (
     # What says nothing of what is built.
     row("a comment in BUILD.toml", appended("BUILD.toml", "# A comment.\n")),
@@ -304,6 +336,7 @@ TABLE = (
     row("code of the executor", code("execution/local")),
     row("code of the store", code("cache/disk")),
     row("code that runs packages", code("runtime/model")),
+    row("a backend added", backend_of_the_page),
     # Files.
     row("an executable source", made_executable, *IMPORT),
     row("other weights", other_weights, "ImportConfig", *WEIGHTS),
@@ -391,6 +424,9 @@ def test_what_runs_after(place: Place, change: Row) -> None:
         ("cuda/kernels/attention", "//:library", {"Phase0"}),
         ("cuda/passes/fuse_add_rms_norm", "//:library", {"Phase1"}),
         ("cuda/passes/attach_cuda_graph", "//:library", {"Phase0", "Lower"}),
+        ("cuda/stages/compile_kernel", "//:library", {"CompileKernel"}),
+        ("cpu/link", "//:package", {"Link"}),
+        ("cuda/link", "//:library", {"Link"}),
     ],
 )
 def test_code_of_one_backend_is_no_others_business(place: Place, module: str, label: str, runs: set[str]) -> None:
@@ -398,6 +434,18 @@ def test_code_of_one_backend_is_no_others_business(place: Place, module: str, la
         code(f"compiler/backends/{module}", f"\n_OF = {label!r}\n")(place)
         assert set(place.build()) == runs
         assert place.labels == {label}
+    finally:
+        place.undo()
+
+
+def test_a_backend_that_is_added_serves_its_own_libraries_and_runs_nothing_else(place: Place) -> None:
+    try:
+        backend_of_the_page(place)
+        assert place.build() == {}
+        appended("BUILD.toml", PLAIN)(place)
+        ran = place.build()
+        assert set(ran) == {*CODE, "RunReference", "RunLogits", "CompareLogits"}
+        assert place.labels == {"//:plain-package", "//:same"}
     finally:
         place.undo()
 
