@@ -26,8 +26,8 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.engine.action import ExecutionRequirements, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
+from mlcbuild.execution.ray.environment_fingerprint import this_environment
 from mlcbuild.execution.ray.executor import RayExecutor
-from mlcbuild.execution.ray.likeness import likeness_of
 from mlcbuild.execution.ray.settings import RaySettings
 from mlcbuild.toolchains.table import Toolchains
 
@@ -112,7 +112,7 @@ class Actions:
             settings=RaySettings(jobs=cpus, sandbox=sandbox),
             slots=in_flight,
             toolchains=(),
-            likeness=lambda: likeness_of((), Toolchains()),
+            environment=lambda: this_environment((), Toolchains()),
         )
         self._executor.start(lambda outcome: self._on_end(outcome))
         self._executor.refusal(ExecutionRequirements())  # begins to connect

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _TOGETHER = {
     "tests/remote/test_lazy_downloads.py": "tests/remote/test_relocation.py",
     "tests/execution/ray/test_doctor.py": "tests/execution/ray/test_builds.py",
-    "tests/execution/ray/test_faults_of_nodes.py": "tests/execution/ray/test_builds.py",
+    "tests/execution/ray/test_node_failures.py": "tests/execution/ray/test_builds.py",
     "tests/execution/ray/test_s3_on_a_cluster.py": "tests/execution/ray/test_builds.py",
     "tests/execution/ray/test_whole_clusters.py": "tests/execution/ray/test_builds.py",
 }

@@ -20,9 +20,9 @@ from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.machine_resources import MachineResources
-from mlcbuild.execution.ray.cluster import Surroundings
-from mlcbuild.execution.ray.likeness import likeness_of
-from mlcbuild.execution.ray.probing import ClusterProbe, NodeSeen
+from mlcbuild.execution.ray.build_context import BuildContext
+from mlcbuild.execution.ray.environment_fingerprint import this_environment
+from mlcbuild.execution.ray.probing import ClusterProbe, ProbedNode
 from mlcbuild.execution.ray.settings import RaySettings
 from mlcbuild.figures import duration, gibibytes
 from mlcbuild.toolchains.table import Toolchains, every
@@ -100,10 +100,10 @@ class Ray:
         self._store = store
         self._function = function
         self._environment = environment
-        self._likeness: dict[str, str] = {}
+        self._versions: Mapping[str, str] = {}
         self._probe: ClusterProbe | None = None
         self._is_reached = False
-        self._seen: tuple[NodeSeen, ...] = ()
+        self._seen: tuple[ProbedNode, ...] = ()
 
     def checks(self) -> Iterator[Check]:
         """The last ones are known when the nodes are."""
@@ -128,21 +128,23 @@ class Ray:
         return token(self._environment)
 
     def cluster(self) -> Finding:
-        if self._settings.address and (trouble := _route(self._settings.address)):
+        if self._settings.address and (error := _route(self._settings.address)):
             return problem(
-                f"{self._settings.address} {trouble}",
+                f"{self._settings.address} {error}",
                 "check the address, that the head runs (ray start --head), and that no firewall is between",
             )
-        self._likeness = likeness_of([each.name for each in every() if not each.takes_path], Toolchains())
-        surroundings = Surroundings(
+        names = tuple(each.name for each in every() if not each.takes_path)
+        environment = this_environment(names, Toolchains())
+        self._versions = environment.components
+        context = BuildContext(
             root=self._store,
             function=self._function,
             remote=None,
-            toolchains=tuple(name.removeprefix(_TOOLCHAIN) for name in self._likeness if name.startswith(_TOOLCHAIN)),
+            toolchains=names,
             sandbox=self._settings.sandbox,
             idle_seconds=1.0,
         )
-        probe = self._probe = ClusterProbe(self._settings, surroundings=surroundings, likeness=self._likeness)
+        probe = self._probe = ClusterProbe(self._settings, context=context, environment=environment)
         try:
             seconds = probe.connect(self._reach_seconds)
         except InfrastructureError as error:
@@ -171,7 +173,7 @@ class Ray:
         if probe is None or not self._is_reached:
             return skipped(_NOT_REACHED)
         self._seen = probe.look(_LOOK_SECONDS)
-        return sum_of(self._seen, self._settings, self._likeness)
+        return sum_of(self._seen, self._settings, self._versions)
 
     def tasks(self) -> Finding:
         """One after the other, in a process that is there already: what Ray adds to an action. Raises
@@ -234,22 +236,22 @@ def token(environment: Mapping[str, str]) -> Finding:
     return ok(f"in {path}, for nobody else to read")
 
 
-def is_good(seen: NodeSeen) -> bool:
+def is_good(seen: ProbedNode) -> bool:
     """Whether builds give it actions, as far as these do without a toolchain that it has not."""
-    return not (seen.unused or seen.trouble or _basic(seen))
+    return not (seen.unused or seen.error or _basic(seen))
 
 
-def _basic(seen: NodeSeen) -> list[str]:
+def _basic(seen: ProbedNode) -> list[str]:
     """Differences that matter to every build."""
     return [line for line in seen.differences if not line.startswith(_TOOLCHAIN)]
 
 
-def sum_of(seen: Sequence[NodeSeen], settings: RaySettings, likeness: Mapping[str, str]) -> Finding:
+def sum_of(seen: Sequence[ProbedNode], settings: RaySettings, versions: Mapping[str, str]) -> Finding:
     good = [each for each in seen if is_good(each)]
     cpus = sum(each.node.resources.cpus for each in good)
     gpus = sum(each.node.resources.gpus for each in good)
     figures: dict[str, Figure] = {"count": len(seen), "used": len(good), "cpus": cpus, "gpus": gpus}
-    figures |= {name: likeness.get(name, "") for name in ("python", "ray", "mlcbuild")}
+    figures |= {name: versions.get(name, "") for name in ("python", "ray", "mlcbuild")}
     told = f"{len(good)} of {len(seen)} run actions: {_counted(cpus, 'cpu')}, {_counted(gpus, 'GPU')}"
     if good:
         return ok(told, **figures)
@@ -264,11 +266,11 @@ def sum_of(seen: Sequence[NodeSeen], settings: RaySettings, likeness: Mapping[st
     return problem("no node runs actions: those that could differ from this machine, or do not answer", _SAME)
 
 
-def rows(seen: Iterable[NodeSeen]) -> list[Finding]:
+def rows(seen: Iterable[ProbedNode]) -> list[Finding]:
     """One for all nodes of which the same is to be said."""
-    alike: dict[tuple[object, ...], list[NodeSeen]] = {}
+    alike: dict[tuple[object, ...], list[ProbedNode]] = {}
     for each in seen:
-        key = (_told_machine(each), each.unused, each.trouble, each.differences, each.shares_store)
+        key = (_told_machine(each), each.unused, each.error, each.differences, each.shares_store)
         alike.setdefault(key, []).append(each)
     told = [_row(group) for group in alike.values()]
     if len(told) > _SHOWN_NODES:
@@ -277,7 +279,7 @@ def rows(seen: Iterable[NodeSeen]) -> list[Finding]:
     return told
 
 
-def _row(group: Sequence[NodeSeen]) -> Finding:
+def _row(group: Sequence[ProbedNode]) -> Finding:
     first = group[0]
     names = first.node.name + (f" and {len(group) - 1} more" if len(group) > 1 else "")
     machine = _told_machine(first)
@@ -292,8 +294,8 @@ def _row(group: Sequence[NodeSeen]) -> Finding:
     told = f"{names}: {_offer(machine)}"
     if first.unused:
         return ok(f"{told}; runs no actions: {first.unused}", **figures)
-    if first.trouble:
-        return warning(f"{told}; not used: {first.trouble}", "see what Ray's logs on that machine say", **figures)
+    if first.error:
+        return warning(f"{told}; not used: {first.error}", "see what Ray's logs on that machine say", **figures)
     if _basic(first):
         return warning(f"{told}; not used, because it differs", *first.differences, _SAME, **figures)
     told += "; the store of this machine" if first.shares_store else "; a store of its own"
@@ -313,7 +315,7 @@ def _offer(machine: MachineResources) -> str:
     return ", ".join(parts)
 
 
-def _told_machine(seen: NodeSeen) -> MachineResources:
+def _told_machine(seen: ProbedNode) -> MachineResources:
     """Without Ray's own labels, which no two nodes have in common, and the last digits of its memory, which Ray has
     measured.
     """

@@ -14,17 +14,17 @@ from mlcbuild.doctor.examination import Examined, examine_all
 from mlcbuild.doctor.finding import Blame, Verdict
 from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.demand import Node
-from mlcbuild.execution.ray.probing import NodeSeen
+from mlcbuild.execution.ray.probing import ProbedNode
 from mlcbuild.execution.ray.settings import RaySettings
 
 GIB = 1 << 30
 SETTINGS = RaySettings(address="10.0.0.1:6379")
 
 
-def seen(name: str, machine: MachineResources, **more: object) -> NodeSeen:
+def seen(name: str, machine: MachineResources, **more: object) -> ProbedNode:
     labels = (*machine.labels, ("ray.io/node-id", f"id-of-{name}"))
     node = Node(identifier=name, name=name, resources=replace(machine, labels=labels))
-    return replace(NodeSeen(node=node), **more)  # type: ignore[arg-type]
+    return replace(ProbedNode(node=node), **more)  # type: ignore[arg-type]
 
 
 HEAD = seen("head", MachineResources(cpus=0), unused="it has no cpus")
@@ -41,7 +41,7 @@ def test_nodes_of_which_the_same_is_said_are_told_together() -> None:
             HOPPER,
             seen("old", PLAIN, differences=unlike),
             seen("other", PLAIN, differences=("toolchain nvrtc: absent there, cccc here",)),
-            seen("dead", PLAIN, trouble="it does not answer"),
+            seen("dead", PLAIN, error="it does not answer"),
             seen("near", PLAIN, shares_store=True),
         ]
     )
@@ -66,20 +66,20 @@ def test_of_very_many_kinds_of_nodes_the_last_are_counted() -> None:
 
 
 def test_what_a_cluster_comes_to() -> None:
-    likeness = {"python": "cpython 3.11.7 final", "ray": "2.60.0", "mlcbuild": "0.1.0 aaaa"}
-    finding = ray_cluster.sum_of([HEAD, HOPPER, seen("old", PLAIN, differences=("ray: x",))], SETTINGS, likeness)
+    versions = {"python": "cpython 3.11.7 final", "ray": "2.60.0", "mlcbuild": "0.1.0 aaaa"}
+    finding = ray_cluster.sum_of([HEAD, HOPPER, seen("old", PLAIN, differences=("ray: x",))], SETTINGS, versions)
     assert (finding.verdict, finding.measured) == (Verdict.OK, "1 of 3 run actions: 64 cpus, 8 GPUs")
     assert finding.figures["ray"] == "2.60.0"
 
-    finding = ray_cluster.sum_of([HEAD, seen("old", PLAIN, differences=("ray: x",))], SETTINGS, likeness)
+    finding = ray_cluster.sum_of([HEAD, seen("old", PLAIN, differences=("ray: x",))], SETTINGS, versions)
     assert (finding.verdict, finding.blame) == (Verdict.PROBLEM, Blame.MACHINE)
 
-    finding = ray_cluster.sum_of([HEAD], SETTINGS, likeness)
+    finding = ray_cluster.sum_of([HEAD], SETTINGS, versions)
     assert (finding.verdict, finding.blame) == (Verdict.PROBLEM, Blame.SETTINGS)
     assert finding.advice == ("give a node cpus (ray start --num-cpus)",)
 
     growing = replace(SETTINGS, may_scale_to=(PLAIN,))
-    finding = ray_cluster.sum_of([HEAD], growing, likeness)
+    finding = ray_cluster.sum_of([HEAD], growing, versions)
     assert (finding.verdict, finding.measured) == (Verdict.OK, "none of 1 runs actions now; 1 kind may come")
 
 

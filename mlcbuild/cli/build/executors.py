@@ -100,11 +100,11 @@ def ray_executor(
     trip_seconds = _TRIP_SECONDS if falls_back else 0.0
 
     def make() -> Executor:
+        from mlcbuild.execution.ray.environment_fingerprint import EnvironmentFingerprint, this_environment
         from mlcbuild.execution.ray.executor import RayExecutor
-        from mlcbuild.execution.ray.likeness import likeness_of
 
-        def likeness() -> Mapping[str, str]:
-            return likeness_of(names, toolchains)
+        def environment() -> EnvironmentFingerprint:
+            return this_environment(names, toolchains)
 
         def fetch(digests: Sequence[Digest]) -> tuple[Digest, ...]:
             return cache.fetch(digests, store) if cache is not None else tuple(digests)
@@ -114,7 +114,7 @@ def ray_executor(
             settings=execution.ray_settings(jobs=jobs or cores, remote=remote.configuration if remote else None),
             slots=slots,
             toolchains=names,
-            likeness=likeness,
+            environment=environment,
             module_paths=(workspace,),
             falls_back=falls_back,
             trip_seconds=trip_seconds,

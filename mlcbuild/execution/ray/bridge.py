@@ -1,15 +1,17 @@
-"""The process that talks to Ray, so that no other has to: `python -m mlcbuild.execution.ray.bridge DESCRIPTOR`.
+"""The only process that talks to Ray: `python -m mlcbuild.execution.ray.bridge DESCRIPTOR`.
 
-Ray ends the process that uses it where the cluster's head stays away; it starts threads, sets signal handlers, and
-takes a second to import. All of that happens here. The other side of the inherited socket DESCRIPTOR says in frames:
+Ray ends the process that uses it if the cluster's head stays away. It also starts threads, sets signal handlers, and
+takes a second to import. All of that happens here and not in the build's process. The build sends frames over the
+inherited socket DESCRIPTOR:
 
-- first `{"address": host:port or "", "jobs": …, "labels": …}`: connect, or start a cluster of this machine;
-- `{"do": "call", "number": …, "options": …}` with bytes for `node.serve`, to be run with these options of a Ray task,
-  and `{"do": "cancel", "number": …, "force": …}`.
+- first `{"address": host:port or "", "jobs": …, "labels": …}`: connect, or start a cluster on this machine;
+- `{"do": "call", "number": …, "options": …}` with bytes for `node.serve`, which runs with these options of a Ray task;
+- `{"do": "cancel", "number": …, "force": …}`.
 
-It is answered `{"is": "ready", …}` or `{"is": "refused", "message": …, "passes": …}`; `{"is": "nodes", "nodes": …}` at
-first and whenever they change; and for each call `{"is": "answer", "number": …}` with bytes, or `{"is": "fault", …}`
-with its `kind`. When the other side goes away, what was started is ended, and then this process.
+It gets back `{"is": "ready"}` or `{"is": "not connected", "message": …, "may_retry": …}`; `{"is": "nodes", "nodes": …}`
+at first and after every change; and for each call `{"is": "answer", "number": …}` with bytes, or
+`{"is": "failure", …}` with its `kind`. When the build closes the socket, this process ends everything that it started,
+and then itself.
 """
 
 from __future__ import annotations
@@ -25,16 +27,16 @@ from concurrent.futures import Future
 from typing import Any
 
 from mlcbuild.execution.ray import node
-from mlcbuild.execution.ray.faults import fault_of, refusal_of
+from mlcbuild.execution.ray.call_failures import connection_failure, failure_of
 from mlcbuild.execution.ray.frames import Receiver, send
 
 _WATCH_SECONDS = 1.0
 _ROUTE_SECONDS = 2.0
-_OBJECT_STORE_BYTES = 256 << 20  # for what is moved in pieces
+_OBJECT_STORE_BYTES = 256 << 20  # for blobs that are moved in pieces
 
 
 class Bridge:
-    """Calls that are under way, by number."""
+    """The pending calls, by number."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -53,8 +55,8 @@ class Bridge:
         try:
             self._connect(first[0])
         except Exception as error:
-            reason, passes = refusal_of(error)
-            self._tell({"is": "refused", "message": reason, "passes": passes})
+            message, may_retry = connection_failure(error)
+            self._tell({"is": "not connected", "message": message, "may_retry": may_retry})
             return
         self._tell({"is": "ready"})
         threading.Thread(target=self._watch, name="nodes", daemon=True).start()
@@ -66,39 +68,39 @@ class Bridge:
                 self._cancel(head["number"], force=head["force"])
         self._stopped.set()
 
-    def _connect(self, told: dict[str, Any]) -> None:
+    def _connect(self, request: dict[str, Any]) -> None:
         import ray
 
         common: dict[str, Any] = {"log_to_driver": False, "configure_logging": False, "logging_level": "error"}
-        if told["address"]:
-            _show_token(told["address"])
-            ray.init(address=told["address"], **common)
+        if request["address"]:
+            _check_token(request["address"])
+            ray.init(address=request["address"], **common)
         else:
             ray.init(
-                num_cpus=told["jobs"],
-                num_gpus=told["gpus"],
-                labels=told["labels"],
+                num_cpus=request["jobs"],
+                num_gpus=request["gpus"],
+                labels=request["labels"],
                 include_dashboard=False,
                 object_store_memory=_OBJECT_STORE_BYTES,
                 _node_ip_address="127.0.0.1",
-                _temp_dir=told["temporary"],
+                _temp_dir=request["temporary"],
                 **common,
             )
         self._serve = ray.remote(max_retries=0)(node.serve)
-        # Which GPUs a process sees is settled when it starts, so one with GPUs serves a single call.
+        # A process sees the GPUs that it had when it started, so a process with GPUs serves one call.
         self._serve_once = ray.remote(max_retries=0, max_calls=1)(node.serve)
 
     def _call(self, number: int, options: dict[str, Any], payload: bytes) -> None:
         try:
             reference = self._function(options).remote(payload)
         except Exception as error:
-            self._fault(number, error)
+            self._fail(number, error)
             return
         self._calls[number] = reference
         reference.future().add_done_callback(lambda future: self._ended(number, future))
 
     def _function(self, options: dict[str, Any]) -> Any:
-        """`serve` with these options, which Ray takes its time to read."""
+        """`serve` with these options. Kept, because Ray takes its time to read options."""
         key = json.dumps(options, sort_keys=True)
         if key not in self._functions:
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -116,12 +118,12 @@ class Bridge:
         if error is None:
             self._tell({"is": "answer", "number": number}, future.result())
         else:
-            self._fault(number, error)
+            self._fail(number, error)
 
-    def _fault(self, number: int, error: BaseException) -> None:
-        fault = fault_of(error)
-        told = {"kind": fault.kind.value, "message": fault.message, "peak_bytes": fault.peak_bytes}
-        self._tell({"is": "fault", "number": number, **told})
+    def _fail(self, number: int, error: BaseException) -> None:
+        failure = failure_of(error)
+        told = {"kind": failure.kind.value, "message": failure.message, "peak_bytes": failure.peak_bytes}
+        self._tell({"is": "failure", "number": number, **told})
 
     def _cancel(self, number: int, *, force: bool) -> None:
         import ray
@@ -131,7 +133,7 @@ class Bridge:
             try:
                 ray.cancel(reference, force=force, recursive=False)
             except Exception as error:
-                self._fault(number, error)
+                self._fail(number, error)
 
     def _watch(self) -> None:
         import ray
@@ -139,7 +141,7 @@ class Bridge:
         known: object = None
         while not self._stopped.is_set():
             try:
-                nodes = [_told_of(found) for found in ray.nodes() if found["Alive"]]
+                nodes = [_node_to_json(found) for found in ray.nodes() if found["Alive"]]
             except Exception:
                 time.sleep(_WATCH_SECONDS)
                 continue
@@ -153,12 +155,12 @@ class Bridge:
             try:
                 send(self._connection, head, payload)
             except OSError:
-                pass  # It went away, which the loop notices.
+                pass  # The build closed the socket, which the loop in `run` notices.
 
 
-def _show_token(address: str) -> None:
-    """Raises Ray's AuthenticationError where a cluster does not take ours, on which `ray.init` tries for twenty seconds
-    and does not say why it gives up.
+def _check_token(address: str) -> None:
+    """Raises Ray's AuthenticationError if a cluster does not accept our token. `ray.init` would try for twenty seconds
+    and then not say why it gives up.
     """
     import ray
     from ray.exceptions import AuthenticationError
@@ -170,10 +172,10 @@ def _show_token(address: str) -> None:
     except AuthenticationError:
         raise
     except Exception:
-        pass  # Whatever else there is, the connection itself meets as well.
+        pass  # The connection itself will fail in the same way.
 
 
-def _told_of(found: dict[str, Any]) -> dict[str, Any]:
+def _node_to_json(found: dict[str, Any]) -> dict[str, Any]:
     resources = found["Resources"]
     return {
         "id": found["NodeID"],
@@ -189,7 +191,7 @@ def _told_of(found: dict[str, Any]) -> dict[str, Any]:
 def main() -> int:
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.set_inheritable(False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The other side decides when this ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The build decides when this process ends.
     Bridge(connection).run()
     if "ray" in sys.modules:
         import ray

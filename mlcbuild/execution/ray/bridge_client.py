@@ -1,4 +1,4 @@
-"""Starts the process that talks to Ray, and speaks with it."""
+"""Starts the process that talks to Ray, and exchanges messages with it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ _SHOWN_BYTES = 2000
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray asks for it in a warning
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "20",  # how long Ray waits for a head until it ends the process
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Without it Ray prints a warning that asks for it.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "20",  # how long Ray waits for a head before it ends the process
 }
 _TOKEN = "token"
 
 
 class BridgeClient:
-    """One such process. `on_frame` takes what it says, `on_end` its end, with a reason; both in a thread of ours."""
+    """One such process. A thread of this client calls `on_frame` with its messages and `on_end` with the reason for its
+    end.
+    """
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class BridgeClient:
         self._sending = threading.Lock()
         self._closing = False
         self._closed = False
-        # The paths of Ray's sockets lie below, and have 107 bytes at most.
+        # Ray's sockets lie in this folder, and the path of a socket has at most 107 bytes.
         self._scratch = Scratch(Path(tempfile.gettempdir()) / f"mlcbuild-ray-{os.getuid()}")
         self._log = self._scratch.directory / "bridge.log"
         ours, theirs = socket.socketpair()
@@ -75,14 +77,14 @@ class BridgeClient:
         self._send(self._greeting())
 
     def call(self, number: int, options: Mapping[str, Any], payload: bytes) -> None:
-        """What went away is told by `on_end`, not here."""
+        """If the process has ended, `on_end` says so, not this."""
         self._send({"do": "call", "number": number, "options": dict(options)}, payload)
 
     def cancel(self, number: int, *, force: bool) -> None:
         self._send({"do": "cancel", "number": number, "force": force})
 
     def close(self) -> None:
-        """End it, and the cluster that it started, by the numbers of the processes. The second call does nothing."""
+        """End the process, and the cluster that it started. A second call does nothing."""
         with self._sending:
             if self._closed:
                 return

@@ -1,4 +1,4 @@
-"""What an action needs, in Ray's words; and whether a cluster has it, or may come to have it."""
+"""The options of a Ray task for what an action requires; whether a cluster has it, or may get it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.execution.machine_resources import MachineResources, refusal
 
-NODE_ID_LABEL = "ray.io/node-id"  # Ray gives it to each node itself
+NODE_ID_LABEL = "ray.io/node-id"  # Ray sets it on each node
 _SHOWN_REASONS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node of a cluster that lives. `name` is its host's; `machine` what it offers."""
+    """A node of a cluster that is alive. `name` is its host's name."""
 
     identifier: str
     name: str
     resources: MachineResources
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Node:
+    def from_json(cls, value: Mapping[str, Any]) -> Node:
         return cls(
-            identifier=told["id"],
-            name=told["name"],
+            identifier=value["id"],
+            name=value["name"],
             resources=MachineResources(
-                cpus=int(told["cpus"]),
-                memory_bytes=told["memory_bytes"],
-                gpus=told["gpus"],
-                labels=tuple((name, value) for name, value in told["labels"]),
+                cpus=int(value["cpus"]),
+                memory_bytes=value["memory_bytes"],
+                gpus=value["gpus"],
+                labels=tuple((name, text) for name, text in value["labels"]),
             ),
         )
 
@@ -39,12 +39,12 @@ class Node:
 
 
 def options_for(
-    requirements: ExecutionRequirements, *, labels: Sequence[tuple[str, str]] = (), avoided: Sequence[str] = ()
+    requirements: ExecutionRequirements, *, labels: Sequence[tuple[str, str]] = (), excluded: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The options of the Ray task for an action, on nodes with `labels` and on none of `avoided` (identifiers)."""
+    """The options of the Ray task for an action, on nodes with `labels` and on none of `excluded` (identifiers)."""
     selector = {**dict(labels), **dict(requirements.labels)}
-    if avoided:
-        selector[NODE_ID_LABEL] = f"!in({','.join(sorted(avoided))})"
+    if excluded:
+        selector[NODE_ID_LABEL] = f"!in({','.join(sorted(excluded))})"
     options: dict[str, Any] = {"num_cpus": requirements.cpus}
     if requirements.gpus:
         options["num_gpus"] = requirements.gpus
@@ -56,7 +56,7 @@ def options_for(
 
 
 def refusal_by(nodes: Sequence[Node], may_come: Sequence[MachineResources], requirements: ExecutionRequirements) -> str:
-    """Why neither a node nor a machine that may be added can ever run what needs this; "" where one can."""
+    """Why neither a node nor a machine that may be added can ever run what has these requirements; "" if one can."""
     reasons: dict[str, list[str]] = {}
     for name, machine in (
         *((node.name, node.resources) for node in nodes),
@@ -68,11 +68,11 @@ def refusal_by(nodes: Sequence[Node], may_come: Sequence[MachineResources], requ
         reasons.setdefault(reason, []).append(name)
     if not reasons:
         return "the cluster has no node that may run actions"
-    told = [f"{_names(names)}: {reason}" for reason, names in list(reasons.items())[:_SHOWN_REASONS]]
+    shown = [f"{_names(names)}: {reason}" for reason, names in list(reasons.items())[:_SHOWN_REASONS]]
     if len(reasons) > _SHOWN_REASONS:
-        told.append(f"and {len(reasons) - _SHOWN_REASONS} more")
+        shown.append(f"and {len(reasons) - _SHOWN_REASONS} more")
     hint = "" if may_come else "; nodes that an autoscaler may add are named in [execution.may_scale_to]"
-    return f"no node of the cluster has what the action needs ({'; '.join(told)}){hint}"
+    return f"no node of the cluster has what the action needs ({'; '.join(shown)}){hint}"
 
 
 def _names(names: Sequence[str]) -> str:

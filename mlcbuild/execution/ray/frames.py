@@ -1,4 +1,4 @@
-"""What travels between processes here: a JSON object, and bytes beside it. No object is pickled."""
+"""The form of messages between processes: a JSON object, and bytes beside it. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PIECE_BYTES = 1 << 20
 
 
 def pack(head: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bytes:
-    """One byte string of an object and blobs; `unpack` is the reverse."""
+    """One byte string for an object and blobs. `unpack` is the reverse."""
     text = json.dumps({"head": head, "sizes": [len(blob) for blob in blobs]}, separators=(",", ":")).encode()
     return b"".join((_LENGTHS.pack(len(text), sum(map(len, blobs))), text, *blobs))
 
@@ -35,7 +35,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def send(connection: socket.socket, head: Mapping[str, Any], payload: bytes = b"") -> None:
-    """Write a frame. Raises OSError where the other side went away."""
+    """Write a frame. Raises OSError if the other side has closed the connection."""
     text = json.dumps(head, separators=(",", ":")).encode()
     lengths = _LENGTHS.pack(len(text), len(payload))
     if len(payload) < _PIECE_BYTES:
@@ -55,7 +55,7 @@ class Receiver:
         self._stream.close()
 
     def receive(self) -> tuple[dict[str, Any], bytes] | None:
-        """The next frame; None where the other side went away."""
+        """The next frame; None if the other side has closed the connection."""
         try:
             lengths = self._stream.read(_LENGTHS.size)
             if len(lengths) < _LENGTHS.size:

@@ -1,4 +1,4 @@
-"""Requests and outcomes as JSON values, for whoever runs an action on another machine."""
+"""Requests, outcomes and environments as JSON values, to run actions on another machine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import ExecutionRequirements, StageCall, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
+from mlcbuild.execution.ray.environment_fingerprint import EnvironmentFingerprint
+from mlcbuild.execution.ray.node_pool import NodeDescription
 
 
 def request_to_json(request: ExecutionRequest) -> dict[str, Any]:
@@ -60,7 +62,7 @@ def request_from_json(value: Mapping[str, Any]) -> ExecutionRequest:
 
 
 def outcome_to_json(outcome: ExecutionOutcome) -> dict[str, Any]:
-    """All but the log, whose bytes travel beside it."""
+    """Everything but the log, whose bytes travel beside it."""
     return {
         "identifier": outcome.identifier,
         "kind": outcome.kind.value,
@@ -85,6 +87,23 @@ def outcome_from_json(value: Mapping[str, Any], *, log: bytes) -> ExecutionOutco
     fields["outputs"] = entries_from_json(fields["outputs"])
     fields["missing"] = tuple(Digest.parse(text) for text in fields["missing"])
     return ExecutionOutcome(**fields, log=log)
+
+
+def environment_to_json(environment: EnvironmentFingerprint) -> dict[str, str]:
+    return dict(environment.components)
+
+
+def environment_from_json(value: Mapping[str, str]) -> EnvironmentFingerprint:
+    return EnvironmentFingerprint(components=dict(value))
+
+
+def description_from_json(value: Mapping[str, Any]) -> NodeDescription:
+    """What a node answers to `describe`, or its error."""
+    if "error" in value:
+        return NodeDescription(error=str(value["error"]))
+    return NodeDescription(
+        environment=environment_from_json(value["environment"]), shares_store=bool(value["shares_store"])
+    )
 
 
 def entries_to_json(entries: Sequence[FileEntry]) -> list[list[Any]]:
@@ -126,7 +145,7 @@ def _command_from_json(value: Mapping[str, Any]) -> StageCall | ToolCall:
 
 
 def _named(value: Sequence[Sequence[Any]]) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Arguments with one text each, or several."""
+    """Arguments with one text or several texts each."""
     return tuple((name, one if isinstance(one, str) else tuple(one)) for name, one in value)
 
 

@@ -1,10 +1,8 @@
-"""What a process of a Ray node does for a build: run an action from the node's store, take and give blobs.
+"""What a process on a Ray node does for a build: it runs actions from the node's store, and receives and sends blobs.
 
-`serve` is called by Ray, one call at a time, with bytes, and answers bytes; between calls the process keeps what it has
-started. It raises nothing that is a build's or a machine's fault. A call is a JSON object with `call` and the build's
-`surroundings`: `store` (its directory) and `identity`, `function` (of its digests), `toolchains` (names), `likeness`
-(a digest), `remote` (see `remote_on_node`), `sandbox`, and `idle_seconds`, after which a fork server that nobody uses
-ends.
+Ray calls `serve` with bytes, one call at a time, and gets bytes back. Between calls the process keeps what it has
+started. `serve` raises no errors of a build or a machine; they are in the answer. A call is a JSON object with the name
+of the `call` and the build's `context`, as `BuildContext` writes it.
 """
 
 from __future__ import annotations
@@ -27,18 +25,19 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Outcome
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.machine_resources import MachineResources
+from mlcbuild.execution.ray.environment_fingerprint import this_environment
 from mlcbuild.execution.ray.frames import pack, unpack
-from mlcbuild.execution.ray.likeness import digest_of, likeness_of
-from mlcbuild.execution.ray.messages import outcome_to_json, request_from_json
+from mlcbuild.execution.ray.messages import environment_to_json, outcome_to_json, request_from_json
+from mlcbuild.execution.ray.node_remote import NodeRemote
 from mlcbuild.execution.ray.node_store import Incoming, piece_of, root_on_node
-from mlcbuild.execution.ray.remote_on_node import NodeRemote
 from mlcbuild.execution.scratch import Scratch
 from mlcbuild.execution.server_pool import pool_directory
 from mlcbuild.toolchains.table import Toolchains
 
 Answer = tuple[dict[str, Any], list[bytes]]
 
-SMALL_BYTES = 64 << 10  # a blob up to this size rides along, as long as all that do stay below the next two
+# Blobs of up to this size travel in messages, as long as all blobs of a message together stay below the next two.
+SMALL_BYTES = 64 << 10
 REQUEST_BYTES = 512 << 10
 _ANSWER_BYTES = 32 << 20
 _POLL_SECONDS = 0.1
@@ -46,44 +45,43 @@ _STOP_SECONDS = 5.0
 _KEPT_CALLS = 100
 _VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
-# Ray has seen to it that the node has what the action needs.
+# Ray has already checked that the node has what the action requires.
 _ANYTHING = MachineResources(cpus=1 << 16, gpus=float(1 << 16))
 
 _workers: dict[tuple[str, str], NodeWorker] = {}
 
 
 def serve(data: bytes) -> bytes:
-    """Answer a call. Raises KeyError or ValueError for what is none."""
+    """Answer a call. Raises KeyError or ValueError for what is not a call."""
     head, blobs = unpack(data)
-    surroundings = head["surroundings"]
-    key = (surroundings["identity"], surroundings["function"])
+    context = head["context"]
+    key = (context["identity"], context["function"])
     try:
         if key not in _workers:
-            _workers[key] = NodeWorker(surroundings)
-        worker = _workers[key]
-        told, beside = worker.answer(head, blobs)
+            _workers[key] = NodeWorker(context)
+        answer, blobs = _workers[key].answer(head, blobs)
     except (InfrastructureError, OSError) as error:
-        told, beside = {"trouble": str(error), "is_full": _is_full(str(error))}, []
-    return pack({**told, "node_id": _node_id()}, beside)
+        answer, blobs = {"error": str(error), "disk_is_full": _disk_is_full(str(error))}, []
+    return pack({**answer, "node_id": _node_id()}, blobs)
 
 
 class NodeWorker:
-    """One build's work in this process. Raises InfrastructureError where the node's store cannot be opened."""
+    """The work for one build in this process. Raises InfrastructureError if the node's store cannot be opened."""
 
-    def __init__(self, surroundings: Mapping[str, Any]) -> None:
-        root, self._is_shared = root_on_node(surroundings["store"], surroundings["identity"])
-        self._store = DiskStore(root, DigestFunction(surroundings["function"]))
+    def __init__(self, context: Mapping[str, Any]) -> None:
+        root, self._shares_store = root_on_node(context["store"], context["identity"])
+        self._store = DiskStore(root, DigestFunction(context["function"]))
         self._incoming = Incoming(root)
-        self._remote = NodeRemote(surroundings["remote"], self._store)
-        fingerprints = Toolchains(root / "node-toolchains.json")
-        self._likeness = likeness_of(surroundings["toolchains"], fingerprints)
+        self._remote = NodeRemote(context["remote"], self._store)
+        toolchains = Toolchains(root / "node-toolchains.json")
+        self._environment = this_environment(context["toolchains"], toolchains)
         try:
-            fingerprints.save()
+            toolchains.save()
         except (InfrastructureError, OSError):
-            pass  # It is made anew by the next process.
-        self._digest_of_likeness = digest_of(self._likeness)
+            pass  # The next process computes it again.
+        self._environment_digest = self._environment.digest
         self._code = Scratch(root / "scratch").new()
-        self._code_there: list[list[Any]] = []
+        self._laid_out_code: Sequence[tuple[str, Digest]] = []
         self._ended: queue.SimpleQueue[ExecutionOutcome] = queue.SimpleQueue()
         self._executor = LocalExecutor(
             self._store,
@@ -92,40 +90,40 @@ class NodeWorker:
             module_paths=(self._code,),
             variables={name: os.environ[name] for name in _VISIBLE_GPUS if name in os.environ},
             resources=_ANYTHING,
-            sandbox=surroundings["sandbox"],
+            sandbox=context["sandbox"],
             hidden=(Path("~").expanduser(), root),
-            # Ray's workers kill their children when they end, and a server killed so cannot end what it runs. One of
-            # the node's pool is nobody's child, and serves all workers of the node.
+            # Ray's workers kill their children when they end, and a fork server that is killed cannot end the actions
+            # that it runs. A server of the node's pool is no child of a worker, and serves all workers of the node.
             pool=pool_directory({}, root / "workers"),
-            idle_seconds=surroundings["idle_seconds"],
+            idle_seconds=context["idle_seconds"],
         )
         self._executor.start(self._ended.put)
         self._calls = 0
 
     def answer(self, head: Mapping[str, Any], blobs: Sequence[bytes]) -> Answer:
-        """Raises InfrastructureError and OSError for trouble of this machine."""
-        if head["call"] != "compare" and head["surroundings"]["likeness"] != self._digest_of_likeness:
-            return {"likeness": self._likeness, "node": socket.gethostname()}, []
+        """Raises InfrastructureError and OSError for errors of this machine."""
+        if head["call"] != "describe" and head["context"]["environment"] != self._environment_digest:
+            return self._describe(head, blobs)
         calls: dict[str, Callable[[Mapping[str, Any], Sequence[bytes]], Answer]] = {
-            "compare": self._compare,
+            "describe": self._describe,
             "execute": self._execute,
-            "take": self._take,
-            "give": self._give,
+            "put piece": self._put_piece,
+            "get piece": self._get_piece,
         }
         return calls[head["call"]](head, blobs)
 
-    def _compare(self, _head: Mapping[str, Any], _blobs: Sequence[bytes]) -> Answer:
-        return {"likeness": self._likeness, "node": socket.gethostname(), "is_shared": self._is_shared}, []
+    def _describe(self, _head: Mapping[str, Any], _blobs: Sequence[bytes]) -> Answer:
+        return {"environment": environment_to_json(self._environment), "shares_store": self._shares_store}, []
 
     # Blobs
 
-    def _take(self, head: Mapping[str, Any], blobs: Sequence[bytes]) -> Answer:
+    def _put_piece(self, head: Mapping[str, Any], blobs: Sequence[bytes]) -> Answer:
         digest = Digest.parse(head["digest"])
         for blob in blobs:
             self._incoming.write(digest, head["offset"], blob)
-        return {"is_there": head["is_last"] and self._incoming.finish(digest, self._store)}, []
+        return {"is_stored": head["is_last"] and self._incoming.finish(digest, self._store)}, []
 
-    def _give(self, head: Mapping[str, Any], _blobs: Sequence[bytes]) -> Answer:
+    def _get_piece(self, head: Mapping[str, Any], _blobs: Sequence[bytes]) -> Answer:
         try:
             piece = piece_of(self._store, Digest.parse(head["digest"]), head["offset"], head["size"])
         except BlobMissingError:
@@ -145,12 +143,12 @@ class NodeWorker:
         if missing:
             missing = self._remote.fetch(missing)
         if missing:
-            return {"wants": [str(digest) for digest in missing]}, []
-        self._lay_out_code(head["code"], code)
+            return {"missing": [str(digest) for digest in missing]}, []
+        self._lay_out_code(code)
         fetched = time.monotonic() - began
         outcome = self._run(request)
         ended = time.monotonic()
-        held, beside = self._hand_over(outcome, doubted=set(head["doubted"]))
+        kept, small = self._hand_over(outcome, doubted=set(head["doubted"]))
         outcome = replace(
             outcome,
             node=socket.gethostname(),
@@ -162,9 +160,14 @@ class NodeWorker:
         self._calls += 1
         if self._calls % _KEPT_CALLS == 0:
             self._store.release()
-        is_full = outcome.kind is OutcomeKind.ENVIRONMENT and _is_full(outcome.message)
-        told = {"outcome": outcome_to_json(outcome), "held": held, "is_full": is_full, **self._remote.told()}
-        return told, [outcome.log, *beside]
+        answer = {
+            "outcome": outcome_to_json(outcome),
+            "kept": kept,
+            "disk_is_full": outcome.kind is OutcomeKind.ENVIRONMENT and _disk_is_full(outcome.message),
+            "sent": self._remote.take_sent(),
+            "remote_errors": self._remote.take_errors(),
+        }
+        return answer, [outcome.log, *small]
 
     def _run(self, request: ExecutionRequest) -> ExecutionOutcome:
         self._executor.submit(request)
@@ -175,43 +178,43 @@ class NodeWorker:
             except queue.Empty:
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError(f"{request.identifier} could not be stopped") from None
-            except KeyboardInterrupt:  # Ray's way to say that a task is cancelled
+            except KeyboardInterrupt:  # This is how Ray cancels a task.
                 self._executor.cancel(request.identifier)
                 deadline = time.monotonic() + _STOP_SECONDS
 
     def _hand_over(self, outcome: ExecutionOutcome, *, doubted: set[str]) -> tuple[list[str], list[bytes]]:
-        """Send outputs to where the build finds them: those that stay here alone, and the content of small ones.
+        """Send outputs to where the build finds them. Returns those that are only here, and the content of small ones.
 
-        What is `doubted` stays here: it was sent to the remote before, and is not there.
+        Blobs that are `doubted` stay here: they were sent to the remote before, and were not there later.
         """
-        if self._is_shared or outcome.kind is not OutcomeKind.SUCCEEDED:
+        if self._shares_store or outcome.kind is not OutcomeKind.SUCCEEDED:
             return [], []
         digests = sorted({entry.digest for entry in outcome.outputs}, key=lambda digest: digest.size_bytes)
-        beside: list[bytes] = []
-        left: list[Digest] = []
+        small: list[bytes] = []
+        large: list[Digest] = []
         room = _ANSWER_BYTES
         for digest in digests:
             if digest.size_bytes <= min(SMALL_BYTES, room):
-                beside.append(self._store.read(digest))
+                small.append(self._store.read(digest))
                 room -= digest.size_bytes
             else:
-                left.append(digest)
-        kept = [digest for digest in left if str(digest) in doubted]
-        kept += self._remote.send([digest for digest in left if str(digest) not in doubted])
-        return [str(digest) for digest in kept], beside
+                large.append(digest)
+        kept = [digest for digest in large if str(digest) in doubted]
+        kept += self._remote.send([digest for digest in large if str(digest) not in doubted])
+        return [str(digest) for digest in kept], small
 
-    def _lay_out_code(self, told: list[list[Any]], code: Sequence[tuple[str, Digest]]) -> None:
+    def _lay_out_code(self, code: Sequence[tuple[str, Digest]]) -> None:
         """Put the modules of the workspace's own stages where this process's actions find them."""
-        if told == self._code_there:
+        if code == self._laid_out_code:
             return
-        self._code_there = []
+        self._laid_out_code = []
         for entry in list(self._code.iterdir()):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         for path, digest in code:
             file = self._code / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(self._store.read(digest))
-        self._code_there = told
+        self._laid_out_code = code
 
 
 @cache
@@ -221,5 +224,5 @@ def _node_id() -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
-def _is_full(message: str) -> bool:
+def _disk_is_full(message: str) -> bool:
     return "no space left" in message.lower()

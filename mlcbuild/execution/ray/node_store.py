@@ -1,4 +1,4 @@
-"""Where a node keeps blobs: in the store of whoever builds, where it sees that one, else in one of its own."""
+"""Where a node keeps blobs: in the build's own store, if the node can reach it, and otherwise in one of its own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _IDENTITY = "identity"
 
 
 def identity_of(root: Path) -> str:
-    """What tells the store in a directory from all others, even under an equal path on another machine.
+    """The identity of the store in a directory, which differs from that of a store in the same path on another machine.
 
-    Written at the first call. Raises InfrastructureError.
+    The first call writes it. Raises InfrastructureError.
     """
     file = root / _IDENTITY
     try:
@@ -27,7 +27,7 @@ def identity_of(root: Path) -> str:
             temporary = root / f".{_IDENTITY}.{uuid.uuid4().hex}"
             temporary.write_text(uuid.uuid4().hex)
             try:
-                os.link(temporary, file)  # The first of several writers counts.
+                os.link(temporary, file)  # Of several writers, the first one wins.
             except FileExistsError:
                 pass
             finally:
@@ -37,24 +37,24 @@ def identity_of(root: Path) -> str:
         raise disk_error(error, file, "writing") from error
 
 
-def root_on_node(builders_root: str, identity: str) -> tuple[Path, bool]:
-    """The directory of the store for a build whose own is `builders_root`, and whether it is that one.
+def root_on_node(builds_root: str, identity: str) -> tuple[Path, bool]:
+    """The directory of the node's store, and whether it is the build's own store, which lies in `builds_root`.
 
-    A directory that the node's environment names is used whatever there is.
+    A directory that the node's environment names is used in any case.
     """
     named = os.environ.get(VARIABLE, "")
     if named:
         return Path(named), False
     try:
-        if (Path(builders_root) / _IDENTITY).read_text() == identity and os.access(builders_root, os.W_OK):
-            return Path(builders_root), True
+        if (Path(builds_root) / _IDENTITY).read_text() == identity and os.access(builds_root, os.W_OK):
+            return Path(builds_root), True
     except OSError:
         pass
     return default_root(), False
 
 
 class Incoming:
-    """Blobs that arrive at a node in pieces, in any order and by several processes of it, each in a file of its own."""
+    """Blobs that arrive at a node in pieces, in any order and through several of its processes. Each has a file."""
 
     def __init__(self, root: Path) -> None:
         self._folder = root / "incoming"
@@ -72,7 +72,7 @@ class Incoming:
             os.close(descriptor)
 
     def finish(self, digest: Digest, store: DiskStore) -> bool:
-        """Put a blob whose pieces have all come into the store; False where they are not the blob."""
+        """Put a blob whose pieces have all arrived into the store. Returns False if they are not that blob."""
         if store.missing((digest,)):
             try:
                 return store.put_file(self._folder / digest.hash, move=True) == digest

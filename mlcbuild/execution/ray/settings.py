@@ -1,4 +1,4 @@
-"""How a cluster is reached and used: one checked value, whatever said the parts of it."""
+"""How a cluster is reached and used: one checked value, whichever sources its parts come from."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mlcbuild.execution.machine_resources import MachineResources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaySettings:
-    """`address` is host:port of a running cluster; "" stands for one that is started here and ended with the build.
+    """`address` is host:port of a running cluster. With "" one is started on this machine and ends with the build.
 
-    `labels` are what every node that is used must say of itself, sorted. `may_scale_to` are machines that an autoscaler
-    may add: what one of these can run is waited for. `jobs` bounds the cpus of a cluster that is started here.
+    Only nodes with all `labels` (sorted) are used. `may_scale_to` are machines that an autoscaler may add: an action
+    that one of these could run waits for it. `jobs` limits the cpus of a cluster that is started here.
     """
 
     address: str = ""
@@ -21,9 +21,9 @@ class RaySettings:
     labels: tuple[tuple[str, str], ...] = ()
     may_scale_to: tuple[MachineResources, ...] = ()
     remote: RemoteConfiguration | None = None
-    sandbox: bool = False  # on nodes, as far as each of them can
+    sandbox: bool = False  # on nodes, as far as each of them supports it
     connect_seconds: float = 120.0
-    reconnect_seconds: float = 60.0  # after the cluster went away, until it counts as lost
+    reconnect_seconds: float = 60.0  # after the connection was lost, before the cluster counts as failed
 
     def __post_init__(self) -> None:
         if self.jobs < 1:

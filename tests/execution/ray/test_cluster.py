@@ -14,14 +14,17 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.ray import cluster as module
-from mlcbuild.execution.ray.cluster import Answered, Cluster, NodeLostError, State, Surroundings
-from mlcbuild.execution.ray.faults import NODE_WENT_AWAY
+from mlcbuild.execution.ray.build_context import BuildContext
+from mlcbuild.execution.ray.call_failures import NODE_DIED
+from mlcbuild.execution.ray.calls import NodeLostError, PendingAnswer
+from mlcbuild.execution.ray.cluster import Cluster, ClusterState
+from mlcbuild.execution.ray.environment_fingerprint import EnvironmentFingerprint
 from mlcbuild.execution.ray.frames import pack, unpack
 from mlcbuild.execution.ray.settings import RaySettings
 
-OURS = {"mlcbuild": "0.1.0 aaaa"}
-THEIRS = {"mlcbuild": "0.1.0 bbbb"}
-UNLIKE = "mlcbuild: 0.1.0 bbbb there, 0.1.0 aaaa here"
+OURS = EnvironmentFingerprint(components={"mlcbuild": "0.1.0 aaaa"})
+THEIRS = EnvironmentFingerprint(components={"mlcbuild": "0.1.0 bbbb"})
+DIFFERENCE = "mlcbuild: 0.1.0 bbbb there, 0.1.0 aaaa here"
 
 
 class Told:
@@ -31,14 +34,14 @@ class Told:
         self, settings: RaySettings, *, on_frame: Callable[[Mapping[str, Any], bytes], None], on_end: object
     ) -> None:
         self.tell = on_frame
-        self.asked: dict[str, int] = {}  # node → the call that compares it
+        self.asked: dict[str, int] = {}  # node → the call that asks for its description
         self.others: list[int] = []
         self._told = threading.Condition()
         BRIDGES.append(self)
 
     def call(self, number: int, options: Mapping[str, Any], payload: bytes) -> None:
         with self._told:
-            if unpack(payload)[0]["call"] == "compare":
+            if unpack(payload)[0]["call"] == "describe":
                 self.asked[options["node"]] = number
             else:
                 self.others.append(number)
@@ -48,9 +51,9 @@ class Told:
         each = {"address": "127.0.0.1", "cpus": 1, "gpus": 0, "memory_bytes": 0, "labels": []}
         self.tell({"is": "nodes", "nodes": [{"id": name, "name": name, **each} for name in names]}, b"")
 
-    def compares(self, node: str, likeness: Mapping[str, str], *, is_shared: bool = False) -> None:
+    def describes(self, node: str, environment: EnvironmentFingerprint, *, shares_store: bool = False) -> None:
         self.wait_for_question(node)
-        self.answer(self.asked[node], {"likeness": likeness, "is_shared": is_shared})
+        self.answer(self.asked[node], {"environment": environment.components, "shares_store": shares_store})
 
     def wait_for_question(self, node: str) -> None:
         with self._told:
@@ -73,7 +76,7 @@ class World:
         self.settled = threading.Event()
         self.cluster = Cluster(
             RaySettings(address="10.0.0.1:6379", **settings),
-            surroundings=Surroundings(
+            context=BuildContext(
                 root=tmp_path,
                 function=DigestFunction.BLAKE3,
                 remote=None,
@@ -81,7 +84,7 @@ class World:
                 sandbox=False,
                 idle_seconds=1.0,
             ),
-            likeness=lambda: OURS,
+            environment=lambda: OURS,
             numbers=itertools.count(1),
             say=self.said.append,
             on_ready=self.settled.set,
@@ -93,7 +96,7 @@ class World:
             self.settled.wait(0.01)
         self.bridge = BRIDGES[0]
 
-    def state(self) -> State:
+    def state(self) -> ClusterState:
         assert self.settled.wait(60)
         return self.cluster.state
 
@@ -111,35 +114,35 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_node_that_does_not_answer_keeps_nobody_waiting(tmp_path: Path, impatient: None) -> None:
     world = World(tmp_path, connect_seconds=3600.0)
     world.bridge.nodes("silent", "quick")
-    world.bridge.compares("quick", OURS, is_shared=True)
-    assert world.state() is State.READY
+    world.bridge.describes("quick", OURS, shares_store=True)
+    assert world.state() is ClusterState.READY
     # It may be given actions, as it compares itself with each of them; of its store nothing is known.
-    assert (world.cluster.roster.cpus, world.cluster.roster.all_share) == (2, False)
+    assert (world.cluster.nodes.cpus, world.cluster.nodes.all_share_store) == (2, False)
     assert world.said == []
 
 
 def test_a_late_answer_counts(tmp_path: Path, impatient: None) -> None:
     world = World(tmp_path, connect_seconds=3600.0)
     world.bridge.nodes("late", "unlike", "quick")
-    world.bridge.compares("quick", OURS, is_shared=True)
-    assert world.state() is State.READY
-    world.bridge.compares("late", OURS, is_shared=True)
-    world.bridge.compares("unlike", THEIRS)
-    assert world.cluster.roster.cpus == 2
-    assert world.said == [f"node unlike of the Ray cluster is not used, because it differs: {UNLIKE}"]
-    options = world.cluster.roster.options_for(ExecutionRequirements())
+    world.bridge.describes("quick", OURS, shares_store=True)
+    assert world.state() is ClusterState.READY
+    world.bridge.describes("late", OURS, shares_store=True)
+    world.bridge.describes("unlike", THEIRS)
+    assert world.cluster.nodes.cpus == 2
+    assert world.said == [f"node unlike of the Ray cluster is not used, because it differs: {DIFFERENCE}"]
+    options = world.cluster.nodes.options_for(ExecutionRequirements())
     assert options["label_selector"] == {"ray.io/node-id": "!in(unlike)"}
     world.bridge.nodes("late", "quick")
-    assert world.cluster.roster.all_share
+    assert world.cluster.nodes.all_share_store
 
 
 def test_where_none_is_alike_it_fails_with_what_each_has(tmp_path: Path) -> None:
     world = World(tmp_path, connect_seconds=4.0)
     world.bridge.nodes("unlike", "silent")
-    world.bridge.compares("unlike", THEIRS)
-    assert world.state() is State.FAILED
+    world.bridge.describes("unlike", THEIRS)
+    assert world.state() is ClusterState.FAILED
     assert isinstance(world.cluster.error, InfrastructureError)
-    assert world.cluster.error.advice[:2] == (f"node unlike: {UNLIKE}", "node silent: it does not answer")
+    assert world.cluster.error.advice[:2] == (f"node unlike: {DIFFERENCE}", "node silent: it does not answer")
     assert world.said == []
 
 
@@ -147,35 +150,35 @@ def test_a_call_to_a_node_that_went_away_is_answered(tmp_path: Path) -> None:
     """Whatever Ray says of it, or when."""
     world = World(tmp_path)
     world.bridge.nodes("going", "staying")
-    world.bridge.compares("going", OURS)
-    world.bridge.compares("staying", OURS)
-    assert world.state() is State.READY
+    world.bridge.describes("going", OURS)
+    world.bridge.describes("staying", OURS)
+    assert world.state() is ClusterState.READY
     lost: list[str] = []
 
     def ask(node: str) -> None:
         try:
-            world.cluster.ask(node, {"call": "get"})
+            world.cluster.ask(node, {"call": "get piece"})
         except NodeLostError as error:
             lost.append(str(error))
 
     threads = [threading.Thread(target=ask, args=(node,)) for node in ("going", "staying")]
     for thread in threads:
         thread.start()
-    anywhere = Answered()
+    anywhere = PendingAnswer()
     payload = pack({"call": "execute"})
-    world.cluster.call(99, {"num_cpus": 1}, payload, on_answer=anywhere.on_answer, on_fault=anywhere.on_fault)
+    world.cluster.call(99, {"num_cpus": 1}, payload, on_answer=anywhere.on_answer, on_failure=anywhere.on_failure)
     while len(world.bridge.others) < 3:
         world.settled.wait(0.01)
     world.bridge.nodes("staying", "new")
     threads[0].join(60)
-    assert lost == [f"node going: {NODE_WENT_AWAY}"]
+    assert lost == [f"node going: {NODE_DIED}"]
     assert not anywhere.wait(0)
     for number in world.bridge.others:
         world.bridge.answer(number, {})
     threads[1].join(60)
     assert anywhere.wait(60)
-    assert anywhere.fault is None
-    assert lost == [f"node going: {NODE_WENT_AWAY}"]
+    assert anywhere.failure is None
+    assert lost == [f"node going: {NODE_DIED}"]
 
 
 def test_nodes_that_all_went_away_before_they_answered_are_waited_for(tmp_path: Path) -> None:
@@ -183,5 +186,5 @@ def test_nodes_that_all_went_away_before_they_answered_are_waited_for(tmp_path: 
     world.bridge.nodes("going")
     world.bridge.wait_for_question("going")
     world.bridge.nodes()
-    assert world.state() is State.READY
-    assert "no node" in world.cluster.roster.refusal(ExecutionRequirements())
+    assert world.state() is ClusterState.READY
+    assert "no node" in world.cluster.nodes.refusal(ExecutionRequirements())

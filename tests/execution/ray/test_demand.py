@@ -21,7 +21,7 @@ def test_an_action_that_needs_nothing_special_asks_for_its_cpu_alone() -> None:
 
 def test_what_an_action_needs_is_asked_of_ray() -> None:
     needs = ExecutionRequirements(cpus=4, memory_bytes=8 * _GIB, gpus=0.5, labels=(("arch", "sm_90"),))
-    assert options_for(needs, labels=(("pool", "build"),), avoided=("b" * 56, "a" * 56)) == {
+    assert options_for(needs, labels=(("pool", "build"),), excluded=("b" * 56, "a" * 56)) == {
         "num_cpus": 4,
         "num_gpus": 0.5,
         "memory": 8 * _GIB,

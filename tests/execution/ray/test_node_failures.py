@@ -37,7 +37,7 @@ def test_an_action_whose_worker_is_killed_runs_again(world: ClusterWorld, cluste
     code, said = ended(build)
     assert code == 0, said
     assert "//:slow Command runs again" in said
-    assert "its worker process ended" in said
+    assert "its worker process died" in said
     assert made(world) == "made\n"
 
 

@@ -1,6 +1,6 @@
-"""A node's way to the remote cache of a build: the build says where it is, the node's own environment who asks.
+"""The remote cache of a build as a node uses it: the build sends the address, the node has its own credentials.
 
-Addresses travel without names and passwords, and no header, key or certificate travels at all. A node finds AWS
+Addresses are sent without user names and passwords. Headers, keys and certificates are never sent. A node finds AWS
 credentials and `~/.netrc` as every program does, and headers in its variable `MLCBUILD_REMOTE_HEADERS`.
 """
 
@@ -28,12 +28,12 @@ HEADERS_VARIABLE = "MLCBUILD_REMOTE_HEADERS"
 
 
 def remote_to_json(configuration: RemoteConfiguration | None) -> dict[str, Any] | None:
-    """What a node may know; None where the build has no remote."""
+    """What a node may know of it; None if the build has no remote."""
     if configuration is None or not configuration.is_used:
         return None
     s3 = {field.name: getattr(configuration.s3, field.name) for field in dataclasses.fields(S3Options)}
     s3 = {name: value if isinstance(value, str) else value.value for name, value in s3.items()}
-    del s3["profile"]  # It names credentials of one machine.
+    del s3["profile"]  # It names credentials on one machine.
     return {
         "address": _without_credentials(configuration.address),
         "namespace": configuration.namespace,
@@ -70,45 +70,49 @@ def _without_credentials(address: str) -> str:
 
 
 class NodeRemote:
-    """Fetches and sends blobs; whatever fails there is left to the build, which has another way."""
+    """Fetches and sends blobs. What fails here the build transfers in another way."""
 
     def __init__(self, value: Mapping[str, Any] | None, store: DiskStore) -> None:
         self._store = store
         self._value = value
         self._cache: RemoteStore | None = None
         self._is_open = False
-        self._troubles: list[str] = []
+        self._errors: list[str] = []
         self._sent: list[str] = []
 
     def fetch(self, digests: Sequence[Digest]) -> tuple[Digest, ...]:
-        """Bring blobs into the store; answers those that it lacks still."""
+        """Bring blobs into the store. Returns those that are still missing."""
         cache = self._opened()
         if cache is None:
             return tuple(digests)
         try:
             return cache.fetch(digests, self._store)
         except MlcbuildError as error:
-            self._troubles.append(str(error))
+            self._errors.append(str(error))
             return self._store.missing(digests)
 
     def send(self, digests: Sequence[Digest]) -> tuple[Digest, ...]:
-        """Put blobs there; answers those that are not there afterwards."""
+        """Put blobs into the remote. Returns those that could not be put there."""
         cache = self._opened()
         if cache is None or self._value is None or not self._value["sends"] or not digests:
             return tuple(digests)
         try:
             cache.send_blobs(digests, self._store)
         except MlcbuildError as error:
-            self._troubles.append(str(error))
+            self._errors.append(str(error))
             return tuple(digests)
         self._sent += map(str, digests)
         return ()
 
-    def told(self) -> dict[str, Any]:
-        """What there is to tell since the last call: `sent`, `troubles`."""
+    def take_sent(self) -> list[str]:
+        """The digests of the blobs that were sent since the last call."""
         sent, self._sent = self._sent, []
-        troubles, self._troubles = self._troubles, []
-        return {"sent": sent, "troubles": troubles}
+        return sent
+
+    def take_errors(self) -> list[str]:
+        """The errors since the last call."""
+        errors, self._errors = self._errors, []
+        return errors
 
     def _opened(self) -> RemoteStore | None:
         if not self._is_open and self._value is not None:
@@ -118,7 +122,7 @@ class NodeRemote:
             try:
                 self._cache = open_remote(remote_from_json(self._value, os.environ), self._store.function)
             except (ValueError, MlcbuildError) as error:
-                self._troubles.append(str(error))
+                self._errors.append(str(error))
             if self._cache is not None:
-                self._cache.start(self._troubles.append)
+                self._cache.start(self._errors.append)
         return self._cache

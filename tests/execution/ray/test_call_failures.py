@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from mlcbuild.engine.executor import OutcomeKind
-from mlcbuild.execution.ray.cluster import unreachable
-from mlcbuild.execution.ray.faults import fault_of, refusal_of
+from mlcbuild.execution.ray.call_failures import connection_failure, failure_of, unreachable
 
 
 def _exceptions() -> Any:
@@ -38,10 +37,10 @@ def _exceptions() -> Any:
     ],
 )
 def test_every_kind_of_failure_is_told_apart(make: Callable[[Any], BaseException], kind: OutcomeKind) -> None:
-    fault = fault_of(make(_exceptions()))
-    assert fault.kind is kind
-    assert (fault.message == "") is (kind is OutcomeKind.CANCELLED)
-    assert "Traceback" not in fault.message
+    failure = failure_of(make(_exceptions()))
+    assert failure.kind is kind
+    assert (failure.message == "") is (kind is OutcomeKind.CANCELLED)
+    assert "Traceback" not in failure.message
 
 
 def test_no_kind_of_failure_that_ray_knows_is_taken_for_one_of_the_action() -> None:
@@ -49,7 +48,7 @@ def test_no_kind_of_failure_that_ray_knows_is_taken_for_one_of_the_action() -> N
     for name in dir(exceptions):
         kind = getattr(exceptions, name)
         if isinstance(kind, type) and issubclass(kind, exceptions.RayError) and kind.__module__ == exceptions.__name__:
-            assert fault_of(_of(kind)).kind is not OutcomeKind.FAILED
+            assert failure_of(_of(kind)).kind is not OutcomeKind.FAILED
 
 
 def _of(kind: type[BaseException]) -> BaseException:
@@ -63,11 +62,11 @@ def test_how_much_memory_was_too_much_is_read_where_ray_says_it() -> None:
         "Selected to kill: (Task: job ID=01, task name=serve, pid=309, actual memory used=0.05GB, worker ID=6d)\n"
         "Top 10 memory users: PID\tMEM(GB)\tCOMMAND\n339\t2.50\tpython -c hold\n309\t0.05\tray::serve\n"
     )
-    assert fault_of(error).peak_bytes == int(2.5 * (1 << 30))
+    assert failure_of(error).peak_bytes == int(2.5 * (1 << 30))
 
 
 @pytest.mark.parametrize(
-    ("error", "passes"),
+    ("error", "may_retry"),
     [
         (ConnectionError("Could not connect to 10.0.0.1:6379"), True),
         (TimeoutError(), True),
@@ -78,9 +77,9 @@ def test_how_much_memory_was_too_much_is_read_where_ray_says_it() -> None:
         (ValueError("no such option"), False),
     ],
 )
-def test_a_cluster_that_may_come_is_told_from_one_that_never_will(error: Exception, passes: bool) -> None:
-    reason, may_come = refusal_of(error)
-    assert may_come is passes
+def test_a_cluster_that_may_come_is_told_from_one_that_never_will(error: Exception, may_retry: bool) -> None:
+    reason, may_come = connection_failure(error)
+    assert may_come is may_retry
     assert reason
     assert "\n" not in reason
 
