@@ -18,7 +18,7 @@ from pathlib import Path
 
 _LAYERS = 5
 _A_PACKAGE = 1000
-SETTLING_SECONDS = 2.5
+RACY_SECONDS = 2.5
 """A file counts as untouched only when it is older than what the coarsest clock of a file system can tell apart."""
 
 _CAT = '[[tool]]\nname = "cat"\npath = "/bin/sh"\narguments = ["-c", \'cat "$@" > "$0"\']\n'
@@ -101,7 +101,7 @@ def processor_seconds() -> float:
 def settle(workspace: Path, cache: Path) -> None:
     """Build until there is nothing to do, and wait until everything is old enough to be known by its stat."""
     build(workspace, cache)
-    time.sleep(SETTLING_SECONDS)
+    time.sleep(RACY_SECONDS)
     build(workspace, cache)
 
 

@@ -54,7 +54,7 @@ def fill(root: Path, results: int) -> list[Digest]:
         with contextlib.suppress(FileExistsError):
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             os.write(descriptor, data)
-            integrity.attach(descriptor, integrity.checksum_of_bytes(data))
+            integrity.write_attribute(descriptor, integrity.checksum_of_bytes(data))
             os.fchmod(descriptor, 0o444)
             os.close(descriptor)
         return digest

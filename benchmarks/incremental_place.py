@@ -17,7 +17,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1]
 # A file changed within so many seconds before a build is read again by the next: its stat alone proves nothing.
-SETTLING_SECONDS = 2.1
+RACY_SECONDS = 2.1
 
 _BUILD_FILE = """\
 [workspace]
@@ -129,7 +129,7 @@ class Place:
         shutil.copytree(self._folder / "kept" / target, self.cache)
         if (build := self.build(target)).executed:
             raise NotMeasuredError(f"//:{target} is not the same twice: {build.ran} ran again")
-        time.sleep(SETTLING_SECONDS)
+        time.sleep(RACY_SECONDS)
         self.build_again(target)
 
     # Builds

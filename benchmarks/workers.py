@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.incremental_place import PROJECT, SETTLING_SECONDS, NotMeasuredError, Place
+from benchmarks.incremental_place import PROJECT, RACY_SECONDS, NotMeasuredError, Place
 from benchmarks.ratios import of_medians
 
 _COLD = {"1 worker": ("--jobs=1",), "2 workers": ("--jobs=2",), "Ray, 2 CPUs": ("--jobs=2", "--executor=ray")}
@@ -57,7 +57,7 @@ def _edited(place: Place, target: str, rounds: int) -> dict[str, list[float]]:
             for name, options in _EDITED.items():
                 number += 1
                 place.write(place.code / _PASS, f"{text}\n_ONE_CONSTANT_MORE = {number}\n")
-                time.sleep(SETTLING_SECONDS)
+                time.sleep(RACY_SECONDS)
                 build = place.build(target, *options)
                 if build.ran != {"Phase1": 1}:
                     raise NotMeasuredError(f"more or less than Phase1 ran: {build.ran}")

@@ -1,4 +1,4 @@
-"""Small files that are either the old ones or the new ones, whole, whenever the machine stops."""
+"""Atomic replacement of small files: the old or the new content is there, whatever happens."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` by a file of these bytes; makes its folder. Raises OSError, leaving nothing half-written.
+    """Replace the file at `path`; create its folder. Raises OSError, and then leaves no incomplete file.
 
-    The content is not forced to the disk: meant for files that can be computed again and carry their own
-    checksum.
+    The content is not flushed to the disk. Use this for files that have a checksum and can be computed again.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}"

@@ -1,4 +1,4 @@
-"""File copies that share their blocks where the file system can (reflinks: btrfs, XFS), or real ones."""
+"""Copies of files. They share blocks where the file system can do that (reflinks: btrfs, XFS)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _AT_ONCE_BYTES = 1 << 30
 
 
 def clone_or_copy(source: int, destination: str, *, mode: int = 0o600) -> bool:
-    """Make `destination`, which must not exist, from an open file; True where it shares the file's blocks.
+    """Copy an open file to `destination`, which must not exist. True if the copy shares the file's blocks.
 
-    Raises OSError; what was written is then left for the caller to remove.
+    Raises OSError; the caller removes an incomplete `destination`.
     """
     descriptor = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

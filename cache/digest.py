@@ -1,6 +1,6 @@
-"""Digests: what names content, and the functions that make them.
+"""Digests, which name content, and the functions that compute them.
 
-A digest is the lower-case hexadecimal hash of some bytes and their count; both are identity (REAPI `Digest`).
+A digest is the lower-case hexadecimal hash of some bytes, and their number. Both identify the content (REAPI `Digest`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-_CHUNK_BYTES = 256 << 10  # A piece is hashed while it is in the processor's own cache.
+_CHUNK_BYTES = 256 << 10  # A chunk fits into the processor's cache while it is hashed.
 _HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
 
 
@@ -42,7 +42,7 @@ class Digest:
 
 
 class Hasher(Protocol):
-    """The part of hashlib's interface that digests need."""
+    """The part of hashlib's interface that is used here."""
 
     def update(self, data: bytes, /) -> object: ...
 
@@ -50,7 +50,7 @@ class Hasher(Protocol):
 
 
 class DigestFunction(enum.Enum):
-    """The functions a store may be keyed by; the value is the name in `BUILD.toml`."""
+    """The digest functions of stores. The value is the name in `BUILD.toml`."""
 
     BLAKE3 = "blake3"
     SHA256 = "sha256"
@@ -73,7 +73,7 @@ class DigestFunction(enum.Enum):
         return Digest(hasher.hexdigest(), len(data))
 
     def of_file(self, path: Path) -> Digest:
-        """The digest of a file's bytes, read in pieces. Raises OSError."""
+        """The digest of a file, which is read in chunks. Raises OSError."""
         hasher = self.hasher()
         size = 0
         with path.open("rb", buffering=0) as stream:

@@ -1,21 +1,20 @@
-"""The store on this machine's disk: blobs and results, below one folder a digest function.
+"""The store on this machine's disk: blobs and results, in one folder per digest function.
 
 ::
 
     <root>/v1/<function>/cas/<2>/<hash>        a blob, mode 0444, exactly its bytes
                          ac/<2>/<hash>         an encoded ActionResult, then its XXH3-128 (16 bytes)
                          checksums/<2>/<hash>  a blob's XXH3-128, where files have no extended attributes
-                         tmp/                  files on their way in
-                         corrupt/              what failed its check, kept for people to look at
-                         held/, locks/         what running builds need (see `mlcbuild.cache.holding`)
+                         tmp/                  files that are being written
+                         corrupt/              files that failed their check, kept for inspection
+                         leases/, locks/       what running builds use (see `mlcbuild.cache.leases`)
 
-A blob is written to `tmp/`, made durable and renamed, so that whatever is under `cas/` was whole once; its
-checksum finds what happened to it since. Blobs are never executable: whoever lays one out sets the bit on the
-copy.
+A blob is written to `tmp/`, flushed to the disk, and renamed. So each file under `cas/` was once complete, and its
+checksum finds later damage. Blobs are never executable: the executable bit is set on copies.
 """
 
 # ruff: noqa: PTH103, PTH104, PTH108, PTH116, PTH120, PTH123
-# Paths are strings here: making a Path costs more than the system call that it is for.
+# Paths are strings here, because creating a Path costs more than the system call it is used for.
 
 from __future__ import annotations
 
@@ -28,12 +27,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mlcbuild.cache import integrity
+from mlcbuild.cache.blob_writer import BlobWriter
 from mlcbuild.cache.copying import clone_or_copy
 from mlcbuild.cache.digest import Digest, DigestFunction
-from mlcbuild.cache.holding import Holder, remove_ended
-from mlcbuild.cache.last_use import is_there
+from mlcbuild.cache.last_use import mark_used
+from mlcbuild.cache.leases import Lease, remove_expired
 from mlcbuild.cache.reapi import ActionResult
-from mlcbuild.cache.receiving import Reception
 from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.cache.temporaries import remove_abandoned, temporary_prefix
 from mlcbuild.errors import CacheError, InfrastructureError, LocalEnvironmentError
@@ -46,22 +45,20 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def default_root() -> Path:
-    """`$XDG_CACHE_HOME/mlcbuild`, by default `~/.cache/mlcbuild`; a relative `XDG_CACHE_HOME` counts for
-    nothing.
-    """
+    """`$XDG_CACHE_HOME/mlcbuild`, by default `~/.cache/mlcbuild`. A relative `XDG_CACHE_HOME` is ignored."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".cache") / "mlcbuild"
 
 
 def disk_error(error: OSError, path: Path, doing: str) -> InfrastructureError:
-    """The error for a failed file operation. A full disk is a failure of the machine, and the error says what to do."""
+    """The error to raise for a failed file operation. For a full disk it says what to do."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return LocalEnvironmentError(
             f"no space left while {doing} {path}: {reason}",
             advice=(
                 "free some space on that file system, or move the cache: set XDG_CACHE_HOME to another disk",
-                "nothing half-written was kept; the same command carries on from here",
+                "no incomplete file was kept; run the same command again to continue",
             ),
         )
     return CacheError(
@@ -71,10 +68,7 @@ def disk_error(error: OSError, path: Path, doing: str) -> InfrastructureError:
 
 
 class DiskStore:
-    """A LocalBlobStore and an ActionCache below `root`.
-
-    Creates its folders; raises CacheError where it cannot.
-    """
+    """A LocalBlobStore and an ActionCache below `root`. Creates its folders; raises CacheError if it cannot."""
 
     def __init__(self, root: Path, function: DigestFunction) -> None:
         self.root = root
@@ -85,15 +79,14 @@ class DiskStore:
         self._checksums = self._base / "checksums"
         self._temporary = self._base / "tmp"
         self._empty = function.of_bytes(b"")
-        self._holder = Holder(self._base, unheld=[self._empty.hash])
-        # Hash → stat of a blob that this process has verified: as long as nothing touches the file, once is
-        # enough.
+        self._lease = Lease(self._base, exempt=[self._empty.hash])
+        # Hash → stat of each blob that this process has verified. It is verified again only after the stat changes.
         self._verified: dict[str, tuple[int, ...]] = {}
         try:
             for folder in (self._blobs, self._results, self._temporary):
                 Path(folder).mkdir(parents=True, exist_ok=True)
             remove_abandoned(self._temporary)
-            remove_ended(self._base)
+            remove_expired(self._base)
         except OSError as error:
             raise disk_error(error, self._base, "creating the store") from error
         self._prefix = temporary_prefix()
@@ -104,14 +97,14 @@ class DiskStore:
         return self._function
 
     def release(self) -> None:
-        """Nothing that was stored or asked for so far is needed any more: it may be evicted."""
-        self._holder.release()
+        """Allow the eviction of everything that was stored or looked up so far."""
+        self._lease.release()
 
     # Blobs
 
     def missing(self, digests: Iterable[Digest]) -> tuple[Digest, ...]:
         wanted = dict.fromkeys(digests)
-        self._holder.hold(digest.hash for digest in wanted)
+        self._lease.add(digest.hash for digest in wanted)
         return tuple(digest for digest in wanted if not self._has(digest))
 
     def read(self, digest: Digest) -> bytes:
@@ -132,13 +125,13 @@ class DiskStore:
     def path_of(self, digest: Digest) -> Path:
         if digest == self._empty and not self._has(digest):
             self.put_bytes(b"", durable=False)
-        self._holder.hold([digest.hash])
+        self._lease.add([digest.hash])
         self._open_verified(digest).close()
         return Path(self._blob(digest.hash))
 
     def put_bytes(self, data: bytes, *, durable: bool = True) -> Digest:
         digest = self._function.of_bytes(data)
-        self._holder.hold([digest.hash])
+        self._lease.add([digest.hash])
         if self._is_stored(digest):
             return digest
         with self._temporary_file() as temporary:
@@ -161,7 +154,7 @@ class DiskStore:
             descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 digest, checksum = self._hash(descriptor)
-                self._holder.hold([digest.hash])
+                self._lease.add([digest.hash])
                 if not self._is_stored(digest):
                     os.fchmod(descriptor, 0o600)
                     self._seal(descriptor, digest, checksum, durable=True)
@@ -173,13 +166,13 @@ class DiskStore:
         return digest
 
     @contextlib.contextmanager
-    def receive(self, digest: Digest) -> Iterator[Reception]:
-        self._holder.hold([digest.hash])
+    def receive(self, digest: Digest) -> Iterator[BlobWriter]:
+        self._lease.add([digest.hash])
         with self._temporary_file() as temporary:
-            reception = Reception(temporary, digest, self._function)
+            reception = BlobWriter(temporary, digest, self._function)
             try:
                 yield reception
-                if reception.is_right and not self._is_stored(digest):
+                if reception.is_complete and not self._is_stored(digest):
                     self._seal(reception.descriptor, digest, reception.checksum, durable=True)
                     self._rename(temporary, self._blob(digest.hash))
             finally:
@@ -189,7 +182,7 @@ class DiskStore:
 
     def get(self, key: Digest) -> ActionResult | None:
         path = self._result(key.hash)
-        self._holder.hold([key.hash])
+        self._lease.add([key.hash])
         try:
             data = _read_all(path)
         except (FileNotFoundError, PermissionError):
@@ -200,7 +193,7 @@ class DiskStore:
         try:
             if len(checksum) == integrity.CHECKSUM_BYTES and integrity.checksum_of_bytes(body) == checksum:
                 result = ActionResult.decode(body)
-                is_there(path)
+                mark_used(path)
                 return result
         except ValueError:
             pass
@@ -209,18 +202,20 @@ class DiskStore:
         return None
 
     def contains(self, key: Digest) -> bool:
-        self._holder.hold([key.hash])
-        return is_there(self._result(key.hash))
+        self._lease.add([key.hash])
+        return mark_used(self._result(key.hash))
 
     def result_path(self, key_hash: str) -> str:
-        """The file that exists where there is a result under the key."""
+        """The path of the result's file, whether it exists or not."""
         return self._result(key_hash)
 
     def put(self, key: Digest, result: ActionResult) -> None:
         if result.exit_code != 0:
-            raise ValueError(f"the result of {key} has exit code {result.exit_code}: only successes are kept")
+            raise ValueError(
+                f"the result of {key} has exit code {result.exit_code}: only successful results are stored"
+            )
         body = result.encode()
-        self._holder.hold([key.hash])
+        self._lease.add([key.hash])
         with self._temporary_file() as temporary:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             try:
@@ -263,23 +258,22 @@ class DiskStore:
             raise disk_error(error, Path(path), "reading") from error
         try:
             if not self._verify(stream.fileno(), digest):
-                raise BlobMissingError(digest, reason="was damaged on disk, and is set aside")
+                raise BlobMissingError(digest, reason="was damaged on disk and is in quarantine")
         except BaseException:
             stream.close()
             raise
         return stream
 
     def _verify(self, descriptor: int, digest: Digest) -> bool:
-        """Whether an open blob is what its name says; a damaged one is moved to `corrupt/`."""
+        """Whether an open blob is undamaged. A damaged one is moved to `corrupt/`."""
         try:
             status = os.fstat(descriptor)
             identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             if self._verified.get(digest.hash) == identity:
                 return status.st_size == digest.size_bytes
-            recorded = integrity.attached(descriptor, self._checksum(digest.hash))
+            recorded = integrity.read_recorded(descriptor, self._checksum(digest.hash))
             if recorded is None:
-                # Whoever copied the store without attributes lost the checksum, not the blob: its name is the
-                # proof.
+                # A copy of the store without extended attributes has no checksums. The name still proves the content.
                 intact = self._hash(descriptor)[0].hash == digest.hash
                 os.lseek(descriptor, 0, os.SEEK_SET)
             else:
@@ -289,13 +283,13 @@ class DiskStore:
                 raise disk_error(error, Path(self._blob(digest.hash)), "reading") from error
             intact = False
         if not intact:
-            self.set_aside(digest.hash)
+            self.quarantine(digest.hash)
             return False
         self._verified[digest.hash] = identity
         return status.st_size == digest.size_bytes
 
-    def set_aside(self, digest_hash: str) -> None:
-        """Move a damaged blob to `corrupt/`, so that its action makes it again."""
+    def quarantine(self, digest_hash: str) -> None:
+        """Move a damaged blob to `corrupt/`, so that its action runs again."""
         self._verified.pop(digest_hash, None)
         corrupt = self._base / "corrupt"
         with contextlib.suppress(OSError):
@@ -321,8 +315,8 @@ class DiskStore:
         return Digest(hasher.hexdigest(), size), checksum.digest()
 
     def _seal(self, descriptor: int, digest: Digest, checksum: bytes, *, durable: bool) -> None:
-        """Attach the checksum, take away write permission, and wait for the disk."""
-        if not integrity.attach(descriptor, checksum):
+        """Write the checksum, remove write permission, and wait for the disk."""
+        if not integrity.write_attribute(descriptor, checksum):
             index = Path(self._checksum(digest.hash))
             index.parent.mkdir(parents=True, exist_ok=True)
             with self._temporary_file() as temporary:
@@ -334,7 +328,7 @@ class DiskStore:
 
     @contextlib.contextmanager
     def _temporary_file(self) -> Iterator[str]:
-        """A path in `tmp/` that nobody else uses; whatever is still there at the end is removed."""
+        """An unused path in `tmp/`. A file that is still there at the end is deleted."""
         path = f"{self._temporary}/{self._prefix}{os.urandom(8).hex()}"
         try:
             yield path
@@ -353,9 +347,7 @@ class DiskStore:
 
 
 def _moved(path: Path, temporary: str) -> bool:
-    """Rename a file into the store; False where it must be copied: another file system, or a second name of
-    it.
-    """
+    """Rename a file into the store. False if it must be copied: other file system, or more than one hard link."""
     if path.is_symlink() or path.stat().st_nlink != 1:
         return False
     try:
@@ -368,7 +360,7 @@ def _moved(path: Path, temporary: str) -> bool:
 
 
 def _read_all(path: str) -> bytes:
-    """What is usually small, in one piece where it is."""
+    """The content of a file that is usually small enough for one read."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         pieces = [os.read(descriptor, _SMALL_BYTES)]

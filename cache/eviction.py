@@ -1,12 +1,12 @@
-"""Which results and blobs go when a store is too large or too old, and their removal beside running builds.
+"""Garbage collection: what is removed when a store is too large or too old, while builds go on.
 
-What was used longest ago goes first: a result with the blobs that no other result names, a blob that no result names
-by itself, a file that was set aside. Results are removed before blobs, so whoever is killed in between leaves blobs
-without results and never a result without its blobs. What a running build holds stays (see `mlcbuild.cache.holding`).
+The least recently used goes first: a result together with the blobs that only it names, a blob that no result names, a
+file in quarantine. Results are removed before blobs, so a collection that is killed leaves blobs without results, but
+no result without its blobs. Nothing is removed that a running build uses (see `mlcbuild.cache.leases`).
 """
 
 # ruff: noqa: PTH108, PTH116
-# Paths are strings here: making a Path costs more than the system call that it is for.
+# Paths are strings here, because creating a Path costs more than the system call it is used for.
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from mlcbuild.cache.holding import Holds, collecting
 from mlcbuild.cache.inventory import (
     Blob,
     Inventory,
@@ -30,12 +29,13 @@ from mlcbuild.cache.inventory import (
     no_progress,
     take_inventory,
 )
+from mlcbuild.cache.leases import Leases, collection_lock
 from mlcbuild.cache.temporaries import remove_abandoned
 
 _REMOVED_AT_ONCE = 512
 _A_THREAD = 32
-_THREADS = _REMOVED_AT_ONCE // _A_THREAD  # A removal waits for a server, or for a disk that is told of freed blocks.
-_PAUSE_SECONDS = 0.002  # between removals: longer than builds sleep that wait to write down what they hold
+_THREADS = _REMOVED_AT_ONCE // _A_THREAD  # A removal waits for a file server, or for the disk to discard freed blocks.
+_PAUSE_SECONDS = 0.002  # between batches: longer than the interval in which builds poll for the removal lock
 
 Item = Blob | Result | Leftover
 _Removable = TypeVar("_Removable", Blob, Result)
@@ -43,7 +43,7 @@ _Removable = TypeVar("_Removable", Blob, Result)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What may stay: at most `max_bytes` on the disk, used within `max_age_seconds`; None does not limit."""
+    """What may stay: at most `max_bytes` on the disk, used within `max_age_seconds`. None means no limit."""
 
     max_bytes: int | None = None
     max_age_seconds: float | None = None
@@ -56,7 +56,7 @@ class Limits:
 
 @dataclass(slots=True, kw_only=True)
 class Plan:
-    """What is to go from one store. `named_blobs` are those that only results in this plan name."""
+    """What to remove from one store. `named_blobs` are those that only results in this plan name."""
 
     inventory: Inventory
     results: list[Result] = field(default_factory=list)
@@ -71,10 +71,11 @@ class Plan:
 
 
 @dataclass(slots=True, kw_only=True)
-class Collected:
-    """What came of a collection; bytes as on the disk.
+class CollectionReport:
+    """What a collection did. Bytes are those on the disk.
 
-    `failed` files could not be removed, the first of them for `reason`. `over_bytes` are more than the limit and stay.
+    `failed` is the number of files that could not be removed, `reason` is why the first of them could not. `over_bytes`
+    is how far the store is still above the limit.
     """
 
     results: int = 0
@@ -86,8 +87,8 @@ class Collected:
     kept_bytes: int = 0
     over_bytes: int = 0
 
-    def counts(self, outcome: str | None, item: Item) -> bool:
-        """Whether the item was removed, which is noted. One that cannot be removed is counted, and stops nothing."""
+    def count(self, outcome: str | None, item: Item) -> bool:
+        """Count one removal. Answer whether the item was removed. A failed removal does not stop the collection."""
         if outcome:
             self.failed += 1
             self.reason = self.reason or outcome
@@ -96,10 +97,10 @@ class Collected:
         return outcome == ""
 
 
-def plan(inventories: Sequence[Inventory], limits: Limits, *, now: int, held: Collection[str] = ()) -> list[Plan]:
-    """What has to go so that all stores together keep the limits at `now` (nanoseconds of the wall clock).
+def plan(inventories: Sequence[Inventory], limits: Limits, *, now: int, leased: Collection[str] = ()) -> list[Plan]:
+    """What to remove so that all stores together are within the limits at `now` (nanoseconds of the wall clock).
 
-    Damaged results go whatever the limits are. What is `held`, and what a held result names, stays.
+    Damaged results are removed in any case. What is `leased`, or named by a leased result, stays.
     """
     plans = [Plan(inventory=inventory) for inventory in inventories]
     total = sum(inventory.stored_bytes for inventory in inventories)
@@ -107,7 +108,7 @@ def plan(inventories: Sequence[Inventory], limits: Limits, *, now: int, held: Co
     references = [{blob.hash: blob.references for blob in inventory.blobs.values()} for inventory in inventories]
     candidates: list[tuple[int, str, int, int, Item]] = []
     for index, inventory in enumerate(inventories):
-        items: Iterable[Item] = (*inventory.results.values(), *inventory.unnamed(), *inventory.set_aside)
+        items: Iterable[Item] = (*inventory.results.values(), *inventory.unnamed(), *inventory.quarantined)
         for item in items:
             used, name = (item.changed, item.path) if isinstance(item, Leftover) else (item.used, item.hash)
             candidates.append((used, name, index, len(candidates), item))
@@ -118,13 +119,13 @@ def plan(inventories: Sequence[Inventory], limits: Limits, *, now: int, held: Co
             continue
         if isinstance(item, Leftover):
             plans[index].leftovers.append(item)
-        elif item.hash in held:
+        elif item.hash in leased:
             continue
         elif isinstance(item, Blob):
             plans[index].unnamed_blobs.append(item)
         else:
             plans[index].results.append(item)
-            freed = _freed_with(item, inventories[index], references[index], held)
+            freed = _freed_with(item, inventories[index], references[index], leased)
             plans[index].named_blobs += freed
             total -= sum(blob.stored_bytes for blob in freed)
         total -= item.stored_bytes
@@ -136,89 +137,96 @@ def collect(
     limits: Limits,
     *,
     progress: Progress = no_progress,
-    waits: Callable[[], object] = lambda: None,
+    on_wait: Callable[[], object] = lambda: None,
     now: Callable[[], int] = time.time_ns,
-) -> Collected:
-    """Bring all stores below `root` within the limits. One at a time; `waits` is called where another one runs.
+) -> CollectionReport:
+    """Bring all stores below `root` within the limits. `on_wait` is called if another collection runs; it is waited
+    for.
 
-    Raises OSError where a store cannot be read or changed.
+    Raises OSError for a store that cannot be read or changed.
     """
-    collected = Collected()
+    report = CollectionReport()
     with contextlib.ExitStack() as stack:
         stores = [
-            (base, function, stack.enter_context(collecting(base, waits=waits))) for base, function in bases(root)
+            (base, function, stack.enter_context(collection_lock(base, on_wait=on_wait)))
+            for base, function in bases(root)
         ]
         for base, _, _ in stores:
             with contextlib.suppress(FileNotFoundError):
                 remove_abandoned(base / "tmp")
         inventories = [take_inventory(base, function, progress) for base, function, _ in stores]
-        held: set[str] = set()
-        for _, _, holds in stores:
-            with holds.removing():
-                held |= holds.hashes()
-        plans = plan(inventories, limits, now=now(), held=held)
+        leased: set[str] = set()
+        for _, _, leases in stores:
+            with leases.removal_lock():
+                leased |= leases.hashes()
+        plans = plan(inventories, limits, now=now(), leased=leased)
         threads = stack.enter_context(ThreadPoolExecutor(_THREADS))
-        for each, (_, _, holds) in zip(plans, stores, strict=True):
-            _carry_out(each, holds, threads, collected, progress)
-    collected.kept_bytes = sum(inventory.stored_bytes for inventory in inventories) - collected.freed_bytes
+        for each, (_, _, leases) in zip(plans, stores, strict=True):
+            _carry_out(each, leases, threads, report, progress)
+    report.kept_bytes = sum(inventory.stored_bytes for inventory in inventories) - report.freed_bytes
     if limits.max_bytes is not None:
-        collected.over_bytes = max(0, collected.kept_bytes - limits.max_bytes)
-    return collected
+        report.over_bytes = max(0, report.kept_bytes - limits.max_bytes)
+    return report
 
 
-def _freed_with(result: Result, inventory: Inventory, references: dict[str, int], held: Collection[str]) -> list[Blob]:
-    """Take a result's references away; the blobs that then have none."""
+def _freed_with(
+    result: Result, inventory: Inventory, references: dict[str, int], leased: Collection[str]
+) -> list[Blob]:
+    """Drop a result's references. Answer the blobs that have none left."""
     freed = []
     for digest_hash in result.references.all() if result.references else ():
         if digest_hash in references:
             references[digest_hash] -= 1
-            if not references[digest_hash] and digest_hash not in held:
+            if not references[digest_hash] and digest_hash not in leased:
                 freed.append(inventory.blobs[digest_hash])
     return freed
 
 
-def _carry_out(planned: Plan, holds: Holds, threads: ThreadPoolExecutor, collected: Collected, tell: Progress) -> None:
+def _carry_out(
+    planned: Plan, leases: Leases, threads: ThreadPoolExecutor, report: CollectionReport, tell: Progress
+) -> None:
     inventory = planned.inventory
     base = inventory.base
 
     def take_result(result: Result) -> str | None:
         path = f"{base}/ac/{result.hash[:2]}/{result.hash}"
-        return _remove(path) if result.hash not in holds and _is_as_seen(path, result) else None
+        return _remove(path) if result.hash not in leases and _is_as_seen(path, result) else None
 
     removed = [
         result
-        for result, outcome in _taken(planned.results, take_result, holds, threads, tell, "removing results")
-        if collected.counts(outcome, result)
+        for result, outcome in _taken(planned.results, take_result, leases, threads, tell, "removing results")
+        if report.count(outcome, result)
     ]
-    collected.results += len(removed)
+    report.results += len(removed)
     list(threads.map(_make_durable, {f"{base}/ac/{result.hash[:2]}" for result in removed}))
 
     has_index = (base / "checksums").is_dir()
 
     def take_blob(blob: Blob) -> str | None:
-        if blob.hash in holds:
+        if blob.hash in leases:
             return None
         name = f"{blob.hash[:2]}/{blob.hash}"
-        # A blob without its checksum is still known by its name; a checksum without its blob would stay for ever.
+        # The checksum goes first: a blob without one is still verified by its name, an orphan checksum would stay for
+        # ever.
         return (has_index and _remove(f"{base}/checksums/{name}")) or _remove(f"{base}/cas/{name}")
 
     still = _still_named(inventory, removed)
     going = [blob for blob in (*planned.named_blobs, *planned.unnamed_blobs) if blob.hash not in still]
-    for blob, outcome in _taken(going, take_blob, holds, threads, tell, "removing blobs"):
-        collected.blobs += collected.counts(outcome, blob)
+    for blob, outcome in _taken(going, take_blob, leases, threads, tell, "removing blobs"):
+        report.blobs += report.count(outcome, blob)
     for leftover in planned.leftovers:
-        collected.leftovers += collected.counts(_remove(leftover.path), leftover)
+        report.leftovers += report.count(_remove(leftover.path), leftover)
 
 
 def _taken(
     items: Sequence[_Removable],
     take: Callable[[_Removable], str | None],
-    holds: Holds,
+    leases: Leases,
     threads: ThreadPoolExecutor,
     tell: Progress,
     what: str,
 ) -> Iterator[tuple[_Removable, str | None]]:
-    """Each item with what came of taking it away, a batch of them at a time while nobody can begin to hold one."""
+    """Remove items in batches under the removal lock. Yields each item with its outcome."""
 
     def take_all(part: Sequence[_Removable]) -> list[str | None]:
         return [take(item) for item in part]
@@ -227,14 +235,14 @@ def _taken(
         tell(what, start, len(items))
         batch = items[start : start + _REMOVED_AT_ONCE]
         parts = [batch[first : first + _A_THREAD] for first in range(0, len(batch), _A_THREAD)]
-        with holds.removing():
+        with leases.removal_lock():
             outcomes = [outcome for part in threads.map(take_all, parts) for outcome in part]
         yield from zip(batch, outcomes, strict=True)
         time.sleep(_PAUSE_SECONDS)
 
 
 def _still_named(inventory: Inventory, removed: Sequence[Result]) -> set[str]:
-    """The blobs that a result names which was seen and is still there."""
+    """The blobs that are named by results which were seen and not removed."""
     gone = {result.hash for result in removed}
     return {
         digest_hash
@@ -245,7 +253,7 @@ def _still_named(inventory: Inventory, removed: Sequence[Result]) -> set[str]:
 
 
 def _is_as_seen(path: str, result: Result) -> bool:
-    """False for a result that was used, replaced or removed since."""
+    """False if the result was used, replaced or removed since the inventory."""
     try:
         status = os.stat(path)
     except OSError:
@@ -254,7 +262,7 @@ def _is_as_seen(path: str, result: Result) -> bool:
 
 
 def _remove(path: str) -> str | None:
-    """ "" where it is removed, None where there is no such file, and why where it cannot be."""
+    """ "" if the file was removed, None if there was none, else the reason why it could not be removed."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -265,7 +273,7 @@ def _remove(path: str) -> str | None:
 
 
 def _make_durable(folder: str) -> None:
-    """Wait until removals are on the disk: after a power failure no result may be back whose blobs are not."""
+    """Wait until removals are on the disk: after a power failure no result may reappear without its blobs."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""On what kind of file system a path lies, and whether other machines write to it too."""
+"""The kind of file system that a path is on, and whether it is a network file system."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSystem:
-    """A mounted file system; `kind` as the kernel names it, "unknown" where it does not tell."""
+    """A mounted file system. `kind` is the kernel's name for it, or "unknown"."""
 
     kind: str
     mount_point: str
 
     @property
     def is_network(self) -> bool:
-        """Whether it is a server's: locks and renames are slower there, and less sure."""
+        """Whether it is on a server. Locks and renames are slower and less reliable there."""
         return self.kind in _NETWORK
 
 
 def file_system_of(path: Path) -> FileSystem:
-    """That of `path`, which need not exist."""
+    """The file system of `path`, which need not exist."""
     real = path.resolve()
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -60,7 +60,7 @@ def file_system_of(path: Path) -> FileSystem:
         if len(fields) < 3:
             continue
         mount_point = _ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[1])
-        # Of two on one mount point the later one lies on top.
+        # A later mount on the same mount point hides the earlier one.
         if len(mount_point) >= len(best.mount_point) and real.is_relative_to(mount_point):
             best = FileSystem(kind=fields[2], mount_point=mount_point)
     return best

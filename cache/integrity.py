@@ -1,7 +1,6 @@
-"""XXH3-128 beside blobs at rest: it finds bit rot and torn writes fast, names nothing, resists no forger.
+"""An XXH3-128 checksum for each stored blob. It finds bit rot and torn writes fast, but is no defence against forgery.
 
-It is kept as an extended attribute of the file, or, on a file system without them, in a small file of an
-index.
+It is an extended attribute of the file, or, on a file system without them, a small file of its own (the index).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def checksum_of_bytes(data: bytes) -> bytes:
 
 
 def checksum_of_file(descriptor: int) -> bytes:
-    """The checksum of an open file from its start; the position is left at byte 0. Raises OSError."""
+    """The checksum of a whole open file. Leaves the position at byte 0. Raises OSError."""
     import xxhash
 
     state = xxhash.xxh3_128()
@@ -35,25 +34,20 @@ def checksum_of_file(descriptor: int) -> bytes:
     return state.digest()
 
 
-def attach(descriptor: int, checksum: bytes) -> bool:
-    """Write the checksum as an extended attribute; False where the file system has none.
-
-    Raises OSError otherwise.
-    """
+def write_attribute(descriptor: int, checksum: bytes) -> bool:
+    """Write the checksum as an extended attribute. False where the file system has none. Raises other OSErrors."""
     try:
         os.setxattr(descriptor, ATTRIBUTE, checksum)
     except OSError as error:
-        # A full attribute block says ENOSPC on a disk with space left; the index takes over there too.
+        # A full attribute block gives ENOSPC although the disk has space. The index is used then too.
         if error.errno in (*_UNSUPPORTED, errno.ENOSPC, errno.EDQUOT):
             return False
         raise
     return True
 
 
-def attached(descriptor: int, index: Path | str) -> bytes | None:
-    """The recorded checksum of an open file: its attribute, else the content of `index`; None where neither
-    is there.
-    """
+def read_recorded(descriptor: int, index: Path | str) -> bytes | None:
+    """The recorded checksum of an open file: its attribute, else the content of the file `index`, else None."""
     try:
         recorded = os.getxattr(descriptor, ATTRIBUTE)
     except OSError:

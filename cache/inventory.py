@@ -1,6 +1,6 @@
-"""What lies in a store: every blob and result with its size and age, what names what, and what does not belong there.
+"""What a store contains: every blob and result with its size and age, which result names which blob, and other files.
 
-A file counts as whole blocks of 4 KiB, as most file systems keep it, so that many small ones are not taken for little.
+Sizes are rounded up to blocks of 4 KiB, as on most file systems, because many small files take much space.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _FOLDER = re.compile(r"[0-9a-f]{2}")
 _NAME = re.compile(r"[0-9a-f]{64}")
 
 Progress = Callable[[str, int, int], object]
-"""Told what is done now, how much of it is done, and of how much (0: not known)."""
+"""Called with what is being done, how much of it is done, and the total (0: not known)."""
 
 
 def no_progress(_what: str, _done: int, _total: int) -> None:
-    """For who does not want to know."""
+    """Ignores progress."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Blob:
-    """A file under `cas/`. `used` is when its inode changed or it was read last (nanoseconds of the wall clock)."""
+    """A file under `cas/`. `used` is the later of its change and access times (nanoseconds of the wall clock)."""
 
     hash: str
     size_bytes: int
@@ -47,7 +47,7 @@ class Blob:
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """A file under `ac/`. `used` is when a build used it last, `references` None where it is damaged."""
+    """A file under `ac/`. `used` is when a build used it last. `references` is None if it is damaged."""
 
     hash: str
     size_bytes: int
@@ -62,7 +62,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """A file that is neither blob nor result: set aside, on its way in, or foreign. Nobody else's is removed."""
+    """A file that is neither blob nor result: quarantined, temporary, or foreign. Foreign files are never removed."""
 
     path: str
     size_bytes: int
@@ -81,28 +81,28 @@ class Inventory:
     function: DigestFunction
     blobs: dict[str, Blob] = field(default_factory=dict)
     results: dict[str, Result] = field(default_factory=dict)
-    set_aside: list[Leftover] = field(default_factory=list)
+    quarantined: list[Leftover] = field(default_factory=list)
     temporary: list[Leftover] = field(default_factory=list)
     foreign: list[Leftover] = field(default_factory=list)
 
     @property
     def stored_bytes(self) -> int:
-        """Of all that is ours."""
-        files = (self.blobs.values(), self.results.values(), self.set_aside, self.temporary)
+        """The size of everything but foreign files."""
+        files = (self.blobs.values(), self.results.values(), self.quarantined, self.temporary)
         return sum(item.stored_bytes for group in files for item in group)
 
     def unnamed(self) -> Iterator[Blob]:
-        """The blobs that no result names: sources of a build, and what evicted results have left."""
+        """The blobs that no result names, such as source files, and blobs of evicted results."""
         return (blob for blob in self.blobs.values() if not blob.references)
 
     def lacking(self, result: Result) -> list[str]:
-        """The blobs that a result needs and that were not seen; one that a remote knows may never have been here."""
+        """The blobs that a result needs and that are not in the store. They may be in a remote cache alone."""
         needed = result.references.needed() if result.references else ()
         return sorted(digest_hash for digest_hash in needed if digest_hash not in self.blobs)
 
 
 def stored_bytes(size_bytes: int) -> int:
-    """What a file takes on the disk."""
+    """The space that a file takes on the disk."""
     return -(-size_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
@@ -113,10 +113,10 @@ def bases(root: Path) -> list[tuple[Path, DigestFunction]]:
 
 
 def take_inventory(base: Path, function: DigestFunction, progress: Progress = no_progress) -> Inventory:
-    """Look at every file of a store, and read its results. Whatever vanishes meanwhile is left out.
+    """List every file of a store and read its results. Files that vanish meanwhile are left out.
 
-    Blobs are listed before results are read: a result may come with blobs that were not listed yet.
-    Raises OSError where the store's folders, results, or blobs that say what results name cannot be read.
+    Blobs are listed before results are read, so a new result may name blobs that are not in the list. Raises OSError if
+    folders, results, or the blobs that say what results name cannot be read.
     """
     found = Inventory(base=base, function=function)
     empty = function.of_bytes(b"").hash
@@ -128,7 +128,7 @@ def take_inventory(base: Path, function: DigestFunction, progress: Progress = no
             progress("listing blobs", len(found.blobs), 0)
     for name, status in _files(f"{base}/ac", found.foreign):
         found.results[name] = Result(hash=name, size_bytes=status.st_size, used=status.st_mtime_ns, inode=status.st_ino)
-    found.set_aside += _leftovers(f"{base}/corrupt")
+    found.quarantined += _leftovers(f"{base}/corrupt")
     found.temporary += _leftovers(f"{base}/tmp")
     reader = ReferenceReader(lambda digest_hash: _content(f"{base}/cas/{digest_hash[:2]}/{digest_hash}"))
     for count, result in enumerate(found.results.values()):
@@ -142,7 +142,7 @@ def take_inventory(base: Path, function: DigestFunction, progress: Progress = no
 
 
 def read_references(base: Path, key_hash: str, reader: ReferenceReader) -> References | None:
-    """None for a result that is damaged or has gone. Raises OSError for one that cannot be read for another reason."""
+    """None for a result that is damaged or gone. Raises OSError if it cannot be read for another reason."""
     data = _content(f"{base}/ac/{key_hash[:2]}/{key_hash}") or b""
     body, checksum = data[: -integrity.CHECKSUM_BYTES], data[-integrity.CHECKSUM_BYTES :]
     if len(checksum) != integrity.CHECKSUM_BYTES or integrity.checksum_of_bytes(body) != checksum:
@@ -154,7 +154,7 @@ def read_references(base: Path, key_hash: str, reader: ReferenceReader) -> Refer
 
 
 def _files(top: str, foreign: list[Leftover]) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file where blobs or results lie; those whose names are not hashes in their place go to `foreign`."""
+    """Every file named by a hash, in the folder for that hash. All others are added to `foreign`."""
     for folder in _entries(top):
         if not folder.is_dir(follow_symlinks=False):
             foreign += _leftover(folder)
@@ -193,9 +193,9 @@ def _leftover(entry: os.DirEntry[str]) -> list[Leftover]:
 
 
 def _content(path: str) -> bytes | None:
-    """None for what is not there, or is lost on the disk.
+    """The content of a file. None if there is none, or the disk has lost it.
 
-    Raises OSError where it may be there and well: to go on would be to take its blobs for unnamed.
+    Raises OSError if the file may be intact: going on would mean to treat the blobs that it names as unnamed.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""When a result was last used: the modification time of its file, set anew at most once an hour.
+"""When a result was last used: the modification time of its file, updated at most once an hour.
 
-The time of access would cost nothing, but many file systems are mounted without it, most with one a day, and a backup
-sets it too. A blob has no such time: its file may be a hard link among somebody's outputs, whose stat means that nobody
-touched them, so a blob was used when the latest result that names it was.
+The access time is not used. Many file systems are mounted without it, most update it once a day, and backups change it.
+A blob's file has no such time: it may be a hard link among the outputs of a workspace, and changing its times would
+make those outputs look modified. So a blob counts as used when the latest result that names it was used.
 """
 
 # ruff: noqa: PTH116
@@ -17,13 +17,13 @@ import time
 STAMP_NANOSECONDS = 3600 * 1_000_000_000
 
 
-def is_there(path: str) -> bool:
-    """Whether there is a result's file, which then counts as used."""
+def mark_used(path: str) -> bool:
+    """Mark a result's file as used now. False where there is no such file."""
     try:
         status = os.stat(path)
     except OSError:
         return False
-    # A time in the future, of a clock that was wrong, is set right too: it would keep the result for ever.
+    # A time in the future, from a wrong clock, is corrected too. It would keep the result for ever.
     if abs(time.time_ns() - status.st_mtime_ns) > STAMP_NANOSECONDS:
         with contextlib.suppress(OSError):
             os.utime(path)

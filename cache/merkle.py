@@ -1,6 +1,6 @@
-"""Files by path ⇄ Merkle trees of REAPI Directory messages: input roots, and the Trees of output directories.
+"""Conversion between files by path and Merkle trees of REAPI Directory messages: input roots and output Trees.
 
-Names are sorted by code point, which is the order of their UTF-8 bytes; text is never normalised.
+Names are sorted by code point, which is the order of their UTF-8 bytes. Unicode is never normalised.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.reapi import Directory, Tree, check_name, encode_digest
 
 _EXECUTABLE = b"\x20\x01"
-# A few kilobytes can name a tree of 2^50 files by naming equal directories again and again.
+# A message of a few kilobytes can describe a tree of 2^50 files by naming equal directories again and again.
 _MAXIMUM_NODES = 1_000_000
 _MAXIMUM_DEPTH = 200
 
 
 class FileLike(Protocol):
-    """A file by path, content and executable bit; the engine's FileEntry is one."""
+    """A file with path, content and executable bit, such as the engine's FileEntry."""
 
     @property
     def path(self) -> str: ...
@@ -33,7 +33,7 @@ class FileLike(Protocol):
 
 
 class TreeFile(NamedTuple):
-    """The plainest FileLike: what a tree is read back as."""
+    """The FileLike that `files_of` returns."""
 
     path: str
     digest: Digest
@@ -42,7 +42,7 @@ class TreeFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRoot:
-    """The digest of a root Directory, and every Directory of the tree, encoded: each once, children first."""
+    """The digest of a root Directory, and every encoded Directory of the tree, each once, children first."""
 
     digest: Digest
     directories: tuple[tuple[Digest, bytes], ...]
@@ -86,7 +86,7 @@ def _make_folder(by_path: dict[str, _Folder], path: str, wanted_by: str) -> _Fol
 
 
 def _encode_folder(folder: _Folder, function: DigestFunction, blobs: dict[Digest, bytes]) -> Digest:
-    # Files are encoded by hand, not through FileNode: ten thousand of them should cost tens of milliseconds.
+    # Files are encoded here rather than by FileNode, because ten thousand of them should cost tens of milliseconds.
     parts: list[bytes] = []
     field = wire.bytes_field
     for name in sorted(folder.files):
@@ -105,8 +105,7 @@ def _encode_folder(folder: _Folder, function: DigestFunction, blobs: dict[Digest
 def input_root(entries: Iterable[FileLike], function: DigestFunction) -> InputRoot:
     """The Merkle tree of files by relative path, in any order.
 
-    Raises ValueError for a path that is not below the root, is there twice, or is both a file and a
-    directory.
+    Raises ValueError for a path that is not below the root, appears twice, or is both a file and a directory.
     """
     blobs: dict[Digest, bytes] = {}
     digest = _encode_folder(_folders_of(entries), function, blobs)
@@ -121,8 +120,8 @@ def tree_of(entries: Iterable[FileLike], function: DigestFunction) -> Tree:
     """
     blobs: dict[Digest, bytes] = {}
     root_digest = _encode_folder(_folders_of(entries), function, blobs)
-    # Children were encoded, and so inserted, before their parents; an equal directory keeps its first place,
-    # which is before every parent of it. The reverse order is therefore topological.
+    # Children are encoded and inserted before their parents. An equal directory keeps its first position, which is
+    # before all its parents. So the reverse order is topological.
     children = [data for digest, data in reversed(blobs.items()) if digest != root_digest]
     return Tree(root=Directory.decode(blobs[root_digest]), children=tuple(Directory.decode(data) for data in children))
 
@@ -130,8 +129,8 @@ def tree_of(entries: Iterable[FileLike], function: DigestFunction) -> Tree:
 def files_of(tree: Tree, function: DigestFunction) -> tuple[TreeFile, ...]:
     """The files of a Tree, sorted by path.
 
-    Raises ValueError for a tree that lacks a directory it names, or that holds a symbolic link: nothing of
-    ours makes one, and one could lead outside the tree.
+    Raises ValueError for a tree that lacks a directory it names, or that contains a symbolic link: mlcbuild never
+    writes one, and it could lead outside the tree.
     """
     by_digest = {function.of_bytes(child.encode()): child for child in tree.children}
     files: list[TreeFile] = []

@@ -1,6 +1,6 @@
-"""Which blobs a result needs, read from the bytes of REAPI messages without making values of them.
+"""Which blobs a result names, read from the bytes of REAPI messages without decoding them into values.
 
-A store of 100,000 blobs is followed in seconds this way; `mlcbuild.cache.reapi` has the messages as values.
+This takes seconds for a store of 100,000 blobs. `mlcbuild.cache.reapi` has the messages as values.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Read = Callable[[str], bytes | None]
 class References:
     """The hashes that a result names, each once.
 
-    `outputs` are files (those inside Trees too), `trees` and `log` what else the result itself consists of. `key` tells
-    what the action was: Action, Command, Directories, breakdown; a result can be used without.
+    `outputs` are files, also those inside Trees. `trees` are output directories, `log` is standard output and error.
+    `key` describes the action (Action, Command, Directories, breakdown); a result can be used without it.
     """
 
     outputs: tuple[str, ...] = ()
@@ -33,12 +33,12 @@ class References:
         return {*self.outputs, *self.trees, *self.log, *self.key}
 
     def needed(self) -> set[str]:
-        """Those without which the result is of no use."""
+        """The blobs without which the result cannot be used."""
         return {*self.outputs, *self.trees}
 
 
 class ReferenceReader:
-    """Follows results through the blobs of one store. `read` answers a blob's bytes, None where it cannot."""
+    """Finds what results name in one store. `read` returns a blob's bytes, or None if it cannot."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -48,7 +48,7 @@ class ReferenceReader:
     def of_result(self, key_hash: str, body: bytes) -> References:
         """`body` is an encoded ActionResult under the key of that hash. Raises ValueError where it is none.
 
-        What a blob that is absent or no message would have named is left out.
+        Blobs that are absent or cannot be parsed are skipped, and so is what they would name.
         """
         fields = wire.parse(body)
         outputs = [_digest(item, 2) for item in wire.all_bytes(fields, 2)]

@@ -1,4 +1,4 @@
-"""Figures of a store: how much of what, how long ago it was used, and the largest blobs."""
+"""Statistics of a store: amounts by kind and by age, and the largest blobs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from mlcbuild.cache.reapi import ActionResult
 
 _DAY_NANOSECONDS = 86_400 * 1_000_000_000
 AGES = (("last day", 1), ("last week", 7), ("last 30 days", 30), ("before", None))
-"""Names of ages and their ends in days; each without those before it."""
-KINDS = ("results", "outputs", "directories", "logs", "keys", "unnamed", "set aside", "temporary", "foreign")
-"""What a file is. Directories are Trees of outputs; keys tell what actions were; `unnamed` are blobs that no result
-names. A blob that is several things counts as the first.
+"""Names of ages, with their upper ends in days. Each excludes the ones before it."""
+KINDS = ("results", "outputs", "directories", "logs", "keys", "unnamed", "quarantined", "temporary", "foreign")
+"""What a file is. "directories" are Trees of outputs, "keys" describe actions, "unnamed" are blobs that no result
+names. A blob of several kinds counts as the first of them.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """Files, and bytes as on the disk."""
+    """A number of files, and their bytes on the disk."""
 
     files: int = 0
     bytes: int = 0
@@ -32,7 +32,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LargeBlob:
-    """One of the largest blobs: how many results name it, and as which output one of them does ("" for none)."""
+    """One of the largest blobs: how many results name it, and as which output the latest does ("" for none)."""
 
     hash: str
     size_bytes: int
@@ -47,16 +47,16 @@ class Statistics:
     kinds: dict[str, Amount]
     ages: dict[str, Amount]
     largest: tuple[LargeBlob, ...]
-    lacking: int  # results that name blobs which are not here
+    lacking: int  # results that name blobs which are not in the store
 
     @property
     def bytes(self) -> int:
-        """Of all that is ours."""
+        """The size of everything but foreign files."""
         return sum(amount.bytes for kind, amount in self.kinds.items() if kind != "foreign")
 
 
 def statistics_of(inventories: Sequence[Inventory], *, now: int, largest: int = 5) -> Statistics:
-    """Figures over stores that lie together, at `now` (nanoseconds of the wall clock)."""
+    """Statistics of several stores together, at `now` (nanoseconds of the wall clock)."""
     kinds: dict[str, Amount] = defaultdict(Amount)
     ages: dict[str, Amount] = defaultdict(Amount)
     blobs: list[tuple[Blob, Inventory]] = []
@@ -81,7 +81,11 @@ def statistics_of(inventories: Sequence[Inventory], *, now: int, largest: int = 
             age = _age(used.get(blob.hash, blob.used), now)
             ages[age] = ages[age].with_file(blob.stored_bytes)
             blobs.append((blob, inventory))
-        rest = (("set aside", inventory.set_aside), ("temporary", inventory.temporary), ("foreign", inventory.foreign))
+        rest = (
+            ("quarantined", inventory.quarantined),
+            ("temporary", inventory.temporary),
+            ("foreign", inventory.foreign),
+        )
         for kind, leftovers in rest:
             for leftover in leftovers:
                 kinds[kind] = kinds[kind].with_file(leftover.stored_bytes)
@@ -115,7 +119,7 @@ def _described(blob: Blob, inventory: Inventory) -> LargeBlob:
 
 
 def _path_in(inventory: Inventory, result: Result, digest_hash: str) -> str:
-    """As which output a result names a blob; the directory where it lies in one."""
+    """The path of the output that a result names a blob as, or of the directory that contains it."""
     try:
         data = (inventory.base / "ac" / result.hash[:2] / result.hash).read_bytes()
         decoded = ActionResult.decode(data[: -integrity.CHECKSUM_BYTES])

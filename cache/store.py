@@ -1,7 +1,7 @@
-"""The doors to a store: blobs by digest, and results by action key.
+"""The interfaces of a store: blobs by digest, and results by action key.
 
-A disk, a remote, or tiers of them stand behind. Every method is safe to call from several threads, and from
-several processes on one store.
+The store may be a disk or a remote cache. Every method may be called from several threads, and by several processes on
+one store.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from mlcbuild.cache.blob_writer import BlobWriter
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.reapi import ActionResult
-from mlcbuild.cache.receiving import Reception
 from mlcbuild.errors import CacheError
 
 
 class BlobMissingError(CacheError):
-    """A blob is not in the store, or was found damaged and taken out; whoever can make it again should."""
+    """A blob is not in the store, or it was damaged and is in quarantine. Its action has to run again."""
 
     def __init__(self, digest: Digest, *, reason: str = "is not in the store") -> None:
         super().__init__(
@@ -29,17 +29,15 @@ class BlobMissingError(CacheError):
 
 
 class BlobStore(Protocol):
-    """Content-addressed bytes. What is served has been verified; the empty blob is always there."""
+    """Content-addressed bytes. Content is verified before it is returned. The empty blob always exists."""
 
     @property
     def function(self) -> DigestFunction:
-        """What names the blobs; one function a store."""
+        """The digest function that names the blobs; one per store."""
         ...
 
     def missing(self, digests: Iterable[Digest]) -> tuple[Digest, ...]:
-        """Those of `digests` that are not there (each once, in order), judged by presence and size, not by
-        content.
-        """
+        """Those of `digests` that are absent, each once, in order. Checks presence and size, not content."""
         ...
 
     def read(self, digest: Digest) -> bytes:
@@ -47,62 +45,57 @@ class BlobStore(Protocol):
         ...
 
     def open(self, digest: Digest) -> BinaryIO:
-        """For reading, at byte 0; the content is verified before this returns. Raises like `read`."""
+        """Open for reading at byte 0, after the content was verified. Raises like `read`."""
         ...
 
     def put_bytes(self, data: bytes, *, durable: bool = True) -> Digest:
-        """Store bytes; nothing happens where they are there already.
+        """Store bytes, unless they are stored already.
 
-        `durable = False` leaves out the wait for the disk: for blobs that nobody misses after a power
-        failure. Raises LocalEnvironmentError where the disk is full, CacheError where the store cannot be
-        written.
+        `durable = False` does not wait for the disk; for blobs that may be lost in a power failure. Raises
+        LocalEnvironmentError if the disk is full, CacheError if the store cannot be written.
         """
         ...
 
     def put_file(self, path: Path, *, move: bool = False) -> Digest:
-        """Store a file's content, read once: the digest is that of the bytes stored, whatever the file does.
+        """Store a file's content. It is read once, so the digest matches the stored bytes even if the file changes.
 
-        With `move` the file is the caller's to give away: it is gone afterwards. Raises like `put_bytes`,
-        ValueError for what is no regular file, and OSError where it cannot be read.
+        With `move` the file is gone afterwards. Raises like `put_bytes`, ValueError for anything but a regular file,
+        and OSError if the file cannot be read.
         """
         ...
 
 
 class LocalBlobStore(BlobStore, Protocol):
-    """A store whose blobs are files of this machine."""
+    """A store whose blobs are files on this machine."""
 
     def path_of(self, digest: Digest) -> Path:
-        """The blob's own file, verified: read-only (0444), never to be written, renamed or made executable.
+        """The blob's file, verified. It is read-only (0444); never write to it, rename it or change its mode.
 
         Raises like `read`.
         """
         ...
 
-    def receive(self, digest: Digest) -> AbstractContextManager[Reception]:
-        """Take a blob in pieces. At the end of the block it is stored, durably, if what was written is the blob;
-        anything else is thrown away, and nothing is raised for it.
+    def receive(self, digest: Digest) -> AbstractContextManager[BlobWriter]:
+        """Receive a blob in pieces. At the end of the block it is stored durably if the bytes are the blob.
 
-        Raises like `put_bytes`.
+        Wrong bytes are dropped without an error. Raises like `put_bytes`.
         """
         ...
 
 
 class ActionCache(Protocol):
-    """Results of actions by key, which is the digest of the encoded REAPI Action. Only successes are kept."""
+    """Results of actions by key, the digest of the encoded REAPI Action. Only successful results are stored."""
 
     def get(self, key: Digest) -> ActionResult | None:
-        """None for an absent or unreadable entry.
-
-        The blobs it names may be missing: ask `BlobStore.missing`.
-        """
+        """The result; None if it is absent or unreadable. The blobs it names may be missing (`BlobStore.missing`)."""
         ...
 
     def contains(self, key: Digest) -> bool:
-        """Whether there is an entry, unread: cheaper than `get` for who knows what it says."""
+        """Whether there is an entry. It is not read, so this is cheaper than `get`."""
         ...
 
     def put(self, key: Digest, result: ActionResult) -> None:
-        """Publish or replace; the caller has stored every blob that `result` names. Raises like `put_bytes`.
+        """Store or replace a result. The caller has stored every blob that it names. Raises like `put_bytes`.
 
         Raises ValueError for a result with an exit code other than 0.
         """

@@ -1,6 +1,6 @@
-"""Names of files on their way into a store, by which those of processes that were killed are known.
+"""Names of temporary files in a store. They show whether the process that writes the file is still alive.
 
-A name tells host, process namespace and process, because a clock cannot tell a slow writer from a dead one.
+A name contains host, process namespace and process. The age of a file cannot tell a slow writer from a dead one.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pathlib import Path
 
 
 def temporary_prefix() -> str:
-    """What the names of this process begin with."""
+    """The beginning of all names of this process."""
     return f"{_namespace()}{os.getpid()}."
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove what processes of this machine left there when they were killed. Raises OSError."""
+    """Delete the files of dead processes of this machine. Raises OSError."""
     namespace = _namespace()
     for path in folder.iterdir():
         if not path.name.startswith(namespace):

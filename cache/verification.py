@@ -1,10 +1,10 @@
-"""A store looked at whole: every blob against its checksum and its name, every result with all that it names.
+"""Verification of a whole store: every blob against its checksum and name, every result and what it names.
 
-What is damaged is set aside, so that the next build makes it again.
+Damaged files are moved to quarantine, and the next build makes them again.
 """
 
 # ruff: noqa: PTH103, PTH104, PTH123
-# Paths are strings here: making a Path costs more than the system call that it is for.
+# Paths are strings here, because creating a Path costs more than the system call it is used for.
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Damage:
-    """A file that was set aside: a `blob` or a `result`, and what is wrong with it."""
+    """A file that was quarantined: its kind, `blob` or `result`, and what is wrong with it."""
 
     kind: str
     hash: str
@@ -35,10 +35,10 @@ class Damage:
 
 
 @dataclass(slots=True, kw_only=True)
-class Verified:
-    """What was looked at, and found. `lacking` are results that name blobs which are not here, with how many.
+class VerificationReport:
+    """What was verified and found. `lacking` maps results to how many blobs they name that are not in the store.
 
-    Such a result is no damage: a remote may have its blobs, and a build that needs them makes them.
+    Such a result is not damaged. A remote cache may have the blobs, and a build that needs them can make them.
     """
 
     blobs: int = 0
@@ -49,22 +49,22 @@ class Verified:
     lacking: dict[str, int] = field(default_factory=dict)
 
 
-def verify(root: Path, base: Path, function: DigestFunction, progress: Progress = no_progress) -> Verified:
-    """Read everything in the store of one function. Builds may go on meanwhile. Raises OSError."""
+def verify(root: Path, base: Path, function: DigestFunction, progress: Progress = no_progress) -> VerificationReport:
+    """Read everything in the store of one digest function. Builds may go on meanwhile. Raises OSError."""
     inventory = take_inventory(base, function, progress)
     store = DiskStore(root, function)
-    found = Verified(foreign=len(inventory.foreign))
+    found = VerificationReport(foreign=len(inventory.foreign))
     total = sum(blob.size_bytes for blob in inventory.blobs.values())
     largest_first = sorted(inventory.blobs.values(), key=lambda blob: -blob.size_bytes)
     with ThreadPoolExecutor(min(_MOST_THREADS, len(os.sched_getaffinity(0)))) as threads:
         for blob, reason in zip(
-            largest_first, threads.map(lambda blob: _problem(base, function, blob), largest_first), strict=True
+            largest_first, threads.map(lambda blob: _damage_of(base, function, blob), largest_first), strict=True
         ):
             progress("verifying blobs", found.bytes, total)
             found.blobs += 1
             found.bytes += blob.size_bytes
             if reason:
-                store.set_aside(blob.hash)
+                store.quarantine(blob.hash)
                 found.damaged.append(Damage(kind="blob", hash=blob.hash, reason=reason))
                 del inventory.blobs[blob.hash]
     for result in inventory.results.values():
@@ -75,8 +75,8 @@ def verify(root: Path, base: Path, function: DigestFunction, progress: Progress 
     return found
 
 
-def _problem(base: Path, function: DigestFunction, blob: Blob) -> str:
-    """What is wrong with a blob's file; "" for nothing, and for one that has gone."""
+def _damage_of(base: Path, function: DigestFunction, blob: Blob) -> str:
+    """What is wrong with a blob's file; "" if nothing is, or if it is gone."""
     import xxhash
 
     hasher, checksum = function.hasher(), xxhash.xxh3_128()
@@ -85,19 +85,19 @@ def _problem(base: Path, function: DigestFunction, blob: Blob) -> str:
             while chunk := stream.read(_CHUNK_BYTES):
                 hasher.update(chunk)
                 checksum.update(chunk)
-            recorded = integrity.attached(stream.fileno(), base / "checksums" / blob.hash[:2] / blob.hash)
+            recorded = integrity.read_recorded(stream.fileno(), base / "checksums" / blob.hash[:2] / blob.hash)
     except FileNotFoundError:
         return ""
     except OSError as error:
         return error.strerror or str(error)
     if hasher.hexdigest() != blob.hash:
-        return "its content is not what its name says"
+        return "its content does not match its name"
     if recorded not in (None, checksum.digest()):
         return "its checksum is wrong"
     return ""
 
 
-def _verify_result(inventory: Inventory, result: Result, found: Verified) -> None:
+def _verify_result(inventory: Inventory, result: Result, found: VerificationReport) -> None:
     path = f"{inventory.base}/ac/{result.hash[:2]}/{result.hash}"
     try:
         with open(path, "rb", buffering=0) as stream:
@@ -105,20 +105,20 @@ def _verify_result(inventory: Inventory, result: Result, found: Verified) -> Non
     except FileNotFoundError:
         return
     except OSError as error:
-        _set_result_aside(inventory.base, path, result, found, error.strerror or str(error))
+        _quarantine_result(inventory.base, path, result, found, error.strerror or str(error))
         return
     body, checksum = data[: -integrity.CHECKSUM_BYTES], data[-integrity.CHECKSUM_BYTES :]
     if integrity.checksum_of_bytes(body) != checksum:
-        _set_result_aside(inventory.base, path, result, found, "its checksum is wrong")
+        _quarantine_result(inventory.base, path, result, found, "its checksum is wrong")
         return
     try:
         decoded = ActionResult.decode(body)
         if decoded.exit_code:
-            raise ValueError("it is that of an action that failed")
+            raise ValueError("it is the result of a failed action")
         for directory in decoded.output_directories:
             _check_tree(inventory, directory.tree_digest.hash)
     except ValueError as error:
-        _set_result_aside(inventory.base, path, result, found, str(error))
+        _quarantine_result(inventory.base, path, result, found, str(error))
         return
     lacking = [digest_hash for digest_hash in inventory.lacking(result) if _is_absent(inventory, digest_hash)]
     if lacking:
@@ -126,27 +126,27 @@ def _verify_result(inventory: Inventory, result: Result, found: Verified) -> Non
 
 
 def _check_tree(inventory: Inventory, tree_hash: str) -> None:
-    """Raises ValueError for a blob that is there and no Tree."""
+    """Raises ValueError for a blob that exists and is not a Tree."""
     with contextlib.suppress(OSError):
         Tree.decode((inventory.base / "cas" / tree_hash[:2] / tree_hash).read_bytes())
 
 
 def _is_absent(inventory: Inventory, digest_hash: str) -> bool:
-    """Asked again: a build may have stored the blob after the blobs were listed."""
+    """Check again: a build may have stored the blob after the blobs were listed."""
     empty = inventory.function.of_bytes(b"").hash
     return digest_hash != empty and not (inventory.base / "cas" / digest_hash[:2] / digest_hash).is_file()
 
 
-def _set_result_aside(base: Path, path: str, result: Result, found: Verified, reason: str) -> None:
+def _quarantine_result(base: Path, path: str, result: Result, found: VerificationReport, reason: str) -> None:
     with contextlib.suppress(OSError):
         os.makedirs(f"{base}/corrupt", exist_ok=True)
         os.rename(path, f"{base}/corrupt/{result.hash}.result")
     found.damaged.append(Damage(kind="result", hash=result.hash, reason=reason))
 
 
-def together(each: Iterable[Verified]) -> Verified:
-    """The findings of several stores as one."""
-    all_found = Verified()
+def merged(each: Iterable[VerificationReport]) -> VerificationReport:
+    """The reports of several stores as one."""
+    all_found = VerificationReport()
     for found in each:
         all_found.blobs += found.blobs
         all_found.results += found.results

@@ -1,8 +1,7 @@
-"""The protobuf wire format: the few rules that REAPI's messages need, both ways.
+"""The protobuf wire format, as far as REAPI messages need it: encoding and parsing.
 
-Encoders append fields in tag order and leave default values out, so that equal messages have equal bytes. The
-format is documented by protobuf's encoding guide: a field is a varint tag (number << 3 | wire type) and a
-value.
+Encoders write fields in tag order without default values, so that equal messages have equal bytes. In the format, which
+protobuf's encoding guide documents, a field is a varint tag (number << 3 | wire type) and a value.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ def varint(number: int) -> bytes:
 def bytes_field(number: int, value: bytes) -> bytes:
     """A length-delimited field, written even where `value` is empty: a present message, or a list's item."""
     size = len(value)
-    if number < 16 and size < 128:  # As nearly all are; a call for each number would take most of the time.
+    if number < 16 and size < 128:  # The usual case, without calls: they would take most of the time.
         return _SMALL_VARINTS[number << 3 | LENGTH_DELIMITED] + _SMALL_VARINTS[size] + value
     return b"%b%b%b" % (varint(number << 3 | LENGTH_DELIMITED), varint(len(value)), value)
 
 
 def text_field(number: int, value: str) -> bytes:
-    """A singular string: nothing where it is empty.
+    """A singular string; nothing if it is empty.
 
     Raises UnicodeEncodeError (a ValueError) for lone surrogates.
     """
@@ -50,7 +49,7 @@ def text_field(number: int, value: str) -> bytes:
 
 
 def integer_field(number: int, value: int) -> bytes:
-    """A singular int32, int64, bool or enum: nothing where it is zero."""
+    """A singular int32, int64, bool or enum; nothing if it is zero."""
     return varint(number << 3) + varint(value) if value else b""
 
 
@@ -77,7 +76,7 @@ def parse(data: bytes) -> Fields:
     fields: Fields = {}
     position, end = 0, len(data)
     while position < end:
-        # Numbers of one byte, which nearly all are, are read here: a call for each would take most of the time.
+        # Numbers of one byte, the usual case, are read here: a call for each would take most of the time.
         tag = data[position]
         if tag < 128:
             position += 1
@@ -126,7 +125,7 @@ def all_bytes(fields: Fields, number: int) -> list[bytes]:
 def one_bytes(fields: Fields, number: int) -> bytes | None:
     """The value of a singular length-delimited field.
 
-    Raises ValueError where it appears twice: REAPI forbids it.
+    Raises ValueError if it appears twice, which REAPI forbids.
     """
     values = all_bytes(fields, number) if number in fields else []
     if len(values) > 1:
@@ -142,7 +141,7 @@ def one_text(fields: Fields, number: int) -> str:
 def one_integer(fields: Fields, number: int) -> int:
     """A singular signed 64-bit number, 0 where absent.
 
-    Raises ValueError where it appears twice or is no number.
+    Raises ValueError if it appears twice or is not a number.
     """
     values = fields.get(number, [])
     if len(values) > 1:

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from mlcbuild.cache.blob_writer import BlobWriter
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cache.receiving import Reception
 from mlcbuild.cache.remote.batches import batched_bytes, download_many, has_batches
 from mlcbuild.cache.remote.counters import Tally, TransferProgress
 from mlcbuild.cache.remote.policy import Purpose
@@ -81,15 +81,15 @@ class Downloads:
                     if error.kind is not ErrorKind.ITEM:
                         return
                     is_there = True
-                if reception.is_right:
+                if reception.is_complete:
                     progress.complete()
                     self._tally.add(blobs_downloaded=1)
-                if reception.is_right or not is_there:
+                if reception.is_complete or not is_there:
                     return
                 self._tally.add(blobs_wrong=1)
         self._tell_wrong(server, digest)
 
-    def _attempt(self, server: RemoteServer, reception: Reception, progress: TransferProgress) -> bool:
+    def _attempt(self, server: RemoteServer, reception: BlobWriter, progress: TransferProgress) -> bool:
         reception.restart()
         progress.restart()
 

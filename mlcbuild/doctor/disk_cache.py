@@ -80,7 +80,7 @@ def place(root: Path) -> Finding:
 def owner(root: Path) -> Finding:
     """Every folder of the store that a build writes to."""
     folders = [root, root / "v1", *(base for base, _ in bases(root))]
-    folders += [base / name for base, _ in bases(root) for name in ("cas", "ac", "tmp", "held", "locks")]
+    folders += [base / name for base, _ in bases(root) for name in ("cas", "ac", "tmp", "leases", "locks")]
     there = [folder for folder in folders if folder.exists()]
     if os.statvfs(_nearest(root)).f_flag & os.ST_RDONLY:
         return problem(f"{_nearest(root)} lies on a file system that is mounted read-only", _ELSEWHERE)
@@ -121,7 +121,7 @@ def abilities(root: Path) -> Finding:
         first.write_bytes(bytes(SMALL_BYTES))
         with first.open("rb") as stream:
             checksum = integrity.checksum_of_file(stream.fileno())
-            has_attributes = integrity.attach(stream.fileno(), checksum)
+            has_attributes = integrity.write_attribute(stream.fileno(), checksum)
             if has_attributes and os.getxattr(stream.fileno(), integrity.ATTRIBUTE) != checksum:
                 return problem("an extended attribute is not read as it was written", _ELSEWHERE)
             shares_blocks = clone_or_copy(stream.fileno(), str(second))
@@ -199,12 +199,12 @@ def contents(root: Path) -> Finding:
     """What builds that were killed, and disks that lied, have left."""
     found = list(bases(root))
     damaged = sum(len(list(_entries(base / "corrupt"))) for base, _ in found)
-    held = sum(len(list(_entries(base / "held"))) for base, _ in found)
+    held = sum(len(list(_entries(base / "leases"))) for base, _ in found)
     functions = ", ".join(function.value for _, function in found)
     figures: dict[str, Figure] = {"damaged": damaged, "builders": held}
     if damaged:
         return warning(
-            f"{damaged} damaged blobs were set aside in corrupt/" if damaged > 1 else "a damaged blob is in corrupt/",
+            f"{damaged} damaged blobs are in corrupt/" if damaged > 1 else "a damaged blob is in corrupt/",
             "the disk or the memory changed them: look at the kernel's log, and run mlcbuild cache verify",
             "nothing wrong was used; remove corrupt/ once you have looked",
             **figures,

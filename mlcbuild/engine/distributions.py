@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlcbuild.cache.stat_memory import identity_of
+from mlcbuild.cache.stat_cache import identity_of
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import LocalEnvironmentError
 

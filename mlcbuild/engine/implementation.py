@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, identity_of, now_nanoseconds
+from mlcbuild.cache.stat_cache import RACY_NANOSECONDS, identity_of, now_nanoseconds
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.interpreter import python_version
 from mlcbuild.engine.json_cache import JsonCache
@@ -217,7 +217,7 @@ class Implementations:
             module = _read(name, tree, path)
         except OSError as error:
             raise LocalEnvironmentError(f"the module {name} cannot be read: {error}") from error
-        if status.st_mtime_ns < now_nanoseconds() - SETTLING_NANOSECONDS:
+        if status.st_mtime_ns < now_nanoseconds() - RACY_NANOSECONDS:
             values = [module.digest, list(module.imports), list(module.file_names)]
             self._cache.set(f"module {location}", [identity, *values])
         return module

@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from mlcbuild.cache.integrity import checksum_of_bytes
-from mlcbuild.cache.last_use import is_there
-from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, Identity, identity_of, is_settled, now_nanoseconds
+from mlcbuild.cache.last_use import mark_used
+from mlcbuild.cache.stat_cache import RACY_NANOSECONDS, Identity, identity_of, is_racy, now_nanoseconds
 from mlcbuild.engine.json_cache import JsonCache
 
 _DIRECTORY = "no-op"
@@ -46,7 +46,7 @@ class NoOpRecord:
     def is_current(self, root: Path) -> bool:
         """Whether nothing was touched since: a stat a path, no byte read. The results count as used."""
         identities = [_identity(_status(root, path)) for path in self.paths]
-        return _checksum(identities) == self.checksum and all(map(is_there, self.results))
+        return _checksum(identities) == self.checksum and all(map(mark_used, self.results))
 
 
 def make_no_op_record(
@@ -69,10 +69,10 @@ def make_no_op_record(
     identities: dict[str, Identity] = {}
     for path in sorted(observed):
         status = _status(root, path)
-        if status is not None and not is_settled(status, began_nanoseconds):
+        if status is not None and is_racy(status, began_nanoseconds):
             return None
         identities[path] = _identity(status)
-    if any(identity[_MODIFIED] >= now_nanoseconds() - SETTLING_NANOSECONDS for identity in placed.values()):
+    if any(identity[_MODIFIED] >= now_nanoseconds() - RACY_NANOSECONDS for identity in placed.values()):
         return None
     identities.update(placed)
     existing = tuple(sorted(set(results)))

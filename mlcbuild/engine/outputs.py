@@ -23,13 +23,13 @@ from pathlib import Path
 from mlcbuild.cache.copying import clone_or_copy
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.disk import disk_error
-from mlcbuild.cache.stat_memory import SETTLING_NANOSECONDS, Identity, StatMemory, now_nanoseconds
+from mlcbuild.cache.stat_cache import RACY_NANOSECONDS, Identity, StatCache, now_nanoseconds
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.errors import LocalEnvironmentError
 
 HARD_LINK_FROM_BYTES = 8 << 20
-_SET_BACK_NANOSECONDS = SETTLING_NANOSECONDS + 1_000_000_000
+_SET_BACK_NANOSECONDS = RACY_NANOSECONDS + 1_000_000_000
 _TEMPORARY = ".mlcbuild-"
 _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.EACCES)
 
@@ -56,7 +56,7 @@ class OutputPlacer:
     def __init__(self, workspace: Path, store: LocalBlobStore, state_path: Path | None = None) -> None:
         self._workspace = workspace
         self._store = store
-        self._memory = StatMemory(state_path, kind=f"outputs {store.function.value}")
+        self._memory = StatCache(state_path, kind=f"outputs {store.function.value}")
         # The state on disk is taken away at the first change and written again by `save`: a build that was killed
         # in between leaves outputs that nobody knows of, and they are looked at anew.
         self._is_withdrawn = False
@@ -90,7 +90,7 @@ class OutputPlacer:
             if missing:
                 return Placement(missing=missing)
             if (stale or prepared) and not self._is_withdrawn:
-                self._memory.withdraw()
+                self._memory.invalidate()
                 self._is_withdrawn = True
             for path in stale:
                 self._remove(Path(top), directory, path)
@@ -137,7 +137,7 @@ class OutputPlacer:
             and remembered.hex() == entry.digest.hash
             and status.st_size == entry.digest.size_bytes
             and bool(status.st_mode & stat.S_IXUSR) == entry.is_executable
-            and status.st_mtime_ns < now_nanoseconds() - SETTLING_NANOSECONDS
+            and status.st_mtime_ns < now_nanoseconds() - RACY_NANOSECONDS
         )
 
     def _is_right(self, top: str, directory: str, entry: FileEntry) -> bool:

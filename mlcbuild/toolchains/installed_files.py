@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.cache.stat_memory import identity_of
+from mlcbuild.cache.stat_cache import identity_of
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.toolchains.programs import LIBRARY_FOLDERS, PROGRAM_FOLDERS, find_program, needed_libraries

@@ -190,7 +190,7 @@ def test_damaged_blobs_are_never_served(
     tmp_path: Path, damaged: bytes, attributes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not attributes:
-        monkeypatch.setattr(integrity, "attach", lambda *_: False)
+        monkeypatch.setattr(integrity, "write_attribute", lambda *_: False)
     digest = DiskStore(tmp_path, BLAKE3).put_bytes(b"hello")
     store = DiskStore(tmp_path, BLAKE3)
     assert (files_in(store, "checksums") != []) == (not attributes)

@@ -15,7 +15,7 @@ import pytest
 from mlcbuild.cache import inventory
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.eviction import Limits, collect
-from mlcbuild.cache.holding import collecting
+from mlcbuild.cache.leases import collection_lock
 from mlcbuild.cache.verification import verify
 from tests.cache.stores import (
     BLAKE3,
@@ -222,11 +222,11 @@ def test_a_build_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     )
     for _ in range(2):
         assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == -9
-        held = tmp_path / "v1/blake3/held"
-        assert len(list(held.iterdir())) == 1, "the second removes what the first left"
+        leases = tmp_path / "v1/blake3/leases"
+        assert len(list(leases.iterdir())) == 1, "the second removes what the first left"
     collect(tmp_path, NOTHING)
     assert contents(tmp_path / "v1/blake3", "cas") == {EMPTY}
-    assert list(held.iterdir()) == []
+    assert list(leases.iterdir()) == []
 
 
 def test_a_process_that_ends_leaves_no_file(tmp_path: Path) -> None:
@@ -234,10 +234,10 @@ def test_a_process_that_ends_leaves_no_file(tmp_path: Path) -> None:
         "import sys, pathlib\nfrom mlcbuild.cache.disk import DiskStore\n"
         "from mlcbuild.cache.digest import DigestFunction\n"
         "store = DiskStore(pathlib.Path(sys.argv[1]), DigestFunction.BLAKE3)\nstore.put_bytes(b'left')\n"
-        "assert list((pathlib.Path(sys.argv[1]) / 'v1/blake3/held').iterdir())\n"
+        "assert list((pathlib.Path(sys.argv[1]) / 'v1/blake3/leases').iterdir())\n"
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)
-    assert list((tmp_path / "v1/blake3/held").iterdir()) == []
+    assert list((tmp_path / "v1/blake3/leases").iterdir()) == []
 
 
 # What else lies there
@@ -248,7 +248,7 @@ def test_stray_files_and_foreign_names_are_left_alone(store: DiskStore) -> None:
     store.release()
     base = base_of(store)
     strays = ["cas/notes", "cas/00/short", "cas/zz/" + "0" * 64, "cas/00/" + "A" * 64, "ac/ab/" + "0" * 64, "ac/x/y/z"]
-    strays += ["held/notes", "other/file", "cas/00/" + "00" + "f" * 61, "cas/ü"]
+    strays += ["leases/notes", "other/file", "cas/00/" + "00" + "f" * 61, "cas/ü"]
     for stray in strays:
         (base / stray).parent.mkdir(parents=True, exist_ok=True)
         (base / stray).write_text("mine")
@@ -287,9 +287,9 @@ def test_damaged_trees_and_keys_stop_nothing(store: DiskStore) -> None:
     assert contents(base_of(store), "cas") == {EMPTY}
 
 
-def test_what_was_set_aside_goes_with_its_age(store: DiskStore) -> None:
+def test_a_quarantined_file_goes_with_its_age(store: DiskStore) -> None:
     digest = store.put_bytes(b"x" * 100)
-    store.set_aside(digest.hash)
+    store.quarantine(digest.hash)
     store.release()
     assert collect(store.root, Limits(max_age_seconds=86_400)).leftovers == 0
     assert collect(store.root, Limits(max_age_seconds=86_400), now=lambda: time.time_ns() + 2 * DAY).leftovers == 1
@@ -299,7 +299,7 @@ def test_what_was_set_aside_goes_with_its_age(store: DiskStore) -> None:
 def test_checksums_in_the_index_go_with_their_blobs(store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlcbuild.cache import integrity
 
-    monkeypatch.setattr(integrity, "attach", lambda _descriptor, _checksum: False)
+    monkeypatch.setattr(integrity, "write_attribute", lambda _descriptor, _checksum: False)
     digest = store.put_bytes(b"x" * 100)
     store.release()
     assert digest.hash in contents(base_of(store), "checksums")
@@ -334,8 +334,8 @@ def test_a_collection_waits_for_another_and_says_so(store: DiskStore) -> None:
     publish(store, "a", files=[b"a"])
     store.release()
     told = threading.Event()
-    with collecting(base_of(store)):
-        second = threading.Thread(target=lambda: collect(store.root, NOTHING, waits=told.set))
+    with collection_lock(base_of(store)):
+        second = threading.Thread(target=lambda: collect(store.root, NOTHING, on_wait=told.set))
         second.start()
         assert told.wait(30)
         assert there(store, b"a")
@@ -379,12 +379,12 @@ def test_a_collection_that_is_stopped_amid_a_removal_stops_no_build_and_looks_ag
     key = publish(store, "a", files=[b"a"])
     store.release()
     build = DiskStore(store.root, BLAKE3)
-    with collecting(base_of(store)) as holds, holds.removing():
-        assert key.hash not in holds
+    with collection_lock(base_of(store)) as leases, leases.removal_lock():
+        assert key.hash not in leases
         began = time.monotonic()
         assert build.get(key) is not None
         assert 1.0 < time.monotonic() - began < 10.0
-        assert key.hash in holds
+        assert key.hash in leases
 
 
 def test_files_that_cannot_be_removed_are_counted_and_stop_nothing(

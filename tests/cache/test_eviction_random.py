@@ -214,7 +214,7 @@ def use_at_once(root: Path, *, builders: int, collectors: int, seed: int, second
     assert contents(base, "ac") == set()
     assert contents(base, "cas") == {EMPTY}
     assert list((base / "tmp").iterdir()) == []
-    assert list(base.glob("held/*")) == []  # A builder that was killed soon has not even made the folder.
+    assert list(base.glob("leases/*")) == []  # A builder that was killed soon has not even made the folder.
 
 
 @pytest.mark.parametrize(("builders", "collectors", "seed"), [(1, 1, 1), (4, 2, 2)])

@@ -152,7 +152,7 @@ def test_a_file_that_changes_while_it_is_read_is_told(tmp_path: Path, monkeypatc
             return "0" * 64
 
     monkeypatch.setattr(DigestFunction, "hasher", lambda _: Meddler())
-    with pytest.raises(WorkspaceError, match="changes while it is read"):
+    with pytest.raises(WorkspaceError, match="changed while it was read"):
         FileDigests(tmp_path, BLAKE3).of("a")
 
 

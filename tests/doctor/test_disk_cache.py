@@ -107,14 +107,14 @@ def test_a_disk_that_damages_what_lies_on_it(root: Path, monkeypatch: pytest.Mon
     assert not root.exists()
 
 
-def test_what_was_set_aside_is_warned_of(root: Path) -> None:
+def test_quarantined_files_are_warned_of(root: Path) -> None:
     store = DiskStore(root, BLAKE3)
     assert disk_cache.contents(root).measured.startswith("blobs by blake3; nothing damaged")
     digest = store.put_bytes(b"some bytes")
     path = blob_file(store, digest)
     path.chmod(0o600)
     path.write_bytes(b"some bytez")
-    store.set_aside(digest.hash)
+    store.quarantine(digest.hash)
     finding = disk_cache.contents(root)
     assert finding.verdict is Verdict.WARNING
     assert finding.figures["damaged"] == 1

@@ -61,7 +61,7 @@ def test_a_build_whose_blobs_were_evicted_all_the_same_makes_them_again(world: W
     process = world.start("build", ":all", "--jobs", "1")
     wait_until(lambda: is_awaited(marker), "the action")
     wait_until(lambda: len(results_of(world)) == 1, "the result of a")
-    shutil.rmtree(world.store / "held")
+    shutil.rmtree(world.store / "leases")
     assert world.process("cache", "gc", "--max-size", "0").code == 0
     assert not blob_of(world, b"in\nin\n").exists()
     marker.write_text("")

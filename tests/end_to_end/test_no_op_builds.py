@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from mlcbuild import plugins
-from mlcbuild.cache import stat_memory
+from mlcbuild.cache import stat_cache
 from mlcbuild.cli.build import session
 from mlcbuild.engine import no_op_record, outputs
 from tests.end_to_end.world import HEAD, World, command
 
-SETTLING_SECONDS = 0.05
+RACY_SECONDS = 0.05
 OWN_RULES = HEAD.replace('name = "example"\n', 'name = "example"\nrules = ["//:my_rule.py"]\n')
 RULE_FILE = """\
 from mlcbuild.rules.rule import Rule
@@ -28,8 +28,8 @@ NOTHING = Rule(schema=SCHEMA, implementation=lambda _: ())
 
 @pytest.fixture
 def world(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    for module in (stat_memory, outputs, no_op_record):
-        monkeypatch.setattr(module, "SETTLING_NANOSECONDS", int(SETTLING_SECONDS * 1e9))
+    for module in (stat_cache, outputs, no_op_record):
+        monkeypatch.setattr(module, "RACY_NANOSECONDS", int(RACY_SECONDS * 1e9))
     world.commands(
         command("joined", "out=$1; shift; cat $* > $out", inputs=("text", "folder")), '[[filegroup]]\nname = "files"\n'
         'srcs = ["text"]\n', head=OWN_RULES,
@@ -68,9 +68,9 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
 def make_no_op_record(world: World, watch: Watch) -> None:
     """Build until nothing has been touched for long enough."""
     watch.is_short(world)
-    time.sleep(2 * SETTLING_SECONDS)
+    time.sleep(2 * RACY_SECONDS)
     watch.is_short(world)
-    time.sleep(2 * SETTLING_SECONDS)
+    time.sleep(2 * RACY_SECONDS)
     assert watch.is_short(world)
 
 
@@ -172,7 +172,7 @@ def test_a_directory_below_has_its_own_record(world: World, watch: Watch) -> Non
     make_no_op_record(world, watch)
     for _ in range(3):
         short = _in(world, watch, "folder")
-        time.sleep(2 * SETTLING_SECONDS)
+        time.sleep(2 * RACY_SECONDS)
     assert short
     _make_nested_workspace(world)
     done = world.mlcbuild("-C", "folder", "build", "//...")
@@ -189,7 +189,7 @@ def test_a_file_that_was_just_written_is_not_trusted(
     world: World, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_no_op_record(world, watch)
-    monkeypatch.setattr(stat_memory, "SETTLING_NANOSECONDS", 10**12)
+    monkeypatch.setattr(stat_cache, "RACY_NANOSECONDS", 10**12)
     world.write("text", "1.1\n")
     for _ in range(3):
         assert not watch.is_short(world)
@@ -199,14 +199,14 @@ def test_what_was_told_is_told_again(world: World, watch: Watch) -> None:
     for _ in range(3):
         done = world.mlcbuild("build", "--", "//...", "-//...")
         assert "no targets match" in done.err
-        time.sleep(2 * SETTLING_SECONDS)
+        time.sleep(2 * RACY_SECONDS)
 
 
 def test_a_failed_build_leaves_no_no_op_record(world: World) -> None:
     world.commands(command("bad", "exit 3"))
     for _ in range(3):
         assert world.mlcbuild("build", "//...").code == 1
-        time.sleep(2 * SETTLING_SECONDS)
+        time.sleep(2 * RACY_SECONDS)
 
 
 def test_a_damaged_record_is_no_record(world: World, watch: Watch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cache import stat_memory
+from mlcbuild.cache import stat_cache
 from mlcbuild.engine import no_op_record, outputs
 from tests.end_to_end.world import PROJECT, World, is_awaited, until_there, wait_until
 
@@ -17,7 +17,7 @@ PAGE = PROJECT / "docs/own-rules.md"
 STAGE = "counting/stages/count_words.py"
 WORDS = "counting/words.py"
 RULE = "counting/word_count.py"
-SETTLING_NANOSECONDS = 50_000_000
+RACY_NANOSECONDS = 50_000_000
 ENDING = "error: //:opening was not built: //:opening CountWords failed\n1 action: 1 failed · 0.0 s\n"
 RAN_ENDING = ENDING + "critical path 0.0 s: CountWords\n"
 
@@ -115,14 +115,14 @@ def test_a_workspace_elsewhere_has_the_same_keys(world: World) -> None:
 
 
 def test_the_no_op_check_sees_every_edit_of_a_stages_code(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (stat_memory, outputs, no_op_record):
-        monkeypatch.setattr(module, "SETTLING_NANOSECONDS", SETTLING_NANOSECONDS)
+    for module in (stat_cache, outputs, no_op_record):
+        monkeypatch.setattr(module, "RACY_NANOSECONDS", RACY_NANOSECONDS)
     records = world.root / ".mlcbuild/no-op"
 
     def make_no_op_record() -> None:
         for _ in range(3):
             assert world.mlcbuild("build", "//:opening").code == 0
-            time.sleep(2e-9 * SETTLING_NANOSECONDS)
+            time.sleep(2e-9 * RACY_NANOSECONDS)
         assert list(records.iterdir()), "it is known to have nothing to do"
         assert world.mlcbuild("build", "//:opening").err.startswith("1 action: 1 up to date")
 

@@ -201,7 +201,7 @@ def verify_store(root: Path, *, complete: bool = True) -> int:
             continue
         assert function.of_bytes(content).hash == path.name, f"blob {path.name} holds something else"
         with path.open("rb") as stream:
-            recorded = integrity.attached(stream.fileno(), base / "checksums" / path.name[:2] / path.name)
+            recorded = integrity.read_recorded(stream.fileno(), base / "checksums" / path.name[:2] / path.name)
         assert recorded in (None, integrity.checksum_of_bytes(content))
         assert path.stat().st_mode & 0o777 == 0o444
     store = DiskStore(root, function)

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mlcbuild.cache.disk import default_root, disk_error
-from mlcbuild.cache.eviction import Collected, Limits, collect
+from mlcbuild.cache.eviction import CollectionReport, Limits, collect
 from mlcbuild.cache.inventory import bases
-from mlcbuild.cache.verification import Verified, together, verify
+from mlcbuild.cache.verification import VerificationReport, merged, verify
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.exit_codes import ExitCode, retry_line
 from mlcbuild.cli.output import text
@@ -29,12 +29,12 @@ def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputForma
     root = store_root(disk_cache)
     style = options.style(sys.stderr)
 
-    def waits() -> None:
+    def on_wait() -> None:
         print(f"{style.warning('note:')} waiting for another gc of {root}", file=sys.stderr, flush=True)
 
     try:
         with slow_progress(options) as progress:
-            collected = collect(root, limits, progress=progress, waits=waits)
+            collected = collect(root, limits, progress=progress, on_wait=on_wait)
     except OSError as error:
         raise disk_error(error, Path(error.filename or root), "reading") from error
     if output is OutputFormat.JSON:
@@ -52,7 +52,7 @@ def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputForma
         )
 
 
-def _told(collected: Collected) -> str:
+def _told(collected: CollectionReport) -> str:
     kept = f"{byte_count(collected.kept_bytes)} stay"
     counts = ((collected.results, "result"), (collected.blobs, "blob"), (collected.leftovers, "file"))
     removed = [text.plural(count, noun) for count, noun in counts if count]
@@ -66,7 +66,7 @@ def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalO
     root = store_root(disk_cache)
     try:
         with slow_progress(options) as progress:
-            found = together(verify(root, base, function, progress) for base, function in bases(root))
+            found = merged(verify(root, base, function, progress) for base, function in bases(root))
     except OSError as error:
         raise disk_error(error, Path(error.filename or root), "reading") from error
     code = ExitCode.LOCAL_ENVIRONMENT if found.damaged else ExitCode.OK
@@ -77,14 +77,14 @@ def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalO
     for damage in found.damaged:
         print(f"{style.error('damaged:')} {damage.kind} {damage.hash}: {damage.reason}", file=sys.stderr)
     if found.damaged:
-        print(f"  set aside below {root}; the next build that needs them makes them again", file=sys.stderr)
+        print(f"  moved to quarantine below {root}; the next build that needs them makes them again", file=sys.stderr)
     print(_findings(found))
     if line := retry_line(code):
         print(line, file=sys.stderr)
     return code
 
 
-def _findings(found: Verified) -> str:
+def _findings(found: VerificationReport) -> str:
     looked_at = f"{text.plural(found.results, 'result')}, {text.plural(found.blobs, 'blob')}"
     parts = [f"{looked_at}, {byte_count(found.bytes)}"]
     parts.append(f"{len(found.damaged):,} damaged" if found.damaged else "all right")

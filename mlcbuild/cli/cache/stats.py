@@ -27,7 +27,7 @@ _KIND_NAMES = {
     "logs": "logs",
     "keys": "what actions were made of",
     "unnamed": "named by no result",
-    "set aside": "damaged, set aside",
+    "quarantined": "damaged, in quarantine",
     "temporary": "on their way in",
     "foreign": "foreign files",
 }

@@ -93,7 +93,7 @@ def verify(
 ) -> int:
     """Read everything in the disk cache and check it.
 
-    What is damaged is set aside, and made again when a build needs it; the exit code is then 36.
+    Damaged files are moved to quarantine, and made again when a build needs them. The exit code is then 36.
     """
     from mlcbuild.cli.cache.maintenance import verify_cache
 

@@ -32,7 +32,7 @@ def test_pieces_become_the_blob(store: DiskStore) -> None:
     path = store.path_of(DIGEST)
     assert path.stat().st_mode & 0o777 == 0o444
     with path.open("rb") as stream:
-        recorded = integrity.attached(
+        recorded = integrity.read_recorded(
             stream.fileno(), store.root / "v1/blake3/checksums" / DIGEST.hash[:2] / DIGEST.hash
         )
     assert recorded == integrity.checksum_of_bytes(DATA)
@@ -44,7 +44,7 @@ def test_anything_else_is_thrown_away(store: DiskStore, pieces: list[bytes]) -> 
     with store.receive(DIGEST) as reception:
         for piece in pieces:
             reception.write(piece)
-        assert not reception.is_right
+        assert not reception.is_complete
     assert store.missing([DIGEST]) == (DIGEST,)
     assert left_over(store) == []
 
@@ -108,5 +108,5 @@ def test_only_the_bytes_since_the_last_start_count(
                 reception.write(step)
                 come += step
         assert reception.received == len(come)
-        assert reception.is_right == (come == wanted)
+        assert reception.is_complete == (come == wanted)
     assert (store.missing([BLAKE3.of_bytes(wanted)]) == ()) == (come == wanted or not wanted)

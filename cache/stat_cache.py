@@ -1,7 +1,7 @@
-"""What is known about files, remembered by their stat: one compact file, read at once and written at once.
+"""A cache of 32-byte values about files, valid while a file's stat stays the same. It is one file on disk.
 
-The file is `<header line>`, 16 bytes of XXH3-128 over the rest, and the rest: a count, a fixed record a file,
-and the paths, ended by zero bytes. Anything wrong with it means that nothing is remembered.
+The file holds a header line, 16 bytes of XXH3-128 over the rest, and the rest: a count, one fixed-size record per file,
+and the zero-terminated paths. A file that is damaged in any way counts as empty.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from mlcbuild.cache import integrity
 from mlcbuild.cache.atomic import write_atomically
 
-# Clocks of file systems tick as slowly as every two seconds (FAT), and a write in the tick of the last one
-# leaves no trace in the stat.
-SETTLING_NANOSECONDS = 2_000_000_000
+# The clock of a file system may tick only every two seconds (FAT). A second write in the same tick does not change the
+# stat, so a stat that is younger than this is "racy", as Git calls it.
+RACY_NANOSECONDS = 2_000_000_000
 
 _RECORD = struct.Struct("<QQQqqI32s")
 _COUNT = struct.Struct("<Q")
@@ -26,7 +26,7 @@ Identity = tuple[int, int, int, int, int, int]
 
 
 def identity_of(status: os.stat_result) -> Identity:
-    """What must be equal for a file to count as untouched: device, inode, size, mtime, ctime, mode."""
+    """What must be equal for a file to count as unchanged: device, inode, size, mtime, ctime, mode."""
     return (
         status.st_dev,
         status.st_ino,
@@ -37,35 +37,35 @@ def identity_of(status: os.stat_result) -> Identity:
     )
 
 
-def is_settled(status: os.stat_result, now_nanoseconds: int) -> bool:
-    """Whether a write from now on is sure to show in the stat; False too for times in the future."""
-    return max(status.st_mtime_ns, status.st_ctime_ns) < now_nanoseconds - SETTLING_NANOSECONDS
+def is_racy(status: os.stat_result, now_nanoseconds: int) -> bool:
+    """Whether a write from now on might not change the stat. True for times in the future."""
+    return max(status.st_mtime_ns, status.st_ctime_ns) >= now_nanoseconds - RACY_NANOSECONDS
 
 
-class StatMemory:
-    """Path → (identity, 32 bytes). `kind` names what the bytes mean; a file of another kind is not read.
+class StatCache:
+    """Maps paths to (identity, 32 bytes). `kind` says what the bytes mean; a file of another kind is not read.
 
-    `path = None` remembers for the life of the object alone.
+    With `path = None` nothing is written to disk.
     """
 
     def __init__(self, path: Path | None, *, kind: str) -> None:
         self._path = path
-        self._header = f"mlcbuild stat memory 1 {kind}\n".encode()
+        self._header = f"mlcbuild stat cache 1 {kind}\n".encode()
         self._entries = self._load()
         self._changed = False
 
     def get(self, path: str, status: os.stat_result) -> bytes | None:
-        """What is remembered of an untouched file, else None."""
+        """The value for a file whose stat is unchanged, else None."""
         entry = self._entries.get(path)
         return entry[6] if entry is not None and entry[:6] == identity_of(status) else None
 
     def identity(self, path: str) -> Identity | None:
-        """The stat that is remembered of a file."""
+        """The cached stat of a file."""
         entry = self._entries.get(path)
         return entry[:6] if entry is not None else None
 
     def set(self, path: str, status: os.stat_result, value: bytes) -> None:
-        """Remember 32 bytes. The caller knows that the stat is not young, or that youth does not matter."""
+        """Store 32 bytes. The caller has checked that the stat is not racy, or knows that it does not matter."""
         self._entries[path] = (*identity_of(status), value)
         self._changed = True
 
@@ -76,17 +76,14 @@ class StatMemory:
     def paths(self) -> tuple[str, ...]:
         return tuple(self._entries)
 
-    def withdraw(self) -> None:
-        """Remove the file until the next `save`: whoever is killed in between is not believed."""
+    def invalidate(self) -> None:
+        """Delete the file until the next `save`, so that nothing is believed if this process is killed in between."""
         self._changed = True
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
     def save(self) -> None:
-        """Write the file where something changed.
-
-        A disk that cannot take it costs time later, nothing else.
-        """
+        """Write the file if something changed. If the disk cannot take it, the next build only takes longer."""
         if self._path is None or not self._changed:
             return
         with contextlib.suppress(OSError):
@@ -124,5 +121,5 @@ class StatMemory:
 
 
 def now_nanoseconds() -> int:
-    """The wall clock, which is what file systems stamp files by."""
+    """The wall clock, which file systems use for the times of files."""
     return time.time_ns()

@@ -1,4 +1,4 @@
-"""A blob that arrives in pieces: hashed while it is written, begun anew at each try, kept only if it is right."""
+"""A blob that arrives in pieces. It is hashed while it is written, and kept only if the hash is right."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 from mlcbuild.cache.digest import Digest, DigestFunction
 
 
-class Reception:
-    """Bytes on their way into a store. One thread at a time; whoever made it closes it.
+class BlobWriter:
+    """Writes one blob into a store. Used by one thread at a time; the creator closes it.
 
-    What is written beyond the digest's size is counted and thrown away, so that a sender without an end fills no disk.
+    Bytes beyond the digest's size are counted and dropped, so that an endless sender does not fill the disk.
     """
 
     def __init__(self, path: str, digest: Digest, function: DigestFunction) -> None:
@@ -25,21 +25,21 @@ class Reception:
 
     @property
     def received(self) -> int:
-        """Bytes since the last start."""
+        """Bytes since the last restart."""
         return self._received
 
     @property
     def checksum(self) -> bytes:
-        """The XXH3-128 of what was written since the last start."""
+        """The XXH3-128 of the bytes since the last restart."""
         return self._checksum.digest()
 
     @property
-    def is_right(self) -> bool:
-        """Whether what has arrived since the last start is the blob, whole."""
+    def is_complete(self) -> bool:
+        """Whether the bytes since the last restart are exactly the blob."""
         return self._received == self.digest.size_bytes and self._hasher.hexdigest() == self.digest.hash
 
     def restart(self) -> None:
-        """Forget what has arrived. Raises OSError."""
+        """Drop all bytes and begin again. Raises OSError."""
         import xxhash
 
         os.ftruncate(self._descriptor, 0)
@@ -49,7 +49,7 @@ class Reception:
         self._received = 0
 
     def write(self, piece: bytes) -> None:
-        """Raises OSError."""
+        """Append bytes. Raises OSError."""
         self._received += len(piece)
         if self._received > self.digest.size_bytes:
             return

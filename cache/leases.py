@@ -1,17 +1,17 @@
-"""What running builds need of a store is written down, so that no eviction takes it from them.
+"""Leases: running builds list the results and blobs that they use, so that no garbage collection removes them.
 
 ::
 
-    <base>/held/<host>.<namespace>.<process>.<random>   32-byte hashes of results and blobs, locked by its process
-           locks/removal     shared by whoever writes a hash down, exclusive while something is removed
+    <base>/leases/<host>.<namespace>.<process>.<random>   32-byte hashes of results and blobs, locked by its process
+           locks/removal     shared while a hash is added to a lease, exclusive while something is removed
            locks/collection  exclusive: one collection at a time
 
-A process writes a hash down before it looks whether the file is there; a collection looks into these files, under the
-lock, before it removes anything. So whatever was seen there stays, and what was removed is not seen: a result is never
-left without a blob that its build found stored. The files of processes that have ended are removed, but never during a
-collection: what a build published since the collection looked is known from its file alone.
+A process adds a hash to its lease before it checks whether the file exists. A collection reads all leases, with the
+removal lock, before it removes anything. So a file that a build has seen stays, and a build does not see a file that
+was removed: a build never finds a result whose blobs go afterwards. Leases of dead processes are deleted, but not
+during a collection: the lease is the only trace of what a build has published since the collection read the store.
 
-On a file system without locks nothing is certain, and a build that meets what has gone makes it again.
+On a file system without locks nothing is guaranteed. A build that finds something removed makes it again.
 """
 
 # Paths are strings here: making a Path costs more than the system call that it is for.
@@ -31,75 +31,76 @@ from pathlib import Path
 
 from mlcbuild.cache.temporaries import temporary_prefix
 
+FOLDER = "leases"  # in the folder of a store
 _HASH_BYTES = 32
-_BELIEVED_SECONDS = 86_400  # how long a file of a process counts where no lock tells whether that lives
+_EXPIRY_SECONDS = 86_400  # how long a lease is valid where no lock shows whether its process is alive
 _TRIES = 5
 _TRY_SECONDS = 0.02
-_PATIENCE_SECONDS = 2.0  # for a collection that was stopped amid a removal: it looks again when it goes on
+_LOCK_TIMEOUT_SECONDS = 2.0  # A collection that was stopped during a removal reads the leases again when it goes on.
 _POLL_SECONDS = 0.001
 _FRESH_SECONDS = 1.0
 _NAME = re.compile(r".+\.\d+\.\d+\.[0-9a-f]{16}", re.DOTALL)
 
 
-class Holder:
-    """Writes down what one process uses; safe to call from several threads.
+class Lease:
+    """The hashes that one process protects. Safe to call from several threads.
 
-    The file is made at the first hash and goes with the object or the process. A disk that cannot take it leaves the
-    build without this protection, and nothing else. `unheld` need not be written down.
+    The file is created for the first hash and deleted with the object or after the process. If the disk cannot take it,
+    the build goes on without this protection. Hashes in `exempt` are never added.
     """
 
-    def __init__(self, base: Path, *, unheld: Iterable[str] = ()) -> None:
+    def __init__(self, base: Path, *, exempt: Iterable[str] = ()) -> None:
         self._base = base
-        self._unheld = frozenset(unheld)
-        self._held = set(self._unheld)
+        self._exempt = frozenset(exempt)
+        self._hashes = set(self._exempt)
         self._mutex = threading.Lock()
         self._file = -1
         self._lock = -1
         self._end: Callable[[], object] = lambda: None
 
-    def hold(self, hashes: Iterable[str]) -> None:
-        """Keep results and blobs of these hashes from being removed; to be called before looking for them."""
-        new = [digest_hash for digest_hash in hashes if digest_hash not in self._held]
+    def add(self, hashes: Iterable[str]) -> None:
+        """Protect results and blobs of these hashes. Call this before checking whether they exist."""
+        new = [digest_hash for digest_hash in hashes if digest_hash not in self._hashes]
         if not new:
             return
         with self._mutex, contextlib.suppress(OSError):
             if self._file < 0:
                 self._open()
-            until = time.monotonic() + _PATIENCE_SECONDS
+            until = time.monotonic() + _LOCK_TIMEOUT_SECONDS
             while not _flock(self._lock, fcntl.LOCK_SH | fcntl.LOCK_NB) and time.monotonic() < until:
                 time.sleep(_POLL_SECONDS)
             try:
                 _append(self._file, bytes.fromhex("".join(new)))
             finally:
                 _flock(self._lock, fcntl.LOCK_UN)
-            self._held.update(new)
+            self._hashes.update(new)
 
     def release(self) -> None:
-        """Let all go; what is needed after this is written down anew."""
+        """Protect nothing any more. What is needed later has to be added again."""
         with self._mutex:
             self._end()
-            self._file, self._held = -1, set(self._unheld)
+            self._file, self._hashes = -1, set(self._exempt)
 
     def _open(self) -> None:
-        held = self._base / "held"
-        held.mkdir(parents=True, exist_ok=True)
+        folder = self._base / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
         lock = _open_lock(self._base, "removal")
         while True:
-            path = held / f"{temporary_prefix()}{os.urandom(8).hex()}"
+            path = folder / f"{temporary_prefix()}{os.urandom(8).hex()}"
             file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
             _flock(file, fcntl.LOCK_EX)
             if os.fstat(file).st_nlink:
                 break
-            os.close(file)  # Somebody took it for that of a dead process, before it was locked.
+            os.close(file)  # Another process deleted it before it was locked, as the lease of a dead process.
         self._file, self._lock = file, lock
         self._end = weakref.finalize(self, _end, self._base, path, (file, lock), os.getpid())
 
 
-class Holds:
-    """What others hold, for the one that removes things, in several threads if it likes. Made by `collecting`."""
+class Leases:
+    """The leases of all processes, for a collection. Thread-safe. `collection_lock` makes it."""
 
     def __init__(self, base: Path) -> None:
-        self._held_folder = base / "held"
+        self._folder = base / FOLDER
         self._lock = _open_lock(base, "removal")
         self._read: dict[str, int] = {}
         self._hashes: set[str] = set()
@@ -114,8 +115,8 @@ class Holds:
         return digest_hash in self._hashes
 
     @contextlib.contextmanager
-    def removing(self) -> Iterator[None]:
-        """While nobody else can write anything down: all that is held is known, and what is not may be removed."""
+    def removal_lock(self) -> Iterator[None]:
+        """While it is held no process can add a hash: what no lease lists may be removed."""
         _flock(self._lock, fcntl.LOCK_EX)
         try:
             self._refresh()
@@ -124,7 +125,7 @@ class Holds:
             _flock(self._lock, fcntl.LOCK_UN)
 
     def hashes(self) -> frozenset[str]:
-        """All that was held when `removing` was entered last."""
+        """All hashes that leases listed when `removal_lock` was taken last."""
         return frozenset(self._hashes)
 
     def close(self) -> None:
@@ -135,10 +136,10 @@ class Holds:
 
     def _refresh(self) -> None:
         began = time.monotonic()
-        for name in _names_in(self._held_folder):
+        for name in _names_in(self._folder):
             start = self._read.get(name, 0)
             try:
-                with (self._held_folder / name).open("rb", buffering=0) as stream:
+                with (self._folder / name).open("rb", buffering=0) as stream:
                     stream.seek(start)
                     data = stream.readall()
             except OSError:
@@ -148,35 +149,38 @@ class Holds:
             self._hashes.update(
                 data[position : position + _HASH_BYTES].hex() for position in range(0, whole, _HASH_BYTES)
             )
-        self._refreshed = began  # At last: other threads believe what is known as long as this is young.
+        self._refreshed = began  # Last, because other threads use `_hashes` unread while this is recent.
 
 
 @contextlib.contextmanager
-def collecting(base: Path, *, waits: Callable[[], object] = lambda: None) -> Iterator[Holds]:
-    """While no other collection runs in the store. Raises OSError; `waits` is called once where it takes long."""
+def collection_lock(base: Path, *, on_wait: Callable[[], object] = lambda: None) -> Iterator[Leases]:
+    """While it is held no other collection runs in the store. `on_wait` is called once if another one does.
+
+    Raises OSError.
+    """
     lock = _open_lock(base, "collection")
     try:
         for _ in range(_TRIES):
             if _flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 break
-            time.sleep(_TRY_SECONDS)  # A build that begins or ends has it for a moment.
+            time.sleep(_TRY_SECONDS)  # A build holds it for a moment when it starts and ends.
         else:
-            waits()
+            on_wait()
             _flock(lock, fcntl.LOCK_EX)
         _sweep(base)
-        holds = Holds(base)
+        leases = Leases(base)
         try:
-            yield holds
+            yield leases
         finally:
-            holds.close()
+            leases.close()
     finally:
         os.close(lock)
 
 
-def remove_ended(base: Path) -> None:
-    """Remove what processes that were killed left in `held/`, unless a collection runs."""
-    if _names_in(base / "held"):
-        with contextlib.suppress(OSError), _unless_collecting(base) as free:
+def remove_expired(base: Path) -> None:
+    """Delete the leases of processes that were killed, unless a collection runs."""
+    if _names_in(base / FOLDER):
+        with contextlib.suppress(OSError), _try_collection_lock(base) as free:
             if free:
                 _sweep(base)
 
@@ -184,7 +188,7 @@ def remove_ended(base: Path) -> None:
 def _end(base: Path, path: Path, descriptors: tuple[int, ...], process: int) -> None:
     if os.getpid() != process:
         return
-    with contextlib.suppress(OSError), _unless_collecting(base) as free:
+    with contextlib.suppress(OSError), _try_collection_lock(base) as free:
         if free:
             path.unlink(missing_ok=True)
     for descriptor in descriptors:
@@ -192,7 +196,7 @@ def _end(base: Path, path: Path, descriptors: tuple[int, ...], process: int) -> 
 
 
 @contextlib.contextmanager
-def _unless_collecting(base: Path) -> Iterator[bool]:
+def _try_collection_lock(base: Path) -> Iterator[bool]:
     lock = _open_lock(base, "collection")
     try:
         yield _flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -201,8 +205,8 @@ def _unless_collecting(base: Path) -> Iterator[bool]:
 
 
 def _sweep(base: Path) -> None:
-    for name in _names_in(base / "held"):
-        path = base / "held" / name
+    for name in _names_in(base / FOLDER):
+        path = base / FOLDER / name
         with contextlib.suppress(OSError):
             descriptor = _open_to_lock(path, os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
@@ -218,12 +222,12 @@ def _is_live(descriptor: int) -> bool:
     except OSError as error:
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             return True
-        return abs(time.time() - os.fstat(descriptor).st_mtime) < _BELIEVED_SECONDS
+        return abs(time.time() - os.fstat(descriptor).st_mtime) < _EXPIRY_SECONDS
     return False
 
 
 def _names_in(folder: Path) -> list[str]:
-    """The files of holders; whatever else lies there is nobody's business here."""
+    """The names of leases in the folder; other files are ignored."""
     try:
         return [name for name in os.listdir(folder) if _NAME.fullmatch(name)]  # noqa: PTH208
     except OSError:
@@ -241,7 +245,7 @@ def _open_lock(base: Path, name: str) -> int:
 
 
 def _open_to_lock(path: Path, flags: int) -> int:
-    """For writing where that is allowed, which NFS wants of who locks: the file may be another user's."""
+    """Open for writing if that is allowed, because NFS needs it for locks. The file may belong to another user."""
     try:
         return os.open(path, os.O_RDWR | flags, 0o666)
     except PermissionError:
@@ -249,7 +253,7 @@ def _open_to_lock(path: Path, flags: int) -> int:
 
 
 def _flock(descriptor: int, operation: int) -> bool:
-    """False where another has the lock. A file system without locks lets everybody have it."""
+    """Whether the lock was taken; False if another process has it. True on a file system without locks."""
     try:
         fcntl.flock(descriptor, operation)
     except OSError as error:
@@ -258,7 +262,7 @@ def _flock(descriptor: int, operation: int) -> bool:
 
 
 def _append(descriptor: int, data: bytes) -> None:
-    """Raises OSError where the disk takes only a part, of which nothing is then left."""
+    """Append all of `data`. Raises OSError, and appends nothing, if the disk takes only a part."""
     written = os.write(descriptor, data)
     if written != len(data):
         os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
