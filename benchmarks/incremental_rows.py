@@ -166,7 +166,11 @@ ROWS: tuple[Row, ...] = (
     Row(
         name="phase3",
         change="a pass of Phase3: the table of tokens is restored before rows are taken",
-        edit=code("passes/fuse_dequantize", '_READERS = ("matmul", "take")', '_READERS = ("matmul",)'),
+        edit=code(
+            "passes/fuse_dequantize",
+            "elif kernel is not None:",
+            'elif kernel and "take" not in kernel.name_hint:',
+        ),
         note="Two kernels instead of one.",
     ),
     Row(

@@ -62,18 +62,25 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
         from mlcbuild.compiler.phases.phase3 import PHASE3
         from mlcbuild.compiler.phases.phase5 import PHASE5
         from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
-        from mlcbuild.compiler.quantization import scheme as schemes
         from mlcbuild.compiler.stages import export
+        from tests.compiler import schemes
     host = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"}
     limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32}
     target = targets.parse({"kind": "cuda", "arch": arch, **limits, "host": host})
     model_config = read_config(read_document(config), where=config.name)
     with tempfile.TemporaryDirectory() as folder:  # for the metadata alone, which do not depend on how layers are shown
         described = Path(folder) / "metadata.json"
-        export.run(config=config, module=Path(folder) / "module.json", metadata=described, quantization=quantization)
+        scheme = schemes.scheme(quantization)
+        export.run(
+            config=config,
+            module=Path(folder) / "module.json",
+            metadata=described,
+            scheme=scheme,
+            reader=schemes.reader_class(scheme),
+        )
         document = metadata_file.read(described)
     with clock.step("export"):
-        model = build_model(model_config, schemes.named(quantization))
+        model = build_model(model_config, schemes.reader(scheme))
         module, _ = model.export_tvm(spec=model.specification())
         module = inline_private_functions(ir.without_spans(module))
         module = relax.transform.CanonicalizeBindings()(relax.transform.Normalize()(module))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from mlcbuild.compiler.models.config import OVERRIDE_RANGES
 from mlcbuild.engine.action import DiscoveredArtifacts
+from mlcbuild.rules import schemes
 from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.kernels import KernelActions
 from mlcbuild.rules.optimization import LEVELS
@@ -72,13 +73,14 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
     """Declare the actions from a model's configuration to its library, in the order data flows."""
     target, optimization = platform.target, LEVELS[context.target.string("opt")]
     overrides = dict(context.target.table("overrides"))
+    quantization = context.target.string("quantization")
     tvm = ("tvm",)
     export = context.stage(
         "Export",
         "mlcbuild.compiler.stages.export:run",
         inputs={"config": model.config},
         outputs={"module": "module.json", "metadata": "metadata.json"},
-        parameters={"quantization": context.target.string("quantization")},
+        plugins={"scheme": schemes.plugin(quantization), "reader": schemes.scheme(quantization).reader},
         toolchains=tvm,
     )
     module, metadata = export.output("out/module.json"), export.output("out/metadata.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcbuild.rules import schemes
 from mlcbuild.rules.model_library import LIBRARY_ATTRIBUTES, compile_library, platform_of
 from mlcbuild.rules.providers import ExecutableInfo, FilesInfo, ModelInfo, PackageInfo
 from mlcbuild.rules.quantized_weights import ENCODE, quantize
@@ -21,7 +22,8 @@ def implement(context: RuleContext) -> Providers:
         "mlcbuild.compiler.stages.gen_config:run",
         inputs={"config": model.config, "tokenizer": model.tokenizer},
         outputs={"chat_config": "mlc-chat-config.json", "tokenizer_files": "tokenizer/"},
-        parameters={"quantization": quantization, "overrides": dict(context.target.table("overrides"))},
+        parameters={"overrides": dict(context.target.table("overrides"))},
+        plugins={"scheme": schemes.plugin(quantization)},
     )
     files = FilesInfo(
         files=(

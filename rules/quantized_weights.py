@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcbuild.compiler.manifest import read_manifest
-from mlcbuild.compiler.quantization.scheme import NAMES
 from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, Discovery, SourceArtifact
+from mlcbuild.rules import schemes
 from mlcbuild.rules.providers import FilesInfo, ModelInfo, WeightsInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext, stage_action
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
@@ -17,7 +17,7 @@ from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 QUANTIZATION = Attribute(
     name="quantization",
     kind=AttributeKind.CHOICE,
-    allowed=NAMES,
+    allowed=schemes.NAMES,
     mandatory=True,
     doc="How matrices are stored, by MLC-LLM's names; q0f32 and q0f16 are not quantized.",
 )
@@ -57,7 +57,11 @@ class QuantizeShards:
                         "shard_out": f"params_shard_{index}.bin",
                         "records": f"records_{index:05d}.json",
                     },
-                    parameters={"quantization": self.quantization, "encode": self.encode, "index": index},
+                    parameters={"encode": self.encode, "index": index},
+                    plugins={
+                        "scheme": schemes.plugin(self.quantization),
+                        "encoder": schemes.scheme(self.quantization).encoder,
+                    },
                 )
             )
         shards = tuple(
@@ -97,7 +101,8 @@ def quantize(context: RuleContext, model: ModelInfo, *, quantization: str, encod
             "config": model.config,
         },
         outputs={"index": "tensor-cache.json"},
-        parameters={"quantization": quantization, "encode": encode},
+        parameters={"encode": encode},
+        plugins={"scheme": schemes.plugin(quantization)},
     )
     return WeightsInfo(
         index=index.output("out/tensor-cache.json"),

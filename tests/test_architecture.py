@@ -160,6 +160,17 @@ def test_importing_what_talks_to_servers_loads_no_client_of_theirs() -> None:
     assert told.stdout.strip() == "[]"
 
 
+def test_a_quantization_scheme_is_asked_without_loading_numpy_or_tvm() -> None:
+    modules = [
+        f"mlcbuild.compiler.quantization.schemes.{path.stem}"
+        for path in sorted((PACKAGE / "compiler/quantization/schemes").glob("*.py"))
+    ]
+    assert "mlcbuild.compiler.quantization.schemes.q4f16_1" in modules
+    program = f"import sys, {', '.join(modules)}; print([name for name in {sorted(HEAVY)!r} if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
 def test_every_room_is_named_in_the_architecture_page() -> None:
     page = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
     rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and (path / "__init__.py").exists()}

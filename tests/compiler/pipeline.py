@@ -29,6 +29,7 @@ from mlcbuild.compiler.stages import (
     schedule_kernel,
 )
 from mlcbuild.plugins import plugins_in
+from tests.compiler import schemes
 
 CPU_TARGET: Mapping[str, object] = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"}
 CUDA_TARGET: Mapping[str, object] = {
@@ -78,6 +79,7 @@ def compile_graph(
     quantization: str, target: Mapping[str, object], directory: Path, *, report: Report | None = None
 ) -> None:
     """From `config.json` to `phase3.json`, in `directory`."""
+    scheme = schemes.scheme(quantization)
     run = _Timer(report)
     at = directory.joinpath
     level = {"target": dict(target)}
@@ -87,7 +89,8 @@ def compile_graph(
         config=at("config.json"),
         module=at("export.json"),
         metadata=at("metadata.export.json"),
-        quantization=quantization,
+        scheme=scheme,
+        reader=schemes.reader_class(scheme),
     )
     run(
         "Phase0",

@@ -14,8 +14,8 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from mlcbuild.compiler.quantization.group import dequantize, quantize
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from tests.compiler import schemes
 
 Array = npt.NDArray[Any]
 
@@ -101,37 +101,10 @@ def store(model: Any, scheme: QuantizationScheme) -> dict[str, Array]:
     what the stored ones stand for, so that it computes with the same numbers."""
     import torch
 
-    stored: dict[str, Array] = {}
+    document = model.config.to_dict()
     state = dict(model.named_parameters())
-    for name, parts in _merged_names(state, tied=model.config.tie_word_embeddings).items():
-        whole = np.concatenate([state[part].detach().numpy() for part in parts]).astype(scheme.model_dtype)
-        if scheme.group is not None and whole.ndim == 2:
-            prefix = name.removesuffix("weight")
-            packed, scales = quantize(whole, scheme.group, name=name)
-            stored |= {f"{prefix}q_weight": packed, f"{prefix}q_scale": scales}
-            whole = dequantize(packed, scales, scheme.group)
-        else:
-            stored[name] = whole
-        begin = 0
-        with torch.no_grad():
-            for part in parts:
-                rows = state[part].shape[0]
-                state[part].copy_(torch.from_numpy(whole[begin : begin + rows].astype("float32")))
-                begin += rows
+    stored = schemes.stored(document, scheme, {name: tensor.detach().numpy() for name, tensor in state.items()})
+    with torch.no_grad():
+        for name, numbers in schemes.restored(document, scheme, stored).items():
+            state[name].copy_(torch.from_numpy(numbers))
     return stored
-
-
-def _merged_names(state: Mapping[str, object], *, tied: bool) -> dict[str, tuple[str, ...]]:
-    """MLC-LLM's name of each parameter, and the names of transformers' that it is made of, in order."""
-    merged: dict[str, tuple[str, ...]] = {}
-    for name in state:
-        if tied and name == "lm_head.weight":
-            continue
-        for whole, parts in (("qkv_proj", ("q_proj", "k_proj", "v_proj")), ("gate_up_proj", ("gate_proj", "up_proj"))):
-            found = next((part for part in parts if f".{part}." in name), None)
-            if found is not None:
-                merged[name.replace(found, whole)] = tuple(name.replace(found, part) for part in parts)
-                break
-        else:
-            merged[name] = (name,)
-    return merged

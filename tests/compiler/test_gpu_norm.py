@@ -17,7 +17,7 @@ from mlcbuild.compiler import ir
 from mlcbuild.compiler.backends.cuda.kernels import norm
 from mlcbuild.compiler.backends.cuda.passes.fuse_add_rms_norm import fuse_add_rms_norm
 from mlcbuild.compiler.stages import export, phase1
-from tests.compiler import cuda_emulation
+from tests.compiler import cuda_emulation, schemes
 from tests.compiler.cuda_emulation import run_cuda
 from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET, backend_passes
 from tests.compiler.tiny_llama import TINY_LLAMA
@@ -117,7 +117,14 @@ def _phase1(directory: Path, target: Mapping[str, object]) -> tvm.IRModule:
     write_config(directory / "config.json", TINY_LLAMA)
     level: dict[str, Any] = {"target": dict(target)}
     at = directory.joinpath
-    export.run(config=at("config.json"), module=at("export.json"), metadata=at("metadata.json"), quantization="q4f16_1")
+    scheme = schemes.scheme("q4f16_1")
+    export.run(
+        config=at("config.json"),
+        module=at("export.json"),
+        metadata=at("metadata.json"),
+        scheme=scheme,
+        reader=schemes.reader_class(scheme),
+    )
     phase1.run(module=at("export.json"), module_out=at("phase1.json"), backend=backend_passes(target, 1), **level)
     return ir.load_module(at("phase1.json"))
 

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 import tvm
 
-from mlcbuild.compiler.quantization import scheme as schemes
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from tests.compiler import schemes
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.running import Array, Library, random_model, store
 
@@ -83,7 +84,7 @@ def kernel_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("kernels")
 
 
-def _bound(config: dict[str, Any], scheme: schemes.QuantizationScheme, largest: float) -> float:
+def _bound(config: dict[str, Any], scheme: QuantizationScheme, largest: float) -> float:
     roundings = config["num_hidden_layers"] * _ROUNDINGS_A_LAYER + 2
     if scheme.model_dtype == "float16":
         return float(roundings * 2.0**-11 * largest)
@@ -117,7 +118,7 @@ def _sequences(vocabulary: int) -> tuple[list[int], list[int]]:
 )
 def test_logits_equal_those_of_transformers(name: str, quantization: str, tmp_path: Path, kernel_store: Path) -> None:
     config: dict[str, Any] = _MODELS[name]
-    scheme = schemes.named(quantization)
+    scheme = schemes.scheme(quantization)
     model = random_model(config)
     weights = store(model, scheme)
     path = compile_library(config, quantization, CPU_TARGET, tmp_path, kernel_store=kernel_store)
@@ -153,7 +154,7 @@ def test_logits_equal_those_of_transformers(name: str, quantization: str, tmp_pa
 @pytest.mark.slow
 def test_probabilities_are_those_of_a_softmax(tmp_path: Path, kernel_store: Path) -> None:
     config = _MODELS["grouped-64-tied"]
-    scheme = schemes.named("q0f32")
+    scheme = schemes.scheme("q0f32")
     weights = store(random_model(config), scheme)
     path = compile_library(config, "q0f32", CPU_TARGET, tmp_path, kernel_store=kernel_store)
     machine = Library.load(path, weights).machine
@@ -181,7 +182,7 @@ def test_a_sliding_window_forgets_what_transformers_forgets(tmp_path: Path, kern
         "num_key_value_heads": 1,
         "sliding_window": window,
     }
-    scheme = schemes.named("q0f32")
+    scheme = schemes.scheme("q0f32")
     model = random_model(config)
     weights = store(model, scheme)
     path = compile_library(

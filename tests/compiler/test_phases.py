@@ -12,6 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from mlcbuild.compiler import ir
+from mlcbuild.compiler.kernel_attributes import RESTORES_WEIGHTS
 from mlcbuild.compiler.phases.entry import Origin
 from mlcbuild.compiler.phases.phase0 import PHASE0
 from mlcbuild.compiler.phases.phase1 import PHASE1
@@ -125,6 +126,12 @@ def test_dequantization_is_fused_into_every_reader(graphs: dict[str, Path]) -> N
         assert len(matmuls) == 5
         assert all(name.startswith("fused_dequantize") for name in matmuls)
     assert [name for name in _kernels(module, "embed") if name.startswith("fused_dequantize")]
+
+
+def test_no_attribute_that_only_fusion_reads_is_left_after_phase3(graphs: dict[str, Path]) -> None:
+    before, after = (ir.load_module(graphs["q4f16_1"] / f"phase{number}.json") for number in (2, 3))
+    kernels = [[f for _, f in module.functions_items() if isinstance(f, tirx.PrimFunc)] for module in (before, after)]
+    assert [sum(RESTORES_WEIGHTS in kernel.attrs for kernel in each) for each in kernels] == [5, 0]
 
 
 def test_residuals_are_added_where_the_product_is_made(graphs: dict[str, Path]) -> None:

@@ -7,12 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlcbuild.compiler.quantization.group import dequantize, pack, quantize, unpack
-from mlcbuild.compiler.quantization.scheme import NAMES, GroupQuantization, named
-from mlcbuild.errors import StageError
+from mlcbuild.compiler.quantization.group.encoder import GroupEncoder
+from mlcbuild.compiler.quantization.group.scheme import GroupScheme
+from tests.compiler.schemes import matrix
 from tests.compiler.tiny_models import Array
 
-INT4 = GroupQuantization(bits=4, group_size=32, storage_dtype="uint32", quantize_embedding=True, quantize_final_fc=True)
+INT4 = {dtype: GroupScheme(name="int4", model_dtype=dtype, bits=4, group_size=32) for dtype in ("float32", "float16")}
+
+
+def quantize(weights: Array) -> tuple[Array, Array]:
+    words, scales = GroupEncoder(INT4[weights.dtype.name]).encode(matrix(weights.shape), weights)
+    return words, scales
+
+
+def unpack(words: Array) -> Array:
+    return GroupEncoder(INT4["float32"]).unpack(words)
 
 
 def integer_by_formula(weight: np.floating, largest: np.floating) -> int:
@@ -37,7 +46,7 @@ def test_integers_and_scales_are_those_of_the_formula(dtype: str) -> None:
     weights[3, :15] = np.arange(15) / 2 - 3.5  # quotients that end in a half where the scale is 1
     weights[3, 15:32] = 7
     weights[4, :32] = np.array(1e-7 if dtype == "float16" else 1e-45, dtype)  # the scale underflows
-    packed, scales = quantize(weights, INT4, name="w")
+    packed, scales = quantize(weights)
     assert packed.dtype == np.uint32
     assert packed.shape == (6, 12)
     assert scales.dtype == weights.dtype
@@ -80,91 +89,54 @@ def test_bits_are_those_of_a_kernel_compiled_by_tvm(dtype: str) -> None:
     expected_scale = tvm.runtime.tensor(np.zeros((rows, columns // 32), dtype))
     expected = tvm.runtime.tensor(np.zeros((rows, columns), "uint32"))
     kernel["main"](tvm.runtime.tensor(weights), expected_scale, expected)
-    packed, scales = quantize(weights, INT4, name="w")
+    packed, scales = quantize(weights)
     np.testing.assert_array_equal(scales, expected_scale.numpy())
-    np.testing.assert_array_equal(unpack(packed, INT4), expected.numpy())
+    np.testing.assert_array_equal(unpack(packed), expected.numpy())
 
 
 def test_ties_go_to_the_even_integer() -> None:
     weights = np.zeros((1, 32), np.float32)
     weights[0, :4] = [7, 0.5, 1.5, -0.5]  # the scale is 1: 7.5, 8.5 and 6.5 are rounded
-    packed, _ = quantize(weights, INT4, name="w")
-    assert unpack(packed, INT4)[0, :4].tolist() == [14, 8, 8, 6]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.floats(-1e4, 1e4, width=16), min_size=64, max_size=64),
-    st.sampled_from(["float32", "float16"]),
-)
-def test_what_comes_back_is_within_half_a_step(values: list[float], dtype: str) -> None:
-    weights = np.array(values, dtype).reshape(1, 64)
-    packed, scales = quantize(weights, INT4, name="w")
-    back = dequantize(packed, scales, INT4).astype(np.float64)
-    step = np.repeat(scales.astype(np.float64), 32, axis=1)
-    # Half a step, and the rounding of the quotient (at most 14) and of the product (at most 7 steps) in the type.
-    epsilon = float(np.finfo(dtype).eps)
-    bound = step * (0.5 + 32 * epsilon) + float(np.finfo(dtype).smallest_subnormal) * 8
-    assert (np.abs(back - weights.astype(np.float64)) <= bound).all()
+    packed, _ = quantize(weights)
+    assert unpack(packed)[0, :4].tolist() == [14, 8, 8, 6]
 
 
 @st.composite
-def packings(draw: st.DrawFn) -> tuple[GroupQuantization, Array]:
+def packings(draw: st.DrawFn) -> tuple[GroupEncoder, Array]:
     bits = draw(st.integers(2, 8))
     words = draw(st.integers(1, 3))
-    group = GroupQuantization(
-        bits=bits,
-        group_size=32 // bits * words,
-        storage_dtype="uint32",
-        quantize_embedding=True,
-        quantize_final_fc=True,
-    )
+    scheme = GroupScheme(name="any", model_dtype="float32", bits=bits, group_size=32 // bits * words)
     rows, groups = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    count = rows * groups * group.group_size
+    count = rows * groups * scheme.group_size
     values = draw(st.lists(st.integers(0, (1 << bits) - 1), min_size=count, max_size=count))
-    return group, np.array(values, np.uint32).reshape(rows, -1)
+    return GroupEncoder(scheme), np.array(values, np.uint32).reshape(rows, -1)
 
 
 @settings(max_examples=80, deadline=None)
 @given(packings())
-def test_packing_round_trips_for_every_width(case: tuple[GroupQuantization, Array]) -> None:
-    group, integers = case
-    packed = pack(integers, group)
-    assert packed.shape == (integers.shape[0], integers.shape[1] // group.elements_per_word)
-    np.testing.assert_array_equal(unpack(packed, group), integers)
+def test_packing_round_trips_for_every_width(case: tuple[GroupEncoder, Array]) -> None:
+    encoder, integers = case
+    packed = encoder.pack(integers)
+    assert packed.shape == (integers.shape[0], integers.shape[1] // encoder.scheme.elements_per_word)
+    np.testing.assert_array_equal(encoder.unpack(packed), integers)
 
 
 @settings(max_examples=80, deadline=None)
 @given(packings())
-def test_packing_is_positional_from_the_low_end(case: tuple[GroupQuantization, Array]) -> None:
-    group, integers = case
-    per_word = group.elements_per_word
-    for row, words in zip(integers.tolist(), pack(integers, group).tolist(), strict=True):
+def test_packing_is_positional_from_the_low_end(case: tuple[GroupEncoder, Array]) -> None:
+    encoder, integers = case
+    per_word = encoder.scheme.elements_per_word
+    for row, words in zip(integers.tolist(), encoder.pack(integers).tolist(), strict=True):
         for number, word in enumerate(words):
             lanes = row[number * per_word : (number + 1) * per_word]
-            assert word == sum(value << (lane * group.bits) for lane, value in enumerate(lanes))
+            assert word == sum(value << (lane * encoder.scheme.bits) for lane, value in enumerate(lanes))
 
 
 def test_large_tables_are_quantized_in_blocks_to_the_same_numbers() -> None:
     random = np.random.default_rng(1)
     rows = (1 << 22) // 32 + 5  # more than a block of rows
     weights = random.standard_normal((rows, 32)).astype(np.float32)
-    packed, scales = quantize(weights, INT4, name="w")
-    last_packed, last_scales = quantize(weights[-7:], INT4, name="w")
+    packed, scales = quantize(weights)
+    last_packed, last_scales = quantize(weights[-7:])
     np.testing.assert_array_equal(packed[-7:], last_packed)
     np.testing.assert_array_equal(scales[-7:], last_scales)
-
-
-def test_groups_that_do_not_divide_are_refused_by_name() -> None:
-    with pytest.raises(StageError, match=r"model\.x\.weight has 688 columns, which groups of 32 do not divide"):
-        quantize(np.ones((2, 688), np.float32), INT4, name="model.x.weight")
-
-
-def test_every_scheme_is_found_by_its_name() -> None:
-    assert [named(name).name for name in NAMES] == list(NAMES)
-    assert {"q0f16", "q0f32", "q4f16_1", "q4f32_1"} <= set(NAMES)
-
-
-def test_unknown_scheme_is_told_with_a_suggestion() -> None:
-    with pytest.raises(StageError, match=r'did you mean "q4f16_1"'):
-        named("q4f16_9")

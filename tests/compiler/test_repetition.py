@@ -16,11 +16,13 @@ from mlcbuild.compiler.models.families import read_config
 from mlcbuild.compiler.models.registry import build_model
 from mlcbuild.compiler.models.repetition import Repetition, repeated_names
 from mlcbuild.compiler.passes.repeat_layers import repeat_layers
-from mlcbuild.compiler.quantization import scheme as schemes
 from mlcbuild.compiler.stages import export
 from mlcbuild.errors import InternalError, StageError
+from tests.compiler import schemes
 from tests.compiler.inlining import inlined
 from tests.compiler.tiny_llama import TINY_LLAMA
+
+SCHEME = schemes.scheme("q4f16_1")
 
 
 def _names(before: int, width: int, count: int, after: int) -> list[str]:
@@ -93,7 +95,8 @@ def _exported(directory: Path, config: dict[str, object]) -> tuple[tvm.IRModule,
         config=directory / "config.json",
         module=directory / "module.json",
         metadata=directory / "metadata.json",
-        quantization="q4f16_1",
+        scheme=SCHEME,
+        reader=schemes.reader_class(SCHEME),
     )
     metadata = json.loads((directory / "metadata.json").read_text())
     return ir.load_module(directory / "module.json"), [parameter["name"] for parameter in metadata["params"]]
@@ -127,7 +130,7 @@ def _with_parameters_in_order(module: tvm.IRModule) -> tvm.IRModule:
 def test_what_is_put_in_is_the_model_that_shows_all(tmp_path: Path, layers: int, changes: dict[str, object]) -> None:
     document = TINY_LLAMA | {"num_hidden_layers": layers} | changes
     shown, names = _exported(tmp_path, document)
-    model = build_model(read_config(document, where="config.json"), schemes.named("q4f16_1"))
+    model = build_model(read_config(document, where="config.json"), schemes.reader(SCHEME))
     whole, parameters = model.export_tvm(spec=model.specification())
     assert names == [name for name, _ in parameters]
     put_in = inlined(repeat_layers(shown, names))

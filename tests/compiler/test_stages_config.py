@@ -16,6 +16,7 @@ from mlcbuild.compiler.stages import gen_config, import_config
 from mlcbuild.compiler.tokenizer import conversation
 from mlcbuild.errors import StageError
 from mlcbuild.runtime.chat_template import render
+from tests.compiler import schemes
 from tests.compiler.tiny_models import TINY, checkpoint, write_config, write_gguf
 
 CHATML = (
@@ -56,7 +57,7 @@ def generated(directory: Path, **overrides: object) -> dict[str, Any]:
         tokenizer=directory / "tokenizer",
         chat_config=directory / "mlc-chat-config.json",
         tokenizer_files=directory / "files",
-        quantization="q4f16_1",
+        scheme=schemes.scheme("q4f16_1"),
         overrides=overrides,
     )
     document: dict[str, Any] = json.loads((directory / "mlc-chat-config.json").read_text())

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from mlcbuild.compiler.quantization import group
-from mlcbuild.compiler.quantization.scheme import named
 from mlcbuild.compiler.stages import import_weights, index_weights, quantize
 from mlcbuild.errors import StageError
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.tensor_cache import TensorCache
+from tests.compiler import schemes
 from tests.compiler.tiny_models import TINY, Array, checkpoint, write_config, write_gguf, write_torch
 
 
@@ -36,6 +35,7 @@ def imported(directory: Path, source: Path, config: Mapping[str, object] = TINY)
 
 def quantized(directory: Path, quantization: str, *, encode: str = "raw") -> dict[str, Any]:
     manifest = json.loads((directory / "manifest.json").read_text())
+    scheme = schemes.scheme(quantization)
     records = []
     for number, shard in enumerate(manifest["shards"]):
         records.append(directory / f"records_{number:05d}.json")
@@ -44,7 +44,8 @@ def quantized(directory: Path, quantization: str, *, encode: str = "raw") -> dic
             config=directory / "config.json",
             shard_out=directory / f"params_shard_{number}.bin",
             records=records[-1],
-            quantization=quantization,
+            scheme=scheme,
+            encoder=schemes.encoder_class(scheme),
             index=number,
             encode=encode,
         )
@@ -52,7 +53,7 @@ def quantized(directory: Path, quantization: str, *, encode: str = "raw") -> dic
         records=tuple(reversed(records)),
         config=directory / "config.json",
         index=directory / "tensor-cache.json",
-        quantization=quantization,
+        scheme=scheme,
         encode=encode,
     )
     document: dict[str, Any] = json.loads((directory / "tensor-cache.json").read_text())
@@ -145,16 +146,15 @@ def test_package_weights_are_the_fused_matrices_quantized(tmp_path: Path, name: 
     imported(tmp_path, source(tmp_path, tensors))
     document = quantized(tmp_path, name)
     found = stored(tmp_path, document)
-    scheme = named(name)
-    assert scheme.group is not None
+    scheme = schemes.scheme(name)
     layer = "model.layers.1"
-    fused = np.concatenate([tensors[f"{layer}.self_attn.{which}_proj.weight"] for which in "qkv"])
-    packed, scales = group.quantize(fused.astype(scheme.model_dtype), scheme.group, name="w")
-    np.testing.assert_array_equal(found[f"{layer}.self_attn.qkv_proj.q_weight"], packed)
-    np.testing.assert_array_equal(found[f"{layer}.self_attn.qkv_proj.q_scale"], scales)
-    fused = np.concatenate([tensors[f"{layer}.mlp.{which}_proj.weight"] for which in ("gate", "up")])
-    packed, _ = group.quantize(fused.astype(scheme.model_dtype), scheme.group, name="w")
-    np.testing.assert_array_equal(found[f"{layer}.mlp.gate_up_proj.q_weight"], packed)
+    for module, parts in ((f"{layer}.self_attn.qkv_proj", "qkv"), (f"{layer}.mlp.gate_up_proj", ("gate", "up"))):
+        parent = module.rpartition(".")[0]
+        fused = np.concatenate([tensors[f"{parent}.{part}_proj.weight"] for part in parts])
+        matrix = schemes.matrix(fused.shape, name=f"{module}.weight")
+        packed, scales = schemes.encoder(scheme).encode(matrix, fused.astype(scheme.model_dtype))
+        np.testing.assert_array_equal(found[f"{module}.q_weight"], packed)
+        np.testing.assert_array_equal(found[f"{module}.q_scale"], scales)
     norm = f"{layer}.input_layernorm.weight"
     np.testing.assert_array_equal(found[norm], tensors[norm].astype(scheme.model_dtype))
     expected = {"model.embed_tokens.q_weight", "lm_head.q_scale", "model.layers.0.mlp.down_proj.q_scale"}
@@ -240,7 +240,7 @@ def test_index_refuses_records_of_another_quantization(tmp_path: Path) -> None:
             records=(tmp_path / "records_00000.json",),
             config=tmp_path / "config.json",
             index=tmp_path / "tensor-cache.json",
-            quantization="q4f32_1",
+            scheme=schemes.scheme("q4f32_1"),
         )
 
 

@@ -308,6 +308,12 @@ def backend_of_the_page(place: Place) -> None:
         place.write(place.code / "mlcbuild" / path, content.encode())
 
 
+def another_scheme(place: Place) -> None:
+    folder = place.code / "mlcbuild/compiler/quantization/schemes"
+    text = (folder / "q4f16_1.py").read_text().replace("q4f16_1", "q8f16_1").replace("bits=4", "bits=8")
+    place.write(folder / "q8f16_1.py", text.encode())
+
+
 TABLE = (
     # What says nothing of what is built.
     row("a comment in BUILD.toml", appended("BUILD.toml", "# A comment.\n")),
@@ -337,6 +343,8 @@ TABLE = (
     row("code of the store", code("cache/disk")),
     row("code that runs packages", code("runtime/model")),
     row("a backend added", backend_of_the_page),
+    row("a scheme added", another_scheme),
+    row("code of a scheme that no target has", code("compiler/quantization/schemes/q0f16")),
     # Files.
     row("an executable source", made_executable, *IMPORT),
     row("other weights", other_weights, "ImportConfig", *WEIGHTS),
@@ -387,6 +395,8 @@ TABLE = (
     row("code of a tokenizer", code("compiler/tokenizer/from_gguf"), "ImportConfig"),
     row("a reader of weights", code("compiler/weights/gguf_weights"), *IMPORT),
     row("code of Quantize", code("compiler/stages/quantize"), "Quantize"),
+    row("how NumPy quantizes", code("compiler/quantization/group/encoder"), "Quantize"),
+    row("how kernels read a scheme", code("compiler/quantization/group/reader"), "Export"),
 )  # fmt: skip
 
 

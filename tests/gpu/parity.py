@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from mlcbuild.compiler.models.families import parameter_list
-from mlcbuild.compiler.quantization import group as groups
-from mlcbuild.compiler.quantization.scheme import QuantizationScheme, named
-from mlcbuild.compiler.quantization.stored import group_of, stored_numbers, stored_tensors
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.model import Model
+from tests.compiler import schemes
 
 PROMPT_TOKENS = 45
 DECODED_TOKENS = 12
@@ -34,23 +33,15 @@ class Weights:
     """Random weights of a model: `stored` as the library takes them, `restored` as transformers does."""
 
     def __init__(self, document: dict[str, Any], scheme: QuantizationScheme, *, seed: int) -> None:
-        self.stored: dict[str, Any] = {}
-        self.restored: dict[str, Any] = {}
         random = np.random.default_rng(seed)
+        tensors: dict[str, Any] = {}
         for parameter in parameter_list(document).parameters:
-            shape = parameter.shape
-            if len(shape) == 1:
-                numbers = 1 + 0.1 * random.standard_normal(shape, np.float32)
-            else:
-                numbers = random.standard_normal(shape, np.float32) * np.float32(shape[-1] ** -0.5)
-            found = stored_numbers(parameter, scheme, numbers.astype(scheme.model_dtype))
-            for tensor, array in zip(stored_tensors(parameter, scheme), found, strict=True):
-                self.stored[tensor.name] = array
-            grouping = group_of(parameter, scheme)
-            whole = found[0] if grouping is None else groups.dequantize(found[0], found[1], grouping)
-            sizes = np.cumsum([tensor.shape[0] for tensor in parameter.tensors])[:-1]
-            for tensor, part in zip(parameter.tensors, np.split(whole.astype(np.float32), sizes), strict=True):
-                self.restored[tensor.name] = part
+            numbers = [random.standard_normal(tensor.shape, np.float32) for tensor in parameter.tensors]
+            for tensor, array in zip(parameter.tensors, numbers, strict=True):
+                vector = len(tensor.shape) == 1
+                tensors[tensor.name] = 1 + 0.1 * array if vector else array * np.float32(tensor.shape[-1] ** -0.5)
+        self.stored = schemes.stored(document, scheme, tensors)
+        self.restored = schemes.restored(document, scheme, self.stored)
 
     def of(self, wanted: Sequence[ExpectedTensor]) -> Iterable[Any]:
         return (self.stored[tensor.name] for tensor in wanted)
@@ -84,7 +75,7 @@ class Peer:
 
 def check(library: Path, document: dict[str, Any], quantization: str, *, seed: int, device: str) -> dict[str, float]:
     """Compare one library; answers errors and bounds. Raises AssertionError for logits out of bounds."""
-    scheme = named(quantization)
+    scheme = schemes.scheme(quantization)
     weights = Weights(document, scheme, seed=seed)
     tokens = [int(token) for token in np.random.default_rng(seed).integers(0, document["vocab_size"], 64)]
     prompt, rest = tokens[:PROMPT_TOKENS], tokens[PROMPT_TOKENS : PROMPT_TOKENS + DECODED_TOKENS]

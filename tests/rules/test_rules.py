@@ -202,7 +202,11 @@ def test_weights_are_quantized_one_action_a_shard(tmp_path: Path) -> None:
     ]
     call = discovery.actions[1].command
     assert isinstance(call, StageCall)
-    assert dict(call.parameters) == {"quantization": "q4f32_1", "encode": "raw", "index": 1}
+    assert dict(call.parameters) == {"encode": "raw", "index": 1}
+    assert dict(call.plugins) == {
+        "scheme": "mlcbuild.compiler.quantization.schemes.q4f32_1:SCHEME",
+        "encoder": "mlcbuild.compiler.quantization.group.encoder:GroupEncoder",
+    }
 
 
 def test_a_shape_alone_has_no_weights_to_package(tmp_path: Path) -> None:

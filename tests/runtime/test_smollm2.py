@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlcbuild.compiler.quantization import group
-from mlcbuild.compiler.quantization.scheme import named
 from mlcbuild.runtime.engine import Engine
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.generate import generate
 from mlcbuild.runtime.tensor_cache import TensorCache
 from mlcbuild.runtime.tokenizer import PackageTokenizer
+from tests.compiler import schemes
 from tests.runtime.tiny_package import build_package
 from tests.smollm2 import smollm2_gguf
 
@@ -70,35 +69,20 @@ def package(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return build_package(smollm2_gguf(), directory, quantization=request.param)
 
 
-def weights_of(package: Path) -> dict[str, Any]:
+def weights_of(package: Path, document: dict[str, Any]) -> dict[str, Any]:
     """The matrices of a package as Hugging Face names them, restored where they are quantized."""
-    scheme = named(json.loads((package / "mlc-chat-config.json").read_text())["quantization"])
+    scheme = schemes.scheme(json.loads((package / "mlc-chat-config.json").read_text())["quantization"])
     index = json.loads((package / "tensor-cache.json").read_text())
     entries = [entry for record in index["records"] for entry in record["records"]]
     wanted = [ExpectedTensor.of(entry) for entry in entries]
     stored = dict(zip([item.name for item in wanted], TensorCache(package).read(wanted), strict=True))
-    found: dict[str, Any] = {}
-    for name, numbers in stored.items():
-        if name.endswith("q_weight"):
-            assert scheme.group is not None
-            scales = stored[name.removesuffix("q_weight") + "q_scale"]
-            found[name.removesuffix("q_weight") + "weight"] = group.dequantize(numbers, scales, scheme.group)
-        elif not name.endswith("q_scale"):
-            found[name] = numbers
-    for name in list(found):
-        if "qkv_proj" in name:
-            parts = np.split(found.pop(name), [576, 768])
-            found |= {name.replace("qkv_proj", f"{which}_proj"): part for which, part in zip("qkv", parts, strict=True)}
-        elif "gate_up_proj" in name:
-            gate, up = np.split(found.pop(name), 2)
-            found |= {name.replace("gate_up", "gate"): gate, name.replace("gate_up", "up"): up}
-    return found
+    return schemes.restored(document, scheme, stored)
 
 
 def test_greedy_tokens_are_those_of_transformers_with_the_same_weights(package: Path, peer: Peer) -> None:
     import torch
 
-    weights = weights_of(package)
+    weights = weights_of(package, peer.model.config.to_dict())
     if package.parent.name.startswith("q0f32"):  # nothing is lost, so these are the file's own weights
         for name, numbers in weights.items():
             np.testing.assert_array_equal(numbers, peer.original[name], err_msg=name)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlcbuild.compiler.stages import gen_config, import_config, import_weights, index_weights, quantize
+from tests.compiler import schemes
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 
 
@@ -26,6 +27,7 @@ def build_package(
     config, tokenizer = work / "config.json", work / "tokenizer"
     import_config.run(source=source, config=config, tokenizer=tokenizer)
     import_weights.run(source=source, config=config, manifest=work / "manifest.json", shards=work / "shards")
+    scheme = schemes.scheme(quantization)
     records = []
     for number, shard in enumerate(json.loads((work / "manifest.json").read_text())["shards"]):
         records.append(work / f"records_{number}.json")
@@ -34,7 +36,8 @@ def build_package(
             config=config,
             shard_out=package / f"params_shard_{number}.bin",
             records=records[-1],
-            quantization=quantization,
+            scheme=scheme,
+            encoder=schemes.encoder_class(scheme),
             index=number,
             encode=encode,
         )
@@ -42,7 +45,7 @@ def build_package(
         records=tuple(records),
         config=config,
         index=package / "tensor-cache.json",
-        quantization=quantization,
+        scheme=scheme,
         encode=encode,
     )
     gen_config.run(
@@ -50,7 +53,7 @@ def build_package(
         tokenizer=tokenizer,
         chat_config=package / "mlc-chat-config.json",
         tokenizer_files=package,
-        quantization=quantization,
+        scheme=scheme,
         overrides=overrides or {},
     )
     library = compile_library(

@@ -12,9 +12,9 @@ from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, is_in_workspace, open_workspace
 from mlcbuild.compiler.families.llama.family import MODEL_TYPES
-from mlcbuild.compiler.quantization.scheme import NAMES
 from mlcbuild.rules.registry import load_rules
 from mlcbuild.rules.rule import Rule
+from mlcbuild.rules.schemes import NAMES
 from mlcbuild.toolchains.table import Toolchains, every
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.schema import PLATFORM, Attribute

@@ -10,7 +10,7 @@ from tvm.relax.frontend import nn
 from mlcbuild.compiler.families.llama import family as llama_config
 from mlcbuild.compiler.families.llama.family import LlamaConfig
 from mlcbuild.compiler.families.llama.model import LlamaForCausalLM
-from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from mlcbuild.compiler.quantization.reader import Reader
 
 
 class CompilableModel(Protocol):
@@ -24,9 +24,9 @@ class CompilableModel(Protocol):
 _BUILDERS: Mapping[str, Callable[..., CompilableModel]] = dict.fromkeys(llama_config.MODEL_TYPES, LlamaForCausalLM)
 
 
-def build_model(config: LlamaConfig, scheme: QuantizationScheme, *, layers: int | None = None) -> CompilableModel:
+def build_model(config: LlamaConfig, reader: Reader, *, layers: int | None = None) -> CompilableModel:
     """The nn module of a model, without weights, with its first `layers` layers; left out, with all.
 
-    Raises StageError for a group size that does not divide a matrix.
+    Raises StageError for a matrix that the reader's scheme cannot store.
     """
-    return _BUILDERS[config.model_type](config, scheme, layers=config.num_hidden_layers if layers is None else layers)
+    return _BUILDERS[config.model_type](config, reader, layers=config.num_hidden_layers if layers is None else layers)

@@ -1,6 +1,7 @@
 """FuseDequantizeMatmulEwise and FuseDequantizeTake: a matrix is restored inside the kernel that reads it.
 
-A `dequantize` kernel followed by its reader becomes one kernel, so that the restored matrix is never stored.
+A kernel that says that it restores weights becomes one with the kernel that reads what it restores, so that no restored
+matrix is ever stored.
 """
 
 from __future__ import annotations
@@ -10,20 +11,18 @@ from collections.abc import Iterator
 import tvm
 from tvm import relax
 
+from mlcbuild.compiler.kernel_attributes import RESTORES_WEIGHTS
 from mlcbuild.compiler.passes.rewriting import callee, finish, rewrite_dataflow
-
-DEQUANTIZE = "dequantize"
-_READERS = ("matmul", "take")  # parts of the names of kernels: those that fusion gives hold those of all their parts
 
 
 def fuse_dequantize(module: tvm.IRModule) -> tvm.IRModule:
-    """Fuse into matrix products, with whatever elementwise work these already hold, and into the selection of rows: of
-    a table, the rows asked for are restored and no others."""
+    """Fuse into whatever reads the matrix: products, with the elementwise work that these already hold, and the
+    selection of rows, so that of a table the rows asked for are restored and no others."""
     builder = relax.BlockBuilder(module)
     fused = False
     for variable, function in module.functions_items():
         if isinstance(function, relax.Function):
-            fuser = _Fuser(builder)
+            fuser = _Fuser(module, builder)
             rewritten = rewrite_dataflow(function, fuser.rewrite)
             if fuser.groups:
                 builder.update_func(variable, rewritten)
@@ -34,7 +33,8 @@ def fuse_dequantize(module: tvm.IRModule) -> tvm.IRModule:
 class _Fuser:
     """The state of one function: its restored matrices, and the groups made so far."""
 
-    def __init__(self, builder: relax.BlockBuilder) -> None:
+    def __init__(self, module: tvm.IRModule, builder: relax.BlockBuilder) -> None:
+        self.module = module
         self.builder = builder
         self.restored: dict[relax.Var, relax.Call] = {}
         self.groups: dict[tuple[str, str, int], tvm.ir.GlobalVar] = {}
@@ -42,9 +42,9 @@ class _Fuser:
     def rewrite(self, binding: relax.VarBinding) -> Iterator[relax.VarBinding]:
         call = binding.value
         kernel = callee(call)
-        if kernel is not None and str(kernel.name_hint).startswith(DEQUANTIZE):
+        if kernel is not None and RESTORES_WEIGHTS in self.module[kernel].attrs:
             self.restored[binding.var] = call
-        elif kernel is not None and any(reader in str(kernel.name_hint) for reader in _READERS):
+        elif kernel is not None:
             arguments = list(call.args[1].fields)
             places = [place for place, argument in enumerate(arguments) if argument in self.restored]
             if len(places) == 1:
@@ -53,7 +53,7 @@ class _Fuser:
         yield binding
 
     def _call(self, reading: relax.Call, arguments: list[relax.Expr], place: int) -> relax.Call:
-        """A call of the group of a dequantize call and the call that reads its result at `place`."""
+        """A call of the group of a restoring call and the call that reads its result at `place`."""
         restoring = self.restored[arguments[place]]
         stored = list(restoring.args[1].fields)
         passed = [*stored, *arguments[:place], *arguments[place + 1 :]]

@@ -1,96 +1,103 @@
-"""The quantization schemes by name: how a model's matrices are stored, and in which type the model computes.
+"""What a quantization scheme is: the one interface that every scheme in `schemes/` has.
 
-Names and meanings are MLC-LLM's (`q4f16_1`: 4 bits, float16, second layout). The module imports nothing
-heavy, so that whoever lists the names pays nothing.
+A scheme is three objects, so that no action's key counts more of it than the action uses:
+
+- `SCHEME` of `schemes/<name>.py`, a `QuantizationScheme`: what is stored for a parameter, and in which type the model
+  computes. It imports neither NumPy nor tvm, so that checks made before a build can ask it.
+- the `Encoder` that it names makes the stored numbers with NumPy.
+- the `Reader` that it names (`quantization.reader`) is what a model's layers compute with: how kernels read the stored
+  tensors.
+
+Encoders and readers are classes that are called with the scheme. `group/` has those of integers in groups,
+`unquantized/` those of matrices stored as they are. Names of schemes and their meanings are MLC-LLM's.
 """
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-from mlcbuild.errors import StageError
+if TYPE_CHECKING:
+    from mlcbuild.compiler.models.parameters import Role
+    from mlcbuild.compiler.weights.tensor import Array
 
-_ITEM_BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "uint32": 32}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupQuantization:
-    """Symmetric integers in groups along the reduction axis, one scale a group.
-
-    A weight (out, in) becomes `q_weight` (out, in / elements_per_word) of `storage_dtype` and `q_scale`
-    (out, in / group_size) of the model's dtype: the layout that MLC-LLM calls NK.
-    """
-
-    bits: int
-    group_size: int  # weights along the reduction axis that share a scale
-    storage_dtype: str
-    quantize_embedding: bool
-    quantize_final_fc: bool  # the language model's head
-
-    def __post_init__(self) -> None:
-        if self.storage_dtype != "uint32":
-            raise ValueError(f"packed integers are stored as uint32, not {self.storage_dtype!r}")
-        if not 2 <= self.bits <= 8:
-            raise ValueError(f"integers have 2 to 8 bits, not {self.bits}")
-        if self.group_size <= 0 or self.group_size % self.elements_per_word:
-            raise ValueError(
-                f"a group holds whole words of {self.elements_per_word} integers: {self.group_size} does not"
-            )
-
-    @property
-    def elements_per_word(self) -> int:
-        """Integers in one word of storage; bits left over at its high end are zero."""
-        return _ITEM_BITS[self.storage_dtype] // self.bits
-
-    @property
-    def words_per_group(self) -> int:
-        return self.group_size // self.elements_per_word
-
-    @property
-    def max_int(self) -> int:
-        """The largest magnitude, and the offset that makes the stored integers unsigned."""
-        return (1 << (self.bits - 1)) - 1
+MODEL_DTYPES = ("float16", "bfloat16", "float32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizationScheme:
-    """A named scheme. `model_dtype` is the type of activations, norms, biases and scales; `group` is None
-    where matrices are stored in `model_dtype` as they are."""
+class StoredTensor:
+    """A tensor in the weights of a package, as a library expects it."""
 
     name: str
-    model_dtype: str
-    group: GroupQuantization | None = None
+    shape: tuple[int, ...]
+    dtype: str
 
-    def __post_init__(self) -> None:
-        if self.model_dtype not in ("float16", "bfloat16", "float32"):
-            raise ValueError(f"{self.name}: not a type that models compute in: {self.model_dtype!r}")
+
+class Weight(Protocol):
+    """A parameter as far as a scheme looks at it; `mlcbuild.compiler.models.parameters.Parameter` is one."""
+
+    @property
+    def name(self) -> str: ...  # MLC-LLM's, of a matrix `<module>.weight`
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...  # of a matrix (out, in)
+
+
+class QuantizationScheme(Protocol):
+    """How a model's parameters are stored, and the type in which the model computes."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def kind(self) -> str:
-        """MLC-LLM's word for the family of schemes."""
-        return "no-quant" if self.group is None else "group-quant"
+        """MLC-LLM's word for the kind of arithmetic, such as `group-quant`."""
+
+    @property
+    def model_dtype(self) -> str:
+        """The type of activations, norms and biases: one of `MODEL_DTYPES`."""
+
+    @property
+    def encoder(self) -> str:
+        """The class of the scheme's `Encoder`, as `package.module:name`."""
+
+    @property
+    def reader(self) -> str:
+        """The class of the scheme's `quantization.reader.Reader`, as `package.module:name`."""
+
+    def covers(self, role: Role) -> bool:
+        """Whether parameters of that role are quantized; any other is stored as it is, in `model_dtype`."""
+
+    def stored(self, weight: Weight) -> tuple[StoredTensor, ...]:
+        """What is stored for a parameter. Raises StageError, naming it, where its shape cannot be stored so."""
 
 
-_INT4_GROUP_32 = GroupQuantization(
-    bits=4, group_size=32, storage_dtype="uint32", quantize_embedding=True, quantize_final_fc=True
-)
+class Encoder(Protocol):
+    """The numbers of one scheme, made and read back with NumPy.
 
-SCHEMES: tuple[QuantizationScheme, ...] = (
-    QuantizationScheme(name="q0f16", model_dtype="float16"),
-    QuantizationScheme(name="q0f32", model_dtype="float32"),
-    QuantizationScheme(name="q4f16_1", model_dtype="float16", group=_INT4_GROUP_32),
-    QuantizationScheme(name="q4f32_1", model_dtype="float32", group=_INT4_GROUP_32),
-)
+    Arrays of weights are (out, in) in the scheme's `model_dtype`, and finite.
+    """
 
-NAMES: tuple[str, ...] = tuple(scheme.name for scheme in SCHEMES)
+    def encode(self, weight: Weight, numbers: Array) -> tuple[Array, ...]:
+        """The numbers of `scheme.stored(weight)`, in its order."""
+
+    def decode(self, weight: Weight, stored: Sequence[Array]) -> Array:
+        """What stored numbers stand for, in `model_dtype`: bit for bit what a kernel on a CPU reads."""
+
+    def error_bound(self, weight: Weight, numbers: Array) -> Array:
+        """How far, element by element, `decode(encode(numbers))` may be from the numbers, in float64."""
 
 
-def named(name: str) -> QuantizationScheme:
-    """The scheme of that name. Raises StageError for another name."""
-    for scheme in SCHEMES:
-        if scheme.name == name:
-            return scheme
-    close = difflib.get_close_matches(name, NAMES, n=1)
-    hint = f'; did you mean "{close[0]}"?' if close else ""
-    raise StageError(f'unknown quantization "{name}"', advice=(f"known: {', '.join(NAMES)}{hint}",))
+def as_it_is(weight: Weight, dtype: str) -> tuple[StoredTensor, ...]:
+    """What is stored for a parameter that a scheme does not quantize."""
+    return (StoredTensor(name=weight.name, shape=weight.shape, dtype=dtype),)
+
+
+def checked_dtype(name: str, dtype: str) -> None:
+    """Raises ValueError for a type that models do not compute in."""
+    if dtype not in MODEL_DTYPES:
+        raise ValueError(f"{name}: not a type that models compute in: {dtype!r}")

@@ -7,6 +7,7 @@ so that every library of a model and quantization shares it. Sizes that a librar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from mlcbuild.compiler import ir
@@ -15,16 +16,23 @@ from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.families import read_config
 from mlcbuild.compiler.models.registry import build_model
 from mlcbuild.compiler.models.repetition import SHOWN, Repetition, repeated_names
-from mlcbuild.compiler.quantization import scheme as schemes
+from mlcbuild.compiler.quantization.reader import Reader
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 
 
-def run(*, config: Path, module: Path, metadata: Path, quantization: str) -> None:
-    """Raises StageError for an unsupported model type or quantization, a bad configuration, and a group size
-    that does not divide a matrix."""
-    scheme = schemes.named(quantization)
+def run(
+    *,
+    config: Path,
+    module: Path,
+    metadata: Path,
+    scheme: QuantizationScheme,
+    reader: Callable[[QuantizationScheme], Reader],
+) -> None:
+    """`scheme` and its `reader` are plug-ins. Raises StageError for an unsupported model type, a bad configuration, and
+    a matrix that the scheme cannot store."""
     model_config = read_config(read_document(config), where=config.name)
     layers = model_config.num_hidden_layers
-    model = build_model(model_config, scheme, layers=min(layers, SHOWN))
+    model = build_model(model_config, reader(scheme), layers=min(layers, SHOWN))
     exported, parameters = model.export_tvm(spec=model.specification())
     ir.save_module(exported, module)
     names = repeated_names([name for name, _ in parameters], layers)

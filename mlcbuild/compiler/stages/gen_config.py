@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from mlcbuild.compiler.models.config import ConfigReader, read_document
 from mlcbuild.compiler.models.families import read_config
-from mlcbuild.compiler.quantization import scheme as schemes
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.tokenizer import conversation
 from mlcbuild.errors import StageError
 
@@ -38,14 +38,13 @@ def run(
     tokenizer: Path,
     chat_config: Path,
     tokenizer_files: Path,
-    quantization: str,
+    scheme: QuantizationScheme,
     overrides: Mapping[str, object] | None = None,
 ) -> None:
-    """Raises StageError for a tokenizer that cannot be read, or has more tokens than the model's
+    """`scheme` is a plug-in. Raises StageError for a tokenizer that cannot be read, or has more tokens than the model's
     vocabulary."""
     document = read_document(config)
     model = read_config(document, overrides=overrides)
-    scheme = schemes.named(quantization)
     generation_file = tokenizer / "generation_config.json"
     generation = read_document(generation_file) if generation_file.is_file() else {}
     files = [name for name in _FILES if (tokenizer / name).is_file()]

@@ -14,21 +14,21 @@ import numpy as np
 
 from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.families import parameter_list
-from mlcbuild.compiler.quantization import scheme as schemes
-from mlcbuild.compiler.quantization.stored import StoredTensor, stored_tensors
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme, StoredTensor
 from mlcbuild.compiler.weights.tensor_cache import check_encoding, shard_name, write_index
 from mlcbuild.errors import StageError
 
 
-def run(*, records: tuple[Path, ...], config: Path, index: Path, quantization: str, encode: str = "raw") -> None:
-    """Raises StageError where the shards do not hold exactly the tensors of the scheme."""
-    scheme = schemes.named(quantization)
+def run(
+    *, records: tuple[Path, ...], config: Path, index: Path, scheme: QuantizationScheme, encode: str = "raw"
+) -> None:
+    """`scheme` is a plug-in. Raises StageError where the shards do not hold exactly the tensors of the scheme."""
     check_encoding(encode)
     by_name = {record["dataPath"]: record for record in (json.loads(path.read_bytes()) for path in records)}
     # Shards are numbered; their order is the number's and not that of the text.
     ordered = [by_name.get(shard_name(number)) for number in range(len(records))]
     parameters = parameter_list(read_document(config)).parameters
-    expected = {stored.name: stored for parameter in parameters for stored in stored_tensors(parameter, scheme)}
+    expected = {stored.name: stored for parameter in parameters for stored in scheme.stored(parameter)}
     found: dict[str, StoredTensor] = {}
     for number, record in enumerate(ordered):
         if record is None:

@@ -7,7 +7,7 @@ Reads `shard` (safetensors, Hugging Face names) and `config` (config.json). Writ
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,7 @@ import numpy as np
 from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.families import parameter_list
 from mlcbuild.compiler.models.parameters import Parameter
-from mlcbuild.compiler.quantization import scheme as schemes
-from mlcbuild.compiler.quantization.stored import StoredTensor, stored_numbers, stored_tensors
+from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, StoredTensor
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile
 from mlcbuild.compiler.weights.tensor import Array
 from mlcbuild.compiler.weights.tensor_cache import check_encoding, shard_name, write_shard
@@ -29,12 +28,13 @@ def run(
     config: Path,
     shard_out: Path,
     records: Path,
-    quantization: str,
+    scheme: QuantizationScheme,
+    encoder: Callable[[QuantizationScheme], Encoder],
     index: int,
     encode: str = "raw",
 ) -> None:
-    """Raises StageError for a group size that does not divide, and for weights that are not finite."""
-    scheme = schemes.named(quantization)
+    """`scheme` and its `encoder` are plug-ins. Raises StageError for a parameter that the scheme cannot store, and for
+    weights that are not finite."""
     check_encoding(encode)
     source = SafetensorsFile(shard)
     parameters = [
@@ -45,14 +45,14 @@ def run(
     record = write_shard(
         shard_out,
         data_path=shard_name(index),
-        tensors=_quantized(source, parameters, scheme),
+        tensors=_quantized(source, parameters, scheme, encoder(scheme)),
         encode=encode,
     )
     records.write_text(json.dumps(record, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 def _quantized(
-    source: SafetensorsFile, parameters: list[Parameter], scheme: schemes.QuantizationScheme
+    source: SafetensorsFile, parameters: list[Parameter], scheme: QuantizationScheme, encoder: Encoder
 ) -> Iterator[tuple[StoredTensor, Array]]:
     for parameter in parameters:
         missing = [tensor.name for tensor in parameter.tensors if tensor.name not in source.descriptions]
@@ -60,4 +60,4 @@ def _quantized(
             raise StageError(f"the shard has only a part of {parameter.name}: it lacks {', '.join(missing)}")
         parts = [source.read(tensor.name).numbers(scheme.model_dtype) for tensor in parameter.tensors]
         weights = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        yield from zip(stored_tensors(parameter, scheme), stored_numbers(parameter, scheme, weights), strict=True)
+        yield from zip(scheme.stored(parameter), encoder.encode(parameter, weights), strict=True)

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from mlcbuild.compiler.quantization.stored import StoredTensor
+from mlcbuild.compiler.quantization.scheme import StoredTensor
 from mlcbuild.compiler.weights.tensor import Array, bfloat16_bits
 from mlcbuild.errors import StageError
 

@@ -13,27 +13,28 @@ from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 from mlcbuild.compiler.families.llama.family import LlamaConfig
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, attend, create_placeholder
 from mlcbuild.compiler.models.outlining import Outliner
-from mlcbuild.compiler.quantization.layers import Embedding, Linear, take
-from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from mlcbuild.compiler.models.parameters import Role
+from mlcbuild.compiler.quantization.layers import Embedding, Linear
+from mlcbuild.compiler.quantization.reader import Reader, take
 
 
 class LlamaAttention(nn.Module):  # type: ignore[misc]
     """Grouped-query attention over the paged cache, which also applies the rotary embedding."""
 
-    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, name: str) -> None:
-        self.geometry = cache_geometry(config, scheme)
+    def __init__(self, config: LlamaConfig, reader: Reader, *, name: str) -> None:
+        self.geometry = cache_geometry(config, dtype=reader.scheme.model_dtype)
         heads = config.num_attention_heads + 2 * config.num_key_value_heads
         self.qkv_proj = Linear(
             config.hidden_size,
             heads * config.head_dim,
-            scheme=scheme,
+            reader=reader,
             bias=config.attention_bias,
             name=f"{name}.qkv_proj",
         )
         self.o_proj = Linear(
             config.num_attention_heads * config.head_dim,
             config.hidden_size,
-            scheme=scheme,
+            reader=reader,
             bias=config.attention_bias,
             name=f"{name}.o_proj",
         )
@@ -45,18 +46,18 @@ class LlamaAttention(nn.Module):  # type: ignore[misc]
 class LlamaMLP(nn.Module):  # type: ignore[misc]
     """down(silu(gate(x)) * up(x))."""
 
-    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, name: str) -> None:
+    def __init__(self, config: LlamaConfig, reader: Reader, *, name: str) -> None:
         self.gate_up_proj = Linear(
             config.hidden_size,
             2 * config.intermediate_size,
-            scheme=scheme,
+            reader=reader,
             bias=config.mlp_bias,
             name=f"{name}.gate_up_proj",
         )
         self.down_proj = Linear(
             config.intermediate_size,
             config.hidden_size,
-            scheme=scheme,
+            reader=reader,
             bias=config.mlp_bias,
             name=f"{name}.down_proj",
         )
@@ -72,10 +73,10 @@ class LlamaDecoderLayer(nn.Module):  # type: ignore[misc]
     A layer is computed from its own first norm to the next layer's: whoever adds to the hidden state can norm the sum.
     """
 
-    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, name: str) -> None:
-        dtype = scheme.model_dtype
-        self.self_attn = LlamaAttention(config, scheme, name=f"{name}.self_attn")
-        self.mlp = LlamaMLP(config, scheme, name=f"{name}.mlp")
+    def __init__(self, config: LlamaConfig, reader: Reader, *, name: str) -> None:
+        dtype = reader.scheme.model_dtype
+        self.self_attn = LlamaAttention(config, reader, name=f"{name}.self_attn")
+        self.mlp = LlamaMLP(config, reader, name=f"{name}.mlp")
         self.input_layernorm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=dtype)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=dtype)
 
@@ -95,12 +96,12 @@ class LlamaDecoderLayer(nn.Module):  # type: ignore[misc]
 class LlamaModel(nn.Module):  # type: ignore[misc]
     """Embedding table, layers and the last norm."""
 
-    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, layers: int) -> None:
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, scheme=scheme, name="model.embed_tokens")
+    def __init__(self, config: LlamaConfig, reader: Reader, *, layers: int) -> None:
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, reader=reader, name="model.embed_tokens")
         self.layers = nn.ModuleList(
-            [LlamaDecoderLayer(config, scheme, name=f"model.layers.{index}") for index in range(layers)]
+            [LlamaDecoderLayer(config, reader, name=f"model.layers.{index}") for index in range(layers)]
         )
-        self.norm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=scheme.model_dtype)
+        self.norm = nn.RMSNorm(config.hidden_size, -1, config.rms_norm_eps, bias=False, dtype=reader.scheme.model_dtype)
 
         self.outliner = Outliner("llama_decoder_layer")
 
@@ -134,14 +135,16 @@ class LlamaForCausalLM(nn.Module):  # type: ignore[misc]
     """A llama with its head: logits (batch, n, vocabulary) in float32. It has the first `layers` of its layers, whose
     cache has room for all."""
 
-    def __init__(self, config: LlamaConfig, scheme: QuantizationScheme, *, layers: int) -> None:
-        self.model = LlamaModel(config, scheme, layers=layers)
+    def __init__(self, config: LlamaConfig, reader: Reader, *, layers: int) -> None:
+        self.model = LlamaModel(config, reader, layers=layers)
         self.hidden_size = config.hidden_size
-        self.model_dtype = scheme.model_dtype
-        self.geometry = cache_geometry(config, scheme)
+        self.model_dtype = reader.scheme.model_dtype
+        self.geometry = cache_geometry(config, dtype=reader.scheme.model_dtype)
         self.tied = config.tie_word_embeddings
         if not self.tied:
-            self.lm_head = Linear(config.hidden_size, config.vocab_size, scheme=scheme, is_head=True, name="lm_head")
+            self.lm_head = Linear(
+                config.hidden_size, config.vocab_size, reader=reader, role=Role.FINAL_FC, name="lm_head"
+            )
 
     def logits(self, hidden: nn.Tensor) -> nn.Tensor:
         """(batch, n, hidden) → (batch, n, vocabulary), float32."""
@@ -225,7 +228,7 @@ class LlamaForCausalLM(nn.Module):  # type: ignore[misc]
         }
 
 
-def cache_geometry(config: LlamaConfig, scheme: QuantizationScheme) -> KVCacheGeometry:
+def cache_geometry(config: LlamaConfig, *, dtype: str) -> KVCacheGeometry:
     """What the KV cache of a llama looks like."""
     return KVCacheGeometry(
         num_hidden_layers=config.num_hidden_layers,
@@ -235,7 +238,7 @@ def cache_geometry(config: LlamaConfig, scheme: QuantizationScheme) -> KVCacheGe
         rope_theta=config.position_embedding_base,
         rope_scale=config.rope_scale,
         rope_scaling=tuple(sorted(config.tvm_rope_scaling.items())),
-        dtype=scheme.model_dtype,
+        dtype=dtype,
     )
 
 

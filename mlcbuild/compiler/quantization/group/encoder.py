@@ -1,0 +1,119 @@
+"""Group quantization in NumPy, bit for bit what MLC-LLM's kernels compute on a CPU.
+
+For a group w of `group_size` weights of a row, all in the model's dtype and each operation rounded to it:
+
+    scale = max|w| / max_int                       max_int = 2^(bits - 1) - 1
+    q     = min(max(round(w / scale + max_int), 0), 2 * max_int)
+    w'    = (q - max_int) * scale
+
+`round` takes ties to the even integer, as `tirx.round` does in TVM. Where the scale is 0 (all weights are
+zero, or too small for a float16 scale) the quotient of a zero is no number; it is stored as 0 there and
+reads back as zero all the same. Integers are packed into words from the low end, in the order of the row.
+
+How far w' is from w follows from the standard model of rounding (N. J. Higham, Accuracy and Stability of Numerical
+Algorithms, 2nd ed., section 2.2), in which an operation is right to within half of the dtype's epsilon eps, or half of
+its smallest positive number eta. The integer is off by 1/2 and by the roundings of the quotient (at most max_int) and
+of the sum (at most 2 max_int), the product by its own rounding; a scale is off by eta / 2 where it is subnormal, which
+its multiple of at most max_int passes on. With the terms of second order rounded up:
+
+    |w' - w| <= scale (1/2 + 3 max_int eps) + max_int eta
+
+It holds while max_int * scale, which may be rounded to above max|w|, is finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mlcbuild.compiler.quantization.group.scheme import GroupScheme
+from mlcbuild.compiler.quantization.scheme import Weight
+from mlcbuild.compiler.weights.tensor import Array
+
+# Rows are done in blocks, so that the temporaries of a large embedding stay small.
+_BLOCK_ELEMENTS = 1 << 22
+
+
+class GroupEncoder:
+    """The `Encoder` of a scheme of integers in groups."""
+
+    def __init__(self, scheme: GroupScheme) -> None:
+        self.scheme = scheme
+
+    def encode(self, weight: Weight, numbers: Array) -> tuple[Array, ...]:
+        if not self.scheme.covers(weight.role):
+            return (numbers,)
+        words, scales = self.scheme.stored(weight)
+        columns = numbers.shape[-1]
+        packed, scale = self._quantize(numbers.reshape(-1, columns))
+        return packed.reshape(words.shape), scale.reshape(scales.shape)
+
+    def decode(self, weight: Weight, stored: Sequence[Array]) -> Array:
+        if not self.scheme.covers(weight.role):
+            return stored[0]
+        packed, scales = (array.reshape(-1, array.shape[-1]) for array in stored)
+        rows, groups = scales.shape
+        integers = self.unpack(packed).astype(scales.dtype).reshape(rows, groups, self.scheme.group_size)
+        numbers: Array = (integers - scales.dtype.type(self.scheme.max_int)) * scales[:, :, np.newaxis]
+        return numbers.reshape(weight.shape)
+
+    def error_bound(self, weight: Weight, numbers: Array) -> Array:
+        if not self.scheme.covers(weight.role):
+            return np.zeros(numbers.shape)
+        limits, largest = np.finfo(numbers.dtype), self.scheme.max_int
+        groups = np.abs(numbers.astype(np.float64)).reshape(-1, self.scheme.group_size)
+        # The stored scale is the exact one to within its rounding, which the terms of second order have room for.
+        scale = np.broadcast_to(groups.max(axis=1, keepdims=True) / largest, groups.shape)
+        bound: Array = scale * (0.5 + 3 * largest * float(limits.eps)) + largest * float(limits.smallest_subnormal)
+        return bound.reshape(numbers.shape)
+
+    def pack(self, integers: Array) -> Array:
+        """(rows, columns) of unsigned integers below 2^bits → (rows, words) uint32."""
+        rows = integers.shape[0]
+        lanes = integers.astype(np.uint32, copy=False).reshape(rows, -1, self.scheme.elements_per_word)
+        packed = np.zeros(lanes.shape[:2], np.uint32)
+        for lane in range(self.scheme.elements_per_word):
+            packed |= lanes[:, :, lane] << np.uint32(lane * self.scheme.bits)
+        return packed
+
+    def unpack(self, packed: Array) -> Array:
+        """The inverse of `pack`."""
+        rows, words = packed.shape
+        shifts = np.arange(self.scheme.elements_per_word, dtype=np.uint32) * np.uint32(self.scheme.bits)
+        lanes: Array = (packed[:, :, np.newaxis] >> shifts) & np.uint32((1 << self.scheme.bits) - 1)
+        return lanes.reshape(rows, words * self.scheme.elements_per_word)
+
+    def _quantize(self, numbers: Array) -> tuple[Array, Array]:
+        """(rows, columns) → packed (rows, words) uint32 and scales (rows, groups) of the numbers' dtype."""
+        scheme = self.scheme
+        rows, columns = numbers.shape
+        groups = columns // scheme.group_size
+        packed = np.empty((rows, groups * scheme.words_per_group), np.uint32)
+        scales = np.empty((rows, groups), numbers.dtype)
+        step = max(1, _BLOCK_ELEMENTS // max(columns, 1))
+        for begin in range(0, rows, step):
+            block = numbers[begin : begin + step].reshape(-1, groups, scheme.group_size)
+            integers, scale = self._quantize_groups(block)
+            packed[begin : begin + step] = self.pack(integers.reshape(-1, columns))
+            scales[begin : begin + step] = scale
+        return packed, scales
+
+    def _quantize_groups(self, block: Array) -> tuple[Array, Array]:
+        """(rows, groups, group_size) → integers of the same shape, and scales (rows, groups)."""
+        # NumPy's float16 arithmetic is slow. A quotient or sum of two float16 numbers, computed in float32 and rounded
+        # to float16, is the correctly rounded one: float32 has the 2 × 11 + 2 bits that this takes.
+        wide = block.astype(np.float32, copy=False)
+        max_int = np.float32(self.scheme.max_int)
+        scale = (np.abs(wide).max(axis=2) / max_int).astype(block.dtype)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            quotient = _rounded(wide / scale.astype(np.float32, copy=False)[:, :, np.newaxis], block.dtype)
+            shifted = np.rint(_rounded(quotient + max_int, block.dtype))
+        clipped = np.clip(shifted, 0, 2 * self.scheme.max_int)
+        return np.nan_to_num(clipped, copy=False, nan=0.0).astype(np.uint32), scale
+
+
+def _rounded(numbers: Array, dtype: np.dtype[Any]) -> Array:
+    """float32 numbers rounded to a type, as float32."""
+    return numbers if dtype == np.float32 else numbers.astype(dtype).astype(np.float32)

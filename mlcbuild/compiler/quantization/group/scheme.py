@@ -1,0 +1,73 @@
+"""Schemes that store matrices as symmetric integers in groups along the reduction axis, with one scale a group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcbuild.compiler.models.parameters import Role
+from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
+from mlcbuild.errors import StageError
+
+WORD_BITS = 32
+WORD_DTYPE = "uint32"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupScheme:
+    """A `QuantizationScheme` of integers in groups.
+
+    A weight (out, in) becomes `q_weight` (out, in / elements_per_word) of uint32 and `q_scale` (out, in / group_size)
+    of the model's dtype: the layout that MLC-LLM calls NK.
+    """
+
+    name: str
+    model_dtype: str
+    bits: int
+    group_size: int  # weights along the reduction axis that share a scale
+    covered: frozenset[Role] = frozenset({Role.EMBEDDING, Role.LINEAR, Role.FINAL_FC})
+
+    kind = "group-quant"
+    encoder = "mlcbuild.compiler.quantization.group.encoder:GroupEncoder"
+    reader = "mlcbuild.compiler.quantization.group.reader:GroupReader"
+
+    def __post_init__(self) -> None:
+        checked_dtype(self.name, self.model_dtype)
+        if not 2 <= self.bits <= 8:
+            raise ValueError(f"integers have 2 to 8 bits, not {self.bits}")
+        if self.group_size <= 0 or self.group_size % self.elements_per_word:
+            raise ValueError(
+                f"a group holds whole words of {self.elements_per_word} integers: {self.group_size} does not"
+            )
+
+    @property
+    def elements_per_word(self) -> int:
+        """Integers in one word of storage; bits left over at its high end are zero."""
+        return WORD_BITS // self.bits
+
+    @property
+    def words_per_group(self) -> int:
+        return self.group_size // self.elements_per_word
+
+    @property
+    def max_int(self) -> int:
+        """The largest magnitude, and the offset that makes the stored integers unsigned."""
+        return (1 << (self.bits - 1)) - 1
+
+    def covers(self, role: Role) -> bool:
+        return role in self.covered
+
+    def stored(self, weight: Weight) -> tuple[StoredTensor, ...]:
+        if not self.covers(weight.role):
+            return as_it_is(weight, self.model_dtype)
+        *rows, columns = weight.shape
+        if columns % self.group_size:
+            raise StageError(
+                f"{weight.name} has {columns} columns, which groups of {self.group_size} do not divide",
+                advice=("choose a quantization without groups, such as q0f16 or q0f32",),
+            )
+        groups = columns // self.group_size
+        stem = weight.name.removesuffix("weight")
+        return (
+            StoredTensor(name=f"{stem}q_weight", shape=(*rows, groups * self.words_per_group), dtype=WORD_DTYPE),
+            StoredTensor(name=f"{stem}q_scale", shape=(*rows, groups), dtype=self.model_dtype),
+        )

@@ -1,0 +1,70 @@
+"""Quantization schemes with what their plug-ins name, and weights as they store them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlcbuild.compiler.models.families import parameter_list
+from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, Role
+from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
+from mlcbuild.rules.schemes import NAMES, scheme
+from tests.compiler.tiny_models import Array
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.quantization.reader import Reader
+
+__all__ = ["NAMES", "encoder", "encoder_class", "matrix", "reader", "reader_class", "restored", "scheme", "stored"]
+
+
+def matrix(shape: tuple[int, ...], *, name: str = "w.weight", role: Role = Role.LINEAR) -> Parameter:
+    """A parameter of one tensor."""
+    return Parameter(name=name, role=role, tensors=(CheckpointTensor(name=name, shape=shape),))
+
+
+def encoder_class(of: QuantizationScheme) -> Callable[[QuantizationScheme], Encoder]:
+    found: Callable[[QuantizationScheme], Encoder] = _loaded(of.encoder)
+    return found
+
+
+def encoder(of: QuantizationScheme) -> Encoder:
+    return encoder_class(of)(of)
+
+
+def reader_class(of: QuantizationScheme) -> Callable[[QuantizationScheme], Reader]:
+    found: Callable[[QuantizationScheme], Reader] = _loaded(of.reader)
+    return found
+
+
+def reader(of: QuantizationScheme) -> Reader:
+    return reader_class(of)(of)
+
+
+def stored(document: Mapping[str, object], of: QuantizationScheme, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """The float32 tensors of a checkpoint, by Hugging Face's names, as a package of the scheme has them, by
+    MLC-LLM's."""
+    found: dict[str, Array] = {}
+    for parameter in parameter_list(document).parameters:
+        whole = np.concatenate([tensors[tensor.name] for tensor in parameter.tensors]).astype(of.model_dtype)
+        arrays = encoder(of).encode(parameter, whole)
+        found |= {tensor.name: array for tensor, array in zip(of.stored(parameter), arrays, strict=True)}
+    return found
+
+
+def restored(document: Mapping[str, object], of: QuantizationScheme, weights: Mapping[str, Array]) -> dict[str, Array]:
+    """The float32 tensors that a package's weights stand for, by Hugging Face's names."""
+    found: dict[str, Array] = {}
+    for parameter in parameter_list(document).parameters:
+        whole = encoder(of).decode(parameter, [weights[tensor.name] for tensor in of.stored(parameter)])
+        sizes = np.cumsum([tensor.shape[0] for tensor in parameter.tensors])[:-1]
+        parts = np.split(whole.astype(np.float32), sizes)
+        found |= {tensor.name: part for tensor, part in zip(parameter.tensors, parts, strict=True)}
+    return found
+
+
+def _loaded(plugin: str) -> Any:
+    module, _, name = plugin.partition(":")
+    return getattr(importlib.import_module(module), name)
