@@ -115,7 +115,7 @@ class Actions:
             environment=lambda: this_environment((), Toolchains()),
         )
         self._executor.start(lambda outcome: self._on_end(outcome))
-        self._executor.refusal(ExecutionRequirements())  # begins to connect
+        self._executor.unmet_requirement(ExecutionRequirements())  # begins to connect
 
     def touch(self, count: int) -> float:
         flights = Flights(self._in_flight)

@@ -45,7 +45,7 @@ from mlcbuild.engine.action import Action
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import Execute
 from mlcbuild.engine.scheduler_events import RequestedTarget
-from mlcbuild.engine.simulation import Answer, Machines, Performance, Simulated, Simulation
+from mlcbuild.engine.simulation import LookupResult, RunResult, Simulated, SimulatedExecutor, Simulation
 from mlcbuild.rules.analysis import analyse
 
 RECORD = Path(__file__).with_suffix(".json")
@@ -194,10 +194,10 @@ class Matrix:
     def key_of(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest:
         return _digest(repr((action.mnemonic, action.command, action.outputs, inputs)))
 
-    def look_up(self, action: Action, key: Digest) -> Answer:  # noqa: ARG002
-        return Answer()
+    def look_up(self, action: Action, key: Digest) -> LookupResult:  # noqa: ARG002
+        return LookupResult()
 
-    def perform(self, execute: Execute) -> Performance:
+    def run(self, execute: Execute) -> RunResult:
         action = execute.action
         outputs = []
         for path in action.outputs:
@@ -212,7 +212,7 @@ class Matrix:
         outcome = ExecutionOutcome(
             identifier=action.identifier, kind=OutcomeKind.SUCCEEDED, outputs=tuple(sorted(outputs))
         )
-        return Performance(seconds=self.seconds_of(action), outcome=outcome)
+        return RunResult(seconds=self.seconds_of(action), outcome=outcome)
 
     def manifest(self, digest: Digest) -> bytes:
         return self._contents[digest]
@@ -265,7 +265,7 @@ def simulate(matrix: Matrix, workers: int, seconds_of: Callable[[Action], float]
         actions=matrix.actions,
         targets=matrix.targets,
         work=matrix,
-        machines=[Machines(name="ray", slots=workers, trip_seconds=TRIP_SECONDS)],
+        executors=[SimulatedExecutor(name="ray", slots=workers, trip_seconds=TRIP_SECONDS)],
         seconds_of=seconds_of,
     ).run()
 

@@ -1,7 +1,7 @@
 """Actions and artifacts: the values that rules make and the engine runs.
 
-An action is a function from files to files. It is described wholly by values; its key is computed from them
-and from the digests of its inputs once those are known (`mlcbuild.engine.keys`).
+An action is a function from files to files. Values describe it completely. Its key is computed from them and from the
+digests of its inputs, once those are known (`mlcbuild.engine.keys`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class SourceArtifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DerivedArtifact:
-    """A file or directory (path ends in `/`) that an action makes, or one file inside such a directory.
+    """An output of an action: a file, a directory (its path ends in `/`), or a file inside such a directory.
 
-    `path` is as the action declares it in `Action.outputs`, or a path below a declared directory.
+    `path` is one of `Action.outputs`, or a path below a declared directory.
     """
 
     action: str
@@ -34,7 +34,7 @@ class DerivedArtifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DiscoveredArtifacts:
-    """Every artifact in a named group that a discovering action's manifest will announce."""
+    """All artifacts of a named group, which the manifest of a discovering action will announce."""
 
     action: str
     group: str
@@ -45,10 +45,10 @@ Artifact = SourceArtifact | DerivedArtifact | DiscoveredArtifacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """Where artifacts lie in the action's directory.
+    """Where an artifact lies in the action's directory.
 
-    One file lies at `path`; a directory artifact's files lie below `path`, which then ends in `/`. A discovered
-    group's members lie at `path` + their base name, and `path` ends in `/`.
+    A file lies at `path`. The files of a directory lie below `path`, which then ends in `/`. The members of a
+    discovered group lie at `path` + their base name; `path` ends in `/` then too.
     """
 
     path: str
@@ -57,7 +57,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCall:
-    """Call a Python function of ours, or of the workspace, in a worker.
+    """Calls a Python function, of mlcbuild or of the workspace, in a worker.
 
     `function` is `package.module:name`; a module of the workspace is named by its path from the root. `inputs`
     and `outputs` map the function's keyword arguments to paths in the action's directory: a single path arrives as
@@ -79,37 +79,37 @@ class StageCall:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules that the call starts from, sorted: the function's and those of its plug-ins."""
+        """The modules of the function and of its plug-ins, sorted."""
         named = [name for _, value in self.plugins for name in ((value,) if isinstance(value, str) else value)]
         return tuple(sorted({name.partition(":")[0] for name in (self.function, *named)}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """Run a program: the arguments as given to exec, the first one a path in the action's directory."""
+    """Runs a program. `arguments` are those of exec; the first is a path in the action's directory."""
 
     arguments: tuple[str, ...]
 
 
 class CachePolicy(enum.Enum):
-    """Where a result may be kept."""
+    """Which caches may keep a result."""
 
-    ALL = "all"  # a pure function: everywhere
-    LOCAL = "local"  # true on this machine only: never uploaded
-    NONE = "none"  # a measurement, or a tool that differs from run to run: never looked up, never kept
+    ALL = "all"  # all: the action is a pure function
+    LOCAL = "local"  # this machine's only: the result is not true of others, and is never uploaded
+    NONE = "none"  # none: a measurement, or a tool whose output differs from run to run; it is never looked up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRequirements:
-    """What an action runs with. Policy, never part of the key."""
+    """What an action needs in order to run. This is policy, and never part of the key."""
 
     cpus: int = 1
     memory_bytes: int = 0  # 0: unknown
-    gpus: float = 0.0  # a fraction shares one; compiling for a GPU needs none
-    labels: tuple[tuple[str, str], ...] = ()  # what a machine must say of itself, such as ("arch", "sm_90"); sorted
+    gpus: float = 0.0  # a fraction shares one. Compiling for a GPU needs none
+    labels: tuple[tuple[str, str], ...] = ()  # that a machine must have, such as ("arch", "sm_90"); sorted
     timeout_seconds: float = 0.0  # 0: no limit
-    network: bool = False  # may reach the network, and sees the user's own environment: fetches alone
-    execution_hints: tuple[tuple[str, JsonValue], ...] = ()  # passed to the stage, and named irrelevant to its result
+    network: bool = False  # may use the network and the user's environment: only for fetches
+    execution_hints: tuple[tuple[str, JsonValue], ...] = ()  # passed to the stage; they do not change its result
 
     def __post_init__(self) -> None:
         if self.cpus < 1 or self.memory_bytes < 0 or self.gpus < 0 or self.timeout_seconds < 0:
@@ -118,14 +118,14 @@ class ExecutionRequirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """What a discovering action's manifest announces: further actions, and named groups of artifacts."""
+    """What the manifest of a discovering action announces: more actions, and named groups of artifacts."""
 
     actions: tuple[Action, ...] = ()
     groups: tuple[tuple[str, tuple[Artifact, ...]], ...] = ()
 
 
 class Discoverer(Protocol):
-    """A pure function from a manifest's bytes to what it announces. Raises ValueError for a manifest it cannot read."""
+    """A pure function from the bytes of a manifest to what it announces. Raises ValueError for an invalid manifest."""
 
     def __call__(self, *, discovering: str, manifest: bytes) -> Discovery: ...
 
@@ -134,8 +134,8 @@ class Discoverer(Protocol):
 class Action:
     """One node of the action graph.
 
-    `identifier` is unique in a build and for people (`//models:llama-70b-cuda Phase2`); it is not in the key,
-    nor are `owner`, `requirements` and `discoverer`.
+    `identifier` is for people, and unique in a build (`//models:llama-70b-cuda Phase2`). The key contains neither it
+    nor `owner`, `requirements` and `discoverer`.
     """
 
     identifier: str
@@ -149,8 +149,8 @@ class Action:
     salt: str = ""
     cache: CachePolicy = CachePolicy.ALL
     requirements: ExecutionRequirements = field(default_factory=ExecutionRequirements)
-    pinned_content: str = ""  # SHA-256 of the only output, where that is declared: it is then all of the key
-    manifest: str = ""  # the output that `discoverer` reads; "" where nothing is discovered
+    pinned_content: str = ""  # the declared SHA-256 of the only output; it then makes up the whole key
+    manifest: str = ""  # the output that `discoverer` reads; "" without one
     discoverer: Discoverer | None = None
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Results by key: from this machine, which is quick, and from a remote, which takes as long as the network does."""
+"""Looking up results by key: on this machine, which is quick, and at a remote, which takes as long as the network."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ class LocalStore(LocalBlobStore, ActionCache, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRemotely:
-    """A result that a remote had, and the store now has too; its blobs may be there only."""
+    """A result that the remote had. The store has it now; its blobs may still be at the remote alone."""
 
     found: ResultFound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteFailure:
-    """For people."""
+    """The remote did not do what it was asked for. `message` is for people; it goes into the inbox."""
 
     message: str
 
 
 class ActionCacheLookup:
-    """`here` is for the thread of the build; `there` and `send` for any. With `rerun` no result of a pure function is
-    looked up.
+    """`on_disk` is for the thread of the build, `at_remote` and `send` are for any thread.
+
+    With `rerun` no result of a pure function is looked up.
     """
 
     def __init__(self, *, store: LocalStore, remote: RemoteCache | None, last_build: LastBuild, rerun: bool) -> None:
@@ -50,11 +51,11 @@ class ActionCacheLookup:
         return self._remote is not None and action.cache is not CachePolicy.LOCAL and not self.reruns(action)
 
     def sends_found(self, action: Action) -> bool:
-        """Whether a result found here is to be sent."""
+        """Whether a result of this action that is found on disk is to be sent to the remote."""
         return self._remote is not None and self._remote.sends_what_was_found and action.cache is CachePolicy.ALL
 
-    def here(self, wanted: LookUp) -> ResultFound | None:
-        action, key = wanted.action, wanted.key
+    def on_disk(self, instruction: LookUp) -> ResultFound | None:
+        action, key = instruction.action, instruction.key
         if self.reruns(action):
             return None
         if not action.manifest:
@@ -63,9 +64,9 @@ class ActionCacheLookup:
                 return ResultFound(identifier=action.identifier, key=key, outputs=outputs)
         return self._found(action, key, self._store.get(key))
 
-    def there(self, wanted: LookUp) -> list[object]:
-        """Messages for the inbox: what was found, or not, and what went wrong."""
-        action, key = wanted.action, wanted.key
+    def at_remote(self, instruction: LookUp) -> list[object]:
+        """Messages for the inbox: the result or that there is none, and a failure of the remote."""
+        action, key = instruction.action, instruction.key
         assert self._remote is not None
         try:
             result = self._remote.find(key, self._store)
@@ -78,7 +79,7 @@ class ActionCacheLookup:
         return [ResultNotFound(identifier=action.identifier, key=key)]
 
     def send(self, found: ResultFound) -> list[object]:
-        """Offer what was found here to the remote; answers messages for the inbox."""
+        """Offer a result that was found on disk to the remote. Answers messages for the inbox."""
         assert self._remote is not None
         result = self._store.get(found.key)
         try:
@@ -89,11 +90,11 @@ class ActionCacheLookup:
         return []
 
     def reruns(self, action: Action) -> bool:
-        """Whether it is to run whatever any cache has."""
+        """Whether the action is to run, whatever the caches have."""
         return self._rerun and is_deterministic(action)
 
     def _found(self, action: Action, key: Digest, result: ActionResult | None) -> ResultFound | None:
-        """A result as a event; None for one that cannot be used."""
+        """A result as an event for the scheduler; None for a result that cannot be used."""
         if result is None or result.exit_code != 0:
             return None
         try:
@@ -105,4 +106,5 @@ class ActionCacheLookup:
 
 
 def is_deterministic(action: Action) -> bool:
+    """Whether the same inputs always give the same bytes: no measurement, no fetch."""
     return action.cache is not CachePolicy.NONE and not action.requirements.network

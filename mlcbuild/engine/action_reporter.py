@@ -1,4 +1,4 @@
-"""The end of each action: how it came to be done, why it ran, and what of it the next build is to know."""
+"""Reports how each action ended and why it ran, and remembers it for the next build."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _WITH_RESULT = (Ending.EXECUTED, Ending.FOUND, Ending.SHARED)
 
 
 class ActionReporter:
-    """Used in the thread of the build alone. `nodes` are the scheduler's, by identifier.
+    """Used in the thread of the build. `nodes` are the scheduler's, by identifier.
 
-    Actions are added to `found_remotely` when a remote has had their results, and to `keyless` when they have no key
-    because of this machine, both before they are told.
+    The driver adds an action to `found_remotely` where the remote had its result, and to `keyless` where it has no key
+    because of this machine. It does so before the action ends.
     """
 
     def __init__(
@@ -44,18 +44,18 @@ class ActionReporter:
         self._last_build = last_build
         self._build_events = build_events
 
-    def tell(self, told: ReportAction) -> None:
-        action = told.action
-        run, outcome = self._runner.ended(action.identifier)
-        status = self._status_of(told, run)
-        if told.ending not in (Ending.FAILED, Ending.EXECUTED):
+    def report(self, ended: ReportAction) -> None:
+        action = ended.action
+        attempt, outcome = self._runner.ended(action.identifier)
+        status = self._status_of(ended, attempt)
+        if ended.ending not in (Ending.FAILED, Ending.EXECUTED):
             outcome = None
-        executor = run.executor_name if outcome is not None and run is not None else ""
-        # Before its own key is remembered.
-        cause, previous_key = self._cause_of(told) if executor else (None, "")
-        self._remember(told, outcome)
+        executor = attempt.executor_name if outcome is not None and attempt is not None else ""
+        # This compares with the key of the last build, so it comes before the new key is remembered.
+        cause, previous_key = self._cause_of(ended) if executor else (None, "")
+        self._remember(ended, outcome)
         self._build_events.ended(
-            told,
+            ended,
             status,
             outcome,
             executor=executor,
@@ -64,35 +64,35 @@ class ActionReporter:
             previous_key=previous_key,
         )
 
-    def _status_of(self, told: ReportAction, run: Attempt | None) -> ActionStatus:
-        match told.ending:
+    def _status_of(self, ended: ReportAction, attempt: Attempt | None) -> ActionStatus:
+        match ended.ending:
             case Ending.FAILED:
                 return ActionStatus.FAILED
             case Ending.SKIPPED:
                 return ActionStatus.SKIPPED
             case Ending.EXECUTED:
-                is_elsewhere = run is not None and run.is_elsewhere
+                is_elsewhere = attempt is not None and attempt.is_elsewhere
                 return ActionStatus.EXECUTED_RAY if is_elsewhere else ActionStatus.EXECUTED_LOCAL
-            case Ending.FOUND if told.action.identifier in self.found_remotely:
+            case Ending.FOUND if ended.action.identifier in self.found_remotely:
                 return ActionStatus.REMOTE_HIT
             case Ending.FOUND | Ending.SHARED:
-                assert told.key is not None
-                is_known = self._last_build.had_key(told.action.identifier, told.key)
+                assert ended.key is not None
+                is_known = self._last_build.had_key(ended.action.identifier, ended.key)
                 return ActionStatus.UP_TO_DATE if is_known else ActionStatus.DISK_HIT
 
-    def _remember(self, told: ReportAction, outcome: ExecutionOutcome | None) -> None:
-        action, key = told.action, told.key
-        if told.ending is Ending.EXECUTED and outcome is not None:
+    def _remember(self, ended: ReportAction, outcome: ExecutionOutcome | None) -> None:
+        action, key = ended.action, ended.key
+        if ended.ending is Ending.EXECUTED and outcome is not None:
             self._last_build.remember_seconds(action.mnemonic, outcome.run_seconds, identifier=action.identifier)
             self._last_build.remember_peak(action.mnemonic, outcome.peak_bytes)
         signature = self._key_cache.new_signature(action.identifier)
-        if signature and key is not None and told.ending in _WITH_RESULT:
+        if signature and key is not None and ended.ending in _WITH_RESULT:
             self._last_build.remember(action.identifier, signature, key, self._nodes[action.identifier].outputs)
 
-    def _cause_of(self, told: ReportAction) -> tuple[Cause, str]:
-        """Why an action ran, and the key it had here before where that was another."""
-        action, last = told.action, self._last_build.key_of(told.action.identifier)
-        previous = "" if last is None or last == told.key else last.hash
+    def _cause_of(self, ended: ReportAction) -> tuple[Cause, str]:
+        """Why an action ran, and the key that it had in the last build, where that is another key."""
+        action, last = ended.action, self._last_build.key_of(ended.action.identifier)
+        previous = "" if last is None or last == ended.key else last.hash
         if action.cache is CachePolicy.NONE:
             return Cause.NEVER_CACHED, previous
         if self._lookups.reruns(action):

@@ -1,6 +1,4 @@
-"""Results of actions in REAPI's words, and back: files with full paths ⇄ output files and Trees of
-directories.
-"""
+"""Converts results of actions to and from REAPI: files with full paths ⇄ output files and Trees of directories."""
 
 from __future__ import annotations
 
@@ -11,20 +9,20 @@ from mlcbuild.cache.store import BlobStore
 from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.executor import FileEntry
 
-# A manifest up to this size travels inside the result, so that a hit discovers without reading a blob.
+# A result contains a manifest up to this size, so that a cache hit discovers without reading a blob.
 INLINE_BYTES = 1 << 20
-# In the metadata of a result that is true of this machine only: whoever has no graph sees by it that it stays here. It
-# points to no blob.
+# Marks a result that is true of this machine only. Commands without a graph, such as `cache push --all`, see by it that
+# the result must stay here.
 _STAYS_HERE = reapi.AnyMessage(type_url="type.mlcbuild.dev/StaysHere", value=b"")
 
 
 def result_of(
     action: Action, outputs: tuple[FileEntry, ...], store: BlobStore, *, worker: str, log: bytes = b""
 ) -> reapi.ActionResult:
-    """The result of an action that succeeded; stores the Trees of its output directories, and its log.
+    """The result of an action that succeeded. Stores the Trees of its output directories, and its log.
 
-    `outputs` are in the store already. Raises as the store does, and ValueError for an output that the action
-    does not declare.
+    `outputs` are in the store already. Raises as the store does, and ValueError for an output that the action does not
+    declare.
     """
     files: list[reapi.OutputFile] = []
     below: dict[str, list[TreeFile]] = {path: [] for path in action.outputs if path.endswith("/")}
@@ -65,7 +63,7 @@ def result_of(
 
 
 def stays_here(result: reapi.ActionResult) -> bool:
-    """Whether the action that made it said that it is true of the machine that it ran on only."""
+    """Whether the result is true of the machine that made it only."""
     metadata = result.execution_metadata
     return metadata is not None and _STAYS_HERE in metadata.auxiliary_metadata
 
@@ -73,8 +71,8 @@ def stays_here(result: reapi.ActionResult) -> bool:
 def outputs_of(result: reapi.ActionResult, store: BlobStore) -> tuple[FileEntry, ...]:
     """All files of a result by full path, sorted.
 
-    Raises BlobMissingError where a Tree has gone, and ValueError for a result that nothing of ours writes: a
-    damaged Tree, symbolic links, a path that leaves the action's directory. Both make the look-up a miss.
+    Raises BlobMissingError where a Tree has gone, and ValueError for a result that mlcbuild never writes: a damaged
+    Tree, symbolic links, a path that leaves the action's directory. Both make the lookup a miss.
     """
     if result.output_symlinks:
         raise ValueError(f"a symbolic link in a result: {result.output_symlinks[0].path!r}")
@@ -94,10 +92,9 @@ def outputs_of(result: reapi.ActionResult, store: BlobStore) -> tuple[FileEntry,
 
 
 def manifest_of(action: Action, result: reapi.ActionResult, store: BlobStore) -> bytes:
-    """The bytes of a discovering action's manifest: inlined, or from the store.
+    """The bytes of the manifest of a discovering action: inlined, or from the store.
 
-    Raises BlobMissingError where it has gone or the inlined bytes are not those of its digest, and ValueError
-    where the result has no such file.
+    Raises BlobMissingError where it has gone, and ValueError where the result has no such file.
     """
     for file in result.output_files:
         if file.path == action.manifest:
@@ -108,10 +105,7 @@ def manifest_of(action: Action, result: reapi.ActionResult, store: BlobStore) ->
 
 
 def blobs_of(result: reapi.ActionResult) -> tuple[Digest, ...]:
-    """The digests that a result itself names, Trees included: ask the store for these before it is a hit.
-
-    The files inside Trees are known from `outputs_of`.
-    """
+    """The digests that a result itself names, with those of its Trees. `outputs_of` tells the files inside Trees."""
     digests = [file.digest for file in result.output_files]
     digests += [directory.tree_digest for directory in result.output_directories]
     return tuple(dict.fromkeys(digests))

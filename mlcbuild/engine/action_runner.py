@@ -1,4 +1,4 @@
-"""Actions on their way through executors: inputs first, then a place, then an outcome that may be believed."""
+"""Runs actions on executors: fetches their inputs, chooses an executor, submits, and checks the outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlcbuild.engine.action import Action, ExecutionRequirements
 from mlcbuild.engine.action_cache_lookup import is_deterministic
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.build_event_publisher import BuildEventPublisher
-from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FarReaching, OutcomeKind
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FetchesInputs, OutcomeKind
 from mlcbuild.engine.input_fetcher import FetchedInputs, InputFetcher
 from mlcbuild.engine.instructions import Execute
 from mlcbuild.engine.key_cache import KeyCache
@@ -28,8 +28,8 @@ class Attempt:
 
     execute: Execute
     key: ActionKey
-    executor: Executor | None = None  # None until its inputs are in the store
-    bound_to: Executor | None = None  # who alone gets at its inputs
+    executor: Executor | None = None  # None until it is submitted
+    bound_to: Executor | None = None  # the only one that can fetch its inputs
     is_cancelled: bool = False
 
     @property
@@ -43,16 +43,16 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """The inputs of an action are in the store, or cannot be; a message for the inbox."""
+    """A message for the inbox: the inputs of an action are in the store, or cannot be brought there."""
 
     identifier: str
-    supplied: FetchedInputs
+    fetched: FetchedInputs
 
 
 class ActionRunner:
-    """Used in the thread of the build alone, but for the jobs that it gives to `network`.
+    """Used in the thread of the build. Fetching of inputs is done in the threads of `network`.
 
-    `run_seconds` says how long an action is thought to take, `peak_bytes` how much memory; 0 for unknown.
+    `run_seconds` says how long an action is expected to take, `peak_bytes` how much memory; 0: unknown.
     """
 
     def __init__(
@@ -73,71 +73,73 @@ class ActionRunner:
         self._build_events = build_events
         self._run_seconds = run_seconds
         self._peak_bytes = peak_bytes
-        self._runner: dict[str, Attempt] = {}
+        self._attempts: dict[str, Attempt] = {}
         self._ended: dict[str, tuple[Attempt, ExecutionOutcome]] = {}
         self._used: Counter[str] = Counter()
 
     def identifiers(self) -> tuple[str, ...]:
-        """Actions that have begun and not ended."""
-        return tuple(self._runner)
+        """The actions that have begun and not ended."""
+        return tuple(self._attempts)
 
     def ended(self, identifier: str) -> tuple[Attempt | None, ExecutionOutcome | None]:
-        """The last attempt of an action that has ended, and what came of it."""
+        """The last attempt of an action that has ended, and its outcome."""
         return self._ended.get(identifier, (None, None))
 
     def begin(self, execute: Execute) -> list[ExecutionOutcome]:
-        """Fetch inputs, then submit. What ends here and now is returned."""
+        """Fetch the inputs, then submit. Returns the outcome where it is known at once."""
         action = execute.action
         _, last = self.ended(action.identifier)
         if last is not None and last.kind in _AGAIN:
             self._build_events.notice(f"{action.identifier} runs again: {last.message or 'its executor was lost'}")
-        self._runner[action.identifier] = Attempt(
+        self._attempts[action.identifier] = Attempt(
             execute=execute, key=self._key_cache.take(action, execute.inputs, execute.key)
         )
-        missing = self._fetcher.lacking(execute.inputs)
+        missing = self._fetcher.missing(execute.inputs)
         if missing:
-            missing = self._brought_here(self._runner[action.identifier], missing)
+            missing = self._needed_here(self._attempts[action.identifier], missing)
         if not missing:
-            return list(self.prepared(Prepared(identifier=action.identifier, supplied=FetchedInputs())))
+            return list(self.prepared(Prepared(identifier=action.identifier, fetched=FetchedInputs())))
         self._network.run(
-            lambda: [Prepared(identifier=action.identifier, supplied=self._fetcher.provide(missing, execute.sources))]
+            lambda: [Prepared(identifier=action.identifier, fetched=self._fetcher.fetch(missing, execute.sources))]
         )
         return []
 
-    def _brought_here(self, run: Attempt, missing: tuple[Digest, ...]) -> tuple[Digest, ...]:
-        """Those of the missing inputs that are to be brought to this machine: not what the executor gets by itself."""
-        if not any(isinstance(executor, FarReaching) for executor in self._executors):
+    def _needed_here(self, attempt: Attempt, missing: tuple[Digest, ...]) -> tuple[Digest, ...]:
+        """The missing inputs that have to come to this machine. The executor may fetch the others itself."""
+        if not any(isinstance(executor, FetchesInputs) for executor in self._executors):
             return missing
         try:
-            executor = self._place(run.execute.action)
+            executor = self._place(attempt.execute.action)
         except (NoExecutor, InfrastructureError):
-            return missing  # It is told when the action is submitted.
-        reached = executor.reaches(missing) if isinstance(executor, FarReaching) else frozenset()
-        if reached:
-            run.bound_to = executor
-        return tuple(digest for digest in missing if digest not in reached)
+            return missing  # The error is told when the action is submitted.
+        fetchable = executor.can_fetch(missing) if isinstance(executor, FetchesInputs) else frozenset()
+        if fetchable:
+            attempt.bound_to = executor
+        return tuple(digest for digest in missing if digest not in fetchable)
 
     def _place(self, action: Action) -> Executor:
         return place(action, self._executors, self._used, run_seconds=self._run_seconds(action))
 
-    def prepared(self, told: Prepared) -> Iterator[ExecutionOutcome]:
-        """Submit an action whose inputs have come; its outcome where it has one without a run."""
-        run = self._runner.get(told.identifier)
-        if run is None:
+    def prepared(self, message: Prepared) -> Iterator[ExecutionOutcome]:
+        """Submit an action whose inputs are fetched. Yields an outcome where it has one without a run."""
+        attempt = self._attempts.get(message.identifier)
+        if attempt is None:
             return
-        fault = _fault(run, told)
-        if fault is None:
+        failure = _failure_before_run(attempt, message)
+        if failure is None:
             try:
-                self._submit(run)
+                self._submit(attempt)
             except (NoExecutor, InfrastructureError) as error:
-                fault = ExecutionOutcome(identifier=told.identifier, kind=OutcomeKind.ENVIRONMENT, message=str(error))
-        if fault is not None:
-            yield fault
+                failure = ExecutionOutcome(
+                    identifier=message.identifier, kind=OutcomeKind.ENVIRONMENT, message=str(error)
+                )
+        if failure is not None:
+            yield failure
 
-    def _submit(self, run: Attempt) -> None:
-        action = run.execute.action
-        executor = run.bound_to or self._place(action)
-        run.executor = executor
+    def _submit(self, attempt: Attempt) -> None:
+        action = attempt.execute.action
+        executor = attempt.bound_to or self._place(action)
+        attempt.executor = executor
         self._used[executor.name] += 1
         self._build_events.started(action.identifier, action.mnemonic, executor.name)
         executor.submit(
@@ -145,10 +147,10 @@ class ActionRunner:
                 identifier=action.identifier,
                 mnemonic=action.mnemonic,
                 command=action.command,
-                inputs=run.execute.inputs,
+                inputs=attempt.execute.inputs,
                 outputs=action.outputs,
                 environment=action.environment,
-                requirements=_requirements(run.execute),
+                requirements=_requirements(attempt.execute),
                 expected_bytes=self._peak_bytes(action),
                 is_deterministic=is_deterministic(action),
                 allowed_modules=self._key_cache.modules_of(action),
@@ -159,39 +161,41 @@ class ActionRunner:
         )
 
     def end(self, outcome: ExecutionOutcome) -> ExecutionOutcome | None:
-        """Take an outcome in: as it is to be believed; None where nobody waits for it."""
-        run = self._runner.pop(outcome.identifier, None)
-        if run is None:
+        """Take in an outcome. Returns it, or a failure where a source or code changed; None where no run is known."""
+        attempt = self._attempts.pop(outcome.identifier, None)
+        if attempt is None:
             return None
-        if run.executor is not None:
-            self._used[run.executor.name] -= 1
+        if attempt.executor is not None:
+            self._used[attempt.executor.name] -= 1
         if outcome.kind is OutcomeKind.SUCCEEDED:
-            change = self._fetcher.change_in(run.execute.sources) or self._key_cache.change_in_code(run.execute.action)
+            change = self._fetcher.change_in(attempt.execute.sources) or self._key_cache.change_in_code(
+                attempt.execute.action
+            )
             if change:
                 outcome = replace(outcome, kind=OutcomeKind.FAILED, message=change, outputs=())
-        self._ended[outcome.identifier] = (run, outcome)
+        self._ended[outcome.identifier] = (attempt, outcome)
         return outcome
 
     def cancel(self, identifier: str) -> None:
-        run = self._runner.get(identifier)
-        if run is not None:
-            run.is_cancelled = True
-            if run.executor is not None:
-                run.executor.cancel(identifier)
+        attempt = self._attempts.get(identifier)
+        if attempt is not None:
+            attempt.is_cancelled = True
+            if attempt.executor is not None:
+                attempt.executor.cancel(identifier)
 
 
-def _fault(run: Attempt, told: Prepared) -> ExecutionOutcome | None:
-    """How an action ends that cannot be submitted."""
-    supplied = told.supplied
-    if run.is_cancelled:
+def _failure_before_run(attempt: Attempt, message: Prepared) -> ExecutionOutcome | None:
+    """The outcome of an action that cannot be submitted; None where it can."""
+    fetched = message.fetched
+    if attempt.is_cancelled:
         kind = OutcomeKind.CANCELLED
-    elif supplied.problem:
-        kind = OutcomeKind.ENVIRONMENT if supplied.environment else OutcomeKind.FAILED
-    elif supplied.missing:
+    elif fetched.error:
+        kind = OutcomeKind.ENVIRONMENT if fetched.environment else OutcomeKind.FAILED
+    elif fetched.missing:
         kind = OutcomeKind.INPUTS_MISSING
     else:
         return None
-    return ExecutionOutcome(identifier=told.identifier, kind=kind, message=supplied.problem, missing=supplied.missing)
+    return ExecutionOutcome(identifier=message.identifier, kind=kind, message=fetched.error, missing=fetched.missing)
 
 
 def _requirements(execute: Execute) -> ExecutionRequirements:

@@ -1,4 +1,4 @@
-"""A few threads for what may take long: they work off jobs and put what comes of each into one queue."""
+"""A few threads for work that may take long. They run jobs, and put their results into one queue."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 
 
 class Background:
-    """Runs jobs in daemon threads, started when first needed. A job answers with messages for the inbox.
+    """Runs jobs in daemon threads, which are started when first needed. A job returns messages for the inbox.
 
-    What a job raises is put into the inbox as it is, so that the one who reads it decides.
+    An exception from a job is put into the inbox as it is. The reader of the inbox decides about it.
     """
 
     def __init__(self, inbox: queue.SimpleQueue[object], *, threads: int) -> None:
@@ -27,7 +27,7 @@ class Background:
             thread.start()
 
     def close(self, *, wait: bool) -> None:
-        """Let the threads end after the jobs given so far; with `wait`, return only then."""
+        """Let the threads end after the jobs so far. With `wait`, return when they have ended."""
         for _ in self._threads:
             self._jobs.put(None)
         if wait:

@@ -1,4 +1,4 @@
-"""Tells what happens in a build as events, and keeps what its end needs: statuses, failures, seconds."""
+"""Publishes build events to listeners, and keeps what the end of the build needs: statuses, failures, seconds."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from mlcbuild.engine.executor import ExecutionOutcome, OutcomeKind
 from mlcbuild.engine.instructions import AnnounceWanted, Ending, ReportAction
 
 Listener = Callable[[BuildEvent], object]
-_MACHINE_FAULTS = (OutcomeKind.ENVIRONMENT, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.LOST)
+_ENVIRONMENT_FAILURES = (OutcomeKind.ENVIRONMENT, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.LOST)
 
 
 class BuildEventPublisher:
-    """Stamps events with seconds since the build began and hands them to each listener, in order, from one thread."""
+    """Stamps events with the seconds since the build began. Each listener gets them in order, from one thread."""
 
     def __init__(
         self, listeners: Sequence[Listener], *, invocation: str = "", clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`invocation` is the UUID of the command that builds; "": one of its own."""
+        """`invocation` is the UUID of the command that builds; "" stands for a new one."""
         self._listeners = tuple(listeners)
         self._clock = clock
         self._began = clock()
@@ -52,13 +52,17 @@ class BuildEventPublisher:
 
     def begin(self, labels: Iterable[str], *, jobs: int = 0) -> None:
         self._labels = tuple(dict.fromkeys(labels))
-        self._tell(BuildStarted(invocation=self._invocation, targets=self._labels, time=self.now, jobs=jobs))
+        self._publish(BuildStarted(invocation=self._invocation, targets=self._labels, time=self.now, jobs=jobs))
 
-    def wanted(self, told: AnnounceWanted) -> None:
-        self._tell(ActionsAdded(count=told.count, total=told.total, discovered_by=told.discovered_by, time=self.now))
+    def wanted(self, announced: AnnounceWanted) -> None:
+        self._publish(
+            ActionsAdded(
+                count=announced.count, total=announced.total, discovered_by=announced.discovered_by, time=self.now
+            )
+        )
 
     def started(self, identifier: str, mnemonic: str, executor: str) -> None:
-        self._tell(ActionStarted(identifier=identifier, mnemonic=mnemonic, executor=executor, time=self.now))
+        self._publish(ActionStarted(identifier=identifier, mnemonic=mnemonic, executor=executor, time=self.now))
 
     def ended(
         self,
@@ -71,15 +75,14 @@ class BuildEventPublisher:
         cause: Cause | None = None,
         previous_key: str = "",
     ) -> None:
-        """An action came to its end. `outcome` is that of its own run, which took place on `executor`, or nowhere.
+        """An action has ended. `outcome` is that of its own run on `executor`; None and "" where it did not run.
 
-        `cause` and `previous_key` are those of the run.
-        `environment`: it has no key, because of this machine.
+        `cause` and `previous_key` are those of the run. `environment`: it has no key, because of this machine.
         """
         action, now = report.action, self.now
         identifier = action.identifier
         self._statuses[identifier] = status
-        # Where nothing ran, nothing took time and nothing was said.
+        # Without a run there is no time and no log.
         own = outcome or ExecutionOutcome(identifier=identifier, kind=OutcomeKind.SUCCEEDED)
         if executor:
             self.executed[identifier] = PathStep(
@@ -91,9 +94,9 @@ class BuildEventPublisher:
                 message=report.message,
                 log=own.log,
                 exit_code=own.exit_code,
-                environment=environment or own.kind in _MACHINE_FAULTS,
+                environment=environment or own.kind in _ENVIRONMENT_FAILURES,
             )
-        self._tell(
+        self._publish(
             ActionFinished(
                 identifier=identifier,
                 mnemonic=action.mnemonic,
@@ -118,11 +121,11 @@ class BuildEventPublisher:
         )
 
     def notice(self, message: str) -> None:
-        self._tell(Notice(message=message, time=self.now))
+        self._publish(Notice(message=message, time=self.now))
 
     def target(self, result: TargetResult) -> None:
         self._targets[result.label] = result
-        self._tell(
+        self._publish(
             TargetFinished(
                 label=result.label,
                 success=result.success,
@@ -155,7 +158,7 @@ class BuildEventPublisher:
             bytes_downloaded=bytes_downloaded,
             bytes_uploaded=bytes_uploaded,
         )
-        self._tell(
+        self._publish(
             BuildFinished(
                 success=success,
                 interrupted=interrupted,
@@ -170,6 +173,6 @@ class BuildEventPublisher:
         )
         return result
 
-    def _tell(self, event: BuildEvent) -> None:
+    def _publish(self, event: BuildEvent) -> None:
         for listener in self._listeners:
             listener(event)

@@ -1,6 +1,6 @@
-"""What happens during a build, told as values: the console, the report, the profile and the event log all read these.
+"""Build events: what happens during a build, as values for the console, the report, the profile and the event log.
 
-Times are seconds since the build began, from a monotonic clock; the driver stamps them.
+Times are seconds since the build began, by a monotonic clock.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 class ActionStatus(enum.Enum):
-    """How an action came to be done. The values are those of the build report."""
+    """How an action ended. The values are those of the build report."""
 
     UP_TO_DATE = "up_to_date"  # same key as in this workspace's last build
     DISK_HIT = "disk_hit"
@@ -22,13 +22,13 @@ class ActionStatus(enum.Enum):
 
 
 class Cause(enum.Enum):
-    """Why an action ran, where a result would have done."""
+    """Why an action ran instead of taking a result from a cache."""
 
-    FIRST = "first build"  # this workspace has not built it, and no cache had it
+    FIRST = "first build"  # it was never built in this workspace, and no cache had a result
     CHANGED = "changed"  # its inputs, its command or its code
-    NO_RESULT = "no result"  # nothing changed since it was built here, but no cache has the result any more
-    OUTPUTS_GONE = "outputs gone"  # it had a result whose files had gone
-    ASKED = "asked"  # the user wants every action to run
+    NO_RESULT = "no result"  # nothing has changed since it was built here, but no cache has the result
+    OUTPUTS_GONE = "outputs gone"  # it had a result, whose blobs have gone
+    ASKED = "asked"  # the user asked for it
     NEVER_CACHED = "never cached"  # a measurement
 
 
@@ -42,7 +42,7 @@ class BuildStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionsAdded:
-    """Actions became known: all at the start, more by discovery. `total` counts every action known so far."""
+    """`count` more actions are needed, `total` so far. `discovered_by` is the action that led to them, or ""."""
 
     count: int
     total: int
@@ -52,7 +52,7 @@ class ActionsAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionStarted:
-    """An action began to run on an executor (a look-up that hits starts nothing)."""
+    """An action began to run on an executor. A cache hit starts nothing."""
 
     identifier: str
     mnemonic: str
@@ -62,7 +62,7 @@ class ActionStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionFinished:
-    """An action is done. For an executed one `start` is when it began to run, `worker` where."""
+    """An action has ended. Where it ran, `start` says when it began and `worker` where."""
 
     identifier: str
     mnemonic: str
@@ -77,17 +77,17 @@ class ActionFinished:
     exit_code: int = 0
     executor: str = ""  # "" where nothing ran
     node: str = ""  # the machine, where it is not this one
-    queued_seconds: float = 0.0  # between being given to the executor and its start
+    queued_seconds: float = 0.0  # between its submission to the executor and its start
     input_seconds: float = 0.0  # of the run, for laying out and fetching inputs
     output_seconds: float = 0.0  # of the run, for storing and sending outputs
     peak_bytes: int = 0  # the largest resident set; 0 where it was not measured
     cause: Cause | None = None  # None where nothing ran
-    previous_key: str = ""  # what it was built under here before, where that differs from `key`
+    previous_key: str = ""  # of the last build here, where that differs from `key`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """Something the user should know that fails nothing: a cache that degraded, a worker that was lost."""
+    """Something that the user should know and that fails nothing: a cache that failed, a worker that was lost."""
 
     message: str
     time: float
@@ -95,7 +95,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFinished:
-    """A requested target is built, or not. `outputs` are paths relative to the workspace."""
+    """A requested target is built, or failed. `outputs` are paths relative to the workspace."""
 
     label: str
     success: bool
@@ -115,7 +115,7 @@ class PathStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slack:
-    """How much longer an action that ran could have taken before it would have been on the critical path."""
+    """How much longer an action could have run without being on the critical path."""
 
     identifier: str
     seconds: float

@@ -1,4 +1,4 @@
-"""What came of a build, as one value."""
+"""The result of a build, as one value."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mlcbuild.errors import BuildError, InterruptedBuildError, LocalEnvironmentE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResult:
-    """`outputs` are paths relative to the workspace, sorted; `error` says why there are none.
+    """`outputs` are paths relative to the workspace, sorted. `error` says why there are none.
 
-    `environment`: all was made, and the machine could not place it.
+    `environment`: the outputs were made, and this machine could not put them in place.
     """
 
     label: str
@@ -24,7 +24,7 @@ class TargetResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionFailure:
-    """An action that failed by itself, not one skipped after it. `environment`: the machine failed, not its input."""
+    """An action that failed, not one that was skipped after it. `environment`: this machine failed, not the input."""
 
     identifier: str
     message: str
@@ -49,7 +49,7 @@ class BuildResult:
     bytes_uploaded: int
 
     def error(self) -> MlcbuildError | None:
-        """What the command should end with: None for success, else an error whose class gives the exit code."""
+        """The error that the command should end with. Its class gives the exit code. None for success."""
         if self.interrupted:
             return InterruptedBuildError("the build was interrupted", advice=("what had finished is kept",))
         if self.success:

@@ -1,4 +1,4 @@
-"""The chain of executed actions that took longest, one needing the other: what bounds the build's time."""
+"""The critical path: the chain of executed actions, each needing the one before it, that took longest."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ _ROUNDING = 1e-9  # seconds
 
 
 class Chains:
-    """All chains that end with an executed action. One that was not executed took no time but connects those that were.
+    """All chains that end with an executed action. Actions that were not executed take no time, but connect others.
 
-    Everything here takes time linear in actions and edges.
+    Everything here takes time linear in the numbers of actions and edges.
     """
 
     def __init__(self, executed: Mapping[str, PathStep], producers_of: Callable[[str], Iterable[str]]) -> None:
         self._executed = executed
         self._producers: dict[str, tuple[str, ...]] = {}
-        self._total: dict[str, float] = {}  # seconds of the longest chain that ends with each action, producers first
-        self._before: dict[str, str] = {}  # the action before it there
+        self._total: dict[
+            str, float
+        ] = {}  # seconds of the longest chain that ends with each action; producers come first
+        self._before: dict[str, str] = {}  # the action before it in that chain
         for root in executed:
             stack: list[tuple[str, bool]] = [(root, False)]
             while stack:
@@ -53,9 +55,9 @@ class Chains:
         return tuple(reversed(path))
 
     def slacks(self) -> tuple[Slack, ...]:
-        """For each executed action how much shorter than the longest chain the longest one is that it is part of.
+        """For each executed action, how much shorter its longest chain is than the critical path.
 
-        Those that are on one of the longest chains are left out. The least slack comes first.
+        Actions without slack are left out. The least slack comes first.
         """
         after: dict[str, float] = {}
         for name in reversed(self._total):  # consumers stand after their producers

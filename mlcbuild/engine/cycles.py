@@ -1,4 +1,4 @@
-"""Cycles among actions that wait for each other, found once nothing else can go on."""
+"""Finds cycles among actions that wait for each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 def find_cycle(roots: Iterable[str], waits_for: Callable[[str], Sequence[str]]) -> tuple[str, ...]:
     """The first cycle reached from `roots`, beginning with its smallest name; () where there is none.
 
-    Each name of the answer waits for the next one, the last for the first.
+    Each name waits for the next one, and the last for the first.
     """
     finished: set[str] = set()
     for root in roots:

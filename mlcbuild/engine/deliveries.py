@@ -1,4 +1,4 @@
-"""Targets on their way to where the user looks for them."""
+"""Puts the outputs of targets in place, where users find them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SMALL_BYTES = 256 << 10  # of a target's files together
 
 
 class Deliveries:
-    """Used in the thread of the build alone, but for the jobs that it gives to `network`."""
+    """Used in the thread of the build. What takes long is done in the threads of `network`."""
 
     def __init__(self, *, placer: OutputPlacer, fetcher: InputFetcher, network: Background) -> None:
         self._placer = placer
@@ -24,67 +24,67 @@ class Deliveries:
         self._network = network
         self._placing = threading.Lock()
         self._begun: dict[str, Deliver] = {}
-        self._machine_faults: set[str] = set()  # labels that this machine could not place
+        self._environment_failures: set[str] = set()  # labels whose outputs this machine could not place
 
     def labels(self) -> tuple[str, ...]:
-        """Targets whose delivery has begun and not ended."""
+        """The labels of targets whose delivery has begun and not ended."""
         return tuple(self._begun)
 
-    def begin(self, told: Deliver) -> list[SchedulerEvent]:
-        self._begun[told.label] = told
-        # Whatever is being placed meanwhile is in another target's directory: this need not wait for it.
-        if self._placer.is_current(told.directory, told.files):
-            return [TargetDelivered(label=told.label)]
-        # What takes less than to be handed to another thread is done here, unless something large is being placed.
-        is_small = sum(entry.digest.size_bytes for entry in told.files) <= _SMALL_BYTES
-        if is_small and not self._fetcher.lacking(told.files) and self._placing.acquire(blocking=False):
+    def begin(self, instruction: Deliver) -> list[SchedulerEvent]:
+        self._begun[instruction.label] = instruction
+        # Another target may be being placed. It has a directory of its own, so this does not have to wait.
+        if self._placer.is_current(instruction.directory, instruction.files):
+            return [TargetDelivered(label=instruction.label)]
+        # A few small files are placed faster here than in another thread, unless that one is placing something large.
+        is_small = sum(entry.digest.size_bytes for entry in instruction.files) <= _SMALL_BYTES
+        if is_small and not self._fetcher.missing(instruction.files) and self._placing.acquire(blocking=False):
             try:
-                return [self._put(told)]
+                return [self._put(instruction)]
             finally:
                 self._placing.release()
-        self._network.run(lambda: [self._bring(told)])
+        self._network.run(lambda: [self._bring(instruction)])
         return []
 
-    def end(self, told: ReportTarget) -> TargetResult:
-        delivered = self._begun.pop(told.label, None)
+    def end(self, ended: ReportTarget) -> TargetResult:
+        delivered = self._begun.pop(ended.label, None)
         outputs: tuple[str, ...] = ()
-        if told.success and delivered is not None:
+        if ended.success and delivered is not None:
             outputs = tuple(f"{delivered.directory}/{entry.path}" for entry in delivered.files)
         return TargetResult(
-            label=told.label,
-            success=told.success,
+            label=ended.label,
+            success=ended.success,
             outputs=outputs,
-            error=told.message,
-            environment=not told.success and told.label in self._machine_faults,
+            error=ended.message,
+            environment=not ended.success and ended.label in self._environment_failures,
         )
 
     def save(self) -> None:
-        """Remember what lies where, once nothing is being placed."""
+        """Wait until nothing is being placed, then write down where outputs lie."""
         with self._placing:
             self._placer.save()
 
-    def _bring(self, told: Deliver) -> SchedulerEvent:
-        missing = self._fetcher.lacking(told.files)
+    def _bring(self, instruction: Deliver) -> SchedulerEvent:
+        missing = self._fetcher.missing(instruction.files)
         if missing:
-            supplied = self._fetcher.provide(missing, told.sources)
-            if supplied.problem:
-                return self._failed(told, supplied.problem, by_machine=supplied.environment)
-            if supplied.missing:
-                return BlobsMissing(needed_by=told.label, digests=supplied.missing)
+            fetched = self._fetcher.fetch(missing, instruction.sources)
+            if fetched.error:
+                return self._failed(instruction, fetched.error, by_machine=fetched.environment)
+            if fetched.missing:
+                return BlobsMissing(needed_by=instruction.label, digests=fetched.missing)
         with self._placing:
-            return self._put(told)
+            return self._put(instruction)
 
-    def _put(self, told: Deliver) -> SchedulerEvent:
-        """One at a time."""
+    def _put(self, instruction: Deliver) -> SchedulerEvent:
+        """Place the files. One thread at a time does."""
         try:
-            placement = self._placer.place(told.directory, told.files)
+            placement = self._placer.place(instruction.directory, instruction.files)
         except (MlcbuildError, ValueError) as error:
-            return self._failed(told, str(error), by_machine=isinstance(error, InfrastructureError))
+            return self._failed(instruction, str(error), by_machine=isinstance(error, InfrastructureError))
         if placement.missing:
-            return BlobsMissing(needed_by=told.label, digests=placement.missing)
-        return TargetDelivered(label=told.label)
+            return BlobsMissing(needed_by=instruction.label, digests=placement.missing)
+        return TargetDelivered(label=instruction.label)
 
-    def _failed(self, told: Deliver, message: str, *, by_machine: bool) -> DeliveryFailed:
+    def _failed(self, instruction: Deliver, message: str, *, by_machine: bool) -> DeliveryFailed:
         if by_machine:
-            self._machine_faults.add(told.label)
-        return DeliveryFailed(label=told.label, message=message)
+            self._environment_failures.add(instruction.label)
+        return DeliveryFailed(label=instruction.label, message=message)

@@ -1,4 +1,4 @@
-"""From a discovering action's manifest to what it announces, or to why that is not known."""
+"""Reads the manifest of a discovering action."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from mlcbuild.engine.scheduler_events import ActionsDiscovered, BlobsMissing, Di
 from mlcbuild.errors import MlcbuildError
 
 
-def discover(told: Discover, read: Callable[[Digest], bytes]) -> ActionsDiscovered | BlobsMissing | DiscoveryFailed:
-    """`read` gets a manifest that did not travel in its result, and raises BlobMissingError where it has gone."""
-    action = told.action
+def discover(
+    instruction: Discover, read: Callable[[Digest], bytes]
+) -> ActionsDiscovered | BlobsMissing | DiscoveryFailed:
+    """The event that answers the instruction. `read` reads a manifest that its result does not contain.
+
+    `read` raises BlobMissingError where the manifest has gone from the store.
+    """
+    action = instruction.action
     assert action.discoverer is not None
     try:
-        manifest = told.inline if told.inline is not None else read(told.manifest)
+        manifest = instruction.inline if instruction.inline is not None else read(instruction.manifest)
         discovery = action.discoverer(discovering=action.identifier, manifest=manifest)
     except BlobMissingError:
-        return BlobsMissing(needed_by=action.identifier, digests=(told.manifest,))
+        return BlobsMissing(needed_by=action.identifier, digests=(instruction.manifest,))
     except (ValueError, MlcbuildError) as error:
         return DiscoveryFailed(identifier=action.identifier, message=f"its manifest cannot be read: {error}")
     return ActionsDiscovered(identifier=action.identifier, discovery=discovery)

@@ -1,8 +1,8 @@
-"""Installed Python distributions by content, read from their metadata; nothing of them is imported.
+"""Fingerprints of installed Python distributions, read from their metadata without importing them.
 
-A distribution's RECORD (the wheel format, PyPA's «Recording installed projects») lists its files with SHA-256
-hashes. Its fingerprint is a hash over those of what the wheel brought: the same whatever environment, path
-and installer.
+The RECORD of a distribution (PyPA's "Recording installed projects") lists its files with SHA-256 hashes. The
+fingerprint is a hash over those of the wheel's own files. It is the same in every environment, at every path, by every
+installer.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ class Distribution:
 
 
 class Distributions:
-    """The distributions that Python's search path reaches (`search_path`, by default `sys.path`)."""
+    """The distributions on Python's search path (`search_path`, by default `sys.path`)."""
 
     def __init__(self, cache: JsonCache, search_path: Sequence[str] | None = None) -> None:
         self._cache = cache
         self._search_path = tuple(sys.path if search_path is None else search_path)
-        self.observed: set[str] = set()  # absolute paths whose state decided any answer
+        self.observed: set[str] = set()  # absolute paths that decided any answer
         self._found: dict[str, Distribution] | None = None
         self._providers: dict[str, list[str]] | None = None
         self._fingerprints: dict[str, str] = {}
 
     def find(self, name: str) -> Distribution | None:
-        """By name, however it is spelt; None where it is not installed."""
+        """The distribution of that name in any spelling; None where it is not installed."""
         return self._all().get(normalized(name))
 
     def fingerprint(self, name: str) -> str:
         """64 hexadecimal digits over the content of a distribution's files.
 
-        Raises LocalEnvironmentError where it is not installed or a file of it cannot be read.
+        Raises LocalEnvironmentError where it is not installed, or where one of its files cannot be read.
         """
         distribution = self.find(name)
         if distribution is None:
@@ -77,20 +77,20 @@ class Distributions:
         return self._fingerprints[distribution.name]
 
     def providing(self, package: str) -> tuple[str, ...]:
-        """The distributions that install an importable top-level name; () where none does."""
+        """The distributions that install an importable top-level name; () where there are none."""
         if self._providers is None:
             self._providers = self._read_providers()
         return tuple(self._providers.get(package, ()))
 
     def is_working_tree(self, name: str, folder: Path) -> bool:
-        """Whether the packages of an installed distribution are those that lie in `folder` (an editable install)."""
+        """Whether an installed distribution is an editable install of the packages in `folder`."""
         distribution = self.find(name)
         if distribution is None:
             return False
         self.observed.add(str(distribution.information / _ORIGIN))
         return _project_folder(distribution.information).resolve() == folder.resolve()
 
-    # Inside
+    # Inside.
 
     def _all(self) -> dict[str, Distribution]:
         if self._found is None:
@@ -101,10 +101,10 @@ class Distributions:
                     stem, dot, suffix = entry.rpartition(".")
                     if dot + suffix not in _INFO_SUFFIXES:
                         continue
-                    # Of a `.dist-info` the version follows the last hyphen; of an `.egg-info` more may follow it.
+                    # In `.dist-info` the version follows the last hyphen. In `.egg-info` more may follow the version.
                     cut = stem.rfind("-") if suffix == "dist-info" else stem.find("-")
                     name, version = (stem[:cut], stem[cut + 1 :]) if cut > 0 else (stem, "")
-                    # As for imports, the first folder of the search path wins.
+                    # The first folder of the search path wins, as for imports.
                     self._found.setdefault(
                         normalized(name),
                         Distribution(name=normalized(name), version=version, information=Path(folder, entry)),
@@ -126,7 +126,7 @@ class Distributions:
         return fingerprint
 
     def _read_providers(self) -> dict[str, list[str]]:
-        # Only folders with distributions: others, such as the current directory, change all the time.
+        # Only folders with distributions. Other folders, such as the current directory, change all the time.
         folders = dict.fromkeys(str(found.information.parent) for found in self._all().values())
         stamps = [[folder, os.stat(folder).st_mtime_ns] for folder in folders]  # noqa: PTH116
         remembered = self._cache.get("providers")
@@ -151,7 +151,7 @@ def _entries(folder: str) -> list[str]:
 
 
 def _is_editable(information: Path) -> bool:
-    """Whether the files are a working tree's (PEP 610, PEP 660): RECORD then lists a pointer to them alone."""
+    """Whether the files are those of a working tree (PEP 610, PEP 660). RECORD then lists only a pointer to them."""
     import json
 
     try:
@@ -169,10 +169,10 @@ def _rows(record: Path) -> list[list[str]]:
 
 
 def _lines_of_record(record: Path) -> list[str]:
-    """`path\\0hash` of what the wheel brought.
+    """`path\\0hash` of the wheel's own files.
 
-    Left out are scripts (written by the installer, with a path inside), byte code, and the metadata folder
-    but for METADATA: INSTALLER, REQUESTED, direct_url.json and RECORD tell of the installation.
+    Without scripts (the installer writes a path into them), byte code, and the metadata folder except METADATA:
+    INSTALLER, REQUESTED, direct_url.json and RECORD are about the installation.
     """
     information = record.parent.name + "/"
     lines = []
@@ -187,17 +187,14 @@ def _lines_of_record(record: Path) -> list[str]:
 
 
 def _recorded_hash(path: Path) -> str:
-    """A file's hash as RECORD writes it."""
+    """The hash of a file as RECORD writes it."""
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").digest()
     return "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def _lines_of_files(information: Path, observed: set[str]) -> list[str]:
-    """`path\\0hash` of every file of a distribution without a trustworthy RECORD.
-
-    All that is looked at is added to `observed`.
-    """
+    """`path\\0hash` of all files of a distribution without a usable RECORD. Adds what it looks at to `observed`."""
     top = _project_folder(information)
     names = _top_level_names(information) or {normalized(information.name.partition("-")[0]).replace("-", "_")}
     lines = []
@@ -212,9 +209,7 @@ def _lines_of_files(information: Path, observed: set[str]) -> list[str]:
 
 
 def _project_folder(information: Path) -> Path:
-    """Where an editable distribution's files lie, as direct_url.json says; else the folder it is installed
-    in.
-    """
+    """The folder of a distribution's files: for an editable install by direct_url.json, else where it is installed."""
     import json
     from urllib.parse import unquote, urlsplit
 

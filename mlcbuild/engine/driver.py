@@ -1,8 +1,8 @@
-"""The build driver: carries out what the scheduler says, in one loop over one queue of what happened.
+"""The build driver: carries out the scheduler's instructions, in one loop over one queue of what happened.
 
-All decisions are the scheduler's, all waiting is here. What is quick (a look-up on disk, a stat) is done in the
-loop itself; what may take long (digesting sources, storing them, a remote, placing outputs, publishing) in a few
-threads that answer through the queue; actions run on the executors.
+The scheduler decides; the driver waits. Quick work (a lookup on disk, a stat) is done in the loop. What may take long
+(digesting sources, storing them, a remote, placing outputs, publishing) is done in a few threads, which answer through
+the queue. Actions run on the executors.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.engine.action import Action
-from mlcbuild.engine.action_cache_lookup import ActionCacheLookup, FoundRemotely, LocalStore, RemoteFailure
+from mlcbuild.engine.action_cache_lookup import ActionCacheLookup, FoundRemotely, LocalStore
 from mlcbuild.engine.action_reporter import ActionReporter
 from mlcbuild.engine.action_runner import ActionRunner, Prepared
 from mlcbuild.engine.background import Background
@@ -48,6 +47,7 @@ from mlcbuild.engine.lookup_timeout import LookupTimeout
 from mlcbuild.engine.outputs import OutputPlacer
 from mlcbuild.engine.priorities import UNKNOWN_SECONDS
 from mlcbuild.engine.remote import RemoteCache
+from mlcbuild.engine.remote_session import RemoteSession
 from mlcbuild.engine.result_publisher import Published, ResultPublisher
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.scheduler_events import (
@@ -62,36 +62,23 @@ from mlcbuild.engine.scheduler_events import (
     SchedulerEvent,
     TargetsRequested,
 )
-from mlcbuild.errors import CacheError, InfrastructureError, InternalError, MlcbuildError
+from mlcbuild.errors import InfrastructureError, InternalError, MlcbuildError
 
 _BACKGROUND_THREADS = 4
-_NETWORK_THREADS = 16  # They wait for a remote, which must keep nobody from working here.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
-    """By the remote, for people."""
-
-    message: str
-
-
-class _Sent:
-    """The remote has nothing more to send."""
+_NETWORK_THREADS = 16  # They mostly wait for a remote. The other threads must not have to.
 
 
 class _Kill:
-    """The user will not wait for running actions to stop."""
+    """The user does not want to wait until running actions have stopped."""
 
 
 class Driver:
-    """One build. `build` runs it in the calling thread; `interrupt` may be called from anywhere, a signal handler too.
+    """One build. `build` runs it in the calling thread. `interrupt` may be called from any thread or signal handler.
 
-    `store` holds the blobs and results of this machine; `digests`, `placer`, `last_build`, `toolchains` and
-    `implementations` belong to the workspace and are saved, where they can be, by who made them, but for
-    `digests`, `placer` and `last_build`, which are saved here. Executors are started and closed here. `jobs = 0`
-    stands for all slots of all executors. With `rerun` no result of a pure function is looked
-    up. Listeners are called from the thread of `build`, in order. `invocation` is the UUID that they are told; "": a
-    new one.
+    `store` holds the blobs and results of this machine. `digests`, `placer` and `last_build` are saved here at the end;
+    whoever made `toolchains` and `implementations` saves them. Executors are started and closed here. `jobs = 0` stands
+    for all slots of all executors. With `rerun` no result of a pure function is looked up. Listeners are called in
+    order, from the thread of `build`. `invocation` is the UUID that they are given; "" stands for a new one.
     """
 
     def __init__(
@@ -123,8 +110,12 @@ class Driver:
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._background = Background(self._inbox, threads=_BACKGROUND_THREADS)
         self._network = Background(self._inbox, threads=_NETWORK_THREADS) if remote else self._background
+        self._build_events = BuildEventPublisher(listeners, invocation=invocation)
+        self._remote_session = RemoteSession(
+            remote, inbox=self._inbox, background=self._background, build_events=self._build_events
+        )
         self._fetcher = InputFetcher(
-            workspace=workspace, store=store, digests=digests, remote=remote, trouble=self._remote_failed
+            workspace=workspace, store=store, digests=digests, remote=remote, on_failure=self._remote_session.failed
         )
         self._result_publisher = ResultPublisher(store=store, fetcher=self._fetcher, remote=remote)
         self._lookups = ActionCacheLookup(store=store, remote=remote, last_build=last_build, rerun=rerun)
@@ -134,7 +125,6 @@ class Driver:
             function=store.function,
             last_build=last_build,
         )
-        self._build_events = BuildEventPublisher(listeners, invocation=invocation)
         self._scheduler = Scheduler(
             key_of=self._key_of,
             jobs=jobs or sum(executor.slots for executor in executors),
@@ -161,27 +151,24 @@ class Driver:
         self._deliveries = Deliveries(placer=placer, fetcher=self._fetcher, network=self._network)
         self._lookup_timeout = LookupTimeout(time.monotonic)
         self._publishing = 0
-        self._sending = False
-        self._troubles = 0
         self._interruptions = 0
         self._killed = False
         self._end: Finished | None = None
 
     def interrupt(self) -> None:
-        """Stop the build: running actions are cancelled, what has finished is kept. The second time, at once."""
+        """Stop the build: cancel running actions and keep what has finished. A second call does not wait for them."""
         self._interruptions += 1
         self._inbox.put(Cancelled() if self._interruptions == 1 else _Kill())
 
     def build(self, actions: Iterable[Action], targets: Sequence[RequestedTarget]) -> BuildResult:
-        """Build the targets, which need some of the actions; to be called once.
+        """Build the targets, which need some of the actions. To be called once.
 
-        A build that fails or is interrupted is told by the result. Raises InternalError for a bug of ours.
+        The result says whether the build failed or was interrupted. Raises InternalError for a bug of ours.
         """
         self._build_events.begin((target.label for target in targets), jobs=self._scheduler.queue.jobs)
         for executor in self._executors:
             executor.start(lambda outcome: self._inbox.put(Executed(outcome=outcome)))
-        if self._remote is not None:
-            self._remote.start(lambda message: self._inbox.put(_Told(message=message)))
+        self._remote_session.start()
         try:
             self._run_to_the_end([ActionsDeclared(actions=tuple(actions)), TargetsRequested(targets=tuple(targets))])
         finally:
@@ -197,72 +184,63 @@ class Driver:
 
     # The loop.
 
-    def _run_to_the_end(self, told: list[SchedulerEvent]) -> None:
+    def _run_to_the_end(self, happened: list[SchedulerEvent]) -> None:
         while self._end is None:
-            told += self._jobs_added()
+            happened += self._jobs_added()
             answers: list[SchedulerEvent] = []
-            for instruction in self._scheduler.handle(*told):
+            for instruction in self._scheduler.handle(*happened):
                 answers += self._carry_out(instruction)
-            told = answers
-            if self._end is None and not told:
-                told = self._next()
-            told += self._received()
+            happened = answers
+            if self._end is None and not happened:
+                happened = self._next()
+            happened += self._received()
         while self._publishing and not self._killed:
             self._receive(self._inbox.get())
         self._finish_sending()
         self._received()
 
     def _jobs_added(self) -> list[SchedulerEvent]:
-        """An executor may turn out to have more room than it could say at first."""
+        """An executor may turn out to have more slots than it could say at first."""
         jobs = 0 if self._jobs else sum(executor.slots for executor in self._executors)
         return [JobsAdded(jobs=jobs)] if jobs > self._scheduler.queue.jobs else []
 
     def _finish_sending(self) -> None:
-        """All that was made is here. The remote may take its time with the rest, unless the user interrupts."""
-        remote = self._remote
-        if remote is None:
-            return
-
-        def finish() -> list[object]:
-            try:
-                remote.finish()
-            except CacheError as error:
-                return [RemoteFailure(message=str(error)), _Sent()]
-            return [_Sent()]
-
-        self._sending = True
+        """All outputs are here. Wait until the remote has sent the rest, unless the user interrupts."""
         if self._interruptions:
-            remote.abandon()
-        self._background.run(finish)
-        while self._sending and not self._killed:
+            self._remote_session.abandon()
+        self._remote_session.finish()
+        while self._remote_session.is_sending and not self._killed:
             message = self._inbox.get()
             if isinstance(message, Cancelled):
-                remote.abandon()
+                self._remote_session.abandon()
             self._receive(message)
 
     def _next(self) -> list[SchedulerEvent]:
-        """Wait for something to happen, or for a look-up to take too long."""
+        """Wait until something happens, or until a lookup takes too long."""
         try:
             return self._receive(self._inbox.get(timeout=self._lookup_timeout.seconds_left()))
         except queue.Empty:
             return [LookupSlow(identifier=identifier) for identifier in self._lookup_timeout.exhausted()]
 
     def _received(self) -> list[SchedulerEvent]:
-        told: list[SchedulerEvent] = []
+        happened: list[SchedulerEvent] = []
         while not self._inbox.empty():
-            told += self._receive(self._inbox.get())
-        return told
+            happened += self._receive(self._inbox.get())
+        return happened
 
     def _receive(self, message: object) -> list[SchedulerEvent]:
+        """What the scheduler is to know of a message from the inbox."""
+        if self._remote_session.receive(message):
+            return []
         match message:
             case Executed(outcome=outcome):
                 return self._on_outcomes([outcome])
             case Prepared():
                 return self._on_outcomes(self._runner.prepared(message))
-            case Published(trouble=trouble):
+            case Published(failure=failure):
                 self._publishing -= 1
-                if trouble:
-                    self._build_events.notice(trouble)
+                if failure:
+                    self._build_events.notice(failure)
                 return []
             case FoundRemotely(found=found):
                 self._lookup_timeout.answered(found.identifier)
@@ -271,17 +249,6 @@ class Driver:
             case ResultNotFound(identifier=identifier):
                 self._lookup_timeout.answered(identifier)
                 return [message]
-            case _Told(message=text):
-                self._build_events.notice(text)
-                return []
-            case RemoteFailure(message=text):
-                self._troubles += 1
-                if self._troubles == 1:
-                    self._build_events.notice(f"the remote cache fails, the build goes on without it: {text}")
-                return []
-            case _Sent():
-                self._sending = False
-                return []
             case _Kill():
                 return self._kill()
             case MlcbuildError():
@@ -289,27 +256,24 @@ class Driver:
             case Exception():
                 raise InternalError(f"a background job failed: {message!r}") from message
             case _:
-                return [message]  # type: ignore[list-item]  # Whoever puts anything else puts a event.
+                return [message]  # type: ignore[list-item]  # All other messages are events.
 
     def _kill(self) -> list[SchedulerEvent]:
         self._killed = True
-        if self._remote is not None:
-            self._remote.abandon()
+        self._remote_session.abandon()
         for executor in self._executors:
             executor.close()
-        told: list[SchedulerEvent] = [Cancelled()]
-        told += self._on_outcomes(
+        stopped = self._on_outcomes(
             ExecutionOutcome(identifier=identifier, kind=OutcomeKind.CANCELLED)
             for identifier in self._runner.identifiers()
         )
         interrupted = "the build was interrupted"
-        told += [DeliveryFailed(label=label, message=interrupted) for label in self._deliveries.labels()]
-        return told
+        failed = [DeliveryFailed(label=label, message=interrupted) for label in self._deliveries.labels()]
+        return [Cancelled(), *stopped, *failed]
 
     def _conclude(self) -> BuildResult:
         assert self._end is not None
-        if self._troubles > 1:
-            self._build_events.notice(f"the remote cache failed {self._troubles} times in this build")
+        self._remote_session.conclude()
         graph = self._scheduler.graph
 
         def producers_of(identifier: str) -> list[str]:
@@ -321,18 +285,18 @@ class Driver:
             interrupted=self._end.cancelled,
             critical_path=chains.longest(),
             slacks=chains.slacks(),
-            bytes_downloaded=self._remote.bytes_downloaded if self._remote else 0,
-            bytes_uploaded=self._remote.bytes_uploaded if self._remote else 0,
+            bytes_downloaded=self._remote_session.bytes_downloaded,
+            bytes_uploaded=self._remote_session.bytes_uploaded,
         )
 
-    # Instructions. What is answered here and now is returned.
+    # Instructions. Answers that are known at once are returned.
 
     def _carry_out(self, instruction: Instruction) -> list[SchedulerEvent]:
         match instruction:
             case LookUp():
                 return self._look_up(instruction)
             case ReportAction():
-                self._reporter.tell(instruction)
+                self._reporter.report(instruction)
             case DigestSources(paths=paths):
                 for job in self._fetcher.digesting(paths):
                     self._background.run(job)
@@ -365,46 +329,43 @@ class Driver:
         known = self._last_build.seconds_of(action.identifier, action.mnemonic)
         return UNKNOWN_SECONDS if known is None else known
 
-    # Look-ups.
+    # Lookups.
 
-    def _look_up(self, wanted: LookUp) -> list[SchedulerEvent]:
-        found = self._lookups.here(wanted)
+    def _look_up(self, instruction: LookUp) -> list[SchedulerEvent]:
+        found = self._lookups.on_disk(instruction)
         if found is not None:
-            self._key_cache.drop(wanted.key)
-            if self._lookups.sends_found(wanted.action):
-                self._publishing += 1  # The build's end waits for it, before the remote is told to finish.
+            self._key_cache.drop(instruction.key)
+            if self._lookups.sends_found(instruction.action):
+                self._publishing += 1  # It must be sent before the remote is asked to finish.
                 self._network.run(lambda: [*self._lookups.send(found), Published()])
             return [found]
-        if not self._lookups.asks_remote(wanted.action):
-            return [ResultNotFound(identifier=wanted.action.identifier, key=wanted.key)]
+        if not self._lookups.asks_remote(instruction.action):
+            return [ResultNotFound(identifier=instruction.action.identifier, key=instruction.key)]
         if self._remote is not None and self._remote.may_be_overtaken:
-            self._lookup_timeout.asked(wanted.action.identifier, run_seconds=self._run_seconds(wanted.action))
-        self._network.run(lambda: self._lookups.there(wanted))
+            self._lookup_timeout.asked(instruction.action.identifier, run_seconds=self._run_seconds(instruction.action))
+        self._network.run(lambda: self._lookups.at_remote(instruction))
         return []
 
-    def _remote_failed(self, error: CacheError) -> None:
-        self._inbox.put(RemoteFailure(message=str(error)))
-
     def _on_outcomes(self, outcomes: Iterable[ExecutionOutcome]) -> list[SchedulerEvent]:
-        believed = (self._runner.end(outcome) for outcome in outcomes)
-        return [Executed(outcome=outcome) for outcome in believed if outcome is not None]
+        ended = (self._runner.end(outcome) for outcome in outcomes)
+        return [Executed(outcome=outcome) for outcome in ended if outcome is not None]
 
     # Results.
 
-    def _publish(self, told: Publish) -> None:
-        run, outcome = self._runner.ended(told.action.identifier)
-        assert run is not None
+    def _publish(self, instruction: Publish) -> None:
+        attempt, outcome = self._runner.ended(instruction.action.identifier)
+        assert attempt is not None
         assert outcome is not None
         self._publishing += 1
-        self._background.run(partial(self._result_publisher.publish, told, run.key, outcome))
+        self._background.run(partial(self._result_publisher.publish, instruction, attempt.key, outcome))
 
-    def _discover(self, told: Discover) -> list[SchedulerEvent]:
-        if told.inline is None and self._remote is not None and self._store.missing((told.manifest,)):
-            self._network.run(lambda: [discover(told, self._read_manifest)])
+    def _discover(self, instruction: Discover) -> list[SchedulerEvent]:
+        if instruction.inline is None and self._remote is not None and self._store.missing((instruction.manifest,)):
+            self._network.run(lambda: [discover(instruction, self._read_manifest)])
             return []
-        return [discover(told, self._read_manifest)]
+        return [discover(instruction, self._read_manifest)]
 
     def _read_manifest(self, digest: Digest) -> bytes:
         if self._store.missing((digest,)):
-            self._fetcher.provide((digest,), ())
+            self._fetcher.fetch((digest,), ())
         return self._store.read(digest)

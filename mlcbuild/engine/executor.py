@@ -1,7 +1,7 @@
-"""The door to where actions run: requests in, outcomes out.
+"""The interface to where actions run: requests in, outcomes out.
 
-The engine hands over a request whose input digests are known and present in the store; an executor lays out the
-inputs, runs, stores every output, and reports. It decides nothing: keys, caching and retries are the engine's.
+The engine submits a request; its inputs are known by digest, and the store has them. An executor lays out the inputs,
+runs the action, stores every output, and reports. It does not decide about keys, caching or retries: the engine does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRequest:
-    """All an executor needs. `inputs` are files, sorted by path; `outputs` are declared, directories ending in "/"."""
+    """All that an executor needs. `inputs` are files, sorted by path; `outputs` that end in "/" are directories."""
 
     identifier: str
     mnemonic: str
@@ -34,22 +34,22 @@ class ExecutionRequest:
     inputs: tuple[FileEntry, ...]
     outputs: tuple[str, ...]
     environment: tuple[tuple[str, str], ...]
-    requirements: ExecutionRequirements  # its memory is what this attempt gets: more after it was too little
-    expected_bytes: int = 0  # of memory: what its kind was seen to use, where it asks for nothing; 0: not known
+    requirements: ExecutionRequirements  # with the memory of this attempt, which grows after an attempt had too little
+    expected_bytes: int = 0  # of memory, as actions of its kind used before; 0: unknown
     is_deterministic: bool = True  # the same inputs give the same bytes: no fetch, no measurement
-    allowed_modules: frozenset[str] = field(default_factory=frozenset)  # the implementation's closure; empty: unchecked
+    allowed_modules: frozenset[str] = field(default_factory=frozenset)  # the closure of its code; empty: not checked
     toolchains: tuple[str, ...] = ()  # that the action declares, by name
     distributions: tuple[str, ...] = ()  # that a stage's code imports, by their normalized names
-    code: tuple[str, ...] = ()  # the workspace's files that a stage's code is made of, by their paths from its root
+    code: tuple[str, ...] = ()  # the workspace's files that belong to the code, by their paths from its root
 
 
 class OutcomeKind(enum.Enum):
-    """How an execution ended, and whose fault it was."""
+    """How an execution ended, and what caused it."""
 
     SUCCEEDED = "succeeded"
-    FAILED = "failed"  # the action's own failure: its input, its tool's exit code, a crash of its code
+    FAILED = "failed"  # by the action: its input, the exit code of its tool, a crash of its code
     LOST = "lost"  # the executor went away; the action may be run again
-    OUT_OF_MEMORY = "out of memory"  # killed for it; may be run again where there is more
+    OUT_OF_MEMORY = "out of memory"  # killed; may be run again with more memory
     INPUTS_MISSING = "inputs missing"  # blobs named in `missing` have gone from the store
     CANCELLED = "cancelled"
     ENVIRONMENT = "environment"  # the machine failed: disk full, tool missing
@@ -57,39 +57,40 @@ class OutcomeKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOutcome:
-    """What came of a request. `outputs` lists files, those of output directories by full path, sorted."""
+    """What a request led to. `outputs` are files, sorted; those in output directories have their full path."""
 
     identifier: str
     kind: OutcomeKind
     outputs: tuple[FileEntry, ...] = ()
     message: str = ""  # for people: one paragraph, no traceback
-    log: bytes = b""  # what the action printed, tracebacks and crash notes too
+    log: bytes = b""  # what the action printed, with tracebacks and crash notes
     exit_code: int = 0
     missing: tuple[Digest, ...] = ()
-    worker: str = ""  # a lane of the profile: where one action runs at a time
+    worker: str = ""  # where one action runs at a time; a lane of the profile
     node: str = ""  # the machine, where it is not this one
     queued_seconds: float = 0.0
     input_seconds: float = 0.0  # of the run: until the inputs lay in the action's directory
     run_seconds: float = 0.0  # from its start to its outcome, inputs and outputs included
     output_seconds: float = 0.0  # of the run: for storing, and sending, what was made
-    peak_bytes: int = 0  # the largest resident set of its processes; 0 where nobody measured
+    peak_bytes: int = 0  # the largest resident set of its processes; 0: not measured
 
 
 class Executor(Protocol):
-    """Runs requests; thread-safe. `report` may be called from any thread, once per submitted request."""
+    """Runs requests. It is thread-safe, and may call `report` from any thread, once for each submitted request."""
 
     name: str  # "local", "ray"
-    trip_seconds: float  # what an action costs here besides its work
+    trip_seconds: float  # what an action costs besides its work
 
     @property
     def slots(self) -> int:
-        """How many actions may be given to it at once; it may say more later than at first."""
+        """How many actions it takes at once. The number may grow during the build."""
         ...
 
-    def refusal(self, requirements: ExecutionRequirements) -> str:
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
         """Why no machine of this executor can ever run an action with these requirements; "" where one can.
 
-        Called from the thread of the build, before each submission. Raises InfrastructureError where it cannot start.
+        Called from the thread of the build, before each submission. Raises InfrastructureError where the executor
+        cannot start.
         """
         ...
 
@@ -103,9 +104,9 @@ class Executor(Protocol):
 
 
 @runtime_checkable
-class FarReaching(Protocol):
-    """What an executor may offer besides: inputs of its actions need not come to this machine first."""
+class FetchesInputs(Protocol):
+    """What an executor may offer besides: it fetches inputs itself, so they need not come to this machine first."""
 
-    def reaches(self, digests: Sequence[Digest]) -> frozenset[Digest]:
-        """Those blobs that it can get at without this machine's store. One that has gone since is told as missing."""
+    def can_fetch(self, digests: Sequence[Digest]) -> frozenset[Digest]:
+        """The blobs that it can get without this machine's store. It reports one that has gone since as missing."""
         ...

@@ -1,14 +1,13 @@
-"""The implementation digest of a stage: its code by meaning, found by reading sources, never by importing
-them.
+"""The implementation digest of a stage: what its code means, found by reading sources without importing them.
 
-From the module of a stage function, and those of its plug-ins, import statements are followed through our own
-packages, those inside functions too; a package's `__init__` comes with each of its modules. Each module counts as its
-syntax tree without positions, comments and docstrings. Data files of those packages count where the code names them,
-other distributions by the content of their files, and Python by its version. Imports under `if TYPE_CHECKING:` never
-run and do not count.
+It begins at the module of the stage function and those of its plug-ins, and follows import statements through
+mlcbuild's own packages, also inside functions. A package's `__init__` comes with each of its modules. Each module
+counts as its syntax tree without positions, comments and docstrings. Data files of these packages count where the code
+names them, other distributions by the content of their files, and Python by its version. Imports under `if
+TYPE_CHECKING:` never run, and do not count.
 
-A stage of a workspace's own is found in the same way, its modules being named by their path from the workspace's
-root. What such a module imports is the workspace's where the workspace has it. Modules of ours import nothing of a
+The code of a workspace's own stage is found in the same way. Its modules are named by their path from the workspace's
+root. A module that they import is the workspace's where the workspace has it. Modules of mlcbuild import nothing from a
 workspace.
 """
 
@@ -30,16 +29,17 @@ from mlcbuild.engine.normal_form import ModuleForm, read_module
 from mlcbuild.engine.source_tree import SourceTree
 from mlcbuild.errors import BuildError, LocalEnvironmentError, Location
 
-# Raise this where the normal form changes: remembered digests and those of stages change with it.
+# Raise this where the normal form changes, because remembered digests and those of stages change with it.
 _KIND = "implementations 2"
 _OF_PYTHON = sys.stdlib_module_names | {"__main__"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Implementation:
-    """A stage's code: `digest` is 64 hexadecimal digits; `modules` are those of ours and of the workspace that it
-    may import; `files` are the workspace's among them and the files beside them that the code names, by their paths
-    from its root.
+    """The code of a stage. `digest` has 64 hexadecimal digits.
+
+    `modules` are the modules of mlcbuild and the workspace that the stage may import. `files` are the workspace's files
+    among them, with the data files that the code names, by their paths from the workspace's root.
     """
 
     digest: str
@@ -49,12 +49,10 @@ class Implementation:
 
 
 class Implementations:
-    """Digests of stage functions, remembered by stat in `cache_path` (a file of the workspace's
-    `.mlcbuild/`).
+    """Digests of stage functions. They are remembered by stat in `cache_path`, a file of the workspace's `.mlcbuild/`.
 
-    `root` is the folder that holds our packages, by default the one mlcbuild is imported from; `packages` are
-    their names. All other modules are looked for in `workspace`, where one is given. Call `save` at the end of a
-    build.
+    `root` is the folder of our packages, by default the one that mlcbuild is imported from; `packages` are their names.
+    All other modules are looked for in `workspace`, where there is one. Call `save` at the end of a build.
     """
 
     def __init__(
@@ -78,14 +76,14 @@ class Implementations:
 
     @property
     def observed(self) -> frozenset[str]:
-        """Absolute paths whose state decided any answer, some of them absent."""
+        """Absolute paths that decided any answer. Some of them do not exist."""
         trees = [tree.observed for tree in (self._own, self._workspace) if tree is not None]
         return frozenset(self._distributions.observed.union(*trees))
 
     def of(self, *modules: str) -> Implementation:
-        """The implementation that starts from these modules: a stage function's and those of its plug-ins.
+        """The implementation that starts from these modules: that of a stage function and those of its plug-ins.
 
-        Raises BuildError for a module that is not there, is not Python, or shares its name with another one, and
+        Raises BuildError for a module that does not exist, is not Python, or has the name of another one, and
         LocalEnvironmentError where a module or a distribution cannot be read.
         """
         if modules not in self._found:
@@ -93,7 +91,7 @@ class Implementations:
         return self._found[modules]
 
     def changed(self, *modules: str) -> str:
-        """The file of a module that means something else by now than its digest says; "" where none does."""
+        """The file of a module whose meaning has changed since its digest was computed; "" where none has."""
         for name in sorted(self.of(*modules).modules):
             tree, path = self._source(name)
             try:
@@ -109,10 +107,10 @@ class Implementations:
         return ""
 
     def save(self) -> None:
-        """Write what was learnt; does nothing where nothing was."""
+        """Write what is new to the cache."""
         self._cache.save()
 
-    # The closure
+    # The closure.
 
     def _of_modules(self, starts: tuple[str, ...]) -> Implementation:
         closure: set[str] = set()
@@ -136,7 +134,7 @@ class Implementations:
             if parent:
                 waiting.append((parent, tree))
             waiting.extend((imported, tree) for imported in self._module(name).imports)
-        # Of `from package.module import name` the name was asked for too; and a folder may hold no code itself.
+        # `from package.module import name` looks for the name as a module too. And a folder may have no code itself.
         foreign.difference_update(name.partition(".")[0] for name in closure)
         distributions = self._distributions_of(foreign)
         data = self._data_files(closure)
@@ -154,10 +152,7 @@ class Implementations:
         )
 
     def _distributions_of(self, packages: set[str]) -> dict[str, str]:
-        """Distribution → fingerprint.
-
-        One that is not installed counts as absent: its import may be optional.
-        """
+        """Distribution → fingerprint; "absent" where it is not installed, because its import may be optional."""
         fingerprints: dict[str, str] = {}
         for package in packages:
             names = self._distributions.providing(package)
@@ -168,7 +163,7 @@ class Implementations:
         return fingerprints
 
     def _data_files(self, closure: set[str]) -> dict[str, SourceTree]:
-        """Files beside the closure's modules that the code names, by path below the root of their tree."""
+        """The data files beside the modules that the code names: path below the root of their tree → tree."""
         named: set[str] = set()
         found: dict[str, SourceTree] = {}
         folders: dict[str, SourceTree] = {}
@@ -187,13 +182,13 @@ class Implementations:
                     found[_below(folder, name)] = tree
         return found
 
-    # Modules
+    # Modules.
 
     def _tree_of(self, module: str) -> SourceTree | None:
         return self._own if module.partition(".")[0] in self._packages else self._workspace
 
     def _source(self, module: str) -> tuple[SourceTree, str]:
-        """The tree and the file of a module of a closure."""
+        """The tree and the file of a module."""
         tree = self._tree_of(module)
         path = tree.file(module) if tree is not None else None
         if tree is None or path is None:
@@ -226,10 +221,10 @@ class Implementations:
         with tree.location(path).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
-    # Mistakes
+    # Errors.
 
     def _absent(self, module: str) -> BuildError:
-        """What is said of a stage whose module is not there."""
+        """The error for a module that does not exist."""
         first = module.partition(".")[0]
         if first in self._packages:
             return BuildError(
@@ -246,7 +241,7 @@ class Implementations:
         return BuildError(f"there is no module {module}: the workspace has no {path}.py", advice=tuple(advice))
 
     def _refuse_namesakes(self, module: str, tree: SourceTree) -> None:
-        """Raise BuildError for a module of the workspace whose name Python or a distribution has taken as well."""
+        """Raise BuildError for a module of the workspace whose first name Python or a distribution has as well."""
         first = module.partition(".")[0]
         taken = "Python's own" if first in _OF_PYTHON else ""
         for name in self._distributions.providing(first):
@@ -275,7 +270,7 @@ def _from_cache(remembered: object, identity: list[int]) -> ModuleForm | None:
 
 
 def _read(name: str, tree: SourceTree, path: str) -> ModuleForm:
-    """Read and parse a module. Raises OSError, and BuildError for what is not Python."""
+    """Read and parse a module. Raises OSError, and BuildError for a file that is not Python."""
     source = tree.location(path).read_bytes()
     try:
         return read_module(source, name=name, is_package=path.endswith("/__init__.py"))

@@ -1,4 +1,4 @@
-"""Sees to it that bytes are in the local store before somebody needs them: source files, and blobs of a remote."""
+"""Brings bytes into the local store before an action or a target needs them: source files, and blobs of a remote."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _SOURCES_A_JOB = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedInputs:
-    """`missing`: blobs that nobody has. `problem`: why the files cannot be used at all, for people."""
+    """What came of a fetch: the blobs that nobody has, or, for people, the error that makes the files useless."""
 
     missing: tuple[Digest, ...] = ()
-    problem: str = ""
-    environment: bool = False  # the problem is the machine's
+    error: str = ""
+    environment: bool = False  # the error is one of this machine
 
 
 class InputFetcher:
-    """Every source file is digested once a build, and counts as that content until the end: a change is an error."""
+    """Digests each source file once in a build. A file that changes before the end of the build is an error."""
 
     def __init__(
         self,
@@ -37,17 +37,17 @@ class InputFetcher:
         store: LocalBlobStore,
         digests: FileDigests,
         remote: RemoteCache | None,
-        trouble: Callable[[CacheError], None],
+        on_failure: Callable[[CacheError], None],
     ) -> None:
         self._workspace = workspace
         self._store = store
         self._digests = digests
         self._remote = remote
-        self._trouble = trouble
+        self._on_failure = on_failure
         self._sources: dict[str, FileState] = {}
 
     def digesting(self, paths: Sequence[str]) -> Iterator[Callable[[], list[SourceDigested | SourceUnavailable]]]:
-        """Jobs, for any thread, that look at source files, some in each."""
+        """Jobs for any thread; each digests some of the source files."""
         for start in range(0, len(paths), _SOURCES_A_JOB):
             yield partial(self._digest, paths[start : start + _SOURCES_A_JOB])
 
@@ -63,12 +63,12 @@ class InputFetcher:
                 answers.append(SourceDigested(path=path, digest=state.digest, is_executable=state.is_executable))
         return answers
 
-    def lacking(self, files: Sequence[FileEntry]) -> tuple[Digest, ...]:
-        """The blobs of `files` that are not in the store: one stat a file."""
+    def missing(self, files: Sequence[FileEntry]) -> tuple[Digest, ...]:
+        """The blobs of `files` that are not in the store. Costs one stat for each file."""
         return self._store.missing(entry.digest for entry in files)
 
-    def provide(self, missing: Sequence[Digest], sources: Sequence[str]) -> FetchedInputs:
-        """Bring missing blobs into the store, from `sources` (workspace paths) and from the remote. May take long."""
+    def fetch(self, missing: Sequence[Digest], sources: Sequence[str]) -> FetchedInputs:
+        """Bring missing blobs into the store, from `sources` (workspace paths) and the remote. May take long."""
         wanted = set(missing)
         for path in sources:
             state = self._sources[path]
@@ -77,23 +77,26 @@ class InputFetcher:
             try:
                 stored = self._store.put_file(self._workspace / path)
             except MlcbuildError as error:
-                return FetchedInputs(problem=str(error), environment=True)
+                return FetchedInputs(error=str(error), environment=True)
             except (OSError, ValueError) as error:
-                return FetchedInputs(problem=f"the source file {path!r} cannot be read: {error}")
+                return FetchedInputs(error=f"the source file {path!r} cannot be read: {error}")
             if stored != state.digest:
-                return FetchedInputs(problem=_changed(path))
+                return FetchedInputs(error=_changed(path))
             wanted.discard(state.digest)
         left = tuple(digest for digest in missing if digest in wanted)
         if left and self._remote is not None:
             try:
                 left = self._remote.fetch(left, self._store)
             except CacheError as error:
-                self._trouble(error)
+                self._on_failure(error)
                 left = self._store.missing(left)
         return FetchedInputs(missing=left)
 
     def change_in(self, sources: Iterable[str]) -> str:
-        """Which source is no longer what was digested, for people; "" for none. One stat a file that is settled."""
+        """What to tell people where a source is no longer what was digested; "" where none changed.
+
+        Costs one stat for each file that was not touched just before it was digested.
+        """
         for path in sources:
             try:
                 current = self._digests.of(path)

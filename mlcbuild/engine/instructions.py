@@ -1,4 +1,4 @@
-"""What the scheduler asks for: everything a driver has to do, as values. Order within one answer matters."""
+"""The scheduler's instructions: everything that a driver has to do, as values. They are carried out in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mlcbuild.engine.executor import FileEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigestSources:
-    """Answer with SourceDigested or SourceUnavailable for each path."""
+    """Digest source files. Answer with SourceDigested or SourceUnavailable for each path."""
 
     paths: tuple[str, ...]
 
@@ -28,7 +28,7 @@ class AnnounceWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUp:
-    """Answer with ResultFound or ResultNotFound."""
+    """Look up a result. Answer with ResultFound or ResultNotFound."""
 
     action: Action
     key: Digest
@@ -36,9 +36,9 @@ class LookUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execute:
-    """Run the action on `inputs`, sorted by path; answer with Executed. `sources` are workspace paths among them.
+    """Run the action on `inputs`, sorted by path. `sources` are the workspace paths among them. Answer with Executed.
 
-    `memory_bytes`: more than its requirements say, because that was too little before; 0 for what they say.
+    `memory_bytes` is more than the action asks for, because that was too little before; 0 stands for what it asks for.
     """
 
     action: Action
@@ -50,7 +50,7 @@ class Execute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publish:
-    """Keep the result, whose blobs are stored, under `key`, over whatever is there. No answer."""
+    """Write the result, whose blobs are in the store, into the caches, over what they have for `key`. No answer."""
 
     action: Action
     key: Digest
@@ -59,7 +59,10 @@ class Publish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discover:
-    """Read the manifest; answer with ActionsDiscovered, DiscoveryFailed or BlobsMissing."""
+    """Read the manifest. Answer with ActionsDiscovered, DiscoveryFailed or BlobsMissing.
+
+    `inline` are the bytes of the manifest, where they came with the result.
+    """
 
     action: Action
     manifest: Digest
@@ -68,7 +71,7 @@ class Discover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deliver:
-    """Put files, sorted by path, into the target's directory; `sources` are workspace paths among them.
+    """Put files, sorted by path, into the target's directory. `sources` are the workspace paths among them.
 
     Answer with TargetDelivered, DeliveryFailed or BlobsMissing.
     """
@@ -81,13 +84,13 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Stop a running action; answer with Executed all the same."""
+    """Stop a running action. Answer with Executed all the same."""
 
     identifier: str
 
 
 class Ending(enum.Enum):
-    """How an action came to its end."""
+    """How an action ended."""
 
     FOUND = "found"  # in the action cache
     SHARED = "shared"  # an action of the same key had the result
@@ -98,7 +101,7 @@ class Ending(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportAction:
-    """An action has ended. One that is made again because its blobs had gone ends twice; the later one stands."""
+    """An action has ended. An action that ran again because its blobs had gone ends twice; the later report counts."""
 
     action: Action
     key: Digest | None
@@ -109,7 +112,7 @@ class ReportAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportTarget:
-    """A target is delivered, or will never be."""
+    """A target is delivered, or never will be."""
 
     label: str
     success: bool

@@ -1,6 +1,6 @@
-"""What can be computed again, remembered between builds: one file in the workspace's `.mlcbuild/`.
+"""A cache of JSON values between builds, in one file of the workspace's `.mlcbuild/`. All of it can be computed again.
 
-Its first line is the XXH3-128 of the rest in hexadecimal, the rest is JSON.
+The first line is the hexadecimal XXH3-128 of the rest, which is JSON.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from mlcbuild.cache.integrity import checksum_of_bytes
 
 
 class JsonCache:
-    """Key → JSON value. `kind` names what the values mean and their version: a file of another kind is not
-    read.
+    """Key → JSON value. `kind` names the meaning and version of the values. A file of another kind is not read.
 
-    A damaged file is an empty one. `path = None` remembers for the life of the object alone.
+    A damaged file counts as empty. With `path = None` values live as long as the object.
     """
 
     def __init__(self, path: Path | None, *, kind: str) -> None:
@@ -28,7 +27,7 @@ class JsonCache:
         self._values = self._load()
 
     def get(self, key: str) -> Any:
-        """None where nothing is remembered. The caller checks the shape: the file may come from anywhere."""
+        """None where nothing is known. The caller checks the shape, because the file may come from anywhere."""
         return self._values.get(key)
 
     def set(self, key: str, value: Any) -> None:
@@ -36,10 +35,7 @@ class JsonCache:
         self._changed = True
 
     def save(self) -> None:
-        """Write the file where something changed.
-
-        A disk that cannot take it costs time later, nothing else.
-        """
+        """Write the file if something has changed. A disk that cannot take it only makes the next build slower."""
         if self._path is None or not self._changed:
             return
         document = {"kind": self._kind, "values": self._values.copy()}
@@ -52,7 +48,7 @@ class JsonCache:
         if self._path is None:
             return {}
         try:
-            # What is damaged is most often JSON still, of other names and digests.
+            # A damaged file is often still valid JSON, with wrong names and digests.
             checksum, _, body = self._path.read_bytes().partition(b"\n")
             if checksum != checksum_of_bytes(body).hex().encode():
                 return {}

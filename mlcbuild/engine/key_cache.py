@@ -1,4 +1,4 @@
-"""Makes each action's key out of toolchain fingerprints and implementation digests, and keeps it for its run."""
+"""Computes the keys of actions, uses those of the last build again, and keeps each until its action runs."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ class StageImplementations(Protocol):
     def changed(self, *modules: str) -> str: ...
 
 
-# What of an action is not in its key, or is there as something else: inputs as the files they resolve to.
+# Fields that are not in the key, and inputs, which are in it as the files that they resolve to.
 _NOT_IN_KEY = ("identifier", "owner", "inputs", "cache", "requirements", "manifest", "discoverer")
 _definition_of = attrgetter(*(field.name for field in fields(Action) if field.name not in (*_NOT_IN_KEY, "command")))
 _stage_of = attrgetter(*(field.name for field in fields(StageCall)))
-_MARSHAL_VERSION = 2  # later ones write the same value differently from run to run
+_MARSHAL_VERSION = 2  # later versions write equal values differently
 
 
 class KeyCache:
     """A key function for the scheduler.
 
-    Keys of the last build are used again where everything that went into them is the same, which a much cheaper
-    signature tells. A key that leads to a hit is dropped; one that leads to a run is taken.
+    A key of the last build is used again where all that it was made from is the same. A signature tells, which is much
+    cheaper than the key. Call `drop` for a key that led to a cache hit, `take` for one that leads to a run.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class KeyCache:
         self._signatures: dict[str, str] = {}
 
     def __call__(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest:
-        """Raises MlcbuildError or ValueError for an action that has no key."""
+        """The key of an action. Raises MlcbuildError or ValueError for an action that has none."""
         signature = self._signature(action, inputs)
         known = self._last_build.key_for(action.identifier, signature) if signature else None
         if known is not None:
@@ -88,7 +88,7 @@ class KeyCache:
         return key.digest
 
     def new_signature(self, identifier: str) -> str:
-        """What to remember the action's key by; "" where the last build's key still holds, or cannot be remembered."""
+        """The signature to remember a new key by; "" where the last build's key is valid, or there is no signature."""
         return self._signatures.get(identifier, "")
 
     def _compute(self, action: Action, inputs: tuple[FileEntry, ...]) -> ActionKey:
@@ -103,7 +103,7 @@ class KeyCache:
         return key
 
     def _signature(self, action: Action, inputs: tuple[FileEntry, ...]) -> str:
-        """SHA-256 over all that the key is a function of, in this process's own words; "" for what has none."""
+        """SHA-256 over all that the key depends on, in Python's own encoding; "" where that cannot encode it."""
         command = action.command
         if isinstance(command, StageCall):
             call: tuple[object, ...] = ("stage", self._code_of(action), *_stage_of(command))
@@ -124,7 +124,7 @@ class KeyCache:
             return ""
 
     def take(self, action: Action, inputs: tuple[FileEntry, ...], digest: Digest) -> ActionKey:
-        """The whole key behind a digest, made again where another action of the same key had a hit."""
+        """The whole key of a digest. It is computed again where another action of that key had a cache hit."""
         if digest not in self._keys:
             self._compute(action, inputs)
         return self._keys.pop(digest)
@@ -133,7 +133,7 @@ class KeyCache:
         self._keys.pop(digest, None)
 
     def modules_of(self, action: Action) -> frozenset[str]:
-        """Our own modules that a stage may import; empty for a tool."""
+        """The modules of mlcbuild and the workspace that a stage may import; empty for a tool."""
         command = action.command
         return self._implementations.of(*command.modules).modules if isinstance(command, StageCall) else frozenset()
 
@@ -143,12 +143,12 @@ class KeyCache:
         return self._implementations.of(*command.modules).distributions if isinstance(command, StageCall) else ()
 
     def files_of(self, action: Action) -> tuple[str, ...]:
-        """The workspace's files that a stage's code is made of, by their paths from its root; none for a tool."""
+        """The workspace's files that a stage's code consists of, by their paths from its root; none for a tool."""
         command = action.command
         return self._implementations.of(*command.modules).files if isinstance(command, StageCall) else ()
 
     def change_in_code(self, action: Action) -> str:
-        """What is wrong where a stage's code changed while it ran; "" where it did not, and for a tool."""
+        """What to tell people where the code of a stage changed while it ran; "" where it did not, and for a tool."""
         command = action.command
         if not isinstance(command, StageCall) or action.pinned_content:
             return ""

@@ -1,17 +1,17 @@
-"""Action keys: the digest of a REAPI Action made from what an action declares and what its inputs hold.
+"""Action keys: the digest of a REAPI Action, made from what an action declares and the content of its inputs.
 
-How an action is said in REAPI's words:
+How an action is expressed in REAPI:
 
 - Command.arguments: a tool's own; for a stage `("mlcbuild-stage", function, canonical JSON of arguments)`.
-- Command.environment_variables and output_paths: as declared, sorted; a directory loses its `/`.
+- Command.environment_variables and output_paths: as declared, sorted; directories without their `/`.
 - Action.input_root_digest: the Merkle tree of the input files.
-- An action with pinned content has the arguments `("mlcbuild-pinned", SHA-256)` and no platform: who makes those
-  bytes, and how, cannot change them.
+- An action with pinned content has the arguments `("mlcbuild-pinned", SHA-256)` and no platform, because it does not
+  matter who makes these bytes, and how.
 - Action.platform: `toolchain:<name>` and `implementation`, each with a fingerprint.
-- Action.salt: canonical JSON of the key schema's version, the mnemonic, whether a stage or a tool is called,
-  which outputs are directories, and the salt.
+- Action.salt: canonical JSON of the key schema's version, the mnemonic, whether a stage or a tool is called, which
+  outputs are directories, and the salt.
 
-Identifier, owner, requirements, cache policy and discoverer are not in it, nor is a timeout.
+Identifier, owner, requirements, cache policy, discoverer and timeout are not part of the key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAXIMUM_SHORT_VALUE = 200
 
 
 class Component(NamedTuple):
-    """One named part of a key, for `explain`: `value` is a digest, or the value itself where it is short."""
+    """A named part of a key, for `explain`. `value` is a digest, or the value itself where it is short."""
 
     name: str
     value: str
@@ -47,10 +47,7 @@ class Component(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ActionKey:
-    """A key and all it was made from.
-
-    `digest` names the encoded Action, and the entry of the action cache.
-    """
+    """A key, and all that it was made from. `digest` is that of the encoded Action, and the key of the action cache."""
 
     digest: Digest
     action: bytes
@@ -60,7 +57,7 @@ class ActionKey:
 
     @cached_property
     def breakdown(self) -> tuple[Component, ...]:
-        """The key's components, sorted by name; computed on demand, because most keys are never explained."""
+        """The components of the key, sorted by name. Computed on demand, because most keys are never explained."""
         return _breakdown(self.source)
 
 
@@ -85,10 +82,10 @@ class StoredKey:
 
 
 def canonical_json(value: JsonValue) -> str:
-    """The one text of a JSON value: keys sorted, no spaces, ASCII; sequences as arrays, mappings as objects.
+    """The canonical text of a JSON value: sorted keys, no spaces, ASCII; sequences as arrays, mappings as objects.
 
-    `1`, `1.0` and `true` differ. Raises ValueError for a float that is not finite, a key that is not text,
-    and a value that JSON does not have.
+    `1`, `1.0` and `true` have different texts. Raises ValueError for a float that is not finite, a key that is not
+    text, and a value that JSON does not have.
     """
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
@@ -121,10 +118,10 @@ def compute_key(
 ) -> ActionKey:
     """The key of an action whose inputs are resolved to files.
 
-    `toolchains` holds a hexadecimal fingerprint for at least every name in `action.toolchains`;
-    `implementation` is the digest of the stage's code, "" for a tool (which is an input). Raises ValueError
-    for a missing fingerprint, inputs that cannot lie in one directory, a name given twice, and parameters
-    that have no canonical form.
+    `toolchains` has a hexadecimal fingerprint for every name in `action.toolchains`, and perhaps others.
+    `implementation` is the digest of the stage's code, "" for a tool (which is an input). Raises ValueError for a
+    missing fingerprint, for inputs that cannot lie in one directory, for a name given twice, and for parameters without
+    a canonical form.
     """
     absent = [name for name in action.toolchains if name not in toolchains]
     if absent:
@@ -253,13 +250,13 @@ def _short(value: str, source: KeySource) -> str:
 
 
 def publish(store: BlobStore, cache: ActionCache, key: ActionKey, result: reapi.ActionResult) -> reapi.ActionResult:
-    """Store Action, Command, Directories, breakdown, then the result naming them; answer what is published.
+    """Store Action, Command, Directories and breakdown, then the result that names them. Returns what is published.
 
-    The caller has stored the outputs. The breakdown's digest goes into the result's auxiliary metadata, so
-    that whoever has the key finds all of it. Raises as the store does.
+    The caller has stored the outputs. The digest of the breakdown goes into the auxiliary metadata of the result, so
+    that all of it is found by the key. Raises as the store does.
     """
     breakdown = canonical_json([list(component) for component in key.breakdown])
-    # None of these is needed to use the result, and a torn one is found out when read: no wait for the disk.
+    # A result is usable without these, and a torn one is detected when it is read. So do not wait for the disk.
     for data in (key.action, key.command, *(data for _, data in key.directories)):
         store.put_bytes(data, durable=False)
     reference = reapi.AnyMessage(
@@ -286,7 +283,7 @@ def publish(store: BlobStore, cache: ActionCache, key: ActionKey, result: reapi.
 
 
 def read_key(store: BlobStore, cache: ActionCache, digest: Digest) -> StoredKey | None:
-    """What `publish` stored with a key; None where the entry, or a part of it, has gone."""
+    """What `publish` stored with a key; None where the result or a part of this has gone."""
     result = cache.get(digest)
     if result is None or result.execution_metadata is None:
         return None

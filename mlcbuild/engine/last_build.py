@@ -1,7 +1,7 @@
-"""What a workspace remembers of its last build: each action's key and result, and how long it took.
+"""What a workspace remembers of its last build: the key, the result and the seconds of each action.
 
-It lies in `.mlcbuild/`. It saves computing keys and reading results that have not changed, tells what is up to date,
-and which action to run first; whoever deletes it loses nothing else.
+It lies in `.mlcbuild/`. With it a build does not compute keys and read results again that have not changed, knows what
+is up to date, and which action to run first. Nothing else is lost with the file.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from mlcbuild.engine.json_cache import JsonCache
 STATE_FILE = "last-build.json"
 _KIND = "last build 1"
 _MOST_ACTIONS = 100_000
-_MOST_OUTPUTS = 64  # of one action; a larger result is read from the action cache again
-_SMALLER_PEAKS = 20  # so many of them bring what is remembered most of the way down
-_SECONDS = 4  # their place in a record
+_MOST_OUTPUTS = 64  # of one action; a result with more is read from the action cache
+_SMALLER_PEAKS = 20  # after so many, most of a remembered larger peak is forgotten
+_SECONDS = 4  # their index in a record
 
 
 class LastBuild:
-    """Keys, results and seconds by action identifier; seconds by mnemonic.
+    """Keys, results and seconds by action identifier, and seconds by mnemonic.
 
-    `path = None` remembers for this object's life.
+    With `path = None` they live as long as the object.
 
-    A record is a JSON list: signature, key's hash and size, the outputs as one flat list of path, hash, size and
-    executable bit, or null where they are not remembered, and, of an action that has run here, its seconds.
+    A record is a JSON list: signature, the key's hash and size, the outputs as a flat list of path, hash, size and
+    executable bit (null where there are too many), and the seconds of an action that has run here.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -41,7 +41,7 @@ class LastBuild:
 
     @property
     def peak_bytes_by_mnemonic(self) -> Mapping[str, int]:
-        """About the most memory that an action of each kind was seen to use."""
+        """About the most memory that an action of each mnemonic has used."""
         return self._peaks
 
     @property
@@ -49,7 +49,7 @@ class LastBuild:
         return self._seconds
 
     def seconds_of(self, identifier: str, mnemonic: str) -> float | None:
-        """How long an action took; where it has not run here, how long its kind takes; None where neither has."""
+        """The seconds of an action; of its mnemonic where it has not run here; None where neither is known."""
         own = self._seconds_of(identifier)
         return self._seconds.get(mnemonic) if own is None else own
 
@@ -61,11 +61,11 @@ class LastBuild:
         return float(last) if isinstance(last, (int, float)) and last >= 0 else None
 
     def identifiers(self) -> tuple[str, ...]:
-        """The actions that are known."""
+        """The actions that are remembered."""
         return tuple(self._records)
 
     def key_of(self, identifier: str) -> Digest | None:
-        """The action's last key; None where it is not known."""
+        """The key that an action had; None where it is not remembered."""
         try:
             _, key_hash, size, *_ = self._records[identifier]
             return Digest(key_hash, size)  # type: ignore[arg-type]  # Digest checks both.
@@ -78,13 +78,13 @@ class LastBuild:
         return isinstance(record, list) and record[1:3] == [key.hash, key.size_bytes]
 
     def key_for(self, identifier: str, signature: str) -> Digest | None:
-        """The action's last key where it came from all that `signature` stands for."""
+        """The key that an action had, where its signature was the same; else None."""
         record = self._records.get(identifier)
         known = isinstance(record, list) and record[:1] == [signature]
         return self.key_of(identifier) if known else None
 
     def outputs_for(self, identifier: str, key: Digest) -> tuple[FileEntry, ...] | None:
-        """The action's last result where that had this key and is remembered."""
+        """The outputs that an action had under this key; None where they are not remembered."""
         try:
             _, key_hash, size, flat, *_ = self._records[identifier]
             if flat is None or key_hash != key.hash or size != key.size_bytes:
@@ -107,27 +107,27 @@ class LastBuild:
         known = self._records.get(identifier)
         if not isinstance(known, list) or known[:_SECONDS] != record:
             seconds = self._seconds_of(identifier)
-            # The newest stand last, so that those of targets long gone are the first to be dropped.
+            # New records stand last. So records of targets that are gone are dropped first.
             self._records.pop(identifier, None)
             self._records[identifier] = record if seconds is None else [*record, seconds]
             self._changed = True
 
     def remember_seconds(self, mnemonic: str, seconds: float, *, identifier: str = "") -> None:
-        """Take a new measurement in: half of it and half of what was known. An action's lasts as its record does."""
+        """Add a measurement: the mean of it and what is remembered. That of an action lives as long as its record."""
         self._seconds[mnemonic] = _mixed(self._seconds.get(mnemonic), seconds)
         if identifier:
             self._measured[identifier] = _mixed(self._seconds_of(identifier), seconds)
         self._changed = True
 
     def remember_peak(self, mnemonic: str, peak_bytes: int) -> None:
-        """Take a new measurement in: a larger one at once, a smaller one slowly. 0 is none."""
+        """Add a measurement. A larger one counts at once, a smaller one slowly. 0 is no measurement."""
         if peak_bytes:
             known = self._peaks.get(mnemonic, peak_bytes)
             self._peaks[mnemonic] = max(peak_bytes, known - (known - peak_bytes) // _SMALLER_PEAKS)
             self._changed = True
 
     def save(self) -> None:
-        """Write the file where something changed. A disk that cannot take it costs time later, nothing else."""
+        """Write the file if something has changed. A disk that cannot take it only makes the next build slower."""
         if not self._changed:
             return
         for identifier, seconds in self._measured.items():

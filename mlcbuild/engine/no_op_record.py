@@ -1,9 +1,9 @@
-"""A build that has nothing to do, known from stats alone.
+"""The record behind the no-op check: whether a build has nothing to do, by stats alone.
 
-After a build that succeeded, everything whose state decided what it did is known: files and folders that were read,
-listed or looked for, the results that were used, the outputs that were placed. As long as the stat of each is the
-same, the same request has nothing to do, and that is told without loading, analysing or computing a key. Where
-anything differs, the build takes its whole way; nothing else ever depends on this record.
+After a successful build all that decided it is known: files and folders that were read, listed or looked for, the
+results that were used, and the outputs that were placed. While the stat of each is the same, the same request has
+nothing to do. The check says so without loading the workspace or computing a key. If anything differs, the build runs
+as usual. Nothing else depends on this record.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from mlcbuild.engine.json_cache import JsonCache
 _DIRECTORY = "no-op"
 _KIND = "no-op build 1"
 _ABSENT: Identity = (0, 0, 0, 0, 0, 0)
-_MARSHAL_VERSION = 2  # later ones write the same value differently from run to run
+_MARSHAL_VERSION = 2  # later versions write equal values differently
 _MOST_RECORDS = 64
-_MODIFIED = 3  # where the time of modification stands in an identity
+_MODIFIED = 3  # the index of the modification time in an identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord:
-    """What the build of one `request` (its whole text) saw and told.
+    """What the build of a `request`, which is its whole text, depended on and told the user.
 
-    `paths` (absolute, or from the workspace's root) have the stats that `checksum` (XXH3-128) was made from, in
-    order; `results` are files that must exist; `outputs` and `actions` are what the build told.
+    `checksum` is the XXH3-128 of the stats of `paths`, in order. `paths` are absolute or relative to the workspace's
+    root. `results` are files that must exist. `outputs` and the number of `actions` are for the user.
     """
 
     request: str
@@ -44,7 +44,7 @@ class NoOpRecord:
     actions: int
 
     def is_current(self, root: Path) -> bool:
-        """Whether nothing was touched since: a stat a path, no byte read. The results count as used."""
+        """Whether nothing was touched since. Costs one stat for each path, and marks the results as used."""
         identities = [_identity(_status(root, path)) for path in self.paths]
         return _checksum(identities) == self.checksum and all(map(mark_used, self.results))
 
@@ -60,11 +60,11 @@ def make_no_op_record(
     outputs: tuple[str, ...],
     actions: int,
 ) -> NoOpRecord | None:
-    """The record of a build that succeeded, begun at `began_nanoseconds` of the wall clock.
+    """The record of a successful build that began at `began_nanoseconds` of the wall clock.
 
-    None where something that was `observed` may have been touched since shortly before the build began: its stat
-    now could be that of another state than the one the build saw. `placed` has the outputs' stats as they were right;
-    one that is too young may hide a write as well.
+    None where an `observed` path may have been touched since shortly before the build began: its stat may then belong
+    to another state than the build saw. `placed` has the stats of the outputs when they were right. Where one of them
+    is too young, a later write would not change it, so there is no record either.
     """
     identities: dict[str, Identity] = {}
     for path in sorted(observed):
@@ -89,7 +89,7 @@ def make_no_op_record(
 
 
 def load_no_op_record(state_directory: Path, request: str) -> NoOpRecord | None:
-    """The record of a request in a workspace's `.mlcbuild/`; None where there is none that can be read."""
+    """The record of a request in a workspace's `.mlcbuild/`; None where there is none, or an invalid one."""
     path = _place(state_directory, request)
     if not path.exists():
         return None
@@ -110,7 +110,7 @@ def load_no_op_record(state_directory: Path, request: str) -> NoOpRecord | None:
 
 
 def save_no_op_record(state_directory: Path, build: NoOpRecord) -> None:
-    """Keep a record. A disk that cannot take it costs time later, nothing else."""
+    """Write a record. A disk that cannot take it only makes the next build slower."""
     if build == load_no_op_record(state_directory, build.request):
         return
     path = _place(state_directory, build.request)
@@ -129,7 +129,7 @@ def _place(state_directory: Path, request: str) -> Path:
 
 
 def _status(root: Path, path: str) -> os.stat_result | None:
-    """None for what is absent."""
+    """None where there is nothing at the path."""
     try:
         return os.stat(path if path[:1] == "/" else f"{root}/{path}")  # noqa: PTH116
     except OSError:

@@ -1,8 +1,7 @@
-"""What counts of a Python source: its syntax tree without positions, comments and docstrings, and what it
-refers to.
+"""The normal form of a Python module: its syntax tree without positions, comments and docstrings.
 
-One pass over the tree writes the normal form and gathers imports and file names, because every module of a
-stage's closure is read so after an edit, while somebody waits.
+One pass over the tree writes the normal form and collects imports and file names. It has to be quick, because after an
+edit every module of a stage's closure is read in this way while the user waits.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionD
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleForm:
-    """`imports` are dotted names that may be modules: of `from a import b`, both `a` and `a.b`.
+    """`imports` are dotted names that may be modules. For `from a import b` these are `a` and `a.b`.
 
-    `file_names` are the strings that look like names of data files. All are sorted.
+    `file_names` are the strings that look like names of data files. Both are sorted.
     """
 
     digest: str
@@ -31,10 +30,7 @@ class ModuleForm:
 
 
 def read_module(source: bytes, *, name: str, is_package: bool) -> ModuleForm:
-    """The form of the module of that dotted name.
-
-    Raises SyntaxError, or ValueError for bytes that are no text.
-    """
+    """The form of the module with that dotted name. Raises SyntaxError, and ValueError for bytes that are no text."""
     reader = _Reader(name if is_package else name.rpartition(".")[0])
     reader.write(ast.parse(source), True)
     text = "".join(reader.parts)
@@ -53,9 +49,7 @@ class _Reader:
         self._package = package
 
     def write(self, node: object, is_run: bool) -> None:
-        """Append a node's normal form; `is_run` is False below `if TYPE_CHECKING:`, where imports do not
-        count.
-        """
+        """Append the normal form of a node. `is_run` is False below `if TYPE_CHECKING:`, where imports do not count."""
         if isinstance(node, list):
             self.parts.append("[")
             for item in node:
@@ -65,7 +59,7 @@ class _Reader:
             self._write_constant(node)
         elif isinstance(node, ast.AST):
             if is_run:
-                self._gather(node)
+                self._collect(node)
             self.parts.append(f"{type(node).__name__}(")
             is_guard = isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING"
             for field in node._fields:
@@ -75,7 +69,7 @@ class _Reader:
                 self.write(value, is_run and not (is_guard and field == "body"))
             self.parts.append(")")
         else:
-            # Fields are separated by what repr() cannot hold unescaped, so that no two trees read alike.
+            # repr() escapes line breaks. So they separate fields, and no two trees have the same text.
             self.parts.append(f"{node!r}\n")
 
     def _write_constant(self, node: ast.Constant) -> None:
@@ -84,7 +78,7 @@ class _Reader:
         if isinstance(value, str) and _FILE_NAME.fullmatch(value) and not value.endswith(_CODE_SUFFIXES):
             self.file_names.add(value)
 
-    def _gather(self, node: ast.AST) -> None:
+    def _collect(self, node: ast.AST) -> None:
         if isinstance(node, ast.Import):
             self.imports.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -1,14 +1,14 @@
-"""Places a target's outputs: files of a store under a directory, and nothing else there that an earlier build left.
+"""Places the outputs of targets in their directories, and removes what earlier builds left there.
 
-Outputs are read-only (0444, 0555 where executable), as Bazel's are: they are copies of cached content, and
-whoever wants to edit one should notice. They share blocks with the store where the file system can; else they
-are copies, except that blobs from 8 MiB on are hard links where owner and mode allow (weights are gigabytes).
-A copy's modification time is set three seconds back, so that an edit always changes it, even in the same tick
-of the clock.
+Outputs are read-only (0444, or 0555 where executable), as Bazel's are. They are copies of cached content, and a user
+who wants to edit one should notice. They share blocks with the store where the file system supports that; else they are
+copies. Blobs from 8 MiB on are hard links where owner and mode allow it, because weights are gigabytes. The
+modification time of a copy is set three seconds back. So an edit always changes it, even within the same tick of the
+clock.
 """
 
 # ruff: noqa: PTH102, PTH103, PTH105, PTH108, PTH112
-# Paths are strings here: making a Path costs more than the system call that it is for.
+# Paths are strings here, because making a Path costs more than the system call that needs it.
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What came of placing: paths relative to the target's directory, sorted.
+    """The result of placing outputs. Paths are relative to the target's directory, and sorted.
 
-    Where `missing` names blobs that the store lacks, nothing was changed: make them again and place again.
+    Where `missing` names blobs that the store does not have, nothing was changed. Make them again, then place again.
     """
 
     written: tuple[str, ...] = ()
@@ -48,17 +48,14 @@ class Placement:
 
 
 class OutputPlacer:
-    """Places outputs below a workspace.
-
-    `state_path` remembers what lies where, so that a check is one stat a file.
-    """
+    """Places outputs below a workspace. `state_path` remembers them, so that a check costs one stat for each."""
 
     def __init__(self, workspace: Path, store: LocalBlobStore, state_path: Path | None = None) -> None:
         self._workspace = workspace
         self._store = store
         self._memory = StatCache(state_path, kind=f"outputs {store.function.value}")
-        # The state on disk is taken away at the first change and written again by `save`: a build that was killed
-        # in between leaves outputs that nobody knows of, and they are looked at anew.
+        # The state on disk is removed at the first change, and written again by `save`. After a build that was killed
+        # in between nothing is remembered, and all outputs are read and checked again.
         self._is_withdrawn = False
         self._placed: dict[str, set[str]] = {}
         for path in self._memory.paths():
@@ -66,16 +63,16 @@ class OutputPlacer:
             self._placed.setdefault(directory, set()).add(name)
 
     def is_current(self, directory: str, files: tuple[FileEntry, ...]) -> bool:
-        """Whether exactly these files of ours lie under `directory`, untouched; a stat a file, no bytes read."""
+        """Whether exactly these files lie under `directory`, untouched. Costs one stat for each, and reads nothing."""
         if self._placed.get(directory, set()) != {entry.path for entry in files}:
             return False
         return all(self._is_untouched(directory, entry) for entry in files)
 
     def place(self, directory: str, files: tuple[FileEntry, ...]) -> Placement:
-        """Make `directory` (relative to the workspace) hold these files; remove what an earlier build put there.
+        """Put these files into `directory` (relative to the workspace), and remove what earlier builds put there.
 
-        All are prepared before the first is renamed into place. Raises LocalEnvironmentError where the disk
-        is full, CacheError where the directory cannot be written, ValueError for paths that leave it.
+        All files are prepared before the first is renamed into place. Raises LocalEnvironmentError where the disk is
+        full, CacheError where the directory cannot be written, and ValueError for paths that leave it.
         """
         top = f"{self._workspace}/{directory}"
         stale = self._stale(top, directory, {entry.path for entry in files})
@@ -110,7 +107,7 @@ class OutputPlacer:
         )
 
     def identities(self, directory: str) -> dict[str, Identity]:
-        """The stat of each file of ours under `directory`, by path from the workspace, as it was when it was right."""
+        """The stat of each placed file under `directory` when it was right, by its path from the workspace."""
         return {
             f"{directory}/{name}": identity
             for name in self._placed.get(directory, ())
@@ -118,11 +115,11 @@ class OutputPlacer:
         }
 
     def save(self) -> None:
-        """Write what is known of the outputs; call it at the end of a build."""
+        """Write down what is known of the outputs. Call it at the end of a build."""
         self._memory.save()
         self._is_withdrawn = False
 
-    # Inside
+    # Inside.
 
     def _is_untouched(self, directory: str, entry: FileEntry) -> bool:
         if self._memory.identity(f"{directory}//{entry.path}") is None:
@@ -141,7 +138,7 @@ class OutputPlacer:
         )
 
     def _is_right(self, top: str, directory: str, entry: FileEntry) -> bool:
-        """Whether the file is there with the right bytes and mode: by memory, else by reading it."""
+        """Whether the file is there with the right bytes and mode. Reads it only where its stat is not known."""
         if self._is_untouched(directory, entry):
             return True
         path = f"{top}/{entry.path}"
@@ -161,13 +158,13 @@ class OutputPlacer:
     def _stale(self, top: str, directory: str, wanted: set[str]) -> list[str]:
         placed = self._placed.get(directory)
         if placed is None:
-            # Nothing is known of this directory: it is new, or the state was lost. Read-only files are taken for
-            # ours, but for those in the directories of other targets below this one.
+            # Nothing is known of this directory: it is new, or the state was lost. Read-only files count as ours,
+            # except in the directories of other targets below this one.
             placed = self._placed[directory] = _read_only_files(top, directory, self._placed)
         return sorted(placed - wanted)
 
     def _prepare(self, top: str, wanted: list[FileEntry], prepared: list[tuple[FileEntry, str]]) -> tuple[Digest, ...]:
-        """Make a temporary file of each entry beside its place; answer the blobs that are not there."""
+        """Make a temporary file of each entry, beside its place. Returns the blobs that are missing."""
         missing = list(self._store.missing(entry.digest for entry in wanted))
         if missing:
             return tuple(missing)
@@ -202,7 +199,7 @@ class OutputPlacer:
             if stat.S_ISDIR(status.st_mode):
                 _remove_directory(path)
             elif status.st_ino == os.lstat(temporary).st_ino:
-                # rename() of two names of one file does nothing and leaves both.
+                # rename() between two names of one file does nothing, and leaves both names.
                 os.unlink(path)
         os.replace(temporary, path)
         self._remember(directory, entry, os.lstat(path))
@@ -244,13 +241,13 @@ def _check_path(path: str) -> None:
 
 
 def _is_below_real_directories(top: Path, path: str) -> bool:
-    """Whether no parent of `path` inside `top` is a symbolic link, through which one could reach other files."""
+    """Whether no parent of `path` inside `top` is a symbolic link, which could lead to other files."""
     parents = list((top / path).relative_to(top).parents)[:-1]
     return not any((top / parent).is_symlink() for parent in parents)
 
 
 def _make_room(workspace: Path, top: str) -> None:
-    """Make a target's own directory, in whose place or way an output of a target of another name may lie."""
+    """Make the directory of a target. An output of another target may be in its place or in its way."""
     with contextlib.suppress(OSError):
         os.mkdir(top)
         return
@@ -261,7 +258,7 @@ def _make_room(workspace: Path, top: str) -> None:
             continue
         if parent.lstat().st_mode & 0o222:
             raise LocalEnvironmentError(
-                f"{parent.relative_to(workspace)} is a file, and outputs are to be placed under it",
+                f"{parent.relative_to(workspace)} is a file where the directory of outputs has to be",
                 advice=("move it away",),
             )
         parent.unlink()
@@ -269,7 +266,7 @@ def _make_room(workspace: Path, top: str) -> None:
 
 
 def _make_real_directories(top: Path, wanted: Path) -> None:
-    """Make `wanted` a directory below `top`; a file or symbolic link in the way is replaced."""
+    """Make `wanted` a directory below `top`. Files and symbolic links in the way are replaced."""
     for parent in reversed([wanted, *wanted.parents]):
         if parent == top or top not in parent.parents:
             continue
@@ -285,7 +282,7 @@ def _remove_directory(path: str) -> None:
 
 
 def _read_only_files(top: str, directory: str, others: Container[str]) -> set[str]:
-    """Files below `top`, which is `directory` of the workspace, but for those in directories that are `others`."""
+    """Read-only files below `top`, which is `directory` of the workspace, except in the directories `others`."""
     found: set[str] = set()
     if not os.path.lexists(top):
         return found

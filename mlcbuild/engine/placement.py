@@ -1,4 +1,4 @@
-"""On which of several executors an action runs: a choice by values, without waiting for anybody."""
+"""Chooses the executor of an action, by values alone."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol, TypeVar
 from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements
 
 LOCAL = "local"
-# A trip may cost a tenth of what is done at its end. Below that an action stays here, where all that it needs is.
+# A trip may cost a tenth of the work that it is for. Shorter actions stay here, where their inputs are.
 _WORTH_TRIPS = 10
 
 
-class Place(Protocol):
-    """What of an executor decides; `mlcbuild.engine.executor.Executor` is one."""
+class Candidate(Protocol):
+    """What the choice depends on. `mlcbuild.engine.executor.Executor` is one."""
 
     @property
     def name(self) -> str: ...
@@ -24,39 +24,42 @@ class Place(Protocol):
     @property
     def trip_seconds(self) -> float: ...
 
-    def refusal(self, requirements: ExecutionRequirements) -> str: ...
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str: ...
 
 
-AnyPlace = TypeVar("AnyPlace", bound=Place)
+AnyCandidate = TypeVar("AnyCandidate", bound=Candidate)
 
 
 class NoExecutor(Exception):  # noqa: N818
-    """No executor can ever run an action. The message says why, an executor a line."""
+    """No executor can ever run an action. The message says why, with one line for each executor."""
 
 
 def is_bound_to_this_machine(action: Action) -> bool:
-    """Whether what it makes is true here only, or it needs what the user has here: files, network, credentials."""
+    """Whether its result is true of this machine only, or it needs the user's own files, network or credentials."""
     return action.cache is CachePolicy.LOCAL or action.requirements.network
 
 
-def place(action: Action, executors: Sequence[AnyPlace], used: Mapping[str, int], *, run_seconds: float) -> AnyPlace:
-    """The executor for an action that takes `run_seconds`; `used` counts by name what each has been given.
+def place(
+    action: Action, executors: Sequence[AnyCandidate], used: Mapping[str, int], *, run_seconds: float
+) -> AnyCandidate:
+    """The executor for an action that takes about `run_seconds`.
 
-    The order of `executors` is that of preference. Raises NoExecutor, and InfrastructureError where one cannot start.
+    `executors` are in order of preference; `used` says by name how many actions each has now. Raises NoExecutor, and
+    InfrastructureError where an executor cannot start.
     """
     stays_here = is_bound_to_this_machine(action) and any(executor.name == LOCAL for executor in executors)
-    candidates: list[AnyPlace] = []
-    refusals: list[str] = []
+    candidates: list[AnyCandidate] = []
+    unmet: list[str] = []
     for executor in executors:
         if stays_here and executor.name != LOCAL:
             continue
-        reason = executor.refusal(action.requirements)
+        reason = executor.unmet_requirement(action.requirements)
         if reason:
-            refusals.append(f"{executor.name}: {reason}")
+            unmet.append(f"{executor.name}: {reason}")
         else:
             candidates.append(executor)
     if not candidates:
-        raise NoExecutor("\n  ".join((f"{action.identifier} can run nowhere", *refusals)))
+        raise NoExecutor("\n  ".join((f"{action.identifier} can run nowhere", *unmet)))
     near = [executor for executor in candidates if run_seconds >= _WORTH_TRIPS * executor.trip_seconds]
     candidates = near or [min(candidates, key=lambda executor: executor.trip_seconds)]
     loads = {executor.name: used.get(executor.name, 0) / max(1, executor.slots) for executor in candidates}

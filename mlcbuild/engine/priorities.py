@@ -1,4 +1,4 @@
-"""Which of several ready actions to run first: the one with the longest path still ahead, in remembered seconds."""
+"""Priorities of actions: the longest path ahead, in remembered seconds. The action with the most runs first."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterable
 from mlcbuild.engine.action import Action
 from mlcbuild.engine.nodes import ActionNode
 
-UNKNOWN_SECONDS = 1.0  # for an action whose kind has never been measured
+UNKNOWN_SECONDS = 1.0  # of an action whose kind was never measured
 
 SecondsOf = Callable[[Action], float]
 
 
 def unknown_seconds(_action: Action) -> float:
-    """What a scheduler without a memory thinks of every action."""
+    """The seconds of every action where nothing is remembered."""
     return UNKNOWN_SECONDS
 
 
 def rank(nodes: Iterable[ActionNode], seconds_of: SecondsOf) -> None:
-    """Give each node that has none its priority: its own seconds, and the most of those that wait for it.
+    """Give a priority to each node without one: its own seconds, and the highest priority of those that wait for it.
 
-    Priorities already given stay, so that the whole build costs one visit a node and an edge. Nodes on a cycle
-    count each other as 0; the scheduler reports the cycle when nothing else is left.
+    Existing priorities stay, so that each node and edge is visited once in a build. Nodes on a cycle count each other
+    as 0. The scheduler reports the cycle when nothing else is left to do.
     """
     for root in nodes:
         stack = [root]

@@ -1,4 +1,4 @@
-"""Actions that are ready to run, the one with the longest path ahead first, and the slots that running ones take."""
+"""The actions that are ready to run, by priority, and the slots that running actions take."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mlcbuild.engine.transitions import NodeState
 
 
 class ReadyQueue:
-    """`jobs` slots, each action taking as many as it wants cpus; one that wants more than there are runs alone.
+    """Has `jobs` slots. An action takes one for each of its cpus; an action with more cpus than slots runs alone.
 
-    There may come more slots; an action keeps as many as it took.
+    The number of slots may grow. A running action keeps the number that it took.
     """
 
     def __init__(self, *, jobs: int, seconds_of: SecondsOf) -> None:
@@ -27,15 +27,15 @@ class ReadyQueue:
         self._unranked: list[ActionNode] = []
 
     def grow(self, jobs: int) -> None:
-        """Nothing happens where there are as many already."""
+        """Have at least `jobs` slots from now on."""
         self.jobs = max(self.jobs, jobs)
 
     def taken(self, identifier: str) -> int:
-        """The slots of an action that runs."""
+        """The number of slots of a running action."""
         return self._taken[identifier]
 
     def wanted(self, node: ActionNode) -> None:
-        """A new action may get here one day: it is ranked with the others when the first of them does."""
+        """A new action may become ready later. It gets its priority when the first of the new ones is ready."""
         self._unranked.append(node)
 
     def push(self, node: ActionNode) -> None:
@@ -45,7 +45,7 @@ class ReadyQueue:
         heapq.heappush(self._heap, (-node.priority, node.index, node))
 
     def next(self) -> ActionNode | None:
-        """Take out the first node if there is room for it. None is overtaken by one that needs less."""
+        """Take out the first node, if there is room for it. A node is never overtaken by one that needs fewer slots."""
         while self._heap:
             node = self._heap[0][2]
             if node.state is NodeState.READY and self.running and self.used_slots + self._slots_of(node) > self.jobs:
@@ -61,7 +61,7 @@ class ReadyQueue:
         self.used_slots += self._taken[node.name]
 
     def stop(self, identifier: str) -> ActionNode | None:
-        """The node if it was running, and is no more."""
+        """Free the slots of an action. Returns its node; None where it was not running."""
         node = self.running.pop(identifier, None)
         if node is not None:
             self.used_slots -= self._taken.pop(identifier)

@@ -1,4 +1,4 @@
-"""The door to a cache that others share. The driver looks, fetches and sends; whatever fails there fails no build."""
+"""The interface to a remote cache. A failure of the remote fails no build."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlcbuild.cache.store import LocalBlobStore
 
 
 class RemoteCache(Protocol):
-    """Thread-safe; `find`, `fetch` and `send` may raise CacheError, and the first two take as long as the network."""
+    """It is thread-safe. `find`, `fetch` and `send` may raise CacheError. `find` and `fetch` wait for the network."""
 
     @property
     def bytes_downloaded(self) -> int: ...
@@ -21,34 +21,34 @@ class RemoteCache(Protocol):
 
     @property
     def sends_what_was_found(self) -> bool:
-        """Whether it wants to be sent what was found on this machine too, and not only what ran."""
+        """Whether results that were found on disk are sent as well, and not only results of runs."""
         ...
 
     @property
     def may_be_overtaken(self) -> bool:
-        """Whether an action may run while its look-up takes longer than itself."""
+        """Whether an action may run when its lookup takes longer than the action itself would."""
         ...
 
     def start(self, tell: Callable[[str], object]) -> None:
-        """A build begins; `tell` takes what people should know, from any thread, until `finish` has returned."""
+        """A build begins. `tell` is called with messages for people, from any thread, until `finish` has returned."""
         ...
 
     def find(self, key: Digest, store: LocalBlobStore) -> ActionResult | None:
-        """The result of a key, the Trees that it names fetched into `store`; None where there is none."""
+        """The result of a key; None where there is none. The Trees that it names are fetched into `store`."""
         ...
 
     def fetch(self, digests: Sequence[Digest], store: LocalBlobStore) -> tuple[Digest, ...]:
-        """Bring blobs into `store`, verified; answer those that the remote lacks too."""
+        """Fetch blobs into `store`, and verify them. Returns those that the remote does not have."""
         ...
 
     def send(self, key: Digest, result: ActionResult, outputs: Sequence[Digest], store: LocalBlobStore) -> None:
-        """Blobs, what the key was made from (`store` has both), then the result. May go on after it has returned."""
+        """Send outputs, what the key was made from (`store` has both), then the result. May go on after it returns."""
         ...
 
     def finish(self) -> None:
-        """Wait for what is being sent, for a bounded time."""
+        """Wait until everything is sent, for a bounded time."""
         ...
 
     def abandon(self) -> None:
-        """Let it be, now; `finish` returns soon where it runs."""
+        """Stop sending. A running `finish` returns soon."""
         ...

@@ -1,4 +1,4 @@
-"""From artifacts to files: where each file that a consumer needs lies, and whether a result holds what was declared."""
+"""Resolves artifacts to files: the files that a consumer needs, and whether a result has the declared outputs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def files_at_hand(
     sources: Mapping[str, SourceNode],
     actions: Mapping[str, ActionNode],
 ) -> Resolved | None:
-    """What `files_of` answers, for the common case alone: single files, all of them there. None for any other case."""
+    """What `files_of` returns, for the common case: single files, all of them made. None in every other case."""
     found: dict[str, FileEntry] = {}
     from_sources: list[str] = []
     for place, artifact in needs:
@@ -55,8 +55,8 @@ def files_of(
 ) -> Resolved:
     """The files of a consumer whose producers are all done, sorted by path, and the source paths among them.
 
-    A directory's files are re-rooted; a group's members lie at the group's place by their base names. Raises
-    BuildError for a file that its producer did not make and for two files at one path.
+    The files of a directory are moved below the consumer's path; the members of a group lie below it by their base
+    names. Raises BuildError for a file that its producer did not make, and for two files at one path.
     """
     placed: dict[str, FileEntry] = {}
     sources: list[str] = []
@@ -88,7 +88,7 @@ def files_of(
 
 
 def members_of(group: DiscoveredArtifacts, node: ActionNode) -> tuple[Artifact, ...]:
-    """The artifacts of a group whose action has discovered. Raises BuildError for a group it did not announce."""
+    """The artifacts of a group whose action is done. Raises BuildError for a group that it did not announce."""
     groups = node.groups or {}
     if group.group not in groups:
         known = ", ".join(sorted(groups)) or "none"
@@ -128,7 +128,7 @@ def _files_of_derived(place: str, artifact: DerivedArtifact, node: ActionNode) -
 
 
 def error_in_outputs(action: Action, outputs: Sequence[FileEntry]) -> str:
-    """What is wrong with a result's files, for people; "" where it holds all that was declared and no more.
+    """What is wrong with the files of a result, for people; "" where it has all declared outputs and no others.
 
     A declared directory may be empty.
     """

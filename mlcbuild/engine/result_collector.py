@@ -1,7 +1,7 @@
-"""The results that targets need, with all their bytes, found along the graph as a build finds them; nothing runs.
+"""Collects the results that targets need, with all their bytes, as a build would find them. Nothing runs.
 
-The scheduler decides as ever. Where it wants an action run, the action is told to have no result, so whatever needs it
-is left out, and everything else goes on.
+The scheduler decides as in a build. Where it wants an action to run, it is told that the action failed. So actions that
+need that one are skipped, and everything else goes on.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from mlcbuild.engine.scheduler_events import (
 )
 from mlcbuild.errors import CacheError
 
-_LOOK_SECONDS = 0.2  # between looks at the clock, for whoever shows progress
+_PROGRESS_SECONDS = 0.2  # between two calls of `progress` at most
 
 
 class MissingReason(enum.Enum):
-    """Why an action has no result; the value is what people are told."""
+    """Why an action has no result. The value is the text for people."""
 
     ABSENT = "no result"
     INCOMPLETE = "a result whose blobs have gone"
     NEVER_SHARED = 'a result on the machine that made it alone: cache = "local"'
     NEVER_KEPT = "no result ever: it runs in every build"
-    NO_KEY = "no key"  # and `message` says why
+    NO_KEY = "no key"  # `MissingResult.message` says why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +89,17 @@ class CollectedResults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _Said:
+    """By the remote, for people."""
+
     message: str
 
 
 class ResultCollector:
-    """One walk over the graph. `remote` None: the store alone is asked, and blobs of its results may be elsewhere.
+    """Walks over the graph once. Where `remote` is None, only the store is asked, and it may lack blobs of results.
 
-    `progress` is called with the number of actions that have ended and of those known, several times a second; `tell`
-    with what people should know; both from the thread of `collect`.
+    `progress` is called several times a second, with the number of actions that have ended and of those known. `tell`
+    is called with messages for people. Both are called from the thread of `collect`.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class ResultCollector:
             store=store,
             digests=digests,
             remote=remote,
-            trouble=lambda error: self._say(str(error)),
+            on_failure=lambda error: self._say(str(error)),
         )
         self._lookups = ActionCacheLookup(store=store, remote=remote, last_build=LastBuild(None), rerun=False)
         self._key_cache = KeyCache(
@@ -141,18 +143,21 @@ class ResultCollector:
         self._is_finished = False
 
     def collect(self, actions: Iterable[Action], targets: Sequence[RequestedTarget]) -> CollectedResults:
-        """To be called once. Raises MlcbuildError where no look-up makes sense."""
+        """To be called once. Raises MlcbuildError where nothing can be looked up."""
         if self._remote is not None:
             self._remote.start(self._say)
-        told: list[SchedulerEvent] = [ActionsDeclared(actions=tuple(actions)), TargetsRequested(targets=tuple(targets))]
+        happened: list[SchedulerEvent] = [
+            ActionsDeclared(actions=tuple(actions)),
+            TargetsRequested(targets=tuple(targets)),
+        ]
         try:
             while True:
                 answers: list[SchedulerEvent] = []
-                for instruction in self._scheduler.handle(*told):
+                for instruction in self._scheduler.handle(*happened):
                     answers += self._carry_out(instruction)
                 if self._is_finished:
                     break
-                told = answers or self._next()
+                happened = answers or self._next()
         finally:
             self._background.close(wait=False)
         while not self._inbox.empty():
@@ -188,26 +193,26 @@ class ResultCollector:
         while True:
             self._progress(len(self._reports), self._known)
             try:
-                told = self._receive(self._inbox.get(timeout=_LOOK_SECONDS))
+                happened = self._receive(self._inbox.get(timeout=_PROGRESS_SECONDS))
             except queue.Empty:
                 continue
             while not self._inbox.empty():
-                told += self._receive(self._inbox.get())
-            if told:
-                return told
+                happened += self._receive(self._inbox.get())
+            if happened:
+                return happened
 
     def _receive(self, message: object) -> list[SchedulerEvent]:
         match message:
-            case _Told(message=text) | RemoteFailure(message=text):
+            case _Said(message=text) | RemoteFailure(message=text):
                 self._tell(text)
                 return []
             case Exception():
                 raise message
             case _:
-                return [message]  # type: ignore[list-item]  # Whoever puts anything else puts a event.
+                return [message]  # type: ignore[list-item]  # All other messages are events.
 
     def _say(self, message: str) -> None:
-        self._inbox.put(_Told(message=message))
+        self._inbox.put(_Said(message=message))
 
     def _carry_out(self, instruction: Instruction) -> list[SchedulerEvent]:
         match instruction:
@@ -237,32 +242,32 @@ class ResultCollector:
         reason = self._reasons.setdefault(action.identifier, default)
         return ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.FAILED, message=reason.value)
 
-    def _discovered(self, told: Discover) -> SchedulerEvent:
-        answer = discover(told, self._store.read)
+    def _discovered(self, instruction: Discover) -> SchedulerEvent:
+        answer = discover(instruction, self._store.read)
         if isinstance(answer, BlobsMissing):
-            self._reasons[told.action.identifier] = MissingReason.INCOMPLETE
+            self._reasons[instruction.action.identifier] = MissingReason.INCOMPLETE
         return answer
 
-    # Look-ups, in other threads.
+    # Lookups, in other threads.
 
-    def _look_up(self, wanted: LookUp) -> list[object]:
-        action = wanted.action
+    def _look_up(self, instruction: LookUp) -> list[object]:
+        action = instruction.action
         messages: list[object] = []
         reason = MissingReason.ABSENT
-        found = self._lookups.here(wanted)
-        self._key_cache.drop(wanted.key)
+        found = self._lookups.on_disk(instruction)
+        self._key_cache.drop(instruction.key)
         if found is not None:
-            was_whole = self._remote is None or not self._missing(found)
-            if was_whole or self._is_whole(found, action):
-                if not was_whole:
+            was_complete = self._remote is None or not self._missing(found)
+            if was_complete or self._is_complete(found, action):
+                if not was_complete:
                     self._fetched.add(action.identifier)
                 return [found]
             reason = MissingReason.INCOMPLETE
         if self._lookups.asks_remote(action):
-            messages = self._lookups.there(wanted)
+            messages = self._lookups.at_remote(instruction)
             for message in messages:
                 if isinstance(message, FoundRemotely):
-                    if self._is_whole(message.found, action):
+                    if self._is_complete(message.found, action):
                         self._fetched.add(action.identifier)
                         return [message.found]
                     reason = MissingReason.INCOMPLETE
@@ -270,26 +275,26 @@ class ResultCollector:
         elif self._remote is not None and reason is MissingReason.ABSENT:
             reason = MissingReason.NEVER_SHARED
         self._reasons[action.identifier] = reason
-        return [*messages, ResultNotFound(identifier=action.identifier, key=wanted.key)]
+        return [*messages, ResultNotFound(identifier=action.identifier, key=instruction.key)]
 
     def _missing(self, found: ResultFound) -> tuple[Digest, ...]:
         return self._store.missing([entry.digest for entry in found.outputs])
 
-    def _is_whole(self, found: ResultFound, action: Action) -> bool:
-        """Whether all outputs are in the store, or come now."""
+    def _is_complete(self, found: ResultFound, action: Action) -> bool:
+        """Whether all outputs are in the store, or can be fetched now."""
         if self._remote is None or action.cache is CachePolicy.LOCAL:
             return False
         try:
             self._remote.fetch(self._missing(found), self._store)
             if self._missing(found):
                 return False
-            self._fetch_what_tells(found.key, self._remote)
+            self._fetch_explanation(found.key, self._remote)
         except CacheError as error:
             self._say(str(error))
         return not self._missing(found)
 
-    def _fetch_what_tells(self, key: Digest, remote: RemoteCache) -> None:
-        """The log, and what the key was made of: a result is whole without them."""
+    def _fetch_explanation(self, key: Digest, remote: RemoteCache) -> None:
+        """Fetch the log, and what the key was made of. A result is complete without them."""
         result = self._store.get(key)
         if result is not None:
             remote.fetch([key, *blobs_in(result)], self._store)

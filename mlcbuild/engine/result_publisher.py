@@ -1,4 +1,4 @@
-"""Results of runs on their way into the caches, this machine's first."""
+"""Publishes results of runs in the caches, first on this machine."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from mlcbuild.errors import CacheError, MlcbuildError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """A result is where it belongs, or `trouble` says why not; a message for the inbox."""
+    """A message for the inbox: a result is published, or `failure` says why not."""
 
-    trouble: str = ""
+    failure: str = ""
 
 
 class ResultPublisher:
-    """For any thread."""
+    """May be used in any thread."""
 
     def __init__(self, *, store: LocalStore, fetcher: InputFetcher, remote: RemoteCache | None) -> None:
         self._store = store
         self._fetcher = fetcher
         self._remote = remote
 
-    def publish(self, told: Publish, key: ActionKey, outcome: ExecutionOutcome) -> list[object]:
+    def publish(self, instruction: Publish, key: ActionKey, outcome: ExecutionOutcome) -> list[object]:
         """Messages for the inbox, one of them Published."""
-        action = told.action
+        action = instruction.action
         try:
-            if manifest := [entry.digest for entry in told.outputs if entry.path == action.manifest]:
-                self._fetcher.provide(self._store.missing(manifest), ())  # It travels in the result.
-            result = result_of(action, told.outputs, self._store, worker=outcome.worker, log=outcome.log)
+            if manifest := [entry.digest for entry in instruction.outputs if entry.path == action.manifest]:
+                self._fetcher.fetch(self._store.missing(manifest), ())  # The result contains it.
+            result = result_of(action, instruction.outputs, self._store, worker=outcome.worker, log=outcome.log)
             result = publish(self._store, self._store, key, result)
         except (MlcbuildError, ValueError) as error:
-            return [Published(trouble=f"{action.identifier} will run again next time: {error}")]
+            return [Published(failure=f"{action.identifier} will run again next time: {error}")]
         if self._remote is not None and action.cache is CachePolicy.ALL:
             try:
-                self._remote.send(key.digest, result, [entry.digest for entry in told.outputs], self._store)
+                self._remote.send(key.digest, result, [entry.digest for entry in instruction.outputs], self._store)
             except CacheError as error:
                 return [RemoteFailure(message=str(error)), Published()]
         return [Published()]

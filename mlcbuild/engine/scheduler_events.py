@@ -1,6 +1,6 @@
-"""What the scheduler is told: everything that can happen to a build, as values.
+"""The scheduler's events: everything that can happen to a build, as values.
 
-A event about an action that no longer waits for it (a late answer, a second one) is ignored.
+An event about an action that does not wait for it any longer (a late answer, a second one) is ignored.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from mlcbuild.engine.executor import ExecutionOutcome, FileEntry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedTarget:
-    """Something the user asked for: a label, and where each artifact lies below the target's own directory.
+    """A target that the user asked for. `directory` is its own directory, relative to the workspace.
 
-    A place whose artifact is a directory or a discovered group ends in "/", or is "": it lies right in `directory`,
-    which is the target's own, relative to the workspace.
+    `outputs` are pairs of a path below `directory` and the artifact that is placed there. The path of a directory or of
+    a discovered group ends in "/", or is "" where its files lie right in `directory`.
     """
 
     label: str
@@ -36,27 +36,29 @@ class RequestedTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionsDeclared:
-    """Actions that rules made. Equal ones merge; two different ones of one identifier raise InternalError."""
+    """Rules declared these actions. Equal ones merge. Two different ones with one identifier raise InternalError."""
 
     actions: tuple[Action, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetsRequested:
-    """Only what these need is looked up or run. A label asked for twice counts once."""
+    """The user asked for these targets. Only what they need is looked up or run. A label counts once."""
 
     targets: tuple[RequestedTarget, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsAdded:
-    """There is room for `jobs` at once now, more than before."""
+    """There are `jobs` slots now, more than before."""
 
     jobs: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDigested:
+    """The digest of a source file is known."""
+
     path: str
     digest: Digest
     is_executable: bool = False
@@ -82,18 +84,22 @@ class ResultFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultNotFound:
+    """No cache has a result for `key`."""
+
     identifier: str
     key: Digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executed:
+    """A run has ended."""
+
     outcome: ExecutionOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionsDiscovered:
-    """What the manifest of `identifier` announces."""
+    """The manifest of `identifier` was read. It announces `discovery`."""
 
     identifier: str
     discovery: Discovery
@@ -101,33 +107,37 @@ class ActionsDiscovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryFailed:
+    """The manifest of `identifier` cannot be read; `message` says why."""
+
     identifier: str
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookupSlow:
-    """The answer takes so long that the action may as well run; ResultFound or ResultNotFound still come."""
+    """A lookup takes so long that the action should run meanwhile. ResultFound or ResultNotFound still come."""
 
     identifier: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetDelivered:
-    """The outputs of a target are where the user looks for them."""
+    """The outputs of a target are in place."""
 
     label: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryFailed:
+    """The outputs of a target cannot be put in place; `message` says why."""
+
     label: str
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobsMissing:
-    """Digests are known but their bytes have gone: what `needed_by` (an action or a label) asked for is made again."""
+    """These blobs have gone from the store. `needed_by` is the action or the label of the target that needs them."""
 
     needed_by: str
     digests: tuple[Digest, ...]
@@ -135,7 +145,7 @@ class BlobsMissing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorLost:
-    """These actions ran on an executor that went away without an outcome."""
+    """These actions ran on an executor that disappeared without an outcome."""
 
     identifiers: tuple[str, ...]
 

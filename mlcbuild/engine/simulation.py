@@ -1,7 +1,7 @@
-"""A build in virtual time: the scheduler and the placement of real builds, with machines and work that are values.
+"""A build in virtual time, with the scheduler and the placement of real builds. SimulatedExecutor and work are values.
 
-What is simulated is what a real build waits for: runs, trips to machines, slow look-ups, machines that go, memory that
-is too little. Everything is decided by the scheduler and by `placement.place`, as in a real build.
+The simulation has what a real build waits for: runs, trips to machines, slow lookups, lost machines, too little memory.
+The scheduler and `placement.place` decide everything, as in a real build.
 """
 
 from __future__ import annotations
@@ -50,55 +50,55 @@ from mlcbuild.engine.scheduler_events import (
 )
 from mlcbuild.errors import InternalError
 
-Watcher = Callable[[Scheduler, Sequence[Instruction]], object]
+Observer = Callable[[Scheduler, Sequence[Instruction]], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Performance:
-    """What a run comes to, `seconds` after it began."""
+class RunResult:
+    """The outcome of a run, `seconds` after it began."""
 
     seconds: float
     outcome: ExecutionOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a look-up comes to after `seconds`; None: no result."""
+class LookupResult:
+    """What a lookup finds after `seconds`; `outputs` is None where there is no result."""
 
     seconds: float = 0.0
     outputs: tuple[FileEntry, ...] | None = None
 
 
 class Work(Protocol):
-    """What actions come to: the part of a world that the scheduler does not decide."""
+    """What actions and lookups lead to: all that the scheduler does not decide."""
 
     def source(self, path: str) -> Digest: ...
 
     def key_of(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest: ...
 
-    def look_up(self, action: Action, key: Digest) -> Answer: ...
+    def look_up(self, action: Action, key: Digest) -> LookupResult: ...
 
-    def perform(self, execute: Execute) -> Performance: ...
+    def run(self, execute: Execute) -> RunResult: ...
 
     def manifest(self, digest: Digest) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machines:
-    """An executor: as many workers as it has slots. `refuses` says why an action can never run on any of them."""
+class SimulatedExecutor:
+    """An executor with a worker in each slot. `unmet` says why an action can never run on any of them."""
 
     name: str
     slots: int
     trip_seconds: float = 0.0
-    refuses: Callable[[ExecutionRequirements], str] = lambda _requirements: ""
+    unmet: Callable[[ExecutionRequirements], str] = lambda _requirements: ""
 
-    def refusal(self, requirements: ExecutionRequirements) -> str:
-        return self.refuses(requirements)
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
+        return self.unmet(requirements)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """`count` of the actions that run on an executor at that time are lost with their machine."""
+    """An executor loses machines, and with them `count` of the actions that it runs at that time."""
 
     executor: str
     count: int
@@ -114,23 +114,23 @@ class SimulatedRun:
     start: float = -1.0  # negative: still in the executor's queue
     end: float = -1.0  # negative: it has no outcome yet
     kind: OutcomeKind | None = None
-    performance: Performance | None = None
+    result: RunResult | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class _Pool:
-    machines: Machines
+    executor: SimulatedExecutor
     free: int
     waiting: deque[SimulatedRun] = field(default_factory=deque)
     running: dict[str, SimulatedRun] = field(default_factory=dict)
 
     def slots_of(self, run: SimulatedRun) -> int:
-        return min(run.execute.action.requirements.cpus, self.machines.slots)
+        return min(run.execute.action.requirements.cpus, self.executor.slots)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """What came of a build. `seconds` is its length."""
+    """The result of a simulated build, which took `seconds`."""
 
     seconds: float
     success: bool
@@ -141,11 +141,11 @@ class Simulated:
 
     @property
     def work_seconds(self) -> float:
-        """Of all runs, trips included: what one worker would have taken."""
+        """The seconds of all runs and their trips: what one worker would have needed."""
         return sum(run.end - run.start for run in self.runs if run.start >= 0)
 
     def path(self) -> tuple[PathStep, ...]:
-        """The chain of runs that took longest; an action that shared another's result waited for that one."""
+        """The chain of runs that took longest. An action with a shared result waited for the action that made it."""
         graph = self.scheduler.graph
         runs = {run.execute.action.identifier: run for run in self.runs if run.kind is OutcomeKind.SUCCEEDED}
         steps = {
@@ -167,11 +167,12 @@ class Simulated:
 
 
 class Simulation:
-    """One build from its beginning to its end; `run` once.
+    """One build. Call `run` once.
 
-    `work` is asked for what really happens, `seconds_of` for how long an action is thought to take. A look-up that
-    takes longer than `lookup_timeout_seconds` is overtaken. `happenings` come at their times; Cancelled is an
-    interruption. `watch` is called after each step of the scheduler with what it says. `jobs = 0` stands for all slots.
+    `work` says what really happens, `seconds_of` how long an action is expected to take. A lookup that takes longer
+    than `lookup_timeout_seconds` is overtaken. Each of `incidents` happens at its time; Cancelled is an interruption by
+    the user. `observe` is called after each step of the scheduler, with its instructions. `jobs = 0` stands for all
+    slots.
     """
 
     def __init__(
@@ -180,20 +181,20 @@ class Simulation:
         actions: Iterable[Action],
         targets: Iterable[RequestedTarget],
         work: Work,
-        machines: Sequence[Machines],
+        executors: Sequence[SimulatedExecutor],
         seconds_of: SecondsOf = unknown_seconds,
         jobs: int = 0,
         keep_going: bool = False,
         lookup_timeout_seconds: float = float("inf"),
-        happenings: Iterable[tuple[float, Loss | Cancelled]] = (),
-        watch: Watcher | None = None,
+        incidents: Iterable[tuple[float, Loss | Cancelled]] = (),
+        observe: Observer | None = None,
     ) -> None:
         self._work = work
-        self._machines = tuple(machines)
+        self._executors = tuple(executors)
         self._seconds_of = seconds_of
         self._lookup_timeout = lookup_timeout_seconds
-        self._watch = watch
-        self._pools = {machine.name: _Pool(machines=machine, free=machine.slots) for machine in machines}
+        self._observe = observe
+        self._pools = {executor.name: _Pool(executor=executor, free=executor.slots) for executor in executors}
         self._used: Counter[str] = Counter()
         self._runs: list[SimulatedRun] = []
         self._current: dict[str, SimulatedRun] = {}
@@ -205,25 +206,25 @@ class Simulation:
         self._entries = 0
         self._scheduler = Scheduler(
             key_of=work.key_of,
-            jobs=jobs or sum(machine.slots for machine in machines),
+            jobs=jobs or sum(executor.slots for executor in executors),
             keep_going=keep_going,
             seconds_of=seconds_of,
         )
-        self._told: list[SchedulerEvent] = [
+        self._first_events: list[SchedulerEvent] = [
             ActionsDeclared(actions=tuple(actions)),
             TargetsRequested(targets=tuple(targets)),
         ]
-        for when, happening in happenings:
-            self._at(when, happening)
+        for when, incident in incidents:
+            self._at(when, incident)
 
     def run(self) -> Simulated:
         """Raises InternalError where the build stands still."""
-        self._tell(self._told)
+        self._handle(self._first_events)
         while self._end is None:
             if not self._agenda:
                 raise InternalError(f"the simulated build stands still after {self._now} seconds")
-            self._now, _, happening = heapq.heappop(self._agenda)
-            self._tell(self._happens(happening))
+            self._now, _, incident = heapq.heappop(self._agenda)
+            self._handle(self._happens(incident))
         return Simulated(
             seconds=self._now,
             success=self._end.success,
@@ -233,31 +234,31 @@ class Simulation:
             scheduler=self._scheduler,
         )
 
-    def _at(self, when: float, happening: SchedulerEvent | SimulatedRun | Loss) -> None:
+    def _at(self, when: float, incident: SchedulerEvent | SimulatedRun | Loss) -> None:
         self._entries += 1
-        heapq.heappush(self._agenda, (when, self._entries, happening))
+        heapq.heappush(self._agenda, (when, self._entries, incident))
 
-    def _tell(self, told: list[SchedulerEvent]) -> None:
-        while told and self._end is None:
-            instructions = self._scheduler.handle(*told)
-            if self._watch is not None:
-                self._watch(self._scheduler, instructions)
-            told = [answer for instruction in instructions for answer in self._carry_out(instruction)]
+    def _handle(self, events: list[SchedulerEvent]) -> None:
+        while events and self._end is None:
+            instructions = self._scheduler.handle(*events)
+            if self._observe is not None:
+                self._observe(self._scheduler, instructions)
+            events = [answer for instruction in instructions for answer in self._carry_out(instruction)]
 
-    def _happens(self, happening: SchedulerEvent | SimulatedRun | Loss) -> list[SchedulerEvent]:
-        match happening:
-            case SimulatedRun(performance=performance):
-                if happening.kind is not None or performance is None:
+    def _happens(self, incident: SchedulerEvent | SimulatedRun | Loss) -> list[SchedulerEvent]:
+        match incident:
+            case SimulatedRun(result=result):
+                if incident.kind is not None or result is None:
                     return []  # It was lost or cancelled before.
-                self._over(happening, performance.outcome.kind)
-                return [Executed(outcome=performance.outcome)]
+                self._end_run(incident, result.outcome.kind)
+                return [Executed(outcome=result.outcome)]
             case Loss(executor=name, count=count):
                 lost = list(self._pools[name].running.values())[:count]
                 for run in lost:
-                    self._over(run, OutcomeKind.LOST)
+                    self._end_run(run, OutcomeKind.LOST)
                 return [ExecutorLost(identifiers=tuple(run.execute.action.identifier for run in lost))] if lost else []
             case _:
-                return [happening]
+                return [incident]
 
     def _carry_out(self, instruction: Instruction) -> list[SchedulerEvent]:
         match instruction:
@@ -289,20 +290,20 @@ class Simulation:
     def _look_up(self, wanted: LookUp) -> list[SchedulerEvent]:
         identifier = wanted.action.identifier
         answer = self._work.look_up(wanted.action, wanted.key)
-        told: SchedulerEvent = ResultNotFound(identifier=identifier, key=wanted.key)
+        event: SchedulerEvent = ResultNotFound(identifier=identifier, key=wanted.key)
         if answer.outputs is not None:
-            told = ResultFound(identifier=identifier, key=wanted.key, outputs=answer.outputs)
+            event = ResultFound(identifier=identifier, key=wanted.key, outputs=answer.outputs)
         if answer.seconds <= 0:
-            return [told]
+            return [event]
         if answer.seconds > self._lookup_timeout:
             self._at(self._now + self._lookup_timeout, LookupSlow(identifier=identifier))
-        self._at(self._now + answer.seconds, told)
+        self._at(self._now + answer.seconds, event)
         return []
 
     def _execute(self, execute: Execute) -> list[SchedulerEvent]:
         action = execute.action
         try:
-            chosen = place(action, self._machines, self._used, run_seconds=self._seconds_of(action))
+            chosen = place(action, self._executors, self._used, run_seconds=self._seconds_of(action))
         except NoExecutor as error:
             outcome = ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.ENVIRONMENT, message=str(error))
             return [Executed(outcome=outcome)]
@@ -321,17 +322,17 @@ class Simulation:
             pool.free -= pool.slots_of(run)
             pool.running[run.execute.action.identifier] = run
             run.start = self._now
-            run.performance = self._work.perform(run.execute)
-            self._at(self._now + pool.machines.trip_seconds + run.performance.seconds, run)
+            run.result = self._work.run(run.execute)
+            self._at(self._now + pool.executor.trip_seconds + run.result.seconds, run)
 
     def _cancel(self, identifier: str) -> list[SchedulerEvent]:
         run = self._current.get(identifier)
         if run is None or run.kind is not None:
             return []
-        self._over(run, OutcomeKind.CANCELLED)
+        self._end_run(run, OutcomeKind.CANCELLED)
         return [Executed(outcome=ExecutionOutcome(identifier=identifier, kind=OutcomeKind.CANCELLED))]
 
-    def _over(self, run: SimulatedRun, kind: OutcomeKind) -> None:
+    def _end_run(self, run: SimulatedRun, kind: OutcomeKind) -> None:
         run.end, run.kind = self._now, kind
         pool = self._pools[run.executor]
         self._used[run.executor] -= 1

@@ -1,6 +1,6 @@
-"""Python modules below a folder, found by name as Python itself finds them; nothing is imported.
+"""Finds Python modules below a folder by name, as Python itself does, without importing anything.
 
-A folder is a package with or without `__init__.py`; one without holds no code, so it is no module here.
+A folder is a package with or without `__init__.py`. Without it, it has no code, and is no module here.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_FORMS = ("", ".py", "/__init__.py")  # of what a top-level module may be
+_FORMS = ("", ".py", "/__init__.py")  # of the file or folder of a top-level module
 
 
 class SourceTree:
     """The modules below `root`.
 
-    `shown_below` is what stands before a file's path where people read it. `observed` are the absolute paths whose
-    state decided any answer, some of them absent.
+    `shown_below` is a prefix of paths for people. `observed` are the absolute paths that decided any answer. Some of
+    them do not exist.
     """
 
     def __init__(self, root: Path, *, shown_below: str = "") -> None:
@@ -26,14 +26,14 @@ class SourceTree:
         self._files: dict[str, str | None] = {}
 
     def file(self, module: str) -> str | None:
-        """The source of a module by its path below the root; None where it has none."""
+        """The path of a module's source below the root; None where it has none."""
         if module not in self._files:
             self._files[module] = self._find(module)
         return self._files[module]
 
     def _find(self, module: str) -> str | None:
         first, _, rest = module.partition(".")
-        # The root may be anybody's folder, where much changes that is none of ours: it is not observed itself.
+        # The root itself is not observed. It may be any folder, in which other files often change.
         self.observed.update(f"{self.root}/{first}{form}" for form in _FORMS)
         if rest and first not in self.entries(""):
             return None
@@ -45,7 +45,7 @@ class SourceTree:
         return f"{inside}.py" if f"{name}.py" in entries else None
 
     def entries(self, folder: str) -> frozenset[str]:
-        """The names in a folder below the root ("" for the root); none where there is no such folder."""
+        """The names in a folder below the root, "" for the root itself. Empty where there is no such folder."""
         if folder not in self._folders:
             if folder:
                 self.observed.add(f"{self.root}/{folder}")
@@ -62,10 +62,10 @@ class SourceTree:
         return os.path.isfile(f"{self.root}/{path}")  # noqa: PTH113
 
     def location(self, path: str) -> Path:
-        """Where a file is that will be read."""
+        """The location of a file that will be read."""
         self.observed.add(f"{self.root}/{path}")
         return Path(self.root, path)
 
     def shown(self, path: str) -> str:
-        """A file's path for people."""
+        """The path of a file, for people."""
         return self._shown_below + path

@@ -1,4 +1,4 @@
-"""One build at a time in a workspace: a lock on a file, which goes with the process that holds it."""
+"""The lock that lets one build at a time work in a workspace."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LOCK_FILE = "lock"
 
 
 class WorkspaceLockedError(InfrastructureError):
-    """Another build works in this workspace, and the user did not want to wait."""
+    """Another build works in this workspace, and the user does not want to wait."""
 
 
 class WorkspaceLock:
-    """One build at a time in a workspace: a context manager around a lock on `.mlcbuild/lock`.
+    """A context manager that locks `.mlcbuild/lock`.
 
-    Where another holds it, `waits` is told who, and entering waits; without `block` it raises
-    WorkspaceLockedError. The lock goes with the process, however that ends.
+    Where another process holds the lock, entering calls `waits` with a message that names it, and waits. Without
+    `block` it raises WorkspaceLockedError instead. The kernel frees the lock when the process ends, in whatever way.
     """
 
     def __init__(

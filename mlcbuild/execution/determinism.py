@@ -48,8 +48,8 @@ class DeterminismChecker:
         self._first.start(self._on_first)
         self._second.start(self._on_second)
 
-    def refusal(self, requirements: ExecutionRequirements) -> str:
-        return self._first.refusal(requirements)
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
+        return self._first.unmet_requirement(requirements)
 
     def submit(self, request: ExecutionRequest) -> None:
         with self._lock:

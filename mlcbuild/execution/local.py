@@ -24,7 +24,7 @@ from mlcbuild.execution.failed_sandbox import keep_failed_sandbox
 from mlcbuild.execution.fork_client import ForkedProcess, ProcessEnd
 from mlcbuild.execution.fork_clients import ForkClients
 from mlcbuild.execution.layout import LinkedBlob, MissingInputsError, changed, lay_out, vanished
-from mlcbuild.execution.machine_resources import MachineResources, refusal, this_machine
+from mlcbuild.execution.machine_resources import MachineResources, this_machine, unmet_requirement
 from mlcbuild.execution.memory import FreeMemory, KernelKills, available_bytes
 from mlcbuild.execution.output_files import OutputError, store_outputs
 from mlcbuild.execution.preload import Preloads
@@ -150,9 +150,11 @@ class LocalExecutor:
 
     # The interface of an executor
 
-    def refusal(self, requirements: ExecutionRequirements) -> str:
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
         """An action that requests more cpus than there are gets all of them, and runs alone."""
-        return refusal(self._resources, replace(requirements, cpus=min(requirements.cpus, self._resources.cpus)))
+        return unmet_requirement(
+            self._resources, replace(requirements, cpus=min(requirements.cpus, self._resources.cpus))
+        )
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report

@@ -36,7 +36,7 @@ def this_machine() -> MachineResources:
     )
 
 
-def refusal(machine: MachineResources, requirements: ExecutionRequirements) -> str:
+def unmet_requirement(machine: MachineResources, requirements: ExecutionRequirements) -> str:
     """Why the machine can never run what has these requirements; "" if it can."""
     lacking: list[str] = []
     if requirements.cpus > machine.cpus:

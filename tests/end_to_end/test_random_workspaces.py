@@ -53,7 +53,7 @@ class ProgramExecutor:
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
 
-    def refusal(self, requirements: ExecutionRequirements) -> str:
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
         return ""
 
     def submit(self, request: ExecutionRequest) -> None:

@@ -150,7 +150,7 @@ def test_a_file_of_the_user_in_the_way_of_outputs_is_not_removed(built: World) -
     done = built.build()
     assert (done.code, done.actions) == (36, {"up_to_date": 3})
     assert done.err.splitlines()[:2] == [
-        "error: //:c was not built: mlcbuild-out/default/c is a file, and outputs are to be placed under it",
+        "error: //:c was not built: mlcbuild-out/default/c is a file where the directory of outputs has to be",
         "    move it away",
     ]
     assert built.output("c").read_text() == "mine"

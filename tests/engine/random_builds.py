@@ -257,7 +257,7 @@ class Faults:
     losses: int = 0
     missing: int = 0
     shortages: int = 0  # of memory
-    slow: int = 0  # look-ups that are not waited for
+    slow: int = 0  # lookups that are not waited for
     cancel_at: int = -1  # the step before which the build is cancelled
     likelihood: float = 0.2
 
@@ -293,7 +293,7 @@ class Build:
         self.end: Finished | None = None
         self.steps = 0
         self._open: list[Instruction] = []
-        self._slow: set[int] = set()  # look-ups that were told to be slow, by identity
+        self._slow: set[int] = set()  # lookups that were told to be slow, by identity
         self._stopped: set[str] = set()  # actions that were told to stop
         self._tell(ActionsDeclared(actions=graph.actions))
         self._tell(TargetsRequested(targets=graph.targets))

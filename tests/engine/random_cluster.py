@@ -13,7 +13,7 @@ from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import Execute, Instruction
 from mlcbuild.engine.invariants import validate
 from mlcbuild.engine.scheduler import Scheduler
-from mlcbuild.engine.simulation import Answer, Machines, Performance, Simulated, SimulatedRun
+from mlcbuild.engine.simulation import LookupResult, RunResult, Simulated, SimulatedExecutor, SimulatedRun
 from mlcbuild.engine.transitions import NodeState
 from tests.engine.random_builds import Graph, digest_of, entries_of, key_of, outputs_of
 
@@ -22,13 +22,13 @@ MOST_MEMORY = 4  # bytes: two doublings of the one that an action begins with, a
 
 @dataclass(kw_only=True)
 class RandomWork:
-    """Pure in all but what it keeps: an action's seconds, memory and look-up are drawn from the seed and its name."""
+    """Pure in all but what it keeps: an action's seconds, memory and lookup are drawn from the seed and its name."""
 
     graph: Graph
     seed: int
     short_of_memory: bool = False  # some actions need more than they ask for
-    slow_look_ups: bool = False
-    cached: Mapping[Digest, tuple[FileEntry, ...]] = field(default_factory=dict)  # what look-ups find, mostly
+    slow_lookups: bool = False
+    cached: Mapping[Digest, tuple[FileEntry, ...]] = field(default_factory=dict)  # what lookups find, mostly
     results: dict[Digest, tuple[FileEntry, ...]] = field(default_factory=dict)  # of what has run
     contents: dict[Digest, str] = field(default_factory=dict)
 
@@ -38,10 +38,10 @@ class RandomWork:
     def key_of(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest:
         return key_of(action, inputs)
 
-    def look_up(self, action: Action, key: Digest) -> Answer:
-        chance = random.Random(f"{self.seed} look-up {action.identifier}")
-        seconds = chance.choice([0.0, 0.1, 5.0]) if self.slow_look_ups else 0.0
-        return Answer(seconds=seconds, outputs=self.cached.get(key) if chance.random() < 0.7 else None)
+    def look_up(self, action: Action, key: Digest) -> LookupResult:
+        chance = random.Random(f"{self.seed} lookup {action.identifier}")
+        seconds = chance.choice([0.0, 0.1, 5.0]) if self.slow_lookups else 0.0
+        return LookupResult(seconds=seconds, outputs=self.cached.get(key) if chance.random() < 0.7 else None)
 
     def seconds(self, action: Action) -> float:
         return random.Random(f"{self.seed} seconds {action.identifier}").expovariate(1.0)
@@ -49,7 +49,7 @@ class RandomWork:
     def memory_of(self, action: Action) -> int:
         return random.Random(f"{self.seed} memory {action.identifier}").choice([1, 1, 2, MOST_MEMORY])
 
-    def perform(self, execute: Execute) -> Performance:
+    def run(self, execute: Execute) -> RunResult:
         action, seconds = execute.action, self.seconds(execute.action)
         if self.short_of_memory and max(execute.memory_bytes, 1) < self.memory_of(action):
             outcome = ExecutionOutcome(
@@ -57,21 +57,21 @@ class RandomWork:
                 kind=OutcomeKind.OUT_OF_MEMORY,
                 peak_bytes=max(execute.memory_bytes, 1),
             )
-            return Performance(seconds=seconds / 2, outcome=outcome)
+            return RunResult(seconds=seconds / 2, outcome=outcome)
         made = outputs_of(action, execute.inputs)
         if made is None:
             failed = ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.FAILED, message="it is fragile")
-            return Performance(seconds=seconds, outcome=failed)
+            return RunResult(seconds=seconds, outcome=failed)
         self.contents |= {digest_of(text): text for text in made.values()}
         self.results[execute.key] = entries_of(made)
         succeeded = ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.SUCCEEDED, outputs=entries_of(made))
-        return Performance(seconds=seconds, outcome=succeeded)
+        return RunResult(seconds=seconds, outcome=succeeded)
 
     def manifest(self, digest: Digest) -> bytes:
         return self.contents[digest].encode()
 
 
-class Watch:
+class CheckInvariants:
     """After each step: the scheduler's invariants hold, and what begins to run has all its inputs."""
 
     def __init__(self) -> None:
@@ -116,20 +116,24 @@ def one_cpu_each(graph: Graph) -> Graph:
     )
 
 
-def random_machines(chance: random.Random) -> tuple[Machines, ...]:
+def random_executors(chance: random.Random) -> tuple[SimulatedExecutor, ...]:
     """Two to four executors, in random order; the last of the list takes everything."""
-    machines = [Machines(name="everything", slots=chance.randrange(1, 4), trip_seconds=chance.choice([0.0, 0.05]))]
-    machines.append(Machines(name="local", slots=chance.randrange(1, 4), refuses=needs_gpu))
+    executors = [
+        SimulatedExecutor(name="everything", slots=chance.randrange(1, 4), trip_seconds=chance.choice([0.0, 0.05]))
+    ]
+    executors.append(SimulatedExecutor(name="local", slots=chance.randrange(1, 4), unmet=needs_gpu))
     if chance.random() < 0.7:
-        machines.append(Machines(name="far", slots=chance.randrange(1, 9), trip_seconds=0.3, refuses=needs_label))
+        executors.append(
+            SimulatedExecutor(name="far", slots=chance.randrange(1, 9), trip_seconds=0.3, unmet=needs_label)
+        )
     if chance.random() < 0.3:
-        machines.append(
-            Machines(
-                name="no", slots=2, refuses=lambda requirements: needs_gpu(requirements) or needs_label(requirements)
+        executors.append(
+            SimulatedExecutor(
+                name="no", slots=2, unmet=lambda requirements: needs_gpu(requirements) or needs_label(requirements)
             )
         )
-    chance.shuffle(machines)
-    return tuple(machines)
+    chance.shuffle(executors)
+    return tuple(executors)
 
 
 def check_that_runs_had_a_cause(simulated: Simulated) -> None:
@@ -149,14 +153,14 @@ def check_that_runs_had_a_cause(simulated: Simulated) -> None:
     assert all(count == 1 for count in successes.values()), "one key was run twice"
 
 
-def check_that_machines_could(simulated: Simulated, machines: Sequence[Machines]) -> None:
+def check_that_executors_could(simulated: Simulated, executors: Sequence[SimulatedExecutor]) -> None:
     """No action ran where it cannot, and no executor did more at once than it has slots."""
-    for machine in machines:
-        runs = [run for run in simulated.runs if run.executor == machine.name and run.start >= 0]
-        assert not any(machine.refusal(run.execute.action.requirements) for run in runs)
-        changes = [(run.start, min(run.execute.action.requirements.cpus, machine.slots)) for run in runs]
-        changes += [(run.end, -min(run.execute.action.requirements.cpus, machine.slots)) for run in runs]
+    for executor in executors:
+        runs = [run for run in simulated.runs if run.executor == executor.name and run.start >= 0]
+        assert not any(executor.unmet_requirement(run.execute.action.requirements) for run in runs)
+        changes = [(run.start, min(run.execute.action.requirements.cpus, executor.slots)) for run in runs]
+        changes += [(run.end, -min(run.execute.action.requirements.cpus, executor.slots)) for run in runs]
         used = 0
         for _, change in sorted(changes):
             used += change
-            assert used <= machine.slots
+            assert used <= executor.slots

@@ -57,7 +57,7 @@ class ShellExecutor:
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
 
-    def refusal(self, requirements: ExecutionRequirements) -> str:
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
         return "no GPU is here" if requirements.gpus else ""
 
     def submit(self, request: ExecutionRequest) -> None:

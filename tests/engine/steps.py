@@ -94,7 +94,7 @@ class Steps:
         return self.answers
 
     def miss(self, *identifiers: str) -> list[Instruction]:
-        """The look-ups of these find nothing."""
+        """The lookups of these find nothing."""
         return self.tell(*(ResultNotFound(identifier=i, key=self._key(i)) for i in identifiers))
 
     def hit(self, identifier: str, text: str) -> list[Instruction]:

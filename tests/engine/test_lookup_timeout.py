@@ -1,4 +1,4 @@
-"""How long look-ups are waited for: as long as their actions take, and longer while the remote goes on answering."""
+"""How long lookups are waited for: as long as their actions take, and longer while the remote goes on answering."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Clock:
         return self.now
 
 
-def test_a_look_up_is_waited_for_as_long_as_its_action_takes() -> None:
+def test_a_lookup_is_waited_for_as_long_as_its_action_takes() -> None:
     clock = Clock()
     patience = LookupTimeout(clock)
     assert patience.seconds_left() is None

@@ -338,5 +338,5 @@ def test_a_full_disk_changes_nothing(world: World, monkeypatch: pytest.MonkeyPat
 
 def test_a_directory_that_cannot_be_made_is_told(world: World) -> None:
     (world.workspace / "mlcbuild-out").write_bytes(b"a file")
-    with pytest.raises(LocalEnvironmentError, match="mlcbuild-out is a file, and outputs are to be placed under it"):
+    with pytest.raises(LocalEnvironmentError, match="mlcbuild-out is a file where the directory of outputs has to be"):
         world.build(world.entry("a", b"1"))

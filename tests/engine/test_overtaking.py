@@ -1,4 +1,4 @@
-"""Look-ups that take so long that their action is run meanwhile."""
+"""Lookups that take so long that their action is run meanwhile."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def nothing_discovered(*, discovering: str, manifest: bytes) -> Discovery:
     return Discovery()
 
 
-def slow_look_up() -> tuple[Steps, ResultFound]:
+def slow_lookup() -> tuple[Steps, ResultFound]:
     steps = Steps([action("a")], out("a"))
     key = next(answer.key for answer in steps.answers if isinstance(answer, LookUp))
     steps.tell(LookupSlow(identifier="a"))
@@ -34,41 +34,41 @@ def slow_look_up() -> tuple[Steps, ResultFound]:
     return steps, ResultFound(identifier="a", key=key, outputs=outputs)
 
 
-def test_what_a_slow_look_up_finds_takes_the_place_of_the_run() -> None:
-    steps, found = slow_look_up()
+def test_what_a_slow_lookup_finds_takes_the_place_of_the_run() -> None:
+    steps, found = slow_lookup()
     assert steps.tell(found) == [Cancel(identifier="a")]
     steps.end("a", OutcomeKind.CANCELLED)
     assert steps.reports["a"].ending is Ending.FOUND
 
 
-def test_a_run_that_is_done_before_a_slow_look_up_counts() -> None:
-    steps, found = slow_look_up()
+def test_a_run_that_is_done_before_a_slow_lookup_counts() -> None:
+    steps, found = slow_lookup()
     steps.succeed("a", out="x")
     assert steps.reports["a"].ending is Ending.EXECUTED
     assert steps.tell(found) == []
 
 
 def test_a_run_that_is_done_before_it_can_be_stopped_counts() -> None:
-    steps, found = slow_look_up()
+    steps, found = slow_lookup()
     steps.tell(found)
     steps.succeed("a", out="x")
     assert steps.reports["a"].ending is Ending.EXECUTED
 
 
-def test_a_run_that_fails_waits_for_the_look_up_that_it_overtook() -> None:
-    steps, found = slow_look_up()
+def test_a_run_that_fails_waits_for_the_lookup_that_it_overtook() -> None:
+    steps, found = slow_lookup()
     assert steps.end("a", OutcomeKind.FAILED) == []
     assert "a" not in steps.reports
     steps.tell(found)
     assert steps.reports["a"].ending is Ending.FOUND
-    steps, found = slow_look_up()
+    steps, found = slow_lookup()
     steps.end("a", OutcomeKind.FAILED)
     steps.tell(ResultNotFound(identifier="a", key=found.key))
     assert steps.reports["a"].ending is Ending.FAILED
     assert steps.started() == []
 
 
-def test_a_discovering_action_whose_run_fails_takes_what_the_look_up_finds() -> None:
+def test_a_discovering_action_whose_run_fails_takes_what_the_lookup_finds() -> None:
     steps = Steps([action("a", outputs=("manifest",), discoverer=nothing_discovered)], out("a", "manifest"))
     key = next(answer.key for answer in steps.answers if isinstance(answer, LookUp))
     steps.tell(LookupSlow(identifier="a"))
@@ -79,7 +79,7 @@ def test_a_discovering_action_whose_run_fails_takes_what_the_look_up_finds() -> 
     assert steps.reports["a"].ending is Ending.FOUND
 
 
-def test_a_stopping_build_does_not_wait_for_a_look_up_that_was_overtaken() -> None:
+def test_a_stopping_build_does_not_wait_for_a_lookup_that_was_overtaken() -> None:
     steps = Steps([action("a"), action("b")], out("a"), out("b"))
     steps.tell(LookupSlow(identifier="a"))
     steps.miss("b")
@@ -89,15 +89,15 @@ def test_a_stopping_build_does_not_wait_for_a_look_up_that_was_overtaken() -> No
     assert isinstance(steps.answers[-1], Finished)
 
 
-def test_a_run_that_fails_after_the_look_up_found_nothing_has_failed() -> None:
-    steps, found = slow_look_up()
+def test_a_run_that_fails_after_the_lookup_found_nothing_has_failed() -> None:
+    steps, found = slow_lookup()
     steps.tell(ResultNotFound(identifier="a", key=found.key))
     steps.end("a", OutcomeKind.FAILED)
     assert steps.reports["a"].ending is Ending.FAILED
 
 
-def test_a_slow_look_up_that_finds_nothing_changes_nothing() -> None:
-    steps, found = slow_look_up()
+def test_a_slow_lookup_that_finds_nothing_changes_nothing() -> None:
+    steps, found = slow_lookup()
     assert steps.tell(ResultNotFound(identifier="a", key=found.key)) == []
     steps.succeed("a", out="x")
     assert steps.reports["a"].ending is Ending.EXECUTED

@@ -11,7 +11,7 @@ from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements, T
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest
 from mlcbuild.engine.lookup_timeout import LookupTimeout
 from mlcbuild.engine.placement import NoExecutor, place
-from mlcbuild.execution.machine_resources import MachineResources, refusal
+from mlcbuild.execution.machine_resources import MachineResources, unmet_requirement
 
 
 @dataclass
@@ -23,8 +23,8 @@ class Place:
     trip_seconds: float
     resources: MachineResources
 
-    def refusal(self, requirements: ExecutionRequirements) -> str:
-        return refusal(self.resources, requirements)
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
+        return unmet_requirement(self.resources, requirements)
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         raise AssertionError

@@ -21,7 +21,7 @@ from tests.engine.random_builds import digest_of
 from tests.engine.steps import Steps, action, out
 
 
-def test_a_lost_blob_makes_its_action_run_again_without_a_look_up() -> None:
+def test_a_lost_blob_makes_its_action_run_again_without_a_lookup() -> None:
     steps = Steps([action("a"), action("b", out("a"))], out("b"))
     steps.hit("a", "x")
     steps.miss("b")

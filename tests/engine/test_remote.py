@@ -29,7 +29,7 @@ class SharedFolder:
         self.is_down = False
         self.sends_what_was_found = False
         self.may_be_overtaken = False
-        self.seconds = 0.0  # of a look-up
+        self.seconds = 0.0  # of a lookup
         self.ended: list[str] = []
 
     def start(self, tell: Callable[[str], object]) -> None:
@@ -137,7 +137,7 @@ def test_a_remote_that_is_down_fails_nothing_and_is_told_once_and_counted(tmp_pa
     assert len(notices) == 3
     assert "no connection" in notices[0]
     assert notices[1] == "sent 0 bytes"  # told by the remote itself, from a thread of its own
-    assert "4 times" in notices[2]  # two look-ups, two results
+    assert "4 times" in notices[2]  # two lookups, two results
     assert remote.ended == ["finished"]
 
 
@@ -191,7 +191,7 @@ def test_an_interruption_ends_the_wait_for_uploads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("may_be_overtaken", [True, False])
-def test_an_action_runs_while_its_look_up_takes_longer_where_that_is_allowed(
+def test_an_action_runs_while_its_lookup_takes_longer_where_that_is_allowed(
     tmp_path: Path, remote: SharedFolder, may_be_overtaken: bool
 ) -> None:
     graph = actions()

@@ -1,4 +1,4 @@
-"""A walk over the graph by look-ups alone: the same results as a build finds, discovered ones too, and nothing runs."""
+"""A walk over the graph by lookups alone: the same results as a build finds, discovered ones too, and nothing runs."""
 
 from __future__ import annotations
 

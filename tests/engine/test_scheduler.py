@@ -60,7 +60,7 @@ def test_nothing_requested_is_finished_at_once() -> None:
     assert scheduler.handle(TargetsRequested(targets=())) == [Finished(success=True, cancelled=False)]
 
 
-def test_equal_keys_share_one_look_up_and_one_run() -> None:
+def test_equal_keys_share_one_lookup_and_one_run() -> None:
     steps = Steps([action(name, mnemonic="same") for name in "abc"], out("a"), out("b"), out("c"))
     assert steps.looked_up() == ["a"]
     steps.miss("a")

@@ -119,7 +119,7 @@ def test_a_build_without_faults_equals_recursion(seed: int, size: int) -> None:
 
 
 @given(seed=_SEEDS, size=_SIZES)
-@example(seed=12191126, size=20)  # an action waits again after its look-up, and another of its key runs meanwhile
+@example(seed=12191126, size=20)  # an action waits again after its lookup, and another of its key runs meanwhile
 @_FEW
 def test_lost_executors_and_lost_blobs_change_nothing_in_the_result(seed: int, size: int) -> None:
     a_build_with_faults_equals_recursion(seed, size)

@@ -15,15 +15,15 @@ from mlcbuild.engine.action import Action, DerivedArtifact, DiscoveredArtifacts,
 from mlcbuild.engine.executor import FileEntry, OutcomeKind
 from mlcbuild.engine.priorities import SecondsOf
 from mlcbuild.engine.scheduler_events import Cancelled, RequestedTarget
-from mlcbuild.engine.simulation import Loss, Machines, Simulation
+from mlcbuild.engine.simulation import Loss, SimulatedExecutor, Simulation
 from tests.engine.random_builds import Graph, Reference, digest_of, random_graph
 from tests.engine.random_cluster import (
+    CheckInvariants,
     RandomWork,
-    Watch,
-    check_that_machines_could,
+    check_that_executors_could,
     check_that_runs_had_a_cause,
     one_cpu_each,
-    random_machines,
+    random_executors,
     with_requirements,
 )
 
@@ -43,16 +43,18 @@ def time_is_within_its_bounds(seed: int, size: int) -> None:
     """Graham's bound of list scheduling: work / slots + path · (1 - 1 / slots), and never less than either."""
     chance = random.Random(seed)
     graph = one_cpu_each(random_graph_of_sources(chance, size, fragile=False, measured=chance.random() < 0.3))
-    machines = [Machines(name=f"m{index}", slots=chance.randrange(1, 5)) for index in range(chance.randrange(1, 4))]
-    slots = sum(machine.slots for machine in machines)
+    executors = [
+        SimulatedExecutor(name=f"m{index}", slots=chance.randrange(1, 5)) for index in range(chance.randrange(1, 4))
+    ]
+    slots = sum(executor.slots for executor in executors)
     work = RandomWork(graph=graph, seed=seed)
     simulated = Simulation(
         actions=graph.actions,
         targets=graph.targets,
         work=work,
-        machines=machines,
+        executors=executors,
         seconds_of=work.seconds,
-        watch=Watch(),
+        observe=CheckInvariants(),
     ).run()
     assert simulated.success
     check_that_runs_had_a_cause(simulated)
@@ -63,41 +65,43 @@ def time_is_within_its_bounds(seed: int, size: int) -> None:
 
 
 def misfortunes_change_no_result(seed: int, size: int) -> None:
-    """Machines go, memory is short, look-ups are slow and overtaken: what can be made is made, the same bytes."""
+    """Whatever executors lose, memory lacks and lookups take, all that can be made is made, with the same bytes."""
     chance = random.Random(seed)
     fragile = chance.random() < 0.5
     graph = random_graph_of_sources(chance, size, fragile=fragile, measured=chance.random() < 0.3)
     graph = with_requirements(graph, chance)
-    machines = random_machines(chance)
+    executors = random_executors(chance)
     earlier = RandomWork(graph=graph, seed=seed)
     if chance.random() < 0.5:
-        Simulation(actions=graph.actions, targets=graph.targets, work=earlier, machines=machines, keep_going=True).run()
+        Simulation(
+            actions=graph.actions, targets=graph.targets, work=earlier, executors=executors, keep_going=True
+        ).run()
     work = RandomWork(
         graph=graph,
         seed=seed,
         short_of_memory=chance.random() < 0.5,
-        slow_look_ups=chance.random() < 0.5,
+        slow_lookups=chance.random() < 0.5,
         cached=earlier.results,
         contents=earlier.contents,
     )
     losses = [
-        (chance.uniform(0, 8), Loss(executor=chance.choice(machines).name, count=chance.randrange(1, 3)))
+        (chance.uniform(0, 8), Loss(executor=chance.choice(executors).name, count=chance.randrange(1, 3)))
         for _ in range(chance.randrange(5))
     ]
     simulated = Simulation(
         actions=graph.actions,
         targets=graph.targets,
         work=work,
-        machines=machines,
+        executors=executors,
         jobs=chance.choice([0, 1, 3]),
         seconds_of=chance.choice([work.seconds, lambda _action: 1.0]),
         keep_going=True,
         lookup_timeout_seconds=0.5,
-        happenings=losses,
-        watch=Watch(),
+        incidents=losses,
+        observe=CheckInvariants(),
     ).run()
     check_that_runs_had_a_cause(simulated)
-    check_that_machines_could(simulated, machines)
+    check_that_executors_could(simulated, executors)
     reference = Reference(graph)
     assert set(simulated.delivered) == {label for label, files in reference.targets.items() if files is not None}
     for label, delivered in simulated.delivered.items():
@@ -111,17 +115,17 @@ def an_interrupted_build_ends(seed: int, size: int) -> None:
     graph = with_requirements(
         random_graph_of_sources(chance, size, fragile=chance.random() < 0.5, measured=False), chance
     )
-    machines = random_machines(chance)
+    executors = random_executors(chance)
     when = chance.uniform(0, 6)
     simulated = Simulation(
         actions=graph.actions,
         targets=graph.targets,
-        work=RandomWork(graph=graph, seed=seed, slow_look_ups=chance.random() < 0.5),
-        machines=machines,
+        work=RandomWork(graph=graph, seed=seed, slow_lookups=chance.random() < 0.5),
+        executors=executors,
         keep_going=chance.random() < 0.5,
         lookup_timeout_seconds=0.5,
-        happenings=[(when, Cancelled()), (chance.uniform(0, 8), Loss(executor=machines[0].name, count=2))],
-        watch=Watch(),
+        incidents=[(when, Cancelled()), (chance.uniform(0, 8), Loss(executor=executors[0].name, count=2))],
+        observe=CheckInvariants(),
     ).run()
     check_that_runs_had_a_cause(simulated)
     assert all(run.given <= when for run in simulated.runs)
@@ -186,9 +190,9 @@ class RowWork(RandomWork):
 def row_seconds(graph: Graph, seconds: dict[str, float], seconds_of: SecondsOf, slots: int) -> float:
     work = RowWork(graph=graph, seed=0)
     work.given = seconds
-    machines = [Machines(name="local", slots=slots)]
+    executors = [SimulatedExecutor(name="local", slots=slots)]
     return (
-        Simulation(actions=graph.actions, targets=graph.targets, work=work, machines=machines, seconds_of=seconds_of)
+        Simulation(actions=graph.actions, targets=graph.targets, work=work, executors=executors, seconds_of=seconds_of)
         .run()
         .seconds
     )
@@ -263,8 +267,8 @@ def test_a_run_on_a_lost_machine_is_made_again() -> None:
         actions=graph.actions,
         targets=graph.targets,
         work=work,
-        machines=[Machines(name="local", slots=1)],
-        happenings=[(0.5, Loss(executor="local", count=1))],
+        executors=[SimulatedExecutor(name="local", slots=1)],
+        incidents=[(0.5, Loss(executor="local", count=1))],
     ).run()
     assert simulated.success
     assert simulated.seconds == 2.5

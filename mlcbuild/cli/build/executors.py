@@ -29,10 +29,10 @@ _IN_FLIGHT = 256
 class BoundExecutor(LateExecutor):
     """This machine in a build whose actions run elsewhere: it takes those alone that need what its user has here."""
 
-    def refusal(self, requirements: ExecutionRequirements) -> str:
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
         if not requirements.network:
             return "actions run on Ray (--executor=ray)"
-        return super().refusal(requirements)
+        return super().unmet_requirement(requirements)
 
 
 def local_executor(

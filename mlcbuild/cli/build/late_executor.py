@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import ExecutionRequirements
-from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FarReaching
+from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FetchesInputs
 
 
 class LateExecutor:
@@ -30,12 +30,12 @@ class LateExecutor:
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
 
-    def refusal(self, requirements: ExecutionRequirements) -> str:
-        return self._made().refusal(requirements)
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
+        return self._made().unmet_requirement(requirements)
 
-    def reaches(self, digests: Sequence[Digest]) -> frozenset[Digest]:
+    def can_fetch(self, digests: Sequence[Digest]) -> frozenset[Digest]:
         executor = self._executor
-        return executor.reaches(digests) if isinstance(executor, FarReaching) else frozenset()
+        return executor.can_fetch(digests) if isinstance(executor, FetchesInputs) else frozenset()
 
     def submit(self, request: ExecutionRequest) -> None:
         self._made().submit(request)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcbuild.engine.action import ExecutionRequirements
-from mlcbuild.execution.machine_resources import MachineResources, refusal
+from mlcbuild.execution.machine_resources import MachineResources, unmet_requirement
 
 NODE_ID_LABEL = "ray.io/node-id"  # Ray sets it on each node
 _SHOWN_REASONS = 4
@@ -55,14 +55,16 @@ def options_for(
     return options
 
 
-def refusal_by(nodes: Sequence[Node], may_come: Sequence[MachineResources], requirements: ExecutionRequirements) -> str:
+def unmet_requirement_of(
+    nodes: Sequence[Node], may_come: Sequence[MachineResources], requirements: ExecutionRequirements
+) -> str:
     """Why neither a node nor a machine that may be added can ever run what has these requirements; "" if one can."""
     reasons: dict[str, list[str]] = {}
     for name, machine in (
         *((node.name, node.resources) for node in nodes),
         *((f"a node of the kind {number + 1} that may come", machine) for number, machine in enumerate(may_come)),
     ):
-        reason = refusal(machine, requirements)
+        reason = unmet_requirement(machine, requirements)
         if not reason:
             return ""
         reasons.setdefault(reason, []).append(name)

@@ -20,7 +20,7 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, OutcomeKind
 from mlcbuild.errors import MlcbuildError
-from mlcbuild.execution.machine_resources import MachineResources, refusal, this_machine
+from mlcbuild.execution.machine_resources import MachineResources, this_machine, unmet_requirement
 from mlcbuild.execution.ray.blob_transfer import BlobTransfer
 from mlcbuild.execution.ray.build_context import BuildContext
 from mlcbuild.execution.ray.call_failures import CallFailure
@@ -60,7 +60,7 @@ class RayExecutor:
     from any thread.
 
     Nothing starts before the first question, and only actions for the cluster wait for it. With `falls_back`, a cluster
-    that cannot be reached refuses every action; without it, `refusal` raises InfrastructureError then.
+    that cannot be reached refuses every action; without it, `unmet_requirement` raises InfrastructureError then.
     """
 
     name = "ray"
@@ -124,17 +124,17 @@ class RayExecutor:
         cpus = self._nodes.cpus
         return self._most_slots if self._settings.may_scale_to else max(1, min(self._most_slots, 2 * cpus))
 
-    def refusal(self, requirements: ExecutionRequirements) -> str:
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
         """Before the cluster is connected, only what this machine can do instead is refused."""
         self._cluster.connect()
         match self._cluster.state:
             case ClusterState.READY:
-                return self._nodes.refusal(requirements)
+                return self._nodes.unmet_requirement(requirements)
             case ClusterState.FAILED:
                 if not self._falls_back:
                     raise self._cluster.error
                 return self._cluster.error.message
-            case _ if self._falls_back and not refusal(self._here, requirements):
+            case _ if self._falls_back and not unmet_requirement(self._here, requirements):
                 return "it is not connected yet"
             case _:
                 return ""
@@ -142,7 +142,7 @@ class RayExecutor:
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
         self._report = report
 
-    def reaches(self, digests: Sequence[Digest]) -> frozenset[Digest]:
+    def can_fetch(self, digests: Sequence[Digest]) -> frozenset[Digest]:
         """The blobs that nodes have put into the remote in this build."""
         return self._remote_blobs.those_sent(digests)
 
@@ -213,7 +213,7 @@ class RayExecutor:
 
     def _begin(self, submission: _Submission) -> None:
         try:
-            if reason := self._nodes.refusal(submission.request.requirements):
+            if reason := self._nodes.unmet_requirement(submission.request.requirements):
                 kind = OutcomeKind.LOST if self._falls_back else OutcomeKind.ENVIRONMENT
                 self._fail(submission, kind, f"{submission.request.identifier} can run nowhere: {reason}")
                 return
@@ -277,7 +277,7 @@ class RayExecutor:
                 self._finish(submission, outcome)
 
     def _send_elsewhere(self, submission: _Submission) -> None:
-        reason = self._nodes.refusal(submission.request.requirements)
+        reason = self._nodes.unmet_requirement(submission.request.requirements)
         if reason:
             self._fail(submission, OutcomeKind.ENVIRONMENT, reason)
         else:

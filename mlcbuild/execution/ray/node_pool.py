@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcbuild.engine.action import ExecutionRequirements
-from mlcbuild.execution.ray.demand import Node, options_for, refusal_by
+from mlcbuild.execution.ray.demand import Node, options_for, unmet_requirement_of
 from mlcbuild.execution.ray.environment_fingerprint import EnvironmentFingerprint
 from mlcbuild.execution.ray.settings import RaySettings
 
@@ -77,11 +77,11 @@ class NodePool:
         with self._changed:
             return self._sharing.issuperset(self._nodes or ())
 
-    def refusal(self, requirements: ExecutionRequirements) -> str:
+    def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
         """Why no node, and no node that may be added, can ever run what has these requirements; "" if one can."""
         wanted = dict(self._settings.labels)
         may_come = [kind for kind in self._settings.may_scale_to if wanted.items() <= dict(kind.labels).items()]
-        return refusal_by(self.usable(), may_come, requirements)
+        return unmet_requirement_of(self.usable(), may_come, requirements)
 
     def options_for(self, requirements: ExecutionRequirements) -> dict[str, Any]:
         with self._changed:

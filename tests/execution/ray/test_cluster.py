@@ -187,4 +187,4 @@ def test_nodes_that_all_went_away_before_they_answered_are_waited_for(tmp_path: 
     world.bridge.wait_for_question("going")
     world.bridge.nodes()
     assert world.state() is ClusterState.READY
-    assert "no node" in world.cluster.nodes.refusal(ExecutionRequirements())
+    assert "no node" in world.cluster.nodes.unmet_requirement(ExecutionRequirements())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.execution.machine_resources import MachineResources
-from mlcbuild.execution.ray.demand import Node, options_for, refusal_by
+from mlcbuild.execution.ray.demand import Node, options_for, unmet_requirement_of
 
 _GIB = 1 << 30
 _HOPPER = Node(
@@ -35,12 +35,12 @@ def test_what_an_action_needs_is_asked_of_ray() -> None:
 
 def test_what_one_node_can_run_is_not_refused() -> None:
     nodes = [_PLAIN, _HOPPER]
-    assert refusal_by(nodes, (), ExecutionRequirements(cpus=64)) == ""
-    assert refusal_by(nodes, (), ExecutionRequirements(gpus=8, labels=(("arch", "sm_90"),))) == ""
+    assert unmet_requirement_of(nodes, (), ExecutionRequirements(cpus=64)) == ""
+    assert unmet_requirement_of(nodes, (), ExecutionRequirements(gpus=8, labels=(("arch", "sm_90"),))) == ""
 
 
-def test_a_refusal_says_what_each_node_lacks() -> None:
-    told = refusal_by([_PLAIN, _HOPPER], (), ExecutionRequirements(gpus=1, labels=(("arch", "sm_100"),)))
+def test_an_unmet_requirement_says_what_each_node_lacks() -> None:
+    told = unmet_requirement_of([_PLAIN, _HOPPER], (), ExecutionRequirements(gpus=1, labels=(("arch", "sm_100"),)))
     assert told == (
         "no node of the cluster has what the action needs (plain: needs 1 GPUs (it has 0), the label arch=sm_100 "
         "(it has none); hopper: needs the label arch=sm_100 (it has arch=sm_90)); nodes that an autoscaler may add are "
@@ -52,17 +52,19 @@ def test_nodes_that_lack_the_same_are_told_together() -> None:
     nodes = [
         Node(identifier=str(number) * 56, name=f"n{number}", resources=MachineResources(cpus=2)) for number in range(9)
     ]
-    told = refusal_by(nodes, (), ExecutionRequirements(cpus=3))
+    told = unmet_requirement_of(nodes, (), ExecutionRequirements(cpus=3))
     assert told.startswith("no node of the cluster has what the action needs (n0 and 8 more: needs 3 cpus (it has 2))")
 
 
 def test_what_a_node_that_may_come_can_run_is_waited_for() -> None:
     needs = ExecutionRequirements(gpus=4, labels=(("arch", "sm_100"),))
-    assert refusal_by([_PLAIN], [MachineResources(cpus=32, gpus=4, labels=(("arch", "sm_100"),))], needs) == ""
-    told = refusal_by([_PLAIN], [MachineResources(cpus=32, gpus=2, labels=(("arch", "sm_100"),))], needs)
+    assert (
+        unmet_requirement_of([_PLAIN], [MachineResources(cpus=32, gpus=4, labels=(("arch", "sm_100"),))], needs) == ""
+    )
+    told = unmet_requirement_of([_PLAIN], [MachineResources(cpus=32, gpus=2, labels=(("arch", "sm_100"),))], needs)
     assert "a node of the kind 1 that may come: needs 4 GPUs (it has 2)" in told
     assert "may_scale_to" not in told
 
 
 def test_a_cluster_without_nodes_is_told_as_that() -> None:
-    assert refusal_by([], (), ExecutionRequirements()) == "the cluster has no node that may run actions"
+    assert unmet_requirement_of([], (), ExecutionRequirements()) == "the cluster has no node that may run actions"
