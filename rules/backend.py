@@ -17,6 +17,7 @@ from mlcbuild.engine.action import Action, DerivedArtifact, ExecutionRequirement
 from mlcbuild.plugins import plugins_in
 from mlcbuild.rules.providers import Provider
 from mlcbuild.rules.rule import RuleContext, stage_action
+from mlcbuild.system_programs import linker_name
 from mlcbuild.workspace.schema import Attribute
 
 
@@ -42,7 +43,6 @@ class PlatformInfo(Provider):
     kernel_groups: ClassVar[tuple[str, ...]] = ("objects",)
     has_cuda_graphs: ClassVar[bool] = False  # decoding can be recorded once and replayed
     library_suffix: ClassVar[str] = ".so"
-    link_toolchains: ClassVar[tuple[str, ...]] = ("ld",)
 
     kind: str
     target: Mapping[str, JsonValue]
@@ -56,6 +56,14 @@ class PlatformInfo(Provider):
         if phase not in plugins_in(f"compiler/backends/{self.kind}"):
             return {}
         return {"backend": self.plugin(f"{phase}:PASSES")}
+
+    @property
+    def link_toolchains(self) -> tuple[str, ...]:
+        """What Link takes: the linker for the host's machine."""
+        host = self.target.get("host", self.target)
+        assert isinstance(host, Mapping)
+        machine = str(host["mtriple"]).partition("-")[0]
+        return ("ld",) if linker_name(machine) == "ld" else (f"cross_ld:{machine}",)
 
     @property
     def kernel_toolchains(self) -> tuple[str, ...]:

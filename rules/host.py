@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlcbuild.engine.action import JsonValue
 from mlcbuild.rules.processors import feature_error, processor_error, triple_error
 from mlcbuild.rules.rule import RuleContext
+from mlcbuild.system_programs import linker_advice, linker_name, program_path
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 
 HOST_ATTRIBUTES = (
@@ -41,7 +42,14 @@ def host_target(context: RuleContext, *, default_cpu: dict[str, str] | None = No
     triple = context.target.string("host")
     if (wrong := triple_error(triple)) is not None:
         raise context.error(wrong[0], attribute="host", advice=wrong[1])
-    default = (default_cpu or {}).get(triple.partition("-")[0], "")
+    machine = triple.partition("-")[0]
+    if not program_path(linker_name(machine)):
+        context.report(
+            f'this machine has no linker for the host "{triple}"',
+            attribute="host",
+            advice=(linker_advice(machine),),
+        )
+    default = (default_cpu or {}).get(machine, "")
     cpu = context.target.optional_string("cpu") or default
     if not cpu:
         raise context.error("no cpu", attribute="kind", advice=(f"name the processor of {triple}, as LLVM does",))

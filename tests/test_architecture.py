@@ -10,7 +10,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "mlcbuild"
 
-EVERYBODYS = frozenset({"errors", "figures", "plugins", "suggestions"})  # modules beside the rooms
+EVERYBODYS = frozenset({"system_programs", "errors", "figures", "plugins", "suggestions"})  # modules beside the rooms
 # Room → the rooms that it may import, itself aside.
 DOORS: dict[str, frozenset[str]] = {
     "cli": frozenset(

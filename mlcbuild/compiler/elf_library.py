@@ -7,7 +7,6 @@ nothing but its inputs.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 from mlcbuild.compiler import elf_object, library_image
 from mlcbuild.compiler.target_host import host_triple
 from mlcbuild.errors import InternalError, LocalEnvironmentError, StageError
+from mlcbuild.system_programs import linker_advice, linker_name, program_path
 
-_SEARCH_PATH = "/usr/local/bin:/usr/bin:/bin"
 _EMULATIONS: Mapping[str, str] = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}
 _BAD_OBJECTS = ("multiple definition", "format not recognized", "incompatible with", "truncated", "cannot find")
 _DIRECTORY = re.compile(r"/\S*/")
@@ -36,7 +35,7 @@ def write_elf_library(
         raise StageError(
             f'no way to link for the triple "{triple}"', advice=(f"known: {', '.join(sorted(_EMULATIONS))}",)
         )
-    linker = _linker()
+    linker = _linker(machine)
     image_object = scratch / "image.o"
     image_object.write_bytes(elf_object.read_only_data(library_image.SYMBOL, image, machine))
     needed = [_needed(linker, emulation, name, scratch) for name in _NEEDED]
@@ -50,10 +49,10 @@ def write_elf_library(
     )
 
 
-def _linker() -> str:
-    found = shutil.which("ld", path=_SEARCH_PATH)
-    if found is None:
-        raise LocalEnvironmentError("there is no linker `ld`", advice=("install binutils",))
+def _linker(machine: str) -> str:
+    found = program_path(linker_name(machine))
+    if not found:
+        raise LocalEnvironmentError(f"there is no linker `{linker_name(machine)}`", advice=(linker_advice(machine),))
     return found
 
 

@@ -11,7 +11,8 @@ from typing import Any
 from mlcbuild.cache.stat_cache import identity_of
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.json_cache import JsonCache
-from mlcbuild.toolchains.programs import LIBRARY_FOLDERS, PROGRAM_FOLDERS, find_program, needed_libraries
+from mlcbuild.system_programs import PROGRAM_FOLDERS
+from mlcbuild.toolchains.programs import LIBRARY_FOLDERS, find_program, needed_libraries
 
 
 class InstalledFiles:

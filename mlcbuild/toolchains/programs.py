@@ -1,8 +1,4 @@
-"""Programs of the system: where they are looked for, and which libraries they load.
-
-A program is looked for in a fixed list of folders, never by the user's PATH: a shim that somebody put first there would
-otherwise link the libraries of everybody who shares the cache.
-"""
+"""Programs of the system: their files, and which libraries they load."""
 
 from __future__ import annotations
 
@@ -11,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.system_programs import PROGRAM_FOLDERS, program_path
 
-PROGRAM_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin")
 LIBRARY_FOLDERS = (
     "/usr/local/lib",
     "/lib/x86_64-linux-gnu",
@@ -36,10 +32,8 @@ def find_program(name: str, folders: Sequence[str] = PROGRAM_FOLDERS, *, advice:
 
     Raises LocalEnvironmentError with `advice` where no folder has it.
     """
-    for folder in folders:
-        path = Path(folder, name)
-        if path.is_file():
-            return path.resolve()
+    if path := program_path(name, folders):
+        return Path(path).resolve()
     raise LocalEnvironmentError(f"there is no program {name!r} in {', '.join(folders)}", advice=advice)
 
 

@@ -12,9 +12,9 @@ from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import BuildError
 from mlcbuild.plugins import plugins_in
 from mlcbuild.suggestions import known_values
+from mlcbuild.system_programs import PROGRAM_FOLDERS
 from mlcbuild.toolchains import entries
 from mlcbuild.toolchains.installed_files import InstalledFiles
-from mlcbuild.toolchains.programs import PROGRAM_FOLDERS
 from mlcbuild.toolchains.toolchain import Toolchain
 
 _KIND = "toolchains 1"

@@ -107,9 +107,12 @@ def test_an_object_that_is_none_is_told(built: Path, tmp_path: Path) -> None:
 
 
 def test_a_missing_linker_is_the_machines_fault(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elf_library, "_SEARCH_PATH", str(tmp_path))
+    monkeypatch.setattr(elf_library, "program_path", lambda _name: "")
     with pytest.raises(LocalEnvironmentError, match="there is no linker `ld`\n  install binutils"):
         _link(built, tmp_path / "lib.so")
+    arm = {"kind": "llvm", "mcpu": "cortex-a76", "mtriple": "aarch64-linux-gnu"}
+    with pytest.raises(LocalEnvironmentError, match="install aarch64-linux-gnu-ld"):
+        _link(built, tmp_path / "lib.so", target=arm)
 
 
 def test_a_machine_that_nothing_links_for_is_told(built: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, SourceArtifact, StageCall, ToolCall
 from mlcbuild.errors import WorkspaceErrors
+from mlcbuild.rules import host
 from tests.rules.world import action, analysed, write
 
 TOOL = '[[tool]]\nname = "sh"\npath = "/bin/sh"\narguments = ["-eu"]\n'
@@ -332,7 +333,8 @@ def test_one_architecture_needs_no_fat_binary_and_a_toolkit_is_keyed_by_its_cont
     assert dict(discovery.groups)["device_code"] == (device.output("out/kernel_aa.sm_90.cubin"),)
 
 
-def test_mistakes_in_platforms_are_told_where_they_are(tmp_path: Path) -> None:
+def test_mistakes_in_platforms_are_told_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "program_path", lambda name: f"/usr/bin/{name}")  # whatever is installed here
     text = """
 [[platform]]
 name = "no-cpu"
@@ -377,7 +379,8 @@ host = "aarch64-linux-gnu"
     ]
 
 
-def test_every_mistake_of_a_platform_is_told_together(tmp_path: Path) -> None:
+def test_every_mistake_of_a_platform_is_told_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "program_path", lambda name: f"/usr/bin/{name}")  # whatever is installed here
     text = """
 [[platform]]
 name = "gpu"
@@ -409,3 +412,39 @@ host = "x86_64-pc-windows-msvc"
         'a/BUILD.toml:18:8: libraries cannot be linked for the host "x86_64-pc-windows-msvc": its system is not Linux'
         " in //a:windows",
     ]
+
+
+def test_a_host_that_this_machine_has_no_linker_for_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+[[platform]]
+name = "arm"
+kind = "cpu"
+cpu = "cortex-a76"
+host = "aarch64-linux-gnu"
+"""
+    root = write(tmp_path, {"a/BUILD.toml": text})
+    monkeypatch.setattr(host, "program_path", lambda name: "" if name == "aarch64-linux-gnu-ld" else f"/bin/{name}")
+    with pytest.raises(WorkspaceErrors) as raised:
+        analysed(root, "//a:all")
+    assert str(raised.value).splitlines() == [
+        'a/BUILD.toml:6:8: this machine has no linker for the host "aarch64-linux-gnu" in //a:arm',
+        "  install aarch64-linux-gnu-ld (Debian's package binutils-aarch64-linux-gnu)",
+    ]
+
+
+def test_a_library_is_linked_by_the_linker_for_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "program_path", lambda name: f"/usr/bin/{name}")
+    targets = """
+[[platform]]
+name = "arm"
+kind = "cpu"
+cpu = "cortex-a76"
+host = "aarch64-linux-gnu"
+[[model_library]]
+name = "lib"
+model = ":shape"
+quantization = "q0f16"
+platform = ":arm"
+"""
+    analysis = analysed(model_workspace(tmp_path, targets), "//models:lib")
+    assert action(analysis, "Link").toolchains == ("cross_ld:aarch64",)

@@ -9,7 +9,7 @@ from mlcbuild.toolchains.installed_files import InstalledFiles
 from mlcbuild.toolchains.toolchain import Toolchain
 
 # The libraries that hold the linker's own code; the C library and compression do not decide what is linked.
-_OWN_LIBRARIES = re.compile(rb"lib(?:bfd|opcodes|ctf|sframe)[-.\w]*\.so[.\w]*")
+OWN_LIBRARIES = re.compile(rb"lib(?:bfd|opcodes|ctf|sframe)[-.\w]*\.so[.\w]*")
 
 # Links an empty library with the options that the Link stage gives.
 _TRIAL = """
@@ -34,7 +34,7 @@ class _Linker(Toolchain):
     def contents(self, files: InstalledFiles, path: str) -> list[str]:
         del path
         program = files.program(self.name, advice=self.advice)
-        libraries = files.libraries(program, _OWN_LIBRARIES)
+        libraries = files.libraries(program, OWN_LIBRARIES)
         return [
             f"{self.name} {files.content(program)}",
             *(f"{library.name} {files.content(library)}" for library in libraries),
