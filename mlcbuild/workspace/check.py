@@ -8,13 +8,13 @@ from pathlib import Path
 
 from mlcbuild.errors import Location, WorkspaceError
 from mlcbuild.suggestions import did_you_mean, known_values
+from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.graph import cycles
 from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.package_reader import Package
 from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
 from mlcbuild.workspace.pattern import Pattern, parse_pattern
-from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.schema import Attribute, RuleSchema
-from mlcbuild.workspace.tables import Package
 from mlcbuild.workspace.target import Target
 from mlcbuild.workspace.toml import Origin
 from mlcbuild.workspace.values import Reference
@@ -33,13 +33,13 @@ class Checker:
         tree: PackageTree,
         packages: Mapping[str, Package],
         schemas: Mapping[str, RuleSchema],
-        problems: Problems,
+        errors: ErrorCollector,
     ) -> None:
         self._root = root
         self._tree = tree
         self._packages = packages
         self._schemas = schemas
-        self._problems = problems
+        self._errors = errors
         self._visibility: dict[Label, tuple[Pattern, ...] | None] = {}
 
     def check(self, references: Sequence[Reference], paths: Sequence[tuple[str, Attribute, Origin]]) -> None:
@@ -94,7 +94,7 @@ class Checker:
             attribute.allow_files and self._exists(label.path)
         ):
             message, advice = self.missing(label, f", {reference.role},", or_file=attribute.allow_files)
-            self._problems.add(message.removesuffix(","), reference.location, advice)
+            self._errors.add(message.removesuffix(","), reference.location, advice)
 
     def _check_kind(self, reference: Reference, target: Target) -> None:
         label, attribute = reference.label, reference.attribute
@@ -108,7 +108,7 @@ class Checker:
             for found in self._schemas.values()
             if found.name in attribute.rules or not frozenset(found.provides).isdisjoint(attribute.provides)
         ]
-        self._problems.add(
+        self._errors.add(
             f"{label} is a {schema.name}, which cannot be {reference.role}",
             reference.location,
             f"rules that can: {', '.join(fitting)}" if fitting else "no known rule can",
@@ -120,7 +120,7 @@ class Checker:
         patterns = self._patterns(target)
         if patterns is None or any(pattern.covers_package(reference.package) for pattern in patterns):
             return
-        self._problems.add(
+        self._errors.add(
             f"{target.label} is not visible: it cannot be {reference.role}",
             reference.location,
             f"its visibility is given at {target.origin.at('visibility').location}",
@@ -141,7 +141,7 @@ class Checker:
                 try:
                     patterns.append(parse_pattern(text, package=target.label.package))
                 except WorkspaceError as error:
-                    self._problems.add(error.message, target.origin.at("visibility", index), *error.advice)
+                    self._errors.add(error.message, target.origin.at("visibility", index), *error.advice)
         return tuple(patterns)
 
     def _check_path(self, path: str, attribute: Attribute, origin: Origin) -> None:
@@ -152,7 +152,7 @@ class Checker:
             present = sorted(entry.name for entry in (self._root / folder).iterdir())
         except OSError:
             present = []
-        self._problems.add(f'no file "{path}" for "{attribute.name}"', origin, did_you_mean(name, present))
+        self._errors.add(f'no file "{path}" for "{attribute.name}"', origin, did_you_mean(name, present))
 
     def _check_names(self, package: Package) -> None:
         """A name with slashes must not reach into another package or below another target: outputs would mix."""
@@ -164,13 +164,13 @@ class Checker:
                 front = "/".join(segments[:end])
                 inner = f"{package.name}/{front}" if package.name else front
                 if self._tree.is_package(inner):
-                    self._problems.add(
+                    self._errors.add(
                         f"the name of {target.label} reaches into the package //{inner}",
                         target.origin.at("name"),
                         f'define it in {self._tree.build_file(inner)} as "{"/".join(segments[end:])}"',
                     )
                 elif front in package.targets:
-                    self._problems.add(
+                    self._errors.add(
                         f"the outputs of {target.label} would lie among those of {package.targets[front].label}",
                         target.origin.at("name"),
                     )
@@ -190,7 +190,7 @@ class Checker:
                 advice.append(f"… and {len(steps) - _MOST_STEPS} more, back to {cycle[0]}")
             shown = " → ".join(str(label) for label in cycle[:_MOST_STEPS])
             more = " → …" if len(steps) > _MOST_STEPS else ""
-            self._problems.add(f"dependency cycle: {shown}{more} → {cycle[0]}", steps[0][2], *advice)
+            self._errors.add(f"dependency cycle: {shown}{more} → {cycle[0]}", steps[0][2], *advice)
 
 
 def _place_of(target: Target, needed: Label) -> Location:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mlcbuild.errors import Location
-from mlcbuild.workspace.problems import Problems
+from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.schema import Attribute, AttributeKind, AttributeValue
 from mlcbuild.workspace.toml import Origin, TomlFile
-from mlcbuild.workspace.values import Reader, read_table
+from mlcbuild.workspace.values import ValueReader, read_table
 
 EXECUTION_TABLE = "execution"
 EXECUTORS = ("local", "ray", "auto")
@@ -85,10 +85,10 @@ class ExecutionTable:
         return self.origin.at(name).location
 
 
-def read_execution(file: TomlFile, problems: Problems) -> ExecutionTable:
+def read_execution(file: TomlFile, errors: ErrorCollector) -> ExecutionTable:
     """The `[execution]` table of a file. Mistakes are noted."""
     origin = Origin(file, (EXECUTION_TABLE,))
-    reader = Reader(owner=f"[{EXECUTION_TABLE}]", package="", problems=problems)
+    reader = ValueReader(owner=f"[{EXECUTION_TABLE}]", package="", errors=errors)
     raw = file.content[EXECUTION_TABLE]
     said = set(raw) if isinstance(raw, dict) else set()
     values = {
@@ -98,6 +98,6 @@ def read_execution(file: TomlFile, problems: Problems) -> ExecutionTable:
     told = values.get("may_scale_to")
     for name, raw_kind in told.items() if isinstance(told, Mapping) else ():
         place = f"{EXECUTION_TABLE}.may_scale_to.{name}"
-        inner = Reader(owner=f"[{place}]", package="", problems=problems)
+        inner = ValueReader(owner=f"[{place}]", package="", errors=errors)
         kinds[name] = read_table(raw_kind, NODE_KIND_SETTINGS, origin.at("may_scale_to").at(name), inner)
     return ExecutionTable(values=values, node_kinds=kinds, origin=origin)

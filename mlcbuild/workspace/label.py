@@ -37,9 +37,9 @@ class Label:
     def __post_init__(self) -> None:
         # Labels are made by the ten thousand, and nearly all are right: one subset test each finds that out.
         if not _PACKAGE_CHARACTERS.issuperset(self.package) or not _is_relative_path(self.package, empty=True):
-            raise LabelError(_package_problem(self.package))
+            raise LabelError(_package_error(self.package))
         if not _NAME_CHARACTERS.issuperset(self.name) or not _is_relative_path(self.name, empty=False):
-            raise LabelError(_name_problem(self.name))
+            raise LabelError(_name_error(self.name))
 
     def __str__(self) -> str:
         return f"//{self.package}:{self.name}"
@@ -62,10 +62,8 @@ def parse_label(text: str, *, package: str, location: Location | None = None) ->
     """
     try:
         return read_label(text, package)
-    except LabelError as problem:
-        raise WorkspaceError(
-            f'bad label "{text}": {problem.message}', location=location, advice=problem.advice
-        ) from None
+    except LabelError as error:
+        raise WorkspaceError(f'bad label "{text}": {error.message}', location=location, advice=error.advice) from None
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -104,15 +102,15 @@ def _is_relative_path(text: str, *, empty: bool) -> bool:
     return not any(segment in ("", ".", "..") for segment in text.split("/"))
 
 
-def _package_problem(package: str) -> str:
-    return _path_problem("package", package, _PACKAGE_CHARACTERS)
+def _package_error(package: str) -> str:
+    return _path_error("package", package, _PACKAGE_CHARACTERS)
 
 
-def _name_problem(name: str) -> str:
-    return _path_problem("target name", name, _NAME_CHARACTERS) if name else "a target name is empty"
+def _name_error(name: str) -> str:
+    return _path_error("target name", name, _NAME_CHARACTERS) if name else "a target name is empty"
 
 
-def _path_problem(what: str, text: str, allowed: frozenset[str]) -> str:
+def _path_error(what: str, text: str, allowed: frozenset[str]) -> str:
     for character in text:
         if character not in allowed:
             shown = "a control character" if ord(character) < 32 else f'"{character}"'

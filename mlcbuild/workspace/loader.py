@@ -12,11 +12,12 @@ from mlcbuild.errors import WorkspaceError
 from mlcbuild.suggestions import did_you_mean, known_values
 from mlcbuild.workspace.check import Checker
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
+from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.package_reader import Package, PackageReader
 from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
 from mlcbuild.workspace.pattern import MANUAL_TAG, Pattern, PatternKind, parse_pattern, select
-from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.resolve import Resolver
 from mlcbuild.workspace.schema import RuleSchema
 from mlcbuild.workspace.settings import (
@@ -27,7 +28,6 @@ from mlcbuild.workspace.settings import (
     package_of,
     read_settings,
 )
-from mlcbuild.workspace.tables import Package, TableReader
 from mlcbuild.workspace.target import Target
 
 __all__ = [
@@ -101,25 +101,25 @@ class _Loader:
     """One load: the packages read so far, and the mistakes found so far."""
 
     def __init__(self, root: Path, schemas: Mapping[str, RuleSchema], configuration: str) -> None:
-        self._problems = Problems()
+        self._errors = ErrorCollector()
         tree = PackageTree(root)
         try:
-            settings = read_settings(root, tree.file(""), self._problems)
+            settings = read_settings(root, tree.file(""), self._errors)
         except WorkspaceError:
             settings = load_settings(root)  # Tells the mistake in the form of all others.
         self._tree = tree.ignoring(settings.ignored_folders)
         chosen = settings.configurations.get(configuration)
         if chosen is None:
-            self._problems.add(
+            self._errors.add(
                 f'unknown configuration "{configuration}"',
                 None,
                 known_values(configuration, settings.configurations),
             )
-        self._resolver = Resolver(settings=settings, configuration=chosen or Configuration(), problems=self._problems)
+        self._resolver = Resolver(settings=settings, configuration=chosen or Configuration(), errors=self._errors)
         self._schemas = schemas
-        self._tables = TableReader(schemas=schemas, resolver=self._resolver, problems=self._problems)
+        self._tables = PackageReader(schemas=schemas, resolver=self._resolver, errors=self._errors)
         self._packages: dict[str, Package] = {}
-        self._checker = Checker(root, self._tree, self._packages, schemas, self._problems)
+        self._checker = Checker(root, self._tree, self._packages, schemas, self._errors)
 
     def load(self, texts: Sequence[str], current_package: str) -> LoadedWorkspace:
         self._resolver.check_configurations(self._schemas)
@@ -131,7 +131,7 @@ class _Loader:
         for pattern in patterns:
             self._check_pattern(pattern)
         self._checker.check([*self._resolver.settings.references, *self._resolver.references], self._resolver.paths)
-        self._problems.raise_if_any()
+        self._errors.raise_if_any()
         targets = {target.label: target for package in self._packages.values() for target in package.targets.values()}
         loaded = LoadedWorkspace(
             settings=self._resolver.settings,
@@ -146,7 +146,7 @@ class _Loader:
         try:
             return parse_pattern(text, package=current_package, is_package=self._tree.is_package)
         except WorkspaceError as error:
-            self._problems.add_error(error)
+            self._errors.add_error(error)
             return None
 
     def _needed(self, pattern: Pattern) -> list[str]:
@@ -155,12 +155,12 @@ class _Loader:
             # What a negative pattern takes away was read for another, or is not there to be taken.
             found = [] if pattern.negative else list(self._tree.below(pattern.package))
             if not found and not pattern.negative:
-                self._problems.add(f'no packages below //{pattern.package}, for the pattern "{pattern.text}"', None)
+                self._errors.add(f'no packages below //{pattern.package}, for the pattern "{pattern.text}"', None)
             return found
         if self._tree.is_package(pattern.package):
             return [pattern.package]
         known = [package for package in self._tree.below("") if package]
-        self._problems.add(
+        self._errors.add(
             f'no package //{pattern.package}, for the pattern "{pattern.text}"',
             None,
             f"there is no {self._tree.build_file(pattern.package)}        "
@@ -177,7 +177,7 @@ class _Loader:
             try:
                 package = self._tables.read_package(name, self._tree.file(name))
             except WorkspaceError as error:
-                self._problems.add_error(error)
+                self._errors.add_error(error)
                 package = Package(name=name, incomplete=True)
             self._packages[name] = package
             pending.update((reference.label.package, None) for reference in package.references)
@@ -186,4 +186,4 @@ class _Loader:
         package = self._packages.get(pattern.package)
         if pattern.kind is PatternKind.TARGET and package is not None and not package.may_define(pattern.name):
             message, advice = self._checker.missing(pattern.label, f', for the pattern "{pattern.text}"')
-            self._problems.add(message, None, advice)
+            self._errors.add(message, None, advice)

@@ -18,7 +18,7 @@ from mlcbuild.workspace.schema import (
     RuleSchema,
 )
 from mlcbuild.workspace.toml import Origin
-from mlcbuild.workspace.values import Reader, describe
+from mlcbuild.workspace.values import ValueReader, describe
 
 _AXIS_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _PLACEHOLDER = re.compile(r"\{\{([a-z][a-z0-9_]*)\}\}|\{([a-z][a-z0-9_]*)\}")
@@ -57,14 +57,14 @@ def name_pattern(template: str) -> re.Pattern[str]:
     return re.compile("".join([*parts, re.escape(template[position:])]))
 
 
-def expand(table: Mapping[str, Any], schema: RuleSchema, origin: Origin, reader: Reader) -> Sequence[Cell]:
+def expand(table: Mapping[str, Any], schema: RuleSchema, origin: Origin, reader: ValueReader) -> Sequence[Cell]:
     """The cells of a table's matrix, less the excluded ones; none after a mistake, which is noted."""
-    before = len(reader.problems)
+    before = len(reader.errors)
     raw = table["matrix"]
     where = origin.at("matrix")
     if type(raw) is not dict or not raw:
         what = describe(raw) if type(raw) is not dict else "an empty one"
-        reader.problems.add(f'"matrix" must be a table of lists, not {what}, in {reader.owner}', where)
+        reader.errors.add(f'"matrix" must be a table of lists, not {what}, in {reader.owner}', where)
         return []
     axes: dict[str, list[AxisValue]] = {}
     used = _placeholders_in(table)
@@ -76,12 +76,12 @@ def expand(table: Mapping[str, Any], schema: RuleSchema, origin: Origin, reader:
     cells = [dict(zip(axes, combination, strict=True)) for combination in itertools.product(*axes.values())]
     if "exclude" in table:
         cells = _without_excluded(cells, axes, table["exclude"], schema, origin.at("exclude"), reader)
-    if not cells and len(reader.problems) == before:
-        reader.problems.add(f"every cell of the matrix of {reader.owner} is excluded", origin.at("exclude"))
+    if not cells and len(reader.errors) == before:
+        reader.errors.add(f"every cell of the matrix of {reader.owner} is excluded", origin.at("exclude"))
     return cells
 
 
-def substitute(raw: Any, cell: Cell, attribute: Attribute, origin: Origin, reader: Reader) -> Any:
+def substitute(raw: Any, cell: Cell, attribute: Attribute, origin: Origin, reader: ValueReader) -> Any:
     """Fill a cell's texts into every string of a value as TOML gave it. Mistakes are noted, their words left."""
     if isinstance(raw, str):
         return _fill(raw, cell, attribute, origin, reader) if "{" in raw else raw
@@ -92,7 +92,7 @@ def substitute(raw: Any, cell: Cell, attribute: Attribute, origin: Origin, reade
     return raw
 
 
-def _fill(text: str, cell: Cell, attribute: Attribute, origin: Origin, reader: Reader) -> str:
+def _fill(text: str, cell: Cell, attribute: Attribute, origin: Origin, reader: ValueReader) -> str:
     def replacement(match: re.Match[str]) -> str:
         if match[1]:
             return "{" + match[1] + "}"
@@ -101,7 +101,7 @@ def _fill(text: str, cell: Cell, attribute: Attribute, origin: Origin, reader: R
             return match[0]
         axis = cell.get(name)
         if axis is None:
-            reader.problems.add(
+            reader.errors.add(
                 f'unknown placeholder "{{{name}}}" in "{attribute.name}" of {reader.owner}',
                 origin,
                 known_values(name, [*cell, *attribute.placeholders]),
@@ -109,7 +109,7 @@ def _fill(text: str, cell: Cell, attribute: Attribute, origin: Origin, reader: R
             )
             return match[0]
         if axis.text is None:
-            reader.problems.add(
+            reader.errors.add(
                 f'"{{{name}}}" in "{attribute.name}" of {reader.owner} stands for a list or table, not for a text',
                 origin,
             )
@@ -119,24 +119,22 @@ def _fill(text: str, cell: Cell, attribute: Attribute, origin: Origin, reader: R
     return _PLACEHOLDER.sub(replacement, text)
 
 
-def _is_axis(name: str, table: Mapping[str, Any], where: Origin, reader: Reader) -> bool:
+def _is_axis(name: str, table: Mapping[str, Any], where: Origin, reader: ValueReader) -> bool:
     if not _AXIS_NAME.fullmatch(name) or name in _RESERVED:
         reason = "every rule has an attribute of that name" if name in _RESERVED else "it is no identifier"
-        reader.problems.add(f'"{name}" cannot be an axis of the matrix of {reader.owner}: {reason}', where, of_key=True)
+        reader.errors.add(f'"{name}" cannot be an axis of the matrix of {reader.owner}: {reason}', where, of_key=True)
         return False
     if name in table:
-        reader.problems.add(
-            f'"{name}" of {reader.owner} is given twice: by the matrix and by itself', where, of_key=True
-        )
+        reader.errors.add(f'"{name}" of {reader.owner} is given twice: by the matrix and by itself', where, of_key=True)
         return False
     return True
 
 
-def _is_used(name: str, used: frozenset[str], schema: RuleSchema, where: Origin, reader: Reader) -> bool:
+def _is_used(name: str, used: frozenset[str], schema: RuleSchema, where: Origin, reader: ValueReader) -> bool:
     """Whether an axis sets anything: a misspelt attribute would change nothing, and nobody would notice."""
     if name in schema.by_name or name in used:
         return True
-    reader.problems.add(
+    reader.errors.add(
         f'axis "{name}" of {reader.owner} is not an attribute of {schema.name}, and no placeholder {{{name}}} uses it',
         where,
         did_you_mean(name, list(schema.by_name)),
@@ -160,10 +158,10 @@ def _placeholders_in(table: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _axis(name: str, values: Any, attribute: Attribute | None, where: Origin, reader: Reader) -> list[AxisValue]:
+def _axis(name: str, values: Any, attribute: Attribute | None, where: Origin, reader: ValueReader) -> list[AxisValue]:
     if type(values) is not list or not values:
         what = describe(values) if type(values) is not list else "an empty one"
-        reader.problems.add(f'axis "{name}" must be a list of values, not {what}, in {reader.owner}', where)
+        reader.errors.add(f'axis "{name}" must be a list of values, not {what}, in {reader.owner}', where)
         return []
     read: list[AxisValue] = []
     wrong = False
@@ -172,17 +170,19 @@ def _axis(name: str, values: Any, attribute: Attribute | None, where: Origin, re
         if found is None:
             wrong = True
         elif any(type(found.value) is type(other.value) and found.value == other.value for other in read):
-            reader.problems.add(f'axis "{name}" of {reader.owner} holds {_shown(found.value)} twice', found.origin)
+            reader.errors.add(f'axis "{name}" of {reader.owner} holds {_shown(found.value)} twice', found.origin)
         else:
             read.append(found)
     return [] if wrong else read
 
 
-def _axis_value(name: str, raw: Any, attribute: Attribute | None, where: Origin, reader: Reader) -> AxisValue | None:
+def _axis_value(
+    name: str, raw: Any, attribute: Attribute | None, where: Origin, reader: ValueReader
+) -> AxisValue | None:
     if attribute is None:
         kind = next((kind for python_type, kind in _FREE_AXIS_KINDS if type(raw) is python_type), None)
         if kind is None:
-            reader.problems.add(
+            reader.errors.add(
                 f'axis "{name}" of {reader.owner} holds {describe(raw)}',
                 where,
                 "an axis that is no attribute of the rule holds strings, integers or booleans",
@@ -211,10 +211,10 @@ def _without_excluded(
     raw: Any,
     schema: RuleSchema,
     where: Origin,
-    reader: Reader,
+    reader: ValueReader,
 ) -> list[dict[str, AxisValue]]:
     if type(raw) is not list:
-        reader.problems.add(f'"exclude" must be a list of tables, not {describe(raw)}, in {reader.owner}', where)
+        reader.errors.add(f'"exclude" must be a list of tables, not {describe(raw)}, in {reader.owner}', where)
         return cells
     kept = cells
     for index, entry in enumerate(raw):
@@ -223,7 +223,7 @@ def _without_excluded(
             continue
         remaining = [cell for cell in kept if any(cell[name].value != value for name, value in wanted.items())]
         if len(remaining) == len(kept):
-            reader.problems.add(
+            reader.errors.add(
                 f"this exclude of {reader.owner} excludes nothing that is not excluded already", where.at(index)
             )
         kept = remaining
@@ -231,17 +231,17 @@ def _without_excluded(
 
 
 def _excluded(
-    entry: Any, axes: Mapping[str, list[AxisValue]], schema: RuleSchema, where: Origin, reader: Reader
+    entry: Any, axes: Mapping[str, list[AxisValue]], schema: RuleSchema, where: Origin, reader: ValueReader
 ) -> dict[str, AttributeValue] | None:
     """What one entry of `exclude` asks of each axis, or None after noting a mistake."""
     if type(entry) is not dict or not entry:
         what = describe(entry) if type(entry) is not dict else "an empty one"
-        reader.problems.add(f'"exclude" holds tables with values of axes, not {what}, in {reader.owner}', where)
+        reader.errors.add(f'"exclude" holds tables with values of axes, not {what}, in {reader.owner}', where)
         return None
     wanted: dict[str, AttributeValue] = {}
     for name, raw in entry.items():
         if name not in axes:
-            reader.problems.add(
+            reader.errors.add(
                 f'unknown axis "{name}" in "exclude" of {reader.owner}',
                 where.at(name),
                 known_values(name, axes),
@@ -252,7 +252,7 @@ def _excluded(
         if found is None:
             continue
         if not any(found.value == other.value for other in axes[name]):
-            reader.problems.add(
+            reader.errors.add(
                 f'"exclude" of {reader.owner} names {_shown(found.value)}, which the matrix does not hold',
                 where.at(name),
                 known_values(str(found.value), [str(other.value) for other in axes[name]], intro=name),

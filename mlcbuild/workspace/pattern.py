@@ -62,8 +62,8 @@ def parse_pattern(text: str, *, package: str = "", is_package: Callable[[str], b
     negative, body = text.startswith("-"), text.removeprefix("-")
     try:
         kind, label = _read(body, package, is_package)
-    except LabelError as problem:
-        raise WorkspaceError(f'bad target pattern "{text}": {problem.message}', advice=problem.advice) from None
+    except LabelError as error:
+        raise WorkspaceError(f'bad target pattern "{text}": {error.message}', advice=error.advice) from None
     name = label.name if kind is PatternKind.TARGET else ""
     return Pattern(text=text, kind=kind, package=label.package, name=name, negative=negative)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mlcbuild.errors import Location
-from mlcbuild.workspace.problems import Problems
+from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.schema import Attribute, AttributeKind, AttributeValue
 from mlcbuild.workspace.toml import Origin, TomlFile
-from mlcbuild.workspace.values import Reader, read_table
+from mlcbuild.workspace.values import ValueReader, read_table
 
 REMOTE_TABLE = "remote"
 
@@ -145,24 +145,24 @@ class RemoteTable:
         return self.origin.at(name).location
 
 
-def read_remote(file: TomlFile, problems: Problems, *, personal: bool = False) -> RemoteTable:
+def read_remote(file: TomlFile, errors: ErrorCollector, *, personal: bool = False) -> RemoteTable:
     """The `[remote]` table of a file; `personal` where it is a user's own. Mistakes are noted, and quote no secret."""
     origin = Origin(file, (REMOTE_TABLE,))
     owner = f"[{REMOTE_TABLE}]"
-    reader = Reader(owner=owner, package="", problems=problems)
+    reader = ValueReader(owner=owner, package="", errors=errors)
     raw: Any = file.content[REMOTE_TABLE]
     if type(raw) is dict:
         raw = dict(raw)
         if not personal:
-            _refuse_personal(raw, origin, problems)
-        _refuse_secrets_in_wrong_places(raw, origin, problems)
+            _refuse_personal(raw, origin, errors)
+        _refuse_secrets_in_wrong_places(raw, origin, errors)
     return RemoteTable(values=read_table(raw, REMOTE_SETTINGS, origin, reader), origin=origin)
 
 
-def _refuse_personal(raw: dict[str, Any], origin: Origin, problems: Problems) -> None:
+def _refuse_personal(raw: dict[str, Any], origin: Origin, errors: ErrorCollector) -> None:
     for name in sorted(_PERSONAL_NAMES & raw.keys()):
         del raw[name]
-        problems.add(
+        errors.add(
             f'"{name}" in [{REMOTE_TABLE}] belongs into the settings of who builds, not into a file that all have',
             origin.at(name),
             f"put it into $XDG_CONFIG_HOME/mlcbuild/settings.toml or the variable MLCBUILD_REMOTE_{name.upper()}",
@@ -170,7 +170,7 @@ def _refuse_personal(raw: dict[str, Any], origin: Origin, problems: Problems) ->
         )
     if raw.get("role") == "read-write":
         del raw["role"]
-        problems.add(
+        errors.add(
             f'"role" in [{REMOTE_TABLE}] cannot be "read-write" for everybody who has this file',
             origin.at("role"),
             "known here: none, read",
@@ -179,23 +179,23 @@ def _refuse_personal(raw: dict[str, Any], origin: Origin, problems: Problems) ->
     address = raw.get("address")
     if isinstance(address, str) and has_credentials(address):
         del raw["address"]
-        problems.add(
+        errors.add(
             f'"address" in [{REMOTE_TABLE}] holds a name or a password',
             origin.at("address"),
             "put them into the variable MLCBUILD_REMOTE, ~/.netrc, or the user's settings",
         )
 
 
-def _refuse_secrets_in_wrong_places(raw: dict[str, Any], origin: Origin, problems: Problems) -> None:
+def _refuse_secrets_in_wrong_places(raw: dict[str, Any], origin: Origin, errors: ErrorCollector) -> None:
     """Other checks quote the value that they refuse; these do not."""
     headers = raw.get("headers")
     if headers is not None and not (type(headers) is dict and all(type(value) is str for value in headers.values())):
         del raw["headers"]
-        problems.add(f'"headers" in [{REMOTE_TABLE}] must be a table of strings', origin.at("headers"))
+        errors.add(f'"headers" in [{REMOTE_TABLE}] must be a table of strings', origin.at("headers"))
     signing_key = raw.get("signing_key")
     if signing_key is not None and type(signing_key) is not str:
         del raw["signing_key"]
-        problems.add(f'"signing_key" in [{REMOTE_TABLE}] must be a string', origin.at("signing_key"))
+        errors.add(f'"signing_key" in [{REMOTE_TABLE}] must be a string', origin.at("signing_key"))
 
 
 def has_credentials(address: str) -> bool:

@@ -8,23 +8,23 @@ from typing import Any
 
 from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.configuration import Configuration
+from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.matrix import NO_CELL, Cell, substitute
-from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.schema import PLATFORM, Attribute, AttributeKind, AttributeValue, RuleSchema
 from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WorkspaceSettings
 from mlcbuild.workspace.toml import Origin
-from mlcbuild.workspace.values import Reader, Reference, describe
+from mlcbuild.workspace.values import Reference, ValueReader, describe
 
 DEFAULT_BRANCH = "default"
 
 _SELECT_KEY = Attribute(name="select", kind=AttributeKind.LABEL, provides=(PLATFORM,), doc="A key of a select.")
 
-Found = tuple[tuple[AttributeValue, Origin] | None, bool]
+Resolved = tuple[tuple[AttributeValue, Origin] | None, bool]
 """A value and its place (None: a mistake, or none), and whether anything is written that should give one."""
 
-NOTHING: Found = (None, False)
-MISTAKE: Found = (None, True)
+NOT_GIVEN: Resolved = (None, False)
+INVALID: Resolved = (None, True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Resolver:
 
     settings: WorkspaceSettings
     configuration: Configuration
-    problems: Problems
+    errors: ErrorCollector
     references: list[Reference] = field(default_factory=list)
     paths: list[tuple[str, Attribute, Origin]] = field(default_factory=list)
 
@@ -50,10 +50,10 @@ class Resolver:
         attribute: Attribute,
         table: Mapping[str, Any],
         origin: Origin,
-        reader: Reader,
+        reader: ValueReader,
         cell: Cell,
         platform: Label | None,
-    ) -> Found:
+    ) -> Resolved:
         """The value of a target's attribute, where one is written.
 
         An axis of the matrix goes before the configuration's overrides, these before what the table says, and that
@@ -63,7 +63,7 @@ class Resolver:
         if name in cell:
             return (cell[name].value, cell[name].origin), True
         configuration = self.configuration
-        found = NOTHING
+        found = NOT_GIVEN
         if configuration.overrides and name in configuration.overrides:
             found = self._configured(configuration, "overrides", attribute, platform)
         if not found[1]:
@@ -90,7 +90,7 @@ class Resolver:
                     for attribute in known.get(name, ()):
                         self._configured(configuration, table, attribute, None)
                     if name not in known and configuration.origin is not None:
-                        self.problems.add(
+                        self.errors.add(
                             f'no rule has an attribute "{name}", in [{CONFIGURATION_TABLE}.{configuration.name}]',
                             configuration.origin.at(table, name),
                             known_values(name, sorted(known)),
@@ -99,15 +99,15 @@ class Resolver:
 
     def _configured(
         self, configuration: Configuration, table: str, attribute: Attribute, platform: Label | None
-    ) -> Found:
+    ) -> Resolved:
         values = configuration.defaults if table == "defaults" else configuration.overrides
         raw = values[attribute.name]
         assert configuration.origin is not None, "a configuration with values comes from a file"
         where = configuration.origin.at(table, attribute.name)
-        reader = Reader(
+        reader = ValueReader(
             owner=f"[{CONFIGURATION_TABLE}.{configuration.name}]",
             package="",
-            problems=self.problems,
+            errors=self.errors,
             references=self.references,
             paths=self.paths,
         )
@@ -119,12 +119,12 @@ class Resolver:
         attribute: Attribute,
         raw: Any,
         where: Origin,
-        reader: Reader,
+        reader: ValueReader,
         cell: Cell,
         platform: Label | None,
         *,
         depends: bool,
-    ) -> Found:
+    ) -> Resolved:
         if depends:
             return self._choose(attribute, raw, where, reader, cell, platform)
         if cell:
@@ -137,10 +137,10 @@ class Resolver:
         attribute: Attribute,
         raw: Any,
         where: Origin,
-        reader: Reader,
+        reader: ValueReader,
         cell: Cell,
         platform: Label | None,
-    ) -> Found:
+    ) -> Resolved:
         """Read every branch of a value that depends on something, and take the one that applies.
 
         The platform's branch goes before the configuration's, and that before "default". Where none applies the
@@ -148,28 +148,28 @@ class Resolver:
         """
         if type(raw) is not dict or not raw:
             what = describe(raw) if type(raw) is not dict else "an empty one"
-            self.problems.add(
+            self.errors.add(
                 f'"{attribute.name}" in "select" of {reader.owner} must be a table of values, not {what}', where
             )
-            return MISTAKE
-        branches: dict[Label | str, Found] = {}
+            return INVALID
+        branches: dict[Label | str, Resolved] = {}
         for key, branch in raw.items():
             chooser = self._chooser(key, attribute, where.at(key), reader)
             found = self._read(attribute, branch, where.at(key), reader, cell, platform, depends=False)
             if chooser in branches:
-                self.problems.add(
+                self.errors.add(
                     f'two keys of "{attribute.name}" of {reader.owner} mean {chooser}', where.at(key), of_key=True
                 )
             elif chooser is not None:
                 branches[chooser] = found
         keys: tuple[Label | str | None, ...] = (platform, self.configuration.name, DEFAULT_BRANCH)
-        return next((branches[key] for key in keys if key in branches), NOTHING)
+        return next((branches[key] for key in keys if key in branches), NOT_GIVEN)
 
-    def _chooser(self, key: str, attribute: Attribute, where: Origin, reader: Reader) -> Label | str | None:
+    def _chooser(self, key: str, attribute: Attribute, where: Origin, reader: ValueReader) -> Label | str | None:
         """What a branch's key names: a platform by its label, or a configuration by its bare name."""
         if ":" in key or "/" in key:
             if attribute.name == PLATFORM:
-                self.problems.add(
+                self.errors.add(
                     f'"{PLATFORM}" in {reader.owner} cannot depend on a platform, only on the configuration',
                     where,
                     of_key=True,
@@ -177,7 +177,7 @@ class Resolver:
                 return None
             return reader.read_key(key, attribute, _SELECT_KEY, where)
         if key != DEFAULT_BRANCH and key not in self.settings.configurations:
-            self.problems.add(
+            self.errors.add(
                 f'unknown configuration "{key}" in "{attribute.name}" of {reader.owner}',
                 where,
                 known_values(key, [DEFAULT_BRANCH, *self.settings.configurations]),

@@ -9,14 +9,14 @@ from typing import cast
 
 from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
+from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.execution import EXECUTION_TABLE, ExecutionTable, read_execution
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.packages import BUILD_FILE
-from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.remote import REMOTE_TABLE, RemoteTable, read_remote
 from mlcbuild.workspace.schema import PLATFORM, Attribute, AttributeKind
 from mlcbuild.workspace.toml import Origin, TomlFile, read
-from mlcbuild.workspace.values import Reader, Reference, read_table
+from mlcbuild.workspace.values import Reference, ValueReader, read_table
 
 WORKSPACE_TABLE = "workspace"
 CONFIGURATION_TABLE = "configuration"
@@ -154,32 +154,32 @@ def load_settings(root: Path, *, tolerant: bool = False) -> WorkspaceSettings:
     Raises WorkspaceErrors. `tolerant` is for who loads targets next: mistakes in settings are left for `load` to tell
     with all others, and what they say counts as not said.
     """
-    problems = Problems()
+    errors = ErrorCollector()
     try:
         file = read(root / BUILD_FILE, BUILD_FILE)
     except WorkspaceError as error:
         raise WorkspaceErrors((error,)) from None
-    settings = read_settings(root, file, problems)
+    settings = read_settings(root, file, errors)
     if not tolerant:
-        problems.raise_if_any()
+        errors.raise_if_any()
     return settings
 
 
-def read_settings(root: Path, file: TomlFile, problems: Problems) -> WorkspaceSettings:
+def read_settings(root: Path, file: TomlFile, errors: ErrorCollector) -> WorkspaceSettings:
     """The settings of a parsed root file; mistakes are noted, and defaults stand in."""
     origin = Origin(file, (WORKSPACE_TABLE,))
-    reader = Reader(owner=f"[{WORKSPACE_TABLE}]", package="", problems=problems)
+    reader = ValueReader(owner=f"[{WORKSPACE_TABLE}]", package="", errors=errors)
     values = read_table(file.content.get(WORKSPACE_TABLE, {}), WORKSPACE_SETTINGS, origin, reader)
-    configurations, references = _read_configurations(file, problems)
-    remote = read_remote(file, problems) if REMOTE_TABLE in file.content else None
-    execution = read_execution(file, problems) if EXECUTION_TABLE in file.content else None
+    configurations, references = _read_configurations(file, errors)
+    remote = read_remote(file, errors) if REMOTE_TABLE in file.content else None
+    execution = read_execution(file, errors) if EXECUTION_TABLE in file.content else None
     labels = cast("tuple[Label, ...]", values.get("rules", ()))
     reader.references.extend(references)
     return WorkspaceSettings(
         root=root,
         name=cast(str, values.get("name", root.name)),
         digest=cast(str, values["digest"]),
-        rules=_rule_files(root, labels, origin.at("rules"), problems),
+        rules=_rule_files(root, labels, origin.at("rules"), errors),
         default_platform=cast("Label | None", values.get("default_platform")),
         output=cast(str, values["output"]),
         ignore=tuple(folder.strip("/") for folder in cast("tuple[str, ...]", values.get("ignore", ()))),
@@ -190,13 +190,15 @@ def read_settings(root: Path, file: TomlFile, problems: Problems) -> WorkspaceSe
     )
 
 
-def _read_configurations(file: TomlFile, problems: Problems) -> tuple[dict[str, Configuration], tuple[Reference, ...]]:
+def _read_configurations(
+    file: TomlFile, errors: ErrorCollector
+) -> tuple[dict[str, Configuration], tuple[Reference, ...]]:
     configurations = {DEFAULT_CONFIGURATION: Configuration()}
     references: list[Reference] = []
     tables = file.content.get(CONFIGURATION_TABLE, {})
     origin = Origin(file, (CONFIGURATION_TABLE,))
     if type(tables) is not dict:
-        problems.add(
+        errors.add(
             "configurations are written [configuration.NAME], not as a list",
             origin,
             "for instance [configuration.release]",
@@ -205,9 +207,9 @@ def _read_configurations(file: TomlFile, problems: Problems) -> tuple[dict[str, 
     for name, raw in tables.items():
         where = origin.at(name)
         if not name or "/" in name or ":" in name or name.startswith((".", "-")):
-            problems.add(f'bad configuration name "{name}"', where, "it becomes a folder's name", of_key=True)
+            errors.add(f'bad configuration name "{name}"', where, "it becomes a folder's name", of_key=True)
             continue
-        reader = Reader(owner=f"[{CONFIGURATION_TABLE}.{name}]", package="", problems=problems)
+        reader = ValueReader(owner=f"[{CONFIGURATION_TABLE}.{name}]", package="", errors=errors)
         values = read_table(raw, CONFIGURATION_SETTINGS, where, reader)
         references.extend(reader.references)
         configurations[name] = Configuration(
@@ -221,7 +223,7 @@ def _read_configurations(file: TomlFile, problems: Problems) -> tuple[dict[str, 
     return configurations, tuple(references)
 
 
-def _rule_files(root: Path, labels: tuple[Label, ...], origin: Origin, problems: Problems) -> tuple[RuleFile, ...]:
+def _rule_files(root: Path, labels: tuple[Label, ...], origin: Origin, errors: ErrorCollector) -> tuple[RuleFile, ...]:
     found = []
     for index, label in enumerate(labels):
         # //build/my_rule.py reads as a package of that name: here it means the file.
@@ -230,9 +232,9 @@ def _rule_files(root: Path, labels: tuple[Label, ...], origin: Origin, problems:
             candidates.insert(0, label.package)
         path = next((candidate for candidate in candidates if (root / candidate).is_file()), None)
         if path is None:
-            problems.add(f'no rule file "{candidates[0]}"', origin.at(index))
+            errors.add(f'no rule file "{candidates[0]}"', origin.at(index))
         elif not path.endswith(".py"):
-            problems.add(f'the rule file "{path}" is no Python file: its name must end in .py', origin.at(index))
+            errors.add(f'the rule file "{path}" is no Python file: its name must end in .py', origin.at(index))
         else:
             found.append(RuleFile(path=path, origin=origin.at(index)))
     return tuple(found)

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from mlcbuild.errors import Location
 from mlcbuild.suggestions import known_values
+from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.label import Label, LabelError, read_label
-from mlcbuild.workspace.measures import DURATION_ADVICE, SIZE_ADVICE, age_of, size_of
-from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.schema import Attribute, AttributeKind, AttributeValue
 from mlcbuild.workspace.toml import Origin
+from mlcbuild.workspace.units import DURATION_ADVICE, SIZE_ADVICE, parse_duration, parse_size
 
 
 class Reference(NamedTuple):
@@ -43,7 +43,7 @@ _STRING = AttributeKind.STRING
 
 
 @dataclass(slots=True, kw_only=True)
-class Reader:
+class ValueReader:
     """Reads values for one target, or one other table: `owner` is what messages call it.
 
     `package` is what relative labels and paths are relative to. Labels and paths that were read are kept
@@ -52,7 +52,7 @@ class Reader:
 
     owner: str
     package: str
-    problems: Problems
+    errors: ErrorCollector
     references: list[Reference] = field(default_factory=list)
     paths: list[tuple[str, Attribute, Origin]] = field(default_factory=list)
 
@@ -88,21 +88,21 @@ class Reader:
                 self.unknown(attribute.name, raw, attribute.allowed, origin)
                 return None
         if attribute.range_text and isinstance(value, (int, float)) and not attribute.allows_number(value):
-            self.problems.add(f'"{attribute.name}" must be {attribute.range_text}, not {raw}, in {self.owner}', origin)
+            self.errors.add(f'"{attribute.name}" must be {attribute.range_text}, not {raw}, in {self.owner}', origin)
             return None
         if attribute.nonempty and value is not None and not value:
-            self.problems.add(f'"{attribute.name}" in {self.owner} is empty', origin)
+            self.errors.add(f'"{attribute.name}" in {self.owner} is empty', origin)
             return None
         return value
 
     def unknown(self, what: str, value: str, known: tuple[str, ...], origin: Origin) -> None:
         """Note a value that is none of the known ones."""
-        self.problems.add(f'unknown {what} "{value}" in {self.owner}', origin, known_values(value, known))
+        self.errors.add(f'unknown {what} "{value}" in {self.owner}', origin, known_values(value, known))
 
     def wrong_type(self, attribute: Attribute, raw: Any, origin: Origin, *, wanted: str = "") -> None:
         """Note a value of another type than the attribute's."""
         wanted = wanted or f"be {_WANTED[attribute.kind]}"
-        self.problems.add(f'"{attribute.name}" must {wanted}, not {describe(raw)}, in {self.owner}', origin)
+        self.errors.add(f'"{attribute.name}" must {wanted}, not {describe(raw)}, in {self.owner}', origin)
 
     def _number(self, attribute: Attribute, raw: Any, origin: Origin) -> float | None:
         """TOML knows infinities and not-a-number, which are no measure of anything."""
@@ -133,11 +133,11 @@ class Reader:
             return None
         try:
             label = read_label(raw, self.package)
-        except LabelError as problem:
-            self.problems.add(
-                f'bad label "{raw}" for "{attribute.name}" in {self.owner}: {problem.message}',
+        except LabelError as error:
+            self.errors.add(
+                f'bad label "{raw}" for "{attribute.name}" in {self.owner}: {error.message}',
                 origin,
-                *problem.advice,
+                *error.advice,
                 of_key=of_key,
             )
             return None
@@ -153,7 +153,7 @@ class Reader:
         read = dict.fromkeys(label for label in labels if label is not None)
         if len(read) < len(labels) and None not in labels:
             index = next(i for i, label in enumerate(labels) if label in labels[:i])
-            self.problems.add(f'{labels[index]} stands twice in "{attribute.name}" in {self.owner}', origin.at(index))
+            self.errors.add(f'{labels[index]} stands twice in "{attribute.name}" in {self.owner}', origin.at(index))
             return None
         return tuple(read) if len(read) == len(labels) else None
 
@@ -191,10 +191,10 @@ class Reader:
     def _fields(self, attribute: Attribute, raw: dict[str, Any], origin: Origin) -> Mapping[str, Any] | None:
         """The values of a table with declared keys; only keys that are written are in it."""
         known = {member.name: member for member in attribute.fields}
-        inner = Reader(
+        inner = ValueReader(
             owner=f'"{attribute.name}" of {self.owner}',
             package=self.package,
-            problems=self.problems,
+            errors=self.errors,
             references=self.references,
             paths=self.paths,
         )
@@ -204,11 +204,11 @@ class Reader:
                 values[name] = inner.read(known[name], item, origin.at(name))
             else:
                 message = f'unknown key "{name}" in {inner.owner}'
-                self.problems.add(message, origin.at(name), known_values(name, known), of_key=True)
+                self.errors.add(message, origin.at(name), known_values(name, known), of_key=True)
                 values[name] = None
         for name, member in known.items():
             if member.mandatory and name not in raw:
-                self.problems.add(f'{inner.owner} lacks "{name}"', origin, f"{name}: {member.doc}")
+                self.errors.add(f'{inner.owner} lacks "{name}"', origin, f"{name}: {member.doc}")
                 values[name] = None
         return None if None in values.values() else values
 
@@ -217,10 +217,10 @@ class Reader:
         if type(raw) is not str:
             self.wrong_type(attribute, raw, origin)
             return None
-        value = size_of(raw) if is_size else age_of(raw)
+        value = parse_size(raw) if is_size else parse_duration(raw)
         if not value:
             what, advice = ("size", SIZE_ADVICE) if is_size else ("duration", DURATION_ADVICE)
-            self.problems.add(f'"{attribute.name}" in {self.owner} is no {what}: "{raw}"', origin, advice)
+            self.errors.add(f'"{attribute.name}" in {self.owner} is no {what}: "{raw}"', origin, advice)
             return None
         return value
 
@@ -242,7 +242,7 @@ class Reader:
             self.wrong_type(attribute, raw, origin)
             return None
         if raw.startswith("/") or "\\" in raw or any(part in ("", ".", "..") for part in raw.split("/")):
-            self.problems.add(
+            self.errors.add(
                 f'bad path "{raw}" for "{attribute.name}" in {self.owner}',
                 origin,
                 "a path is relative to the package's folder and stays below it, with / and without . and ..",
@@ -253,24 +253,26 @@ class Reader:
         return path
 
 
-def read_table(raw: Any, attributes: Sequence[Attribute], origin: Origin, reader: Reader) -> dict[str, AttributeValue]:
+def read_table(
+    raw: Any, attributes: Sequence[Attribute], origin: Origin, reader: ValueReader
+) -> dict[str, AttributeValue]:
     """The values of a table of settings, defaults included."""
     known = {attribute.name: attribute for attribute in attributes}
     values = {name: found.default for name, found in known.items() if found.default is not None}
     if type(raw) is not dict:
-        reader.problems.add(f"{reader.owner} must be a table, not {describe(raw)}", origin)
+        reader.errors.add(f"{reader.owner} must be a table, not {describe(raw)}", origin)
         return values
     for name, value in raw.items():
         attribute = known.get(name)
         if attribute is None:
-            reader.problems.add(
+            reader.errors.add(
                 f'unknown setting "{name}" in {reader.owner}', origin.at(name), known_values(name, known), of_key=True
             )
         elif (read_value := reader.read(attribute, value, origin.at(name))) is not None:
             values[name] = read_value
     for name, attribute in known.items():
         if attribute.mandatory and name not in raw:
-            reader.problems.add(f'{reader.owner} lacks "{name}"', origin, f"{name}: {attribute.doc}")
+            reader.errors.add(f'{reader.owner} lacks "{name}"', origin, f"{name}: {attribute.doc}")
     return values
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from mlcbuild.cache.remote.counters import Miss
-from mlcbuild.workspace.problems import Problems
+from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.remote import PERSONAL, REMOTE_SETTINGS, read_remote
 from mlcbuild.workspace.toml import parse
 
@@ -32,6 +32,6 @@ def test_examples_say_what_their_files_may() -> None:
     examples = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     assert len(examples) == 2
     for example in examples:
-        problems = Problems()
-        read_remote(parse(example, "docs/remote.md"), problems, personal="settings.toml" in example)
-        problems.raise_if_any()
+        errors = ErrorCollector()
+        read_remote(parse(example, "docs/remote.md"), errors, personal="settings.toml" in example)
+        errors.raise_if_any()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.workspace.target import Target
-from tests.workspace.world import ROOT, label, load_world, mistakes, write
+from tests.workspace.world import ROOT, errors_of, label, load_world, write
 
 ROOT_WITH_CONFIGURATIONS = (
     ROOT
@@ -138,7 +138,7 @@ def test_platform_must_not_depend_on_itself(tmp_path: Path) -> None:
 
 def test_default_platform_must_be_one(tmp_path: Path) -> None:
     write(tmp_path, {"BUILD.toml": ROOT + 'default_platform = ":x"\n[[thing]]\nname = "x"\n'})
-    assert mistakes(tmp_path) == (
+    assert errors_of(tmp_path) == (
         'BUILD.toml:3:20: //:x is a thing, which cannot be the "default_platform" of [workspace]\n'
         "  rules that can: platform"
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mlcbuild.errors import WorkspaceError
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.loader import find_root, load_settings, package_of
-from tests.workspace.world import ROOT, label, load_world, mistakes, names, toml, write
+from tests.workspace.world import ROOT, errors_of, label, load_world, names, toml, write
 
 PACKAGES = ("", "a", "a/b", "c", "c/d e")
 
@@ -147,7 +147,7 @@ def test_folders_that_hold_no_packages_of_the_workspace(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
     assert names(load_world(tmp_path)) == ["//a/b:x", "//third:x"]
     for package in ("third/party/deep", "nested/inside", "nested"):
-        assert mistakes(tmp_path, f"//{package}:x").startswith(f"no package //{package}")
+        assert errors_of(tmp_path, f"//{package}:x").startswith(f"no package //{package}")
 
 
 def test_patterns_relative_to_a_package(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_label_may_name_a_file_where_no_target_has_the_name(tmp_path: Path) -> N
 
 def test_label_without_allow_files_needs_a_target(tmp_path: Path) -> None:
     write(tmp_path, {"a/BUILD.toml": '[[thing]]\nname = "x"\nneeds = [":w.bin"]\n', "a/w.bin": ""})
-    assert mistakes(tmp_path).startswith('a/BUILD.toml:3:10: no target //a:w.bin, the "needs" of //a:x')
+    assert errors_of(tmp_path).startswith('a/BUILD.toml:3:10: no target //a:w.bin, the "needs" of //a:x')
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_visibility_says_who_may_depend(tmp_path: Path, visibility: str, sees: s
         if user in sees:
             load_world(tmp_path, f"//{user}:x", "//lib:own")
         else:
-            told = mistakes(tmp_path, f"//{user}:x", "//lib:own")
+            told = errors_of(tmp_path, f"//{user}:x", "//lib:own")
             assert f'//lib:x is not visible: it cannot be the "first" of //{user}:x' in told
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.workspace.world import ROOT, label, load_world, mistakes, names, write
+from tests.workspace.world import ROOT, errors_of, label, load_world, names, write
 
 WORLD = {
     "platforms/BUILD.toml": '[[platform]]\nname = "cpu"\nkind = "llvm"\n[[platform]]\nname = "gpu"\nkind = "cuda"\n',
@@ -106,7 +106,7 @@ def test_axis_of_tables_is_usable_but_not_in_a_text(tmp_path: Path) -> None:
     write(tmp_path, {"BUILD.toml": ROOT + table % ""})
     assert load_world(tmp_path).targets[label("//:t-1")].table("options") == {"a": 1}
     write(tmp_path, {"BUILD.toml": ROOT + table % "-{options}"})
-    assert mistakes(tmp_path).startswith(
+    assert errors_of(tmp_path).startswith(
         'BUILD.toml:4:8: "{options}" in "name" of //:t-{n}-{options} stands for a list'
     )
 
@@ -115,7 +115,7 @@ def test_cells_of_equal_name_are_told_with_the_missing_axis(tmp_path: Path) -> N
     write(
         tmp_path, library('name = "x-{model}"', 'matrix = { model = [":a", ":b"], quantization = ["q0f16", "q0f32"] }')
     )
-    text = mistakes(tmp_path, "//models/...")
+    text = errors_of(tmp_path, "//models/...")
     assert 'two cells of the matrix of //models:x-{model} are both named "x-a"' in text
     assert "add {quantization} to the name" in text
 

@@ -142,7 +142,7 @@ def load_world(
     return load(root, schemas, patterns or ("//...",), package, configuration=configuration)
 
 
-def mistakes(root: Path, *patterns: str, configuration: str = "default") -> str:
+def errors_of(root: Path, *patterns: str, configuration: str = "default") -> str:
     """The whole text of what is wrong. Fails where nothing is."""
     with pytest.raises(WorkspaceErrors) as caught:
         load_world(root, *patterns, configuration=configuration)

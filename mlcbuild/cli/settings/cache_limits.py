@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from mlcbuild.errors import UsageError
-from mlcbuild.workspace.measures import AGE_ADVICE, SIZE_ADVICE, age_of, size_of
+from mlcbuild.workspace.units import AGE_ADVICE, SIZE_ADVICE, parse_duration, parse_size
 
 if TYPE_CHECKING:
     from mlcbuild.cache.eviction import Limits
@@ -32,8 +32,8 @@ def read_limits(max_size: str, max_age: str, environment: Mapping[str, str]) -> 
 
 
 def read_size(text: str, *, place: str) -> int:
-    """Bytes, as `size_of` reads them. Raises UsageError."""
-    size = size_of(text)
+    """Bytes, as `parse_size` reads them. Raises UsageError."""
+    size = parse_size(text)
     if size is None:
         raise UsageError(f'{place}: "{text}" is no size', advice=(SIZE_ADVICE,))
     return size
@@ -41,7 +41,7 @@ def read_size(text: str, *, place: str) -> int:
 
 def read_age(text: str, *, place: str) -> float:
     """Seconds, as `age_of` reads them. Raises UsageError."""
-    age = age_of(text)
+    age = parse_duration(text)
     if age is None:
         raise UsageError(f'{place}: "{text}" is no age', advice=(AGE_ADVICE,))
     return age

@@ -29,25 +29,25 @@ _S3_CONNECTIONS = 8
 # Base64 has no dot and no tilde, and no DER of a key begins with what a slash stands for; 43 digits may be a raw key.
 _SURELY_A_PATH = re.compile(r"(?![A-Za-z0-9+/]{43}=?$)([^\n]+\.(pem|key)|(/|~/|\.\.?/)[^\n=]*)")
 
-Reader = Callable[[Any], Any]
+ValueReader = Callable[[Any], Any]
 # For each setting: the field that it sets, and how its value becomes that of the field.
-_POLICY: dict[str, tuple[str, Reader]] = {
+_POLICY: dict[str, tuple[str, ValueReader]] = {
     "role": ("role", Role),
     "upload": ("upload", Upload),
     "slow_answers": ("races", lambda answer: answer != "wait"),
     "drain_timeout": ("drain_seconds", float),
 }
-_DEADLINES: dict[str, tuple[str, Reader]] = {
+_DEADLINES: dict[str, tuple[str, ValueReader]] = {
     "connect_timeout": ("connect", float),
     "idle_timeout": ("idle", float),
     "timeout": ("total", float),
     "slowest": ("bytes_per_second", float),
 }
-_SERVER: dict[str, tuple[str, Reader]] = {
+_SERVER: dict[str, tuple[str, ValueReader]] = {
     "headers": ("headers", lambda headers: tuple(headers.items())),
     "connections": ("connections", int),
 }
-_S3: dict[str, tuple[str, Reader]] = {
+_S3: dict[str, tuple[str, ValueReader]] = {
     "endpoint": ("endpoint", str),
     "region": ("region", str),
     "profile": ("profile", str),
@@ -55,7 +55,7 @@ _S3: dict[str, tuple[str, Reader]] = {
     "layout": ("layout", Layout),
     "checksums": ("checksums", Checksums),
 }
-_CONFIGURATION: dict[str, tuple[str, Reader]] = {
+_CONFIGURATION: dict[str, tuple[str, ValueReader]] = {
     "namespace": ("namespace", str),
     "salt": ("salt", str),
     "unsigned": ("unsigned_in_namespace", lambda unsigned: unsigned == "namespace"),
@@ -88,7 +88,7 @@ def remote_configuration(settings: Settings, digest: str, *, recache: bool) -> R
     return made
 
 
-def _with(value: _Values, fields: dict[str, tuple[str, Reader]], settings: Settings) -> _Values:
+def _with(value: _Values, fields: dict[str, tuple[str, ValueReader]], settings: Settings) -> _Values:
     """`value` with those of its fields that settings set."""
     for name, (field, read) in fields.items():
         if name in settings:

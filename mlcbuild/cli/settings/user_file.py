@@ -11,13 +11,13 @@ from typing import cast
 
 from mlcbuild.errors import WorkspaceError, WorkspaceErrors
 from mlcbuild.suggestions import known_values
+from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.execution import EXECUTION_TABLE, ExecutionTable, read_execution
-from mlcbuild.workspace.measures import AGE_ADVICE, SIZE_ADVICE, age_of, size_of
-from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.remote import REMOTE_TABLE, RemoteTable, read_remote
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 from mlcbuild.workspace.toml import Origin, TomlFile, read
-from mlcbuild.workspace.values import Reader, read_table
+from mlcbuild.workspace.units import AGE_ADVICE, SIZE_ADVICE, parse_duration, parse_size
+from mlcbuild.workspace.values import ValueReader, read_table
 
 SETTINGS_FILE = "settings.toml"
 CACHE_TABLE = "cache"
@@ -55,27 +55,27 @@ def read_user_settings(path: Path) -> UserSettings:
     """Nothing where there is no such file. Raises WorkspaceErrors with all mistakes in it; none quotes a secret."""
     if not path.exists():
         return UserSettings(folder=path.parent)
-    problems = Problems()
+    errors = ErrorCollector()
     try:
         file = read(path, str(path))
     except WorkspaceError as error:
         raise WorkspaceErrors((error,)) from None
     for name in file.content:
         if name not in _TABLES:
-            problems.add(f'unknown table "{name}"', Origin(file, (name,)), known_values(name, _TABLES), of_key=True)
-    remote = _read_remote(file, problems) if REMOTE_TABLE in file.content else None
-    execution = read_execution(file, problems) if EXECUTION_TABLE in file.content else None
-    limits = _read_limits(file, problems) if CACHE_TABLE in file.content else (None, None)
-    problems.raise_if_any()
+            errors.add(f'unknown table "{name}"', Origin(file, (name,)), known_values(name, _TABLES), of_key=True)
+    remote = _read_remote(file, errors) if REMOTE_TABLE in file.content else None
+    execution = read_execution(file, errors) if EXECUTION_TABLE in file.content else None
+    limits = _read_limits(file, errors) if CACHE_TABLE in file.content else (None, None)
+    errors.raise_if_any()
     return UserSettings(
         folder=path.parent, remote=remote, execution=execution, max_bytes=limits[0], max_age_seconds=limits[1]
     )
 
 
-def _read_remote(file: TomlFile, problems: Problems) -> RemoteTable:
-    table = read_remote(file, problems, personal=True)
+def _read_remote(file: TomlFile, errors: ErrorCollector) -> RemoteTable:
+    table = read_remote(file, errors, personal=True)
     if "headers" in table.values and "address" not in table.values:
-        problems.add(
+        errors.add(
             f'"headers" in [{REMOTE_TABLE}] lacks the "address" of the server that they are for',
             table.origin.at("headers"),
             of_key=True,
@@ -83,15 +83,15 @@ def _read_remote(file: TomlFile, problems: Problems) -> RemoteTable:
     return table
 
 
-def _read_limits(file: TomlFile, problems: Problems) -> tuple[int | None, float | None]:
+def _read_limits(file: TomlFile, errors: ErrorCollector) -> tuple[int | None, float | None]:
     origin = Origin(file, (CACHE_TABLE,))
-    reader = Reader(owner=f"[{CACHE_TABLE}]", package="", problems=problems)
+    reader = ValueReader(owner=f"[{CACHE_TABLE}]", package="", errors=errors)
     values = read_table(file.content[CACHE_TABLE], CACHE_SETTINGS, origin, reader)
     size, age = (cast("str | None", values.get(attribute.name)) for attribute in CACHE_SETTINGS)
-    max_bytes = size_of(size) if size is not None else None
-    max_age_seconds = age_of(age) if age is not None else None
+    max_bytes = parse_size(size) if size is not None else None
+    max_age_seconds = parse_duration(age) if age is not None else None
     if size is not None and max_bytes is None:
-        problems.add(f'"max_size" in [{CACHE_TABLE}] is no size: "{size}"', origin.at("max_size"), SIZE_ADVICE)
+        errors.add(f'"max_size" in [{CACHE_TABLE}] is no size: "{size}"', origin.at("max_size"), SIZE_ADVICE)
     if age is not None and max_age_seconds is None:
-        problems.add(f'"max_age" in [{CACHE_TABLE}] is no age: "{age}"', origin.at("max_age"), AGE_ADVICE)
+        errors.add(f'"max_age" in [{CACHE_TABLE}] is no age: "{age}"', origin.at("max_age"), AGE_ADVICE)
     return max_bytes, max_age_seconds

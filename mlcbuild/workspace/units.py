@@ -13,7 +13,7 @@ _POWERS = "KMGTP"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
-def size_of(text: str) -> int | None:
+def parse_size(text: str) -> int | None:
     """Bytes: `50G` and `50GB` are 50 × 1000³, `50GiB` 50 × 1024³, a number alone is bytes. None for what is no size."""
     found = _SIZE.fullmatch(text.strip())
     if found is None or (found[3] and not found[2]):
@@ -22,7 +22,7 @@ def size_of(text: str) -> int | None:
     return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
 
 
-def age_of(text: str) -> float | None:
+def parse_duration(text: str) -> float | None:
     """Seconds: `90m`, `12h`, `30d`, `2w`. None for what is no age."""
     found = _AGE.fullmatch(text.strip())
     return float(found[1]) * _SECONDS[found[2].lower()] if found else None

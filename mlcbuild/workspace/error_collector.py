@@ -6,7 +6,7 @@ from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
 from mlcbuild.workspace.toml import Origin
 
 
-class Problems:
+class ErrorCollector:
     """The mistakes found so far; an equal one at the same place (another cell of a matrix) is told once."""
 
     def __init__(self) -> None:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from mlcbuild.errors import WorkspaceError, WorkspaceErrors
 from mlcbuild.workspace.loader import find_root, load_settings
-from tests.workspace.world import ROOT, SCHEMAS, load_world, mistakes, toml, write
+from tests.workspace.world import ROOT, SCHEMAS, errors_of, load_world, toml, write
 
-SNAPSHOT = Path(__file__).parent / "snapshots" / "every_mistake.txt"
+SNAPSHOT = Path(__file__).parent / "snapshots" / "every_error.txt"
 
-EVERY_MISTAKE = {
+EVERY_ERROR = {
     "BUILD.toml": """\
 [workspace]
 name = 7
@@ -207,7 +207,7 @@ first = ":self"
 
 
 def test_every_mistake_is_told_once_with_its_place(tmp_path: Path) -> None:
-    found = mistakes(write(tmp_path, EVERY_MISTAKE), "//...", "//modles:x", "-//models:lama", "a//b", "//nowhere/...")
+    found = errors_of(write(tmp_path, EVERY_ERROR), "//...", "//modles:x", "-//models:lama", "a//b", "//nowhere/...")
     assert found + "\n" == SNAPSHOT.read_text()
 
 
@@ -219,7 +219,7 @@ def test_a_single_mistake_reads_as_in_the_style_page(tmp_path: Path) -> None:
             'quantization = "q4f16_9"\n'
         },
     )
-    assert mistakes(tmp_path) == (
+    assert errors_of(tmp_path) == (
         'models/BUILD.toml:7:16: unknown quantization "q4f16_9" in //models:llama-70b-cuda\n'
         '  known: q0f16, q0f32, q4f16_1, q4f32_1        did you mean "q4f16_1"?'
     )
@@ -234,7 +234,7 @@ def test_mistake_in_a_needed_package_is_found_from_another(tmp_path: Path) -> No
             "c/BUILD.toml": "not read",
         },
     )
-    assert mistakes(tmp_path, "//a:a") == 'b/BUILD.toml:3:8: "flag" must be true or false, not the integer 1, in //b:b'
+    assert errors_of(tmp_path, "//a:a") == 'b/BUILD.toml:3:8: "flag" must be true or false, not the integer 1, in //b:b'
 
 
 def test_mistake_of_every_cell_is_told_once(tmp_path: Path) -> None:
@@ -245,14 +245,14 @@ def test_mistake_of_every_cell_is_told_once(tmp_path: Path) -> None:
             '[[thing]]\nname = "no-{n}"\nmatrix = { n = [1, 2] }\n'
         },
     )
-    assert mistakes(tmp_path).count("BUILD.toml:") == 2
+    assert errors_of(tmp_path).count("BUILD.toml:") == 2
 
 
 def test_long_cycle_is_told_in_a_few_lines(tmp_path: Path) -> None:
     count = 10_000
     tables = [f'[[thing]]\nname = "t{i:05}"\nfirst = ":t{(i + 1) % count:05}"\n' for i in range(count)]
     write(tmp_path, {"a/BUILD.toml": "\n".join(tables)})
-    text = mistakes(tmp_path)
+    text = errors_of(tmp_path)
     assert text.startswith("a/BUILD.toml:3:9: dependency cycle: //a:t00000 → //a:t00001 → ")
     assert text.endswith("… and 9990 more, back to //a:t00000")
     assert len(text.splitlines()) == 12
@@ -260,7 +260,7 @@ def test_long_cycle_is_told_in_a_few_lines(tmp_path: Path) -> None:
 
 def test_names_whose_outputs_would_mix_are_refused(tmp_path: Path) -> None:
     write(tmp_path, {"p/BUILD.toml": '[[thing]]\nname = "x"\n[[thing]]\nname = "x/y"\n'})
-    assert mistakes(tmp_path) == "p/BUILD.toml:4:8: the outputs of //p:x/y would lie among those of //p:x"
+    assert errors_of(tmp_path) == "p/BUILD.toml:4:8: the outputs of //p:x/y would lie among those of //p:x"
 
 
 def test_no_workspace_says_what_makes_one(tmp_path: Path) -> None:
@@ -273,19 +273,19 @@ def test_root_that_does_not_parse_is_still_the_root(tmp_path: Path) -> None:
     assert find_root(tmp_path / "a") == tmp_path
     with pytest.raises(WorkspaceErrors, match=r"BUILD\.toml:2:8: not valid TOML"):
         load_settings(tmp_path)
-    assert mistakes(tmp_path).startswith("BUILD.toml:2:8: not valid TOML")
+    assert errors_of(tmp_path).startswith("BUILD.toml:2:8: not valid TOML")
 
 
 def test_unknown_configuration_names_those_there_are(tmp_path: Path) -> None:
     write(tmp_path, {"BUILD.toml": ROOT + "[configuration.release]\n"})
-    assert mistakes(tmp_path, configuration="relase") == (
+    assert errors_of(tmp_path, configuration="relase") == (
         'unknown configuration "relase"\n  known: default, release        did you mean "release"?'
     )
 
 
 def test_file_of_a_path_must_exist(tmp_path: Path) -> None:
     write(tmp_path, {"m/BUILD.toml": '[[model]]\nname = "m"\nconfig = "confg.json"\n', "m/config.json": "{}"})
-    assert mistakes(tmp_path) == (
+    assert errors_of(tmp_path) == (
         'm/BUILD.toml:3:10: no file "m/confg.json" for "config"\n  did you mean "config.json"?'
     )
 

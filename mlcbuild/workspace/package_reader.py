@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from mlcbuild.suggestions import known_values
+from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.execution import EXECUTION_TABLE
 from mlcbuild.workspace.label import Label, LabelError
 from mlcbuild.workspace.matrix import NO_CELL, Cell, expand, name_pattern, placeholders, substitute
-from mlcbuild.workspace.problems import Problems
 from mlcbuild.workspace.remote import REMOTE_TABLE
 from mlcbuild.workspace.resolve import Resolver
 from mlcbuild.workspace.schema import COMMON_ATTRIBUTES, PLATFORM, Attribute, AttributeValue, RuleSchema
 from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WORKSPACE_TABLE
 from mlcbuild.workspace.target import Target
 from mlcbuild.workspace.toml import Origin, TomlFile
-from mlcbuild.workspace.values import Reader, Reference, describe
+from mlcbuild.workspace.values import Reference, ValueReader, describe
 
 _COMMON = {attribute.name: attribute for attribute in COMMON_ATTRIBUTES}
 
@@ -49,12 +49,12 @@ class Package:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableReader:
+class PackageReader:
     """Reads packages, for one set of rules."""
 
     schemas: Mapping[str, RuleSchema]
     resolver: Resolver
-    problems: Problems
+    errors: ErrorCollector
 
     def read_package(self, name: str, file: TomlFile) -> Package:
         """Every target of a file. Mistakes are noted."""
@@ -63,10 +63,10 @@ class TableReader:
             origin = Origin(file, (rule,))
             if rule in (WORKSPACE_TABLE, CONFIGURATION_TABLE, REMOTE_TABLE, EXECUTION_TABLE):
                 if name:
-                    self.problems.add(f"[{rule}] belongs into the root's BUILD.toml", origin, of_key=True)
+                    self.errors.add(f"[{rule}] belongs into the root's BUILD.toml", origin, of_key=True)
                 continue
             if type(tables) is not list:
-                self.problems.add(
+                self.errors.add(
                     f'"{rule}" must be a list of tables, not {describe(tables)}',
                     origin,
                     f"a target begins with [[{rule}]], in two pairs of brackets" if type(tables) is dict else "",
@@ -82,13 +82,13 @@ class TableReader:
     def _read_table(self, package: Package, rule: str, table: Any, origin: Origin) -> None:
         schema = self.schemas.get(rule)
         if type(table) is not dict:
-            self.problems.add(f'"{rule}" must be a list of tables, but holds {describe(table)}', origin)
+            self.errors.add(f'"{rule}" must be a list of tables, but holds {describe(table)}', origin)
             return
         name = table.get("name")
         owner = f"//{package.name}:{name}" if type(name) is str and name else f"a {rule} without a name"
-        reader = Reader(owner=owner, package=package.name, problems=self.problems)
+        reader = ValueReader(owner=owner, package=package.name, errors=self.errors)
         if schema is None:
-            self.problems.add(f'unknown rule "{rule}" in {owner}', origin, known_values(rule, self.schemas))
+            self.errors.add(f'unknown rule "{rule}" in {owner}', origin, known_values(rule, self.schemas))
             self._leave_unfinished(package, name, "matrix" in table, origin)
             return
         common = self._read_common(schema, table, origin, reader)
@@ -102,7 +102,7 @@ class TableReader:
         package.paths.extend(reader.paths)
 
     def _check_without_cells(
-        self, schema: RuleSchema, table: Mapping[str, Any], origin: Origin, reader: Reader
+        self, schema: RuleSchema, table: Mapping[str, Any], origin: Origin, reader: ValueReader
     ) -> None:
         """Check what a table with a wrong matrix says elsewhere, as far as its placeholders allow."""
         for attribute in schema.attributes:
@@ -118,7 +118,7 @@ class TableReader:
             package.unfinished.setdefault(name, origin.at("name"))
 
     def _read_common(
-        self, schema: RuleSchema, table: Mapping[str, Any], origin: Origin, reader: Reader
+        self, schema: RuleSchema, table: Mapping[str, Any], origin: Origin, reader: ValueReader
     ) -> dict[str, AttributeValue]:
         """Check names of attributes; read those that every rule has, but for name, matrix and exclude."""
         common: dict[str, AttributeValue] = {}
@@ -127,7 +127,7 @@ class TableReader:
                 continue
             attribute = _COMMON.get(key)
             if attribute is None:
-                self.problems.add(
+                self.errors.add(
                     f'unknown attribute "{key}" of {schema.name} in {reader.owner}',
                     origin.at(key),
                     known_values(key, [*schema.by_name, *_COMMON]),
@@ -140,24 +140,24 @@ class TableReader:
             elif key == "select":
                 self._check_select(schema, table, origin.at(key), reader)
             elif key == "exclude" and "matrix" not in table:
-                self.problems.add(f'"exclude" without "matrix" in {reader.owner}', origin.at(key), of_key=True)
+                self.errors.add(f'"exclude" without "matrix" in {reader.owner}', origin.at(key), of_key=True)
         return common
 
-    def _check_select(self, schema: RuleSchema, table: Mapping[str, Any], origin: Origin, reader: Reader) -> None:
+    def _check_select(self, schema: RuleSchema, table: Mapping[str, Any], origin: Origin, reader: ValueReader) -> None:
         selects = table["select"]
         if type(selects) is not dict:
             reader.wrong_type(_COMMON["select"], selects, origin)
             return
         for name in selects:
             if name not in schema.by_name:
-                self.problems.add(
+                self.errors.add(
                     f'unknown attribute "{name}" of {schema.name} in "select" of {reader.owner}',
                     origin.at(name),
                     known_values(name, schema.by_name),
                     of_key=True,
                 )
             elif name in table:
-                self.problems.add(
+                self.errors.add(
                     f'"{name}" of {reader.owner} is given twice: by "select" and by itself',
                     origin.at(name),
                     of_key=True,
@@ -169,12 +169,12 @@ class TableReader:
         schema: RuleSchema,
         table: Mapping[str, Any],
         origin: Origin,
-        reader: Reader,
+        reader: ValueReader,
         cell: Cell,
         common: Mapping[str, AttributeValue],
     ) -> None:
         """Read one target: the table's own, or that of one cell of its matrix."""
-        before = len(self.problems)
+        before = len(self.errors)
         label = self._label(package, schema, table, origin, reader, cell)
         platform = self.resolver.platform
         values: dict[str, AttributeValue] = {}
@@ -198,7 +198,7 @@ class TableReader:
                 if name == PLATFORM and isinstance(found[0], Label):
                     platform = found[0]
             elif not given and attribute.mandatory:
-                self.problems.add(
+                self.errors.add(
                     f'{reader.owner} lacks "{name}", which every {schema.name} must have',
                     origin,
                     f"{name}: {attribute.doc}",
@@ -208,14 +208,14 @@ class TableReader:
         duplicate = package.targets.get(label.name)
         first = duplicate.origins["name"] if duplicate else package.unfinished.get(label.name)
         if duplicate is not None and duplicate.origin == origin:
-            self.problems.add(
+            self.errors.add(
                 f'two cells of the matrix of {reader.owner} are both named "{label.name}"',
                 origin.at("name"),
                 _missing_axes(cell, table["name"]),
             )
         elif first is not None:
-            self.problems.add(f"{label} is defined twice", origin.at("name"), f"first defined at {first.location}")
-        elif len(self.problems) > before:
+            self.errors.add(f"{label} is defined twice", origin.at("name"), f"first defined at {first.location}")
+        elif len(self.errors) > before:
             package.unfinished[label.name] = origin.at("name")
         else:
             tags = cast("tuple[str, ...]", common.get("tags", ()))
@@ -239,13 +239,13 @@ class TableReader:
         schema: RuleSchema,
         table: Mapping[str, Any],
         origin: Origin,
-        reader: Reader,
+        reader: ValueReader,
         cell: Cell,
     ) -> Label | None:
         """The label that the table's name gives, or None after noting what is wrong with it."""
         attribute = _COMMON["name"]
         if "name" not in table:
-            self.problems.add(f'a {schema.name} lacks "name"', origin, f"name: {attribute.doc}")
+            self.errors.add(f'a {schema.name} lacks "name"', origin, f"name: {attribute.doc}")
             return None
         where = origin.at("name")
         name = table["name"]
@@ -258,12 +258,12 @@ class TableReader:
                 package.unfinished_patterns.append(name)
                 return None
         elif placeholders(name):
-            self.problems.add(f'the name "{name}" has a placeholder, but its target has no matrix', where)
+            self.errors.add(f'the name "{name}" has a placeholder, but its target has no matrix', where)
             return None
         try:
             return Label(package.name, name)
-        except LabelError as problem:
-            self.problems.add(f'bad target name "{name}": {problem.message}', where, *problem.advice)
+        except LabelError as error:
+            self.errors.add(f'bad target name "{name}": {error.message}', where, *error.advice)
             return None
 
 
@@ -272,7 +272,7 @@ def _missing_axes(cell: Cell, template: str) -> str:
     return f"add {', '.join(absent)} to the name" if absent else "their values have equal names"
 
 
-def _refer_to_default(attribute: Attribute, origin: Origin, reader: Reader) -> None:
+def _refer_to_default(attribute: Attribute, origin: Origin, reader: ValueReader) -> None:
     """Labels that a rule gives where a target says nothing are checked like those that the target gives."""
     default = attribute.default
     for label in default if isinstance(default, tuple) else (default,):
