@@ -1,4 +1,6 @@
-"""Analysis: loaded targets → actions and the files that are wanted. Nothing is read or run but folder listings."""
+"""Analysis: loaded targets → actions and the files that are wanted.
+
+Nothing is run, and nothing is read but folder listings and what rules check of source files (`RuleContext.read`)."""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from mlcbuild.rules.registry import place_in_rule_file
 from mlcbuild.rules.rule import AnyProvider, Providers, Rule, RuleContext
 from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
-from mlcbuild.workspace.loader import LoadedWorkspace
+from mlcbuild.workspace.loader import LoadedWorkspace, LoadErrors
 from mlcbuild.workspace.schema import PLATFORM
 
 
@@ -56,6 +58,10 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
             listings[label] = list_source_files(workspace.settings.root, label, observed)
         return listings[label]
 
+    def read_source(path: str) -> bytes:
+        observed.add(path)
+        return (workspace.settings.root / path).read_bytes()
+
     def needed(label: Label) -> tuple[Label, ...]:
         target, dependencies = workspace.targets[label], workspace.dependencies(label)
         if target.platform is None or PLATFORM not in target.schema.by_name or target.platform in dependencies:
@@ -72,6 +78,7 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
             configuration=configuration,
             dependencies={found: providers[found] for found in dependencies},
             source_files=source_files,
+            read_source=read_source,
         )
         try:
             provided = _provided(rules[target.rule], context, workspace.settings.root)
@@ -84,13 +91,26 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
         analysed[label] = AnalysedTarget(label=label, rule=target.rule, providers=providers[label])
         actions += context.actions
     if errors:
-        raise WorkspaceErrors(tuple(sorted(errors, key=lambda error: (error.location is None, error.location))))
+        raise WorkspaceErrors(_in_file_order(errors))
     return Analysis(
         actions=tuple(actions),
         requested=tuple(analysed[label] for label in workspace.requested),
         targets=analysed,
         observed=frozenset(observed),
     )
+
+
+def with_errors_of_analysis(errors: LoadErrors, rules: Mapping[str, Rule]) -> WorkspaceErrors:
+    """The errors of a load, with those of the targets that none of them concerns: one round tells all."""
+    try:
+        analyse(errors.sound, rules)
+    except WorkspaceErrors as found:
+        return WorkspaceErrors(_in_file_order((*errors.errors, *found.errors)))
+    return WorkspaceErrors(errors.errors)
+
+
+def _in_file_order(errors: Iterable[WorkspaceError]) -> tuple[WorkspaceError, ...]:
+    return tuple(sorted(errors, key=lambda error: (error.location is None, error.location)))
 
 
 def _provided(rule: Rule, context: RuleContext, root: Path) -> Providers:

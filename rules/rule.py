@@ -64,6 +64,7 @@ class RuleContext:
         configuration: Configuration,
         dependencies: Mapping[Label, Providers],
         source_files: Callable[[Label], FilesInfo],
+        read_source: Callable[[str], bytes],
     ) -> None:
         self.target = target
         self.configuration = configuration
@@ -71,6 +72,7 @@ class RuleContext:
         self.errors: list[WorkspaceError] = []
         self._dependencies = dependencies
         self._source_files = source_files
+        self._read_source = read_source
 
     @property
     def label(self) -> Label:
@@ -104,6 +106,14 @@ class RuleContext:
         if label in self._dependencies:
             return self.provided(label, FilesInfo) or FilesInfo()
         return self._source_files(label)
+
+    def read(self, artifact: SourceArtifact, *, attribute: str) -> bytes:
+        """The content of a file of the workspace, for what can be checked before anything runs. Raises WorkspaceError,
+        at the place of the attribute that names the file, where it cannot be read."""
+        try:
+            return self._read_source(artifact.path)
+        except OSError as error:
+            raise self.error(f"{artifact.path} cannot be read: {error.strerror}", attribute=attribute) from error
 
     def stage(
         self,

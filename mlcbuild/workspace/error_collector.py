@@ -29,10 +29,15 @@ class ErrorCollector:
             return
         self._errors.setdefault((*_place(error.location), error.message), error)
 
+    @property
+    def errors(self) -> tuple[WorkspaceError, ...]:
+        """All of them: in file order, then those without a place."""
+        return tuple(self._errors[key] for key in sorted(self._errors))
+
     def raise_if_any(self) -> None:
-        """Raise WorkspaceErrors with all of them: in file order, then those without a place."""
+        """Raise WorkspaceErrors with all of them."""
         if self._errors:
-            raise WorkspaceErrors(tuple(self._errors[key] for key in sorted(self._errors)))
+            raise WorkspaceErrors(self.errors)
 
 
 def _place(location: Location | None) -> tuple[str, int, int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
-from mlcbuild.errors import WorkspaceError
+from mlcbuild.errors import WorkspaceError, WorkspaceErrors
 from mlcbuild.suggestions import did_you_mean, known_values
 from mlcbuild.workspace.check import Checker
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
@@ -84,8 +84,8 @@ def load(
     """Load the packages that `patterns` need, and all that their labels name, transitively.
 
     `current_package` is the package that relative patterns are relative to; `configuration` one that the root's
-    `BUILD.toml` defines, or "default". Raises WorkspaceErrors with every mistake in the files that were read and
-    in the patterns.
+    `BUILD.toml` defines, or "default". Raises LoadErrors with every mistake in the files that were read and in
+    the patterns.
     """
     # A load makes values by the hundred thousand and drops few: the collector would only walk them again and again.
     was_enabled = gc.isenabled()
@@ -95,6 +95,15 @@ def load(
     finally:
         if was_enabled:
             gc.enable()
+
+
+class LoadErrors(WorkspaceErrors):
+    """What is wrong with the files of a workspace; `sound` are the targets that none of it concerns, with those of them
+    that were asked for."""
+
+    def __init__(self, errors: tuple[WorkspaceError, ...], *, sound: LoadedWorkspace) -> None:
+        super().__init__(errors)
+        self.sound = sound
 
 
 class _Loader:
@@ -109,6 +118,7 @@ class _Loader:
             settings = load_settings(root)  # Tells the mistake in the form of all others.
         self._tree = tree.ignoring(settings.ignored_folders)
         chosen = settings.configurations.get(configuration)
+        self._is_configured = chosen is not None
         if chosen is None:
             self._errors.add(
                 f'unknown configuration "{configuration}"',
@@ -131,8 +141,15 @@ class _Loader:
         for pattern in patterns:
             self._check_pattern(pattern)
         self._checker.check([*self._resolver.settings.references, *self._resolver.references], self._resolver.paths)
-        self._errors.raise_if_any()
         targets = {target.label: target for package in self._packages.values() for target in package.targets.values()}
+        errors = self._errors.errors
+        if errors:
+            # What an unknown configuration would have said of any target is not known.
+            sound = self._sound(targets, errors) if self._is_configured else {}
+            raise LoadErrors(errors, sound=self._loaded(sound, patterns))
+        return self._loaded(targets, patterns)
+
+    def _loaded(self, targets: Mapping[Label, Target], patterns: Sequence[Pattern]) -> LoadedWorkspace:
         loaded = LoadedWorkspace(
             settings=self._resolver.settings,
             configuration=self._resolver.configuration,
@@ -141,6 +158,27 @@ class _Loader:
             observed=frozenset((*self._tree.observed, *(file.path for file in self._resolver.settings.rules))),
         )
         return replace(loaded, requested=loaded.select(patterns))
+
+    def _sound(self, targets: Mapping[Label, Target], errors: Sequence[WorkspaceError]) -> dict[Label, Target]:
+        """The targets that no error concerns: none is at a place of theirs, and all that they need is sound as well."""
+        places = {(found.path, found.line) for error in errors if (found := error.location) is not None}
+
+        def is_concerned(target: Target) -> bool:
+            origins = (target.origin, *target.origins.values())
+            return any((at.location.path, at.location.line) in places for at in origins)
+
+        sound = {label: target for label, target in targets.items() if not is_concerned(target)}
+        unsound = [label for label in sound if not self._needs(sound[label], sound)]
+        while unsound:
+            for label in unsound:
+                del sound[label]
+            unsound = [label for label in sound if not self._needs(sound[label], sound)]
+        return sound
+
+    def _needs(self, target: Target, sound: Mapping[Label, Target]) -> bool:
+        """Whether all that a target refers to is one of these targets, or a file."""
+        referred = (*target.referenced_labels(), *((target.platform,) if target.platform is not None else ()))
+        return all(label in sound or (self._tree.root / label.path).exists() for label in referred)
 
     def _pattern(self, text: str, current_package: str) -> Pattern | None:
         try:

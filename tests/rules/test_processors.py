@@ -13,11 +13,13 @@ _COMPILE = """
 import sys
 import tvm
 from tvm import te
-target = tvm.target.Target({"kind": "llvm", "mtriple": sys.argv[1], "mcpu": sys.argv[2]})
 a = te.placeholder((64,), "float16", "a")
 b = te.compute((64,), lambda i: (a[i].astype("float32") + 1).astype("float16"))
-with target:
-    tvm.tirx.build(tvm.IRModule({"main": te.create_prim_func([a, b])}), target=target)
+module = tvm.IRModule({"main": te.create_prim_func([a, b])})
+for processor in sys.argv[2:]:
+    target = tvm.target.Target({"kind": "llvm", "mtriple": sys.argv[1], "mcpu": processor})
+    with target:
+        tvm.tirx.build(module, target=target)
 """
 
 
@@ -29,9 +31,9 @@ def of_tvm(machine: str) -> frozenset[str]:
     return frozenset(str(name) for name in codegen.llvm_get_cpu_archlist(target)) - {"generic"}
 
 
-def compiles(machine: str, processor: str) -> bool:
+def compiles(machine: str, *processors: str) -> bool:
     """In a process of its own: LLVM ends the process where it cannot."""
-    command = [sys.executable, "-c", _COMPILE, f"{machine}-linux-gnu", processor]
+    command = [sys.executable, "-c", _COMPILE, f"{machine}-linux-gnu", *processors]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
@@ -45,13 +47,12 @@ def test_what_the_code_generator_lists_besides_has_no_64_bit_code() -> None:
     others = of_tvm("x86_64") - processors.PROCESSORS["x86_64"]
     assert {"i686", "pentium4", "athlon-xp"} <= others
     assert not compiles("x86_64", "pentium4")
-    assert compiles("x86_64", "k8")
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", sorted(processors.PROCESSORS))
-def test_the_code_generator_makes_code_for_exactly_these_processors(machine: str) -> None:
-    assert {name for name in of_tvm(machine) if compiles(machine, name)} == processors.PROCESSORS[machine]
+def test_code_is_made_for_every_processor_that_may_be_named(machine: str) -> None:
+    assert compiles(machine, *sorted(processors.PROCESSORS[machine]))
 
 
 def test_a_processor_of_another_machine_names_that_machine() -> None:

@@ -10,6 +10,9 @@ import pytest
 from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, SourceArtifact, StageCall, ToolCall
 from mlcbuild.errors import WorkspaceErrors
 from mlcbuild.rules import host
+from mlcbuild.rules.analysis import with_errors_of_analysis
+from mlcbuild.rules.registry import load_rules
+from mlcbuild.workspace.loader import LoadErrors, load
 from tests.rules.world import action, analysed, write
 
 TOOL = '[[tool]]\nname = "sh"\npath = "/bin/sh"\narguments = ["-eu"]\n'
@@ -448,3 +451,33 @@ platform = ":arm"
 """
     analysis = analysed(model_workspace(tmp_path, targets), "//models:lib")
     assert action(analysis, "Link").toolchains == ("cross_ld:aarch64",)
+
+
+def test_what_analysis_finds_of_sound_targets_is_told_with_the_errors_of_the_load(tmp_path: Path) -> None:
+    text = """
+[[platform]]
+name = "gpu"
+kind = "cuda"
+arch = ["sm_9O"]
+[[platform]]
+name = "unknown-kind"
+kind = "cdua"
+[[model]]
+name = "shape"
+[[model_library]]
+name = "needs-what-is-wrong"
+model = ":shape"
+quantization = "q0f16"
+platform = ":unknown-kind"
+"""
+    rules = load_rules(tmp_path, ())
+    root = write(tmp_path, {"a/BUILD.toml": text})
+    with pytest.raises(LoadErrors) as raised:
+        load(root, {name: rule.schema for name, rule in rules.items()}, ["//a:all"])
+    assert sorted(str(label) for label in raised.value.sound.targets) == ["//a:gpu", "//a:shape"]
+    together = with_errors_of_analysis(raised.value, rules)
+    assert [str(error).splitlines()[0] for error in together.errors] == [
+        'a/BUILD.toml:5:8: unknown GPU architecture "sm_9O" in //a:gpu',
+        'a/BUILD.toml:8:8: unknown kind "cdua" in //a:unknown-kind',
+        "a/BUILD.toml:10:8: a model has `source`, or `config` where only its shape is needed in //a:shape",
+    ]

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from mlcbuild.cli.arguments.options import STATE_DIRECTORY
 from mlcbuild.errors import UsageError, WorkspaceError
+from mlcbuild.rules.analysis import with_errors_of_analysis
 from mlcbuild.rules.registry import load_rules
 from mlcbuild.rules.rule import Rule
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION
-from mlcbuild.workspace.loader import BUILD_FILE, LoadedWorkspace, load
+from mlcbuild.workspace.loader import BUILD_FILE, LoadedWorkspace, LoadErrors, load
 from mlcbuild.workspace.settings import WorkspaceSettings, find_root, load_settings, package_of
 
 
@@ -38,15 +39,21 @@ class OpenWorkspace:
         return self.root / self.settings.output
 
     def load(self, patterns: Sequence[str], configuration: str) -> LoadedWorkspace:
-        """Load the targets that `patterns` match; "" is the default configuration. Raises WorkspaceErrors."""
+        """Load the targets that `patterns` match; "" is the default configuration.
+
+        Raises WorkspaceErrors, with what analysis finds of the targets that are loaded without one.
+        """
         schemas = {name: rule.schema for name, rule in self.rules.items()}
-        return load(
-            self.root,
-            schemas,
-            patterns,
-            self.current_package,
-            configuration=configuration or DEFAULT_CONFIGURATION,
-        )
+        try:
+            return load(
+                self.root,
+                schemas,
+                patterns,
+                self.current_package,
+                configuration=configuration or DEFAULT_CONFIGURATION,
+            )
+        except LoadErrors as errors:
+            raise with_errors_of_analysis(errors, self.rules) from None
 
 
 def open_workspace(directory: Path, *, to_load: bool = False) -> OpenWorkspace:
