@@ -113,7 +113,7 @@ class ExecutionRequirements:
 
     def __post_init__(self) -> None:
         if self.cpus < 1 or self.memory_bytes < 0 or self.gpus < 0 or self.timeout_seconds < 0:
-            raise ValueError(f"not what an action can run with: {self}")
+            raise ValueError(f"invalid execution requirements: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class Action:
 
     def __post_init__(self) -> None:
         if (self.discoverer is None) != (self.manifest == ""):
-            raise ValueError(f"{self.identifier}: a manifest and a discoverer come together")
+            raise ValueError(f"{self.identifier}: a manifest needs a discoverer, and a discoverer needs a manifest")
         if self.manifest and self.manifest not in self.outputs:
             raise ValueError(f"{self.identifier}: the manifest {self.manifest!r} is not a declared output")
         if not self.outputs:

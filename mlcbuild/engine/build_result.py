@@ -51,7 +51,9 @@ class BuildResult:
     def error(self) -> MlcbuildError | None:
         """The error that the command should end with. Its class gives the exit code. None for success."""
         if self.interrupted:
-            return InterruptedBuildError("the build was interrupted", advice=("what had finished is kept",))
+            return InterruptedBuildError(
+                "the build was interrupted", advice=("results of actions that had finished are kept",)
+            )
         if self.success:
             return None
         failed = next((target for target in self.targets if not target.success), None)

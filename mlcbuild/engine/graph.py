@@ -71,7 +71,7 @@ class Graph:
         """Raises BuildError where there is no such action."""
         node = self.actions.get(identifier)
         if node is None:
-            raise BuildError(f"there is no action {identifier!r}, whose output is needed")
+            raise BuildError(f"an input is an output of the action {identifier!r}, which does not exist")
         return node
 
     def source(self, path: str) -> SourceNode:

@@ -28,6 +28,7 @@ from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.engine.normal_form import ModuleForm, read_module
 from mlcbuild.engine.source_tree import SourceTree
 from mlcbuild.errors import BuildError, LocalEnvironmentError, Location
+from mlcbuild.suggestions import known_values
 
 # Raise this where the normal form changes, because remembered digests and those of stages change with it.
 _KIND = "implementations 2"
@@ -229,32 +230,36 @@ class Implementations:
         if first in self._packages:
             return BuildError(
                 f"there is no module {module} in {first}",
-                advice=(f"names that begin with {first}. are its own; another folder can hold stages of yours",),
+                advice=(
+                    f"names that begin with {first}. belong to {first}: put your stages into a folder of another name",
+                ),
             )
         if self._workspace is None:
             return BuildError(f"there is no module {module}")
         path = module.replace(".", "/")
         folder = path.rpartition("/")[0]
         beside = sorted(name for name in self._workspace.entries(folder) if name.endswith(".py"))
-        advice = [f"beside it there are: {', '.join(beside)}"] if folder and beside else []
-        advice.append("a module is named by its path from the workspace's root, with dots: of a/b.py it is a.b")
+        advice = (
+            [known_values(f"{path.rpartition('/')[2]}.py", beside, intro=f"{folder}/ has")] if folder and beside else []
+        )
+        advice.append("a module is named by its path from the workspace's root, with dots: the name of a/b.py is a.b")
         return BuildError(f"there is no module {module}: the workspace has no {path}.py", advice=tuple(advice))
 
     def _refuse_namesakes(self, module: str, tree: SourceTree) -> None:
         """Raise BuildError for a module of the workspace whose first name Python or a distribution has as well."""
         first = module.partition(".")[0]
-        taken = "Python's own" if first in _OF_PYTHON else ""
+        taken = "a module of Python" if first in _OF_PYTHON else ""
         for name in self._distributions.providing(first):
             if not self._distributions.is_working_tree(name, Path(tree.root)):
-                taken = taken or f"that of the installed distribution {name}"
+                taken = taken or f"a package of the installed distribution {name}"
         if not taken:
             return
         path = tree.file(module) or ""
         top = path.partition("/")[0] + ("/" if "/" in path else "")
         raise BuildError(
-            f'the module {module} cannot be told from others: "{first}" is {taken} as well',
+            f'the module {module} is ambiguous: "{first}" is also {taken}',
             location=Location(path=tree.shown(path)),
-            advice=(f"rename {top}, so that the name means one of them alone",),
+            advice=(f"rename {top}",),
         )
 
 

@@ -104,4 +104,4 @@ def _validate_queue(scheduler: Scheduler) -> None:
 
 def _require(holds: bool, story: str) -> None:
     if not holds:
-        raise InternalError(f"the scheduler is in a state that cannot be: {story}")
+        raise InternalError(f"the scheduler is in an impossible state: {story}")

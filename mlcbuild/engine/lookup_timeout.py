@@ -1,8 +1,8 @@
 """How long a build waits for a lookup over the network before it runs the action as well.
 
-It waits as long as the action itself would take. Then the lookup has cost at most twice the time of the action, however
-slow the network is. No rule that does not know the future guarantees less (the ski-rental problem). A remote that keeps
-answering is not slow, however many lookups are in its queue: where everything is found, nothing has to run.
+It waits as long as the action itself would take. So lookup and run together take at most twice the time of the run,
+however slow the network is. No rule that does not know the future guarantees less (the ski-rental problem). A remote
+that keeps answering is not slow, however many lookups are in its queue: where everything is found, nothing has to run.
 """
 
 from __future__ import annotations

@@ -30,10 +30,10 @@ _MODIFIED = 3  # the index of the modification time in an identity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoOpRecord:
-    """What the build of a `request`, which is its whole text, depended on and told the user.
+    """What a build depended on, and what it printed. `request` is the whole text of what was asked for.
 
     `checksum` is the XXH3-128 of the stats of `paths`, in order. `paths` are absolute or relative to the workspace's
-    root. `results` are files that must exist. `outputs` and the number of `actions` are for the user.
+    root. `results` are files that must exist. `outputs` and the number of `actions` are printed again.
     """
 
     request: str

@@ -59,7 +59,7 @@ def place(
         else:
             candidates.append(executor)
     if not candidates:
-        raise NoExecutor("\n  ".join((f"{action.identifier} can run nowhere", *unmet)))
+        raise NoExecutor("\n  ".join((f"no executor can run {action.identifier}", *unmet)))
     near = [executor for executor in candidates if run_seconds >= _WORTH_TRIPS * executor.trip_seconds]
     candidates = near or [min(candidates, key=lambda executor: executor.trip_seconds)]
     loads = {executor.name: used.get(executor.name, 0) / max(1, executor.slots) for executor in candidates}

@@ -40,7 +40,7 @@ class Recovery:
         """Have an action make its outputs again, whatever the action cache has."""
         node.rewinds += 1
         if node.rewinds > self._rewind_limit:
-            self._failures.fail(node, f"its outputs have gone from the cache {node.rewinds} times in this build")
+            self._failures.fail(node, f"its outputs disappeared from the cache {node.rewinds} times in this build")
             return
         node.rerun_key = node.key
         node.discovered_from = node.discovered_from if node.groups is not None else None
@@ -51,7 +51,7 @@ class Recovery:
         gone = set(missing)
         node.rewinds += 1
         if node.rewinds > self._rewind_limit:
-            self._failures.fail(node, f"its inputs have gone from the cache {node.rewinds} times in this build")
+            self._failures.fail(node, f"its inputs disappeared from the cache {node.rewinds} times in this build")
             return
         if isinstance(node, ActionNode):
             node.rerun_key = node.key

@@ -65,7 +65,7 @@ class RemoteSession:
             case RemoteFailure(message=text):
                 self._failures += 1
                 if self._failures == 1:
-                    self._build_events.notice(f"the remote cache fails, the build goes on without it: {text}")
+                    self._build_events.notice(f"the remote cache failed; the build continues without it: {text}")
             case _Sent():
                 self.is_sending = False
             case _:

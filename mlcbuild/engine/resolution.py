@@ -68,7 +68,7 @@ def files_of(
         elif isinstance(artifact, SourceArtifact):
             node = source(artifact.path)
             if node.digest is None or not path or path.endswith("/"):
-                raise BuildError(f"a source file cannot lie at {path!r}: {artifact.path}")
+                raise BuildError(f"a source file cannot be placed at {path!r}: {artifact.path}")
             sources.append(artifact.path)
             add(FileEntry(path=path, digest=node.digest, is_executable=node.is_executable))
         else:
@@ -108,7 +108,7 @@ def _files_of_derived(place: str, artifact: DerivedArtifact, node: ActionNode) -
         entry = node.by_path.get(artifact.path)
         if entry is None:
             raise BuildError(
-                f"{artifact.action} has made no file {artifact.path!r}",
+                f"{artifact.action} did not make the file {artifact.path!r}",
                 advice=(f"it made: {', '.join(list(node.by_path)[:8]) or 'nothing'}",),
             )
         if not place or place.endswith("/"):

@@ -1,7 +1,7 @@
 """Collects the results that targets need, with all their bytes, as a build would find them. Nothing runs.
 
-The scheduler decides as in a build. Where it wants an action to run, it is told that the action failed. So actions that
-need that one are skipped, and everything else goes on.
+The scheduler decides as in a build. Where it wants an action to run, the collector reports that the action failed. So
+actions that need that one are skipped, and everything else goes on.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class MissingReason(enum.Enum):
     """Why an action has no result. The value is the text for people."""
 
     ABSENT = "no result"
-    INCOMPLETE = "a result whose blobs have gone"
-    NEVER_SHARED = 'a result on the machine that made it alone: cache = "local"'
-    NEVER_KEPT = "no result ever: it runs in every build"
+    INCOMPLETE = "a result whose blobs are gone"
+    NEVER_SHARED = 'a result only on the machine that made it: cache = "local"'
+    NEVER_KEPT = "never a result: it runs in every build"
     NO_KEY = "no key"  # `MissingResult.message` says why
 
 

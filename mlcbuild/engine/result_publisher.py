@@ -39,7 +39,11 @@ class ResultPublisher:
             result = result_of(action, instruction.outputs, self._store, worker=outcome.worker, log=outcome.log)
             result = publish(self._store, self._store, key, result)
         except (MlcbuildError, ValueError) as error:
-            return [Published(failure=f"{action.identifier} will run again next time: {error}")]
+            return [
+                Published(
+                    failure=f"the result of {action.identifier} was not kept, so it will run again next time: {error}"
+                )
+            ]
         if self._remote is not None and action.cache is CachePolicy.ALL:
             try:
                 self._remote.send(key.digest, result, [entry.digest for entry in instruction.outputs], self._store)

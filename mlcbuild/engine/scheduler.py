@@ -239,7 +239,7 @@ class Scheduler:
 
     def _on_executor_lost(self, event: events.ExecutorLost) -> None:
         for identifier in event.identifiers:
-            lost = ExecutionOutcome(identifier=identifier, kind=OutcomeKind.LOST, message="its executor went away")
+            lost = ExecutionOutcome(identifier=identifier, kind=OutcomeKind.LOST, message="its executor disappeared")
             self._on_executed(events.Executed(outcome=lost))
 
     # Events about discovery.
@@ -251,7 +251,7 @@ class Scheduler:
         for action in event.discovery.actions:
             conflict = self.graph.add_action(action, discovered_by=node.name)
             if conflict:
-                self._failures.fail(node, f"what it discovered cannot be: {conflict}")
+                self._failures.fail(node, f"its manifest announces a conflicting action: {conflict}")
                 return
         node.groups = dict(event.discovery.groups)
         self._lifecycle.done(node)

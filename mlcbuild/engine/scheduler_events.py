@@ -27,7 +27,7 @@ class RequestedTarget:
     def __post_init__(self) -> None:
         places = [place for place, _ in self.outputs if place]
         if len(set(places)) != len(places):
-            raise ValueError(f"{self.label}: two outputs at one place: {sorted(places)}")
+            raise ValueError(f"{self.label}: two outputs have one path: {sorted(places)}")
         for place in places:
             parts = place.removesuffix("/").split("/")
             if place.startswith("/") or any(part in ("", ".", "..") for part in parts):

@@ -157,7 +157,7 @@ def test_a_result_whose_blobs_have_gone_is_none(place: Callable[[str], Place], s
     del server.blobs[f"/cas/{large.hash}"]
     code, _, said = second.run("cache", "pull", "//:folder", "--remote", server.address)
     assert code == 1
-    assert "missing: //:folder Command: a result whose blobs have gone\n" in said
+    assert "missing: //:folder Command: a result whose blobs are gone\n" in said
     # Who has them heals that.
     code, _, said = first.run("cache", "push", "//:folder", "--remote", server.address, **WRITES)
     assert (code, said) == (0, "")

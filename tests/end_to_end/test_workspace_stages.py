@@ -145,8 +145,8 @@ def test_a_module_that_is_not_there_is_told(world: World) -> None:
     edit(world, RULE, "stages.count_words:run", "stages.cuont_words:run")
     assert failure(world) == (
         ": there is no module counting.stages.cuont_words: the workspace has no counting/stages/cuont_words.py\n"
-        "    beside it there are: count_words.py\n"
-        "    a module is named by its path from the workspace's root, with dots: of a/b.py it is a.b\n"
+        '    counting/stages/ has: count_words.py        did you mean "count_words.py"?\n'
+        "    a module is named by its path from the workspace's root, with dots: the name of a/b.py is a.b\n"
     )
 
 
@@ -286,8 +286,8 @@ def test_a_folder_named_like_another_module_is_refused(world: World, folder: str
     shutil.move(world.root / "counting/stages", world.root / folder)
     edit(world, RULE, "counting.stages.count_words:run", f"{folder}.count_words:run")
     told = failure(world)
-    assert told.startswith(f': {folder}/count_words.py: the module {folder}.count_words cannot be told from others: "')
-    assert told.endswith(f"    rename {folder}/, so that the name means one of them alone\n")
+    assert told.startswith(f': {folder}/count_words.py: the module {folder}.count_words is ambiguous: "')
+    assert told.endswith(f"    rename {folder}/\n")
 
 
 def test_a_stage_of_mlcbuild_may_be_called_by_anybody_and_none_be_added(world: World) -> None:

@@ -87,7 +87,7 @@ def test_what_can_run_nowhere_is_told_with_each_reason() -> None:
     with pytest.raises(NoExecutor) as told:
         placed(wanted, run_seconds=1)
     assert str(told.value).splitlines() == [
-        "a can run nowhere",
+        "no executor can run a",
         "  ray: needs 9 cpus (it has 8), 2 GPUs (it has 1), the label arch=sm_80 (it has arch=sm_90)",
         "  local: needs 9 cpus (it has 2), 9.0 GiB of memory (it has 8.0 GiB), 2 GPUs (it has 0), "
         "the label arch=sm_80 (it has none)",

@@ -170,8 +170,8 @@ def test_a_stage_that_is_not_there_is_told_with_what_is(world: World) -> None:
         world.of("text.stages.cuont")
     assert str(caught.value) == (
         "there is no module text.stages.cuont: the workspace has no text/stages/cuont.py\n"
-        "  beside it there are: count.py, shared.py\n"
-        "  a module is named by its path from the workspace's root, with dots: of a/b.py it is a.b"
+        '  text/stages/ has: count.py, shared.py        did you mean "count.py"?\n'
+        "  a module is named by its path from the workspace's root, with dots: the name of a/b.py is a.b"
     )
 
 
@@ -180,8 +180,8 @@ def test_names_of_ours_are_not_a_workspaces(world: World) -> None:
     with pytest.raises(BuildError) as caught:
         world.of("demo.mine")
     assert str(caught.value) == (
-        "there is no module demo.mine in demo\n  names that begin with demo. are its own; "
-        "another folder can hold stages of yours"
+        "there is no module demo.mine in demo\n  names that begin with demo. belong to demo: "
+        "put your stages into a folder of another name"
     )
 
 
@@ -190,18 +190,17 @@ def test_names_of_ours_are_not_a_workspaces(world: World) -> None:
     [
         (
             "alpha/late.py",
-            'alpha/late.py: the module alpha.late cannot be told from others: "alpha" is that of the installed '
-            "distribution alpha as well\n  rename alpha/, so that the name means one of them alone",
+            'alpha/late.py: the module alpha.late is ambiguous: "alpha" is also a package of the installed '
+            "distribution alpha\n  rename alpha/",
         ),
         (
             "code.py",
-            'code.py: the module code cannot be told from others: "code" is Python\'s own as well\n'
-            "  rename code.py, so that the name means one of them alone",
+            'code.py: the module code is ambiguous: "code" is also a module of Python\n  rename code.py',
         ),
         (
             "__main__.py",
-            '__main__.py: the module __main__ cannot be told from others: "__main__" is Python\'s own as well\n'
-            "  rename __main__.py, so that the name means one of them alone",
+            '__main__.py: the module __main__ is ambiguous: "__main__" is also a module of Python\n'
+            "  rename __main__.py",
         ),
     ],
 )

@@ -215,7 +215,7 @@ class RayExecutor:
         try:
             if reason := self._nodes.unmet_requirement(submission.request.requirements):
                 kind = OutcomeKind.LOST if self._falls_back else OutcomeKind.ENVIRONMENT
-                self._fail(submission, kind, f"{submission.request.identifier} can run nowhere: {reason}")
+                self._fail(submission, kind, f"no node can run {submission.request.identifier}: {reason}")
                 return
             submission.code = code_files(submission.request, self._store, self._module_paths)
             self._send(submission)
