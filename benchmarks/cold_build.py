@@ -37,7 +37,7 @@ def measure(model: str, layers: int, rounds: int, *, plain: bool, folder: Path) 
         (shapes / name).mkdir(parents=True)
         (shapes / name / "config.json").write_text(json.dumps(document))
     place = Place(folder, (model, _FEWER), shapes)
-    many, few, baseline = list[Build](), list[Build](), list[dict[str, float]]()
+    many, few, baseline = list[Build](), list[Build](), list[dict[str, Any]]()
     for number in range(rounds):
         many.append(_cold(place, model))
         if plain:
@@ -64,12 +64,12 @@ def _cold(place: Place, name: str) -> Build:
     return place.build(f"{name}-cuda")
 
 
-def _plain(config: Path, library: Path) -> dict[str, float]:
+def _plain(config: Path, library: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.plain_tvm", "--config", str(config), str(library)]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotMeasuredError(f"{' '.join(command)} failed:\n{done.stderr}")
-    steps: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    steps: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return steps
 
 

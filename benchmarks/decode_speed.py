@@ -1,6 +1,6 @@
 """How fast a built package decodes, against transformers in float32 on the same GGUF file.
 
-    python benchmarks/decode_speed.py --package mlcbuild-out/…/smollm2-135m-cpu --gguf SmolLM2-135M-Instruct.Q4_1.gguf
+    python -m benchmarks.decode_speed --package mlcbuild-out/…/smollm2-135m-cpu --gguf SmolLM2-135M-Instruct.Q4_1.gguf
 
 Method. Each engine runs in a process of its own, with the same number of threads, and loads once. Then they take
 turns, so that both meet the same noise of the machine; the one whose turn it is not sleeps. A turn is: a prompt of

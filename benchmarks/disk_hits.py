@@ -1,6 +1,6 @@
 """What a hit in the disk cache costs with its outputs put in place, an action.
 
-    python benchmarks/disk_hits.py [--actions N] [--rounds N]
+    python -m benchmarks.disk_hits [--actions N] [--rounds N]
 
 Method. A workspace of N `command` targets (`command_targets.py`) is built once, which fills a cache. Then, in turn:
 

@@ -1,6 +1,6 @@
 """A store of 100,000 blobs and its results: how long it takes to look at it, to evict half of it, and to have a hit.
 
-`python benchmarks/eviction.py` makes the store in the temporary directory and prints seconds. `--results N` sets the
+`python -m benchmarks.eviction` makes the store in the temporary directory and prints seconds. `--results N` sets the
 size: each result has three outputs, and what its key was made of, as those of builds do. Times are with the store's
 files in the kernel's caches, unless it is root who runs it and says `--cold`.
 """

@@ -1,7 +1,7 @@
 """How fast a new token attends to the key-value cache on a GPU: TVM's kernel and ways of ours, in turn.
 
     python -m benchmarks.gpu_attention build DIRECTORY [--only NAME]    where mlcbuild is; no GPU is needed
-    python benchmarks/gpu_attention.py run DIRECTORY [--rounds N]       where the GPU is; needs NumPy and the driver
+    python -m benchmarks.gpu_attention run DIRECTORY [--rounds N]       where the GPU is; needs NumPy and the driver
 
 `build` compiles every candidate to a cubin, and writes down what a call starts, for each context and batch. `run`
 checks a candidate's numbers against NumPy, then records a CUDA graph of many calls, each over pages of its own, so many

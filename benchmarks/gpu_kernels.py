@@ -1,7 +1,7 @@
 """How fast kernels of a decoding step are on a GPU, several schedules of each in turn.
 
     python -m benchmarks.gpu_kernels build DIRECTORY [--only NAME]    where mlcbuild is; no GPU is needed
-    python benchmarks/gpu_kernels.py run DIRECTORY [--rounds N]       where the GPU is; needs NumPy and the driver alone
+    python -m benchmarks.gpu_kernels run DIRECTORY [--rounds N]       where the GPU is; needs NumPy and the driver alone
 
 `build` compiles every candidate to a cubin, and writes down how it is started. `run` checks a candidate's numbers
 against NumPy on some rows, then records a CUDA graph of many calls on matrices that have left the cache since they were

@@ -1,6 +1,6 @@
 """How fast files are digested as builds do it, in the speed of the bare hash functions on the same bytes.
 
-    python benchmarks/hashing.py [--megabytes N] [--rounds N]
+    python -m benchmarks.hashing [--megabytes N] [--rounds N]
 
 Method. A file of N random megabytes (in the kernel's cache) is digested in turn by
 

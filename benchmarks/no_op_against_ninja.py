@@ -1,6 +1,6 @@
 """How long a build of 10,000 actions takes that has nothing to do, in those of ninja on the same graph.
 
-    python benchmarks/no_op_against_ninja.py [--actions N] [--rounds N] [--folder DIR]
+    python -m benchmarks.no_op_against_ninja [--actions N] [--rounds N] [--folder DIR]
 
 Method. One graph of real commands (`command_targets.py`) is written as a workspace and as a `build.ninja`, in two
 folders. Both are built once, and again until there is nothing to do. Then `mlcbuild build //...` and `ninja` are

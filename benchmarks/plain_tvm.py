@@ -4,8 +4,10 @@
 
 It exports the model with every layer on its own, applies the passes that mlcbuild applies, schedules every kernel by
 TVM's default GPU rules, and has `relax.build` compile the whole to machine code by TVM's own callback, as TVM does
-where there is a driver. Where there is none, a library with the nine functions of a driver that TVM's runtime names
-stands in for it; none of them is called. TVM's callback wants a toolkit. Printed: seconds by step, as JSON.
+where there is a driver. Without a driver, a library with the nine driver functions that TVM's runtime names takes its
+place; none of them is called. TVM's callback takes CUDA's headers from a toolkit (`--toolkit`). Without one it takes
+those of mlcbuild's wheels, and NVRTC comes from these wheels in any case (`benchmarks.nvrtc_bindings`); `nvcc` needs a
+toolkit. Printed: seconds by step and where the headers come from, as JSON.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from benchmarks import nvrtc_bindings
 
 
 class Clock:
@@ -141,15 +145,20 @@ def main() -> None:
     parser.add_argument("--quantization", default="q4f16_1")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--compiler", choices=("nvcc", "nvrtc"), default="nvrtc")
-    parser.add_argument("--toolkit", default="/usr/local/cuda")
+    parser.add_argument("--toolkit", type=Path, default=Path("/usr/local/cuda"))
     arguments = parser.parse_args()
-    os.environ["CUDA_PATH"] = arguments.toolkit
     os.environ["TVM_CUDA_COMPILE_MODE"] = arguments.compiler
+    has_toolkit = (arguments.toolkit / "include").is_dir()
+    if arguments.compiler == "nvcc" and not has_toolkit:
+        parser.error(f"nvcc needs a toolkit, and {arguments.toolkit} is none")
     clock = Clock()
-    began = time.perf_counter()
-    build(arguments.config, arguments.quantization, arguments.arch, arguments.output, clock)
-    clock.seconds["whole"] = round(time.perf_counter() - began, 2)
-    print(json.dumps(clock.seconds))
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["CUDA_PATH"] = str(arguments.toolkit if has_toolkit else nvrtc_bindings.toolkit(Path(folder)))
+        nvrtc_bindings.install()
+        began = time.perf_counter()
+        build(arguments.config, arguments.quantization, arguments.arch, arguments.output, clock)
+        clock.seconds["whole"] = round(time.perf_counter() - began, 2)
+    print(json.dumps({**clock.seconds, "headers": "toolkit" if has_toolkit else "wheels"}))
 
 
 if __name__ == "__main__":

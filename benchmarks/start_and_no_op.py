@@ -1,6 +1,6 @@
 """How long a command takes that has nothing to do, in starts of bare Python.
 
-    python benchmarks/start_and_no_op.py [--workspace DIR] [--rounds N] [PATTERN …]
+    python -m benchmarks.start_and_no_op [--workspace DIR] [--rounds N] [PATTERN …]
 
 Method. `python -c pass`, `mlcbuild --help` and `mlcbuild build PATTERN …` (which is run once before, so that all is
 up to date) are started in turn, round after round, so that all three meet the same noise of the machine. Printed: the
