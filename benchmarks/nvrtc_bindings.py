@@ -18,7 +18,7 @@ from typing import Any
 from mlcbuild.compiler.backends.cuda import wheels
 
 _LIBRARIES = ("lib/libnvrtc-builtins.so.13.0", "lib/libnvrtc.so.13")
-# TVM's text includes these headers of libcu++, which no wheel of mlcbuild has. NVRTC knows the types itself.
+# TVM's text includes these headers of libcu++, which no wheel of mlcbuild has. What TVM only names is only declared.
 _HEADERS = {
     "cuda/std/cstdint": """\
 #pragma once
@@ -26,6 +26,20 @@ namespace cuda { namespace std {
 using int8_t = signed char; using int16_t = short; using int32_t = int; using int64_t = long;
 using uint8_t = unsigned char; using uint16_t = unsigned short;
 using uint32_t = unsigned; using uint64_t = unsigned long;
+} }
+""",
+    "cuda/std/type_traits": """\
+#pragma once
+namespace cuda { namespace std {
+template <class A, class B> struct is_same { static constexpr bool value = false; };
+template <class A> struct is_same<A, A> { static constexpr bool value = true; };
+template <class A, class B> inline constexpr bool is_same_v = is_same<A, B>::value;
+template <class T> struct is_integral;
+template <class T> struct is_signed;
+template <class T> struct is_unsigned;
+template <class T> struct is_floating_point;
+template <bool condition, class T = void> struct enable_if;
+template <bool condition, class A, class B> struct conditional;
 } }
 """,
     "cuda/std/limits": """\
@@ -57,9 +71,9 @@ def install() -> None:
 
 
 def toolkit(directory: Path) -> Path:
-    """A folder, made in `directory`, that TVM takes for a toolkit: the headers of the wheels, and two of libcu++.
+    """A folder, made in `directory`, that TVM takes for a toolkit: the headers of the wheels, and three of libcu++.
 
-    The two are shorter than the toolkit's own, so each kernel of TVM's compiles somewhat faster with them.
+    They are shorter than the toolkit's own. TVM compiles a library's kernels as one text, which saves two seconds.
     """
     include = directory / "include"
     include.mkdir(parents=True)

@@ -1,7 +1,7 @@
-"""Exit codes: Bazel's numbers, so that what reads Bazel's codes reads ours.
+"""Exit codes, with Bazel's numbers, so that tools for Bazel understand them.
 
-Codes below 10 mean your targets or your command line. Codes from 32 on mean what lies around them: the same
-command may succeed later, unchanged.
+Codes below 10 mean an error in the targets or the command line. Codes from 32 on mean a failure of the environment:
+the same command may succeed later.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mlcbuild import errors
 
 
 class ExitCode(enum.IntEnum):
-    """What the process answers to its caller."""
+    """The exit code of the process."""
 
     OK = 0
     BUILD_FAILED = 1
@@ -27,13 +27,13 @@ class ExitCode(enum.IntEnum):
 
 
 _RETRY: dict[ExitCode, str] = {
-    ExitCode.LOCK_HELD: "another mlcbuild works in this workspace",
+    ExitCode.LOCK_HELD: "another mlcbuild uses this workspace",
     ExitCode.LOCAL_ENVIRONMENT: "this machine failed, not your targets",
     ExitCode.INTERNAL: "mlcbuild failed, not your targets",
     ExitCode.EXTERNAL_DEPENDENCIES: "something outside this machine could not be fetched",
 }
 
-# The most derived class that matches decides, so bases come last.
+# The first class that matches decides, so base classes come last.
 _OF_CLASS: tuple[tuple[type[errors.MlcbuildError], ExitCode], ...] = (
     (errors.UsageError, ExitCode.COMMAND_LINE),
     (errors.WorkspaceError, ExitCode.ANALYSIS_FAILED),
@@ -58,6 +58,6 @@ def exit_code_of(error: errors.MlcbuildError) -> ExitCode:
 
 
 def retry_line(code: ExitCode) -> str:
-    """Says why the same command may succeed later, unchanged; "" where it will not."""
+    """The line that says why the same command may succeed later; "" if it will not."""
     reason = _RETRY.get(code)
     return f"this may be retried: {reason}" if reason else ""

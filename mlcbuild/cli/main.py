@@ -1,7 +1,7 @@
 """The command line: `mlcbuild COMMAND …`.
 
-Results go to standard output, everything else to standard error. The modules of commands import what they need
-when they run, so that `--help` and completion cost little more than Python's own start.
+Results go to standard output, everything else to standard error. Commands import what they need when they run, so
+`--help` and completion take little longer than the start of Python.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Group(TyperGroup):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Answer what a command answers; a failure as a value, since typer gives some exceptions other meanings."""
+        """Return the command's result, or its exception as a value: typer handles some exceptions in its own way."""
         try:
             return super().invoke(ctx)
         except (typer.TyperException, typer.Exit, typer.Abort):
@@ -74,15 +74,15 @@ def _globals(
 ) -> None:
     """A build system for language models.
 
-    Targets are declared in BUILD.toml files. Each stage of a model's compilation is an action whose result is
-    kept under a hash of all that went in, so only what has changed is built again.
+    Targets are declared in BUILD.toml files. Each stage of a model's compilation is an action. Its result is cached
+    under a hash of its inputs, so only what has changed is built again.
     """
     invocation: Invocation = context.obj
     invocation.options = replace(invocation.options, color=color, directory=Path.cwd() / directory)
 
 
 def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
-    """The application with some of its commands, each defined in the module of its name."""
+    """The application with these commands, each of which is defined in the module of its name."""
     made = typer.Typer(
         name=PROGRAM,
         cls=_Group,
@@ -113,16 +113,16 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and answer its exit code. `arguments` are those after the program's name."""
+    """Run one command and return its exit code. `arguments` are those after the program's name."""
     if arguments is None:
-        # A command makes many values and few cycles; the collector's walks would cost it up to half its time.
+        # A command makes many values and few cycles; collecting garbage would cost it up to half its time.
         gc.set_threshold(_GARBAGE_THRESHOLD)
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if os.environ.get(_COMPLETION_VARIABLE) == "complete_bash":
         _complete_in_bash()
     invocation = Invocation(options=GlobalOptions(environment=os.environ, arguments=tuple(given)))
     for stream in (sys.stdout, sys.stderr):
-        # Generated text may hold any character, whatever the locale can say.
+        # Generated text may contain characters that the locale cannot encode.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
     try:
         code = _run(given, invocation)
@@ -131,14 +131,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read our output has left. What Python still holds would be written, and fail, at exit.
+        # The reader of our output has left. Python would fail to write the rest at exit.
         _discard_output()
         return int(ExitCode.OK)
     return code
 
 
 def _run(arguments: list[str], invocation: Invocation) -> int:
-    # A command that is named at once needs no other: each costs milliseconds to import and to set up.
+    # If the command comes first, no other is needed: each costs milliseconds to import and to set up.
     wanted = arguments[:1] if arguments[0] in COMMANDS else COMMANDS
     try:
         result = get_command(application(wanted)).main(
@@ -149,14 +149,14 @@ def _run(arguments: list[str], invocation: Invocation) -> int:
     if isinstance(result, BrokenPipeError):
         raise result
     if isinstance(result, BaseException):
-        from mlcbuild.cli.output.errors import report_failure
+        from mlcbuild.cli.output.errors import report_error
 
-        return int(report_failure(result, invocation.options))
+        return int(report_error(result, invocation.options))
     return int(result or ExitCode.OK)
 
 
 def _complete_in_bash() -> NoReturn:
-    """Answer Bash, whose words end at colons and labels have them."""
+    """Complete for Bash, which splits words at colons, although labels contain colons."""
     import contextlib
     import io
 

@@ -146,7 +146,7 @@ def test_actions_behind_one_without_a_result_are_counted(
 ) -> None:
     code, out, said = place("laptop").run("cache", "pull", "//...", "--remote", server.address)
     assert code == 1
-    assert out == "0 results were here · a build has to run 1 action, and 2 more that need them\n"
+    assert out == "0 results already here · a build has to run 1 action, and 2 more that need them\n"
     assert "missing: //:one" in said
 
 
@@ -195,7 +195,7 @@ def test_a_server_that_falls_silent_ends_a_push(
         began = time.monotonic()
         code, out, said = first.run("cache", "push", "//...", "--remote", proxy.endpoint, **WRITES, **IMPATIENT)
         assert time.monotonic() - began < 30
-        assert (code, out) == (36, "1 result was there · 2 not sent\n")
+        assert (code, out) == (36, "1 result already there · 2 not sent\n")
         snapshot("cache-push-silence", said[said.index("error:") :].replace(proxy.endpoint, "http://server"))
         proxy.faults.clear()
         code, out, said = first.run("cache", "push", "//...", "--remote", proxy.endpoint, **WRITES)
@@ -216,7 +216,7 @@ def test_a_server_that_falls_silent_ends_a_pull(
         began = time.monotonic()
         code, out, said = second.run("cache", "pull", "//...", "--remote", proxy.endpoint, **IMPATIENT)
         assert time.monotonic() - began < 60
-    assert (code, out) == (36, "1 result was here · a build has to run 2 actions\n")
+    assert (code, out) == (36, "1 result already here · a build has to run 2 actions\n")
     snapshot("cache-pull-silence", said[said.index("error:") :].replace(proxy.endpoint, "http://server"))
 
 
@@ -252,7 +252,7 @@ def test_progress_tells_for_how_long_nothing_has_finished() -> None:
         (16.0, Counters(retries=1, blobs_uploaded=1), 1),
     ):
         now[0] = seconds
-        told.append(silence.told(counters, done))
+        told.append(silence.note(counters, done))
     assert told == ["", "", ", nothing finished for 6 s", ", nothing finished for 8 s", "", told[-2], ""]
     assert told[-2] == ", nothing finished for 6 s"
 
@@ -282,11 +282,11 @@ def test_a_push_sends_what_was_fetched_lazily_no_second_time(
     path = second.folder / f"cache/mlcbuild/v1/blake3/cas/{large.hash[:2]}/{large.hash}"
     path.unlink()
     code, out, said = second.run("cache", "push", "//...", "--remote", server.address, **WRITES)
-    assert (code, out, said) == (0, "3 results were there\n", "")
+    assert (code, out, said) == (0, "3 results already there\n", "")
     with http_server.running() as other:
         code, out, said = second.run("cache", "push", "//...", "--remote", other.address, **WRITES)
         assert code == 1
-        assert "1 not whole on this disk" in out
+        assert "1 incomplete on this disk" in out
         assert len(results_in(other)) == 2
 
 
@@ -343,7 +343,7 @@ def test_a_push_is_signed_and_goes_to_the_namespace(
     }
     # Nobody would believe them.
     code, out, _ = ci.run("cache", "push", "//...", **where, **WRITES)
-    assert (code, out) == (1, "0 results were there · 3 not sent, as nobody signed them\n")
+    assert (code, out) == (1, "0 results already there · 3 not sent: unsigned\n")
     assert not server.blobs
     code, out, _ = ci.run("cache", "push", "//...", **where, **WRITES, MLCBUILD_REMOTE_SIGNING_KEY=str(private))
     assert code == 0
@@ -379,7 +379,7 @@ def test_what_is_true_of_this_machine_only_is_left_out_of_all(
     first.build("//:one", "//:mine")
     code, out, said = first.run("cache", "push", "--all", "--remote", server.address, **WRITES)
     assert (code, said) == (0, "")
-    assert re.fullmatch(r"sent 1 result, [\d.]+ k?B · 1 not sent, true of this machine only\n", out)
+    assert re.fullmatch(r"sent 1 result, [\d.]+ k?B · 1 not sent: valid on this machine only\n", out)
     assert len(results_in(server)) == 1
     # Where the workspace says otherwise by now, it is sent by name.
     build_file = first.root / "BUILD.toml"
@@ -402,7 +402,7 @@ def test_results_that_are_not_whole_are_left_out_of_all(
     code, out, said = first.run("cache", "push", "--all", "--remote", server.address, **WRITES)
     assert (code, said) == (0, "")
     assert out.startswith("sent 2 results")
-    assert out.endswith("· 1 not whole on this disk\n")
+    assert out.endswith("· 1 incomplete on this disk\n")
 
 
 def test_progress_is_said_where_it_takes_long(

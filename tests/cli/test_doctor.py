@@ -25,7 +25,7 @@ from mlcbuild.doctor import disk_cache, ray_cluster
 from mlcbuild.doctor.check import Part
 from mlcbuild.doctor.examination import Examined
 from mlcbuild.doctor.finding import Blame, Finding, Verdict, mistake, ok, problem, skipped, warning
-from mlcbuild.execution.machine import Machine
+from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.demand import Node
 from mlcbuild.execution.ray.probing import NodeSeen
 from mlcbuild.execution.ray.settings import RaySettings
@@ -118,9 +118,9 @@ def test_a_healthy_workspace_and_disk(place: Path, snapshot: Snapshot, capsys: C
 def test_how_a_cluster_is_told(snapshot: Snapshot) -> None:
     """As values: on real ones tests/execution/ray tries it."""
     settings = RaySettings(address="10.0.0.1:6379")
-    plain = Machine(cpus=16, memory_bytes=64 << 30)
+    plain = MachineResources(cpus=16, memory_bytes=64 << 30)
     nodes = [Node(identifier=str(number), name=f"n{number}", machine=plain) for number in range(3)]
-    head = replace(nodes[0], name="head", machine=Machine(cpus=0))
+    head = replace(nodes[0], name="head", machine=MachineResources(cpus=0))
     other = "mlcbuild: 0.1.0 1111111111111111 there, 0.1.0 2222222222222222 here"
     seen = [
         NodeSeen(node=head, unused="it has no cpus"),

@@ -285,7 +285,7 @@ def test_what_cannot_be_run(root: Path, capsys: Capture) -> None:
     assert main(["run", ":sh"]) == 2
     assert capsys.readouterr().err.startswith("error: //:sh cannot be run: it is a tool\n")
     assert main(["run", ":all"]) == 2
-    assert 'one target can be run, and ":all" stands for' in capsys.readouterr().err
+    assert '":all" matches 3 targets, but only one can be run' in capsys.readouterr().err
     assert main(["run", ":greeting"]) == 6
     assert "greeting.txt cannot be run: Permission denied" in capsys.readouterr().err
 
@@ -340,7 +340,7 @@ def test_the_workspace_is_not_cleaned_during_a_build(root: Path, capsys: Capture
         assert main(["clean"]) == 9
         err = capsys.readouterr().err
         assert f"process {process.pid} is building in this workspace" in err
-        assert "this may be retried: another mlcbuild works in this workspace" in err
+        assert "this may be retried: another mlcbuild uses this workspace" in err
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=30)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from mlcbuild.execution.machine import Machine
 
 from mlcbuild.cli.settings.execution import ExecutionOptions, ResolvedExecution, resolve_execution
 from mlcbuild.errors import MlcbuildError, UsageError, WorkspaceErrors
-from mlcbuild.execution.machine import Machine
 from mlcbuild.workspace.settings import load_settings
 
 _WORKSPACE = '[workspace]\nname = "w"\n'

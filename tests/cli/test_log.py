@@ -181,7 +181,7 @@ def test_mistakes(name: str, arguments: list[str], workspace: Path, snapshot: Sn
 
 def test_a_workspace_without_builds_says_so(workspace: Path, capsys: Capture) -> None:
     assert main(["log"]) == 0
-    assert capsys.readouterr().out == "no build of this workspace is remembered\n"
+    assert capsys.readouterr().out == "no build of this workspace is recorded\n"
     assert main(["log", "what-ran"]) == 2
     assert "build something first" in capsys.readouterr().err
 

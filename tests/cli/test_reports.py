@@ -166,7 +166,7 @@ def test_a_listener_that_fails_is_dropped_and_the_others_go_on() -> None:
     for event in STORY:
         listeners(event)
     assert seen == list(STORY)
-    assert said == ["the event log ends here: [Errno 28] No space left on device"]
+    assert said == ["the event log is incomplete: [Errno 28] No space left on device"]
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from mlcbuild.cache.remote.counters import Counters, Miss
 from mlcbuild.cli.console import summary
-from mlcbuild.cli.console.remote_summary import RemoteEnd, remote_document
+from mlcbuild.cli.console.remote_summary import RemoteSummary, remote_document
 from mlcbuild.engine.build_events import ActionStatus, BuildFinished, PathStep
 
 
@@ -32,7 +32,7 @@ def finished(
 
 
 def ending(build: BuildFinished) -> list[str]:
-    return summary.ending(build, wall_seconds=build.wall_seconds)
+    return summary.summary_lines(build, wall_seconds=build.wall_seconds)
 
 
 def steps(*names_and_seconds: tuple[str, float]) -> tuple[PathStep, ...]:
@@ -114,13 +114,13 @@ def test_actions_that_targets_share_belong_to_none_and_hashes_are_shortened() ->
                 blobs_lost=2,
             ),
             "remote s3://bucket: 8 missed (5 absent, 2 unsigned, 1 timed out), 4 results sent, 3 not sent, "
-            "1 blob damaged on the way, 2 blobs gone",
+            "1 blob damaged in transfer, 2 blobs missing",
         ),
     ],
 )
 def test_what_a_remote_did_is_told_where_the_first_line_does_not(counters: Counters, line: str) -> None:
-    end = RemoteEnd(addresses=("s3://bucket",), counters=counters)
-    lines = summary.ending(finished(1), wall_seconds=0, remote=end)
+    end = RemoteSummary(addresses=("s3://bucket",), counters=counters)
+    lines = summary.summary_lines(finished(1), wall_seconds=0, remote=end)
     assert lines[1:] == ([line] if line else [])
     document = remote_document(end)
     assert document["misses"] == {reason.name.lower(): count for reason, count in counters.misses}

@@ -1,7 +1,7 @@
-"""What a shell offers when Tab is pressed: packages, labels and configurations.
+"""Completion in a shell: packages, labels and configurations.
 
-BUILD.toml files are skimmed line by line rather than loaded: an answer must come in a blink, also from a file that
-is being edited. Names that a matrix makes are not offered.
+BUILD.toml files are searched by regular expressions instead of being loaded, because an answer must come at once, also
+from a file that is being edited. Names that a matrix makes are not offered.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _HIDDEN = re.compile(r"^\.|^mlcbuild-out$")
 
 
 def rejoin_bash_words(environment: MutableMapping[str, str]) -> str:
-    """Put the word that is being completed together again; answer how much of it Bash leaves as it is.
+    """Join the parts of the word that is being completed; return the part that Bash does not replace.
 
-    Bash takes a colon for a word of its own: of `//models:sm` it completes `sm` alone. This makes COMP_WORDS and
-    COMP_CWORD say `//models:sm`; the answer, `//models:`, is to be taken away from what is then offered.
+    Bash splits words at colons: of `//models:sm` it completes `sm`. This changes COMP_WORDS and COMP_CWORD so that the
+    word is `//models:sm`. The caller removes the returned prefix, `//models:`, from the offers.
     """
     words, index = environment["COMP_WORDS"].split(), int(environment["COMP_CWORD"])
     words += [""] * (index + 1 - len(words))
@@ -36,28 +36,28 @@ def rejoin_bash_words(environment: MutableMapping[str, str]) -> str:
 
 
 def complete_pattern(incomplete: str) -> list[str]:
-    """Patterns that begin with `incomplete`: of packages `:all` and `/...`, of targets once a colon is there."""
+    """Patterns that begin with `incomplete`: `:all` and `/...` of packages, and labels of targets after a colon."""
     negative = "-" if incomplete.startswith("-") else ""
     found = list(_patterns(incomplete.removeprefix("-"), Path.cwd()))
     return [f"{negative}{pattern}" for pattern in found]
 
 
 def complete_configuration(incomplete: str) -> list[str]:
-    """Names of configurations of this workspace that begin with `incomplete`."""
+    """Names of this workspace's configurations that begin with `incomplete`."""
     root = _root_above(Path.cwd())
     names = _CONFIGURATION.findall(_text_of(root)) if root else []
     return sorted({name for name in names if name.startswith(incomplete)})
 
 
 def complete_build(incomplete: str) -> list[str]:
-    """Numbers of remembered builds."""
+    """Numbers of recorded builds."""
     from mlcbuild.cli.log.records import records
 
     return [str(number) for number in range(1, len(records(_records())) + 1) if str(number).startswith(incomplete)]
 
 
 def complete_action(incomplete: str) -> list[str]:
-    """Names of actions that the last build ran, and begin with `incomplete`."""
+    """Names of actions of the last build that ran and begin with `incomplete`."""
     from mlcbuild.cli.log.records import records
 
     known = records(_records())

@@ -1,7 +1,7 @@
-"""From the words of a command line to values.
+"""From words of the command line to typed values.
 
-Typer leaves this to pydantic, whose import would take longer than all else that a build with nothing to do does.
-The few types that our options have are read here instead.
+Typer uses pydantic for this, whose import takes longer than everything else that a no-op build does. Our options have
+few types, so they are converted here instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import typer
 
 
 class _Reader:
-    """Stands in for typer's own reader of one parameter."""
+    """Replaces typer's reader of one parameter."""
 
     def __init__(self, annotation: Any, least: float | None, most: float | None) -> None:
         self._annotation = annotation
@@ -22,7 +22,7 @@ class _Reader:
         self._most = most
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value of a parameter's annotation. Raises typer.BadParameter for a word that is none."""
+        """The value of the parameter's type. Raises typer.BadParameter for a word that has none."""
         try:
             if get_origin(self._annotation) is list:
                 return [self._read(get_args(self._annotation)[0], word) for word in value or ()]
@@ -38,12 +38,12 @@ class _Reader:
             try:
                 return kind(word)
             except ValueError:
-                raise ValueError(f'"{word}" is none of {known}') from None
+                raise ValueError(f'"{word}" is not one of {known}') from None
         if kind in (int, float):
             return self._number(kind, word)
         if kind in (str, Path):
             return kind(word)
-        raise TypeError(f"no option can be of type {kind!r}")
+        raise TypeError(f"options of type {kind!r} are not supported")
 
     def _number(self, kind: type[int | float], word: str) -> int | float:
         try:
@@ -59,10 +59,10 @@ class _Reader:
 
 
 def read_without_pydantic(params: list[Any]) -> None:
-    """Give typer's parameters our readers."""
+    """Replace the readers of typer's parameters."""
     for param in params:
         descriptor = getattr(param, "type_descriptor", None)
-        if descriptor is not None:  # what typer adds itself, such as --help, reads no words
+        if descriptor is not None:  # typer's own options, such as --help, have none
             info = descriptor.parameter_info
             reader = _Reader(descriptor.annotation, info.min, info.max)
             param.get_runtime_param = lambda reader=reader: reader

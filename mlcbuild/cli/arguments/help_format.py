@@ -1,4 +1,4 @@
-"""How `--help` looks: typer's layout with conventional usage lines, and examples kept as they are written."""
+"""The format of `--help`: typer's layout with conventional usage lines and unwrapped examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the values that they become."""
+"""Options that several commands share, and the types of their values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mlcbuild.cli.arguments.completion import complete_configuration, complete_p
 from mlcbuild.cli.output.terminal import ColorChoice, OutputFormat, Style, style_for
 
 STATE_DIRECTORY = ".mlcbuild"
-"""Local state of a workspace, below its root: logs, what the last build knew, tracebacks."""
+"""The folder of a workspace's local state, below its root: logs, state of the last build, tracebacks."""
 
 
 LOG_DIRECTORY = "logs"
-"""The logs of actions, below the state directory."""
+"""The folder of action logs, below the state directory."""
 
 
 class RemoteUpload(enum.StrEnum):
@@ -55,10 +55,10 @@ class QueryOutput(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalOptions:
-    """What stands before the command's name, and the moment at which the command began (monotonic seconds)."""
+    """The options before the command's name, and when the command began (monotonic seconds)."""
 
     environment: Mapping[str, str]
-    arguments: tuple[str, ...] = ()  # of the whole command line, without the program
+    arguments: tuple[str, ...] = ()  # the whole command line without the program
     color: ColorChoice = ColorChoice.AUTO
     directory: Path = field(default_factory=Path.cwd)
     began: float = field(default_factory=time.monotonic)
@@ -73,13 +73,13 @@ class GlobalOptions:
 
 @dataclass(slots=True, kw_only=True)
 class Invocation:
-    """Carries the options out of the parser, so that a failure is printed as they say."""
+    """Carries the options out of the parser, so that an error is printed as they demand."""
 
     options: GlobalOptions
 
 
 def global_options(context: typer.Context) -> GlobalOptions:
-    """The options that stood before the command's name."""
+    """The options before the command's name."""
     invocation: Any = context.find_root().obj
     assert isinstance(invocation, Invocation)
     return invocation.options
@@ -91,7 +91,7 @@ Patterns = Annotated[
         metavar="PATTERN...",
         show_default=False,
         autocompletion=complete_pattern,
-        help="Targets: //pkg:name, //pkg/... (all below), //pkg:all, :name (of this directory). "
+        help="Targets: //pkg:name, //pkg/... (all below), //pkg:all, :name (in this directory). "
         "After --, -PATTERN leaves targets out.",
     ),
 ]
@@ -108,24 +108,28 @@ ConfigOption = Annotated[
 JobsOption = Annotated[
     int | None,
     typer.Option(
-        "--jobs", "-j", metavar="N", min=1, show_default=False, help="Run N actions at once. Default: one a core."
+        "--jobs", "-j", metavar="N", min=1, show_default=False, help="Run N actions at a time. Default: one per core."
     ),
 ]
 KeepGoingOption = Annotated[
     bool,
-    typer.Option("--keep-going", "-k", help="After a failure, build all that does not need what failed."),
+    typer.Option(
+        "--keep-going", "-k", help="After a failure, build everything that does not depend on the failed action."
+    ),
 ]
 BuildReportOption = Annotated[
     Path | None,
-    typer.Option("--build-report", metavar="FILE", help="Write what came of each target and action, as JSON."),
+    typer.Option(
+        "--build-report", metavar="FILE", help="Write the outcome of each target, and counts of actions, as JSON."
+    ),
 ]
 ProfileOption = Annotated[
     Path | None,
-    typer.Option("--profile", metavar="FILE", help="Write a Chrome trace, for ui.perfetto.dev."),
+    typer.Option("--profile", metavar="FILE", help="Write a Chrome trace for ui.perfetto.dev."),
 ]
 EventsOption = Annotated[
     Path | None,
-    typer.Option("--events", metavar="FILE", help="Write every event as it happens, a JSON object a line."),
+    typer.Option("--events", metavar="FILE", help="Write each event as it happens, one JSON object a line."),
 ]
 DiskCacheOption = Annotated[
     Path | None,
@@ -146,7 +150,7 @@ RemoteOption = Annotated[
 ]
 NoRemoteOption = Annotated[
     bool,
-    typer.Option("--no-remote", help="Use no remote cache, whatever the settings say."),
+    typer.Option("--no-remote", help="Use no remote cache, even if the settings name one."),
 ]
 RemoteUploadOption = Annotated[
     RemoteUpload | None,
@@ -154,7 +158,8 @@ RemoteUploadOption = Annotated[
         "--remote-upload",
         metavar="WHAT",
         show_default=False,
-        help="Send never, results (of what runs here), or always (also of what is found on this disk). Default: never.",
+        help="Send never, results (of actions that run here), or always (also those in the disk cache). "
+        "Default: never.",
     ),
 ]
 ExecutorOption = Annotated[
@@ -163,7 +168,7 @@ ExecutorOption = Annotated[
         "--executor",
         metavar="local|ray|auto",
         show_default=False,
-        help="Run actions on this machine, on a Ray cluster, or on either as it is worth the trip. Default: local.",
+        help="Run actions on this machine, on a Ray cluster, or wherever an action finishes sooner. Default: local.",
     ),
 ]
 RayAddressOption = Annotated[
@@ -172,7 +177,7 @@ RayAddressOption = Annotated[
         "--ray-address",
         metavar="HOST:PORT",
         show_default=False,
-        help="The Ray cluster. Without one, --executor=ray starts one on this machine for the build.",
+        help="The Ray cluster. Without an address, --executor=ray starts a cluster on this machine for the build.",
     ),
 ]
 SandboxOption = Annotated[
@@ -180,12 +185,12 @@ SandboxOption = Annotated[
     typer.Option(
         "--sandbox/--no-sandbox",
         show_default=False,
-        help="Keep actions from all that they do not declare: other files, the network. Default: --sandbox.",
+        help="Deny actions all access that they do not declare: other files, the network. Default: --sandbox.",
     ),
 ]
 SandboxDebugOption = Annotated[
     bool,
-    typer.Option("--sandbox-debug", help="Keep the directories of failed actions, and say where they are."),
+    typer.Option("--sandbox-debug", help="Keep the sandbox directories of failed actions, and print their paths."),
 ]
 WorkersOption = Annotated[
     WorkersChoice | None,
@@ -193,16 +198,16 @@ WorkersOption = Annotated[
         "--workers",
         metavar="cold|warm",
         show_default=False,
-        help="End workers with the build, or leave them to the next one. Default: cold.",
+        help="End workers with the build, or keep them for the next build. Default: cold.",
     ),
 ]
 RecacheOption = Annotated[
     bool,
-    typer.Option("--recache", help="Use no cached result; run every action and put what it makes in place of it."),
+    typer.Option("--recache", help="Use no cached result: run every action and replace its result in the cache."),
 ]
 ShowLogOption = Annotated[
     bool,
-    typer.Option("--show-log", help="Show all that actions print, not only the end of what failed ones do."),
+    typer.Option("--show-log", help="Show the whole output of all actions, not only the last lines of failed ones."),
 ]
 OutputOption = Annotated[
     OutputFormat,

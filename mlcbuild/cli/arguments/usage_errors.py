@@ -1,4 +1,4 @@
-"""Mistakes on the command line, in our own words rather than typer's."""
+"""Errors of the command line, in the words of our other messages instead of typer's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GLOBAL_OPTIONS = ("--color", "--workspace", "-C", "--version")
 
 
 def usage_error(error: typer.TyperException) -> UsageError:
-    """What typer says of the arguments, with what to do."""
+    """Typer's error with advice."""
     possibilities = sorted(getattr(error, "possibilities", None) or ())
     message = (error.message if possibilities else error.format_message()).strip().removesuffix(".")
     message, _, suggested = message.partition(". Did you mean ")
@@ -24,10 +24,10 @@ def usage_error(error: typer.TyperException) -> UsageError:
     if suggested:
         advice.append(f"did you mean {suggested}".replace("'", '"'))
     if option in _GLOBAL_OPTIONS:
-        advice.append(f"it stands before the command: mlcbuild {option} … {path.removeprefix('mlcbuild ')} …")
+        advice.append(f"put it before the command: mlcbuild {option} … {path.removeprefix('mlcbuild ')} …")
     elif option.startswith(("-/", "-:")):
-        advice.append(f"patterns of targets to leave out come after --: {path} -- //models/... -//models:x")
+        advice.append(f"put patterns of targets to leave out after --: {path} -- //models/... -//models:x")
     elif option and path == "mlcbuild run":
-        advice.append("arguments for what is run come after --: mlcbuild run LABEL -- " + option)
+        advice.append("put arguments for the program after --: mlcbuild run LABEL -- " + option)
     advice.append(f"see {path} --help")
     return UsageError(message, advice=tuple(advice))

@@ -1,4 +1,4 @@
-"""The executors of a build, each of which comes into being with the first action that it is asked about."""
+"""Makes the executors of a build, each when its first action comes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ from mlcbuild.toolchains.table import Toolchains
 _RAY = "ray"
 _FAILED_SANDBOXES = "failed"
 _OTHER_SCRATCH = "of the second of two runs"
-# A round trip of a task costs a few milliseconds, moving its files more: below a tenth of a second nothing is worth it.
+# A task's round trip takes a few milliseconds and moving its files longer, so shorter actions are not sent away.
 _TRIP_SECONDS = 0.01
-# How many actions a cluster is given at once: those beyond its size wait there, where an autoscaler sees them.
+# How many actions are submitted at a time. Those beyond the cluster's size wait there, where an autoscaler sees them.
 _IN_FLIGHT = 256
 
 
 class BoundExecutor(LateExecutor):
-    """This machine in a build whose actions run elsewhere: it takes those alone that need what its user has here."""
+    """The local executor of a build whose actions run on Ray. It takes only actions that need the network, because they
+    may need the user's credentials.
+    """
 
     def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
         if not requirements.network:
@@ -45,8 +47,8 @@ def local_executor(
     checks_determinism: bool,
     say: Callable[[str], object],
 ) -> Executor:
-    """On this machine. To check determinism each action runs as ever, and again in other surroundings: other variables,
-    and a longer path with a space.
+    """Runs actions on this machine. To check determinism it runs each action twice, the second time with other
+    variables and in a longer path with a space.
     """
     from mlcbuild.execution.determinism import DeterminismChecker
     from mlcbuild.execution.environment import OTHER
@@ -67,13 +69,13 @@ def local_executor(
         )
 
     if execution.sandbox and (missing := shortcomings()):
-        say(f"the sandbox has holes here: {missing}")
+        say(f"the sandbox is incomplete on this machine: {missing}")
     first = make(scratch, {})
     return DeterminismChecker(first, make(scratch / _OTHER_SCRATCH, OTHER), store) if checks_determinism else first
 
 
 def worker_pool(environment: Mapping[str, str]) -> Path:
-    """Where warm workers are found."""
+    """The folder through which builds find warm workers."""
     from mlcbuild.execution.server_pool import pool_directory
 
     return pool_directory(environment, default_root() / "workers")
@@ -92,8 +94,9 @@ def ray_executor(
     cache: RemoteCache | None,
     say: Callable[[str], object],
 ) -> Executor:
-    """On a cluster, of which nothing is imported or started before the first action. `names` are the toolchains of the
-    build's actions; `cache` is the remote as this machine uses it.
+    """Runs actions on a Ray cluster. Ray is imported and the cluster started for the first action.
+
+    `names` are the toolchains of the build's actions; `cache` is this machine's client of the remote cache.
     """
     slots = jobs or (_IN_FLIGHT if execution.ray_address else 2 * cores)
     falls_back = execution.executor == AUTO
@@ -122,5 +125,5 @@ def ray_executor(
             say=say,
         )
 
-    # How many there can be is known when the cluster is.
+    # The executor knows the real number of slots once the cluster is known.
     return LateExecutor(name=_RAY, slots=min(slots, 2 * cores), trip_seconds=trip_seconds, make=make)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a terminal that closes end a build in good order; a second one does not wait."""
+"""Signals that interrupt a build: Ctrl-C, SIGTERM, and a terminal that closes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupting(interrupt: Callable[[], object]) -> Iterator[None]:
-    """While inside, each of these signals calls `interrupt` instead of what it does otherwise."""
+    """Within the block each of these signals calls `interrupt` instead of its usual handler."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals belong to the main thread
+        yield  # only the main thread can handle signals
         return
 
     def handle(*_: object) -> None:
         interrupt()
 
     numbers = [signal.SIGINT, signal.SIGTERM]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup wants it ignored
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored under nohup
         numbers.append(signal.SIGHUP)
     before = {number: signal.signal(number, handle) for number in numbers}
     try:

@@ -1,4 +1,4 @@
-"""An executor that comes into being with the first action: a build with nothing to do never imports it."""
+"""An executor that is made for the first action, so a build with nothing to run does not import it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executo
 
 
 class LateExecutor:
-    """An `Executor` of a known name and size that `make` makes when it is first needed.
+    """An `Executor` whose name and size are known; `make` makes it when it is first needed.
 
-    Called from the driver's thread alone.
+    Call it only from the driver's thread.
     """
 
     def __init__(self, *, name: str, slots: int, make: Callable[[], Executor], trip_seconds: float = 0.0) -> None:
@@ -51,7 +51,7 @@ class LateExecutor:
     def _made(self) -> Executor:
         if self._executor is None:
             if self._report is None:
-                raise RuntimeError("start() comes before anything else")
+                raise RuntimeError("call start() first")
             self._executor = self._make()
             self._executor.start(self._report)
         return self._executor

@@ -1,4 +1,4 @@
-"""One listener for the engine out of those that the command line asked for."""
+"""Passes build events on to all listeners of a command."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Listener = Callable[[BuildEvent], object]
 
 
 class Listeners:
-    """Hands each event to every listener, in order. One that cannot write any more is dropped, and told once.
+    """Passes each event to every listener, in order. A listener that can no longer write is dropped with one note.
 
-    A full disk under an event log, or a reader of standard error that has left, is no reason to end a build.
+    A full disk under an event log, or a closed standard error, must not end a build.
     """
 
     def __init__(self, *, dropped: Callable[[str], None]) -> None:
@@ -20,7 +20,7 @@ class Listeners:
         self._dropped = dropped
 
     def add(self, name: str, listener: Listener) -> None:
-        """`name` is what a message calls it."""
+        """`name` stands for the listener in messages."""
         self._listeners.append((name, listener))
 
     def __call__(self, event: BuildEvent) -> None:
@@ -28,11 +28,11 @@ class Listeners:
             name, listener = entry
             try:
                 listener(event)
-            except (OSError, ValueError) as error:  # ValueError: a stream that was closed
+            except (OSError, ValueError) as error:  # ValueError: the stream is closed
                 self._listeners.remove(entry)
-                self._tell(f"{name} ends here: {error}")
+                self._note(f"{name} is incomplete: {error}")
 
-    def _tell(self, message: str) -> None:
+    def _note(self, message: str) -> None:
         try:
             self._dropped(message)
         except (OSError, ValueError):

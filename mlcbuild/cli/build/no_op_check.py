@@ -1,4 +1,4 @@
-"""The short way of a build that has nothing to do: see `mlcbuild.engine.no_op_record`. Imports little, on purpose."""
+"""The no-op check before a build: see `mlcbuild.engine.no_op_record`. It imports little, because it must be fast."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import mlcbuild
 from mlcbuild.cli.output import text
 from mlcbuild.engine.no_op_record import NoOpRecord, load_no_op_record
 
-# What of the environment says where the cache and the user's settings lie.
+# They decide where the disk cache and the user's settings are.
 _VARIABLES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 _REMOTE = "MLCBUILD_REMOTE"
-# What they hold decides nothing, and does not belong into a file.
+# Their values do not change what is built, and secrets must not be written to a file.
 _SECRET_VARIABLES = frozenset({"MLCBUILD_REMOTE_HEADERS", "MLCBUILD_REMOTE_SIGNING_KEY"})
 
 
@@ -30,10 +30,10 @@ def request_text(
     fetch_only: bool = False,
     remote: tuple[str, str, bool] = ("", "", False),
 ) -> str:
-    """All that a build's outcome depends on besides files: what is asked for, where, by whom and with which Python.
+    """Everything that decides the outcome of a build besides files: patterns, options, variables, user and Python.
 
-    `remote` holds the address, the uploads and whether there is none, as the command line says them. That what is said
-    of it by variables counts as well lets a mistake in them be told; passwords are left out.
+    `remote` has the options --remote, --remote-upload and --no-remote. Variables about the remote are part of the text,
+    so that an error in one of them is reported; passwords are left out.
     """
     return json.dumps(
         {
@@ -58,13 +58,13 @@ def request_text(
 
 
 def without_credentials(text: str) -> str:
-    """An argument or a variable without what may be a name and a password in an address."""
+    """An argument or a variable, with the name and password in an address replaced by `…`."""
     head, mark, rest = text.partition("://")
     return f"{head}{mark}…@{rest.rpartition('@')[2]}" if mark and "@" in rest else text
 
 
 def current_build(request: str, *, directory: Path, state_directory: str) -> NoOpRecord | None:
-    """The last build of this request where it has nothing to do; the nearest workspace at or above `directory`."""
+    """The record of this request's last build if there is nothing to do, from the workspace around `directory`."""
     for folder in (directory.absolute(), *directory.absolute().parents):
         found = load_no_op_record(folder / state_directory, request)
         if found is not None:
@@ -72,17 +72,17 @@ def current_build(request: str, *, directory: Path, state_directory: str) -> NoO
     return None
 
 
-def tell(build: NoOpRecord, *, wall_seconds: float) -> None:
-    """What the long way would print of it."""
+def print_no_op(build: NoOpRecord, *, wall_seconds: float) -> None:
+    """Print what the whole build would print."""
     with contextlib.suppress(BrokenPipeError):
-        told = f"{text.plural(build.actions, 'action')}: {build.actions} up to date"
-        print(f"{told} · {text.seconds(wall_seconds)}", file=sys.stderr, flush=True)
+        counts = f"{text.plural(build.actions, 'action')}: {build.actions} up to date"
+        print(f"{counts} · {text.seconds(wall_seconds)}", file=sys.stderr, flush=True)
     for path in build.outputs:
         print(path)
 
 
 def observed_program() -> set[str]:
-    """Every module that is loaded from a file, but for the standard library, which Python's version stands for."""
+    """The files of all loaded modules, without the standard library, for which Python's version stands."""
     standard = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120
     files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
     return {

@@ -1,4 +1,4 @@
-"""At the end of a build: write the record that lets the next one end at once (`mlcbuild.engine.no_op_record`)."""
+"""Writes the record for the no-op check at the end of a build (see `mlcbuild.engine.no_op_record`)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from mlcbuild.plugins import listed_folders
 
 
 class NoOpRecorder:
-    """Made before anything of the workspace is read; then a listener, for the keys of the build's actions."""
+    """A listener that collects the keys of the build's actions. Make it before anything of the workspace is read."""
 
     def __init__(self) -> None:
         self._began_nanoseconds = time.time_ns()
         self._results: set[str] = set()
-        self._was_told = False
+        self._forbidden = False
 
     def __call__(self, event: BuildEvent) -> None:
         if isinstance(event, ActionFinished) and event.key:
             self._results.add(event.key)
         elif isinstance(event, Notice):
-            self._was_told = True
+            self._forbidden = True
 
-    def told(self) -> None:
-        """The user was told something that the next build has to tell again."""
-        self._was_told = True
+    def forbid(self) -> None:
+        """Write no record, because the next build of the same request has something to do or to say."""
+        self._forbidden = True
 
-    def remember(
+    def save(
         self,
         request: str,
         *,
@@ -41,8 +41,8 @@ class NoOpRecorder:
         targets: Sequence[RequestedTarget],
         result: BuildResult,
     ) -> None:
-        """Keep the record of a build that succeeded, where one build is enough to be sure of it."""
-        if self._was_told or not self._results or not result.success:
+        """Write the record of a build that succeeded, unless its inputs may have changed during the build."""
+        if self._forbidden or not self._results or not result.success:
             return
         placed = {}
         for target in targets:

@@ -1,4 +1,4 @@
-"""Puts the parts of a build together: stores, memories, executors and the driver, for one workspace."""
+"""Makes the parts of a build in one workspace: stores, caches, executors and the driver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HERE = ResolvedExecution()
 
 
 def targets_of(analysed: Iterable[AnalysedTarget], *, output: str) -> list[RequestedTarget]:
-    """What the driver is asked for: each target's files below its own directory, `OUTPUT/PACKAGE/TARGET`."""
+    """The targets as the driver takes them; each one's outputs go into its own directory, `OUTPUT/PACKAGE/TARGET`."""
     targets = []
     for target in analysed:
         files = target.provided(FilesInfo)
@@ -50,13 +50,13 @@ def targets_of(analysed: Iterable[AnalysedTarget], *, output: str) -> list[Reque
 
 
 def fetched_targets(analysis: Analysis) -> list[AnalysedTarget]:
-    """The targets of the closure that come from outside the workspace."""
+    """The targets of the closure whose files come from outside the workspace."""
     return [target for target in analysis.targets.values() if target.provided(FetchInfo)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The driver of one build, and those of its parts that tell afterwards what it saw."""
+    """The driver of one build, and the parts that a command asks after the build."""
 
     workspace: OpenWorkspace
     driver: Driver
@@ -68,7 +68,7 @@ class Parts:
     remote: RemoteStore | None
 
     def observed(self) -> frozenset[str]:
-        """Absolute paths, and paths from the workspace's root, whose state decided what the build did."""
+        """The paths whose state decided what the build did: absolute, or relative to the workspace."""
         return self.toolchains.observed | self.implementations.observed | self.digests.observed
 
 
@@ -88,9 +88,9 @@ def build_parts(
     say: Callable[[str], object],
     invocation: str = "",
 ) -> Iterator[Parts]:
-    """The parts for one build, while no other builds in the workspace. Raises InfrastructureError.
+    """The parts of one build; within the block no other build runs in the workspace. Raises InfrastructureError.
 
-    `invocation` is the UUID by which everything that is written of the build names it; "": one that nobody else knows.
+    `invocation` is the build's UUID in everything that is written about it; "" makes one.
     """
     state = workspace.state_directory
     function = DigestFunction(workspace.settings.digest)
@@ -102,7 +102,9 @@ def build_parts(
             state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
         )
         cores = len(os.sched_getaffinity(0))
-        uses_ray = execution.uses_ray and not check_determinism  # which it takes this machine's two surroundings for
+        uses_ray = (
+            execution.uses_ray and not check_determinism
+        )  # which needs the two environments of the local executor
         local = (BoundExecutor if uses_ray and execution.executor != AUTO else LateExecutor)(
             name=_LOCAL,
             slots=jobs or cores,
@@ -178,7 +180,7 @@ def _remote_cache(remote: ResolvedRemote | None, function: DigestFunction) -> Re
 
 
 def _toolchains_of(actions: Iterable[Action]) -> Iterator[str]:
-    """What actions need, and those that they may announce as far as they say."""
+    """The toolchains of the actions, and of those that they may discover as far as they declare it."""
     for action in actions:
         yield from action.toolchains
         yield from getattr(action.discoverer, "toolchains", ())

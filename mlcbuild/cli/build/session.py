@@ -1,6 +1,6 @@
-"""One command that builds: finds the workspace, loads, analyses, drives the build, and reports.
+"""One command that builds: opens the workspace, loads, analyses, drives the build, and reports.
 
-The reports that were asked for are written however the command ends.
+The reports are written however the command ends.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.build.interruption import interrupting
 from mlcbuild.cli.build.listeners import Listeners
+from mlcbuild.cli.build.network_cache_notice import network_cache_notice
 from mlcbuild.cli.build.no_op_check import request_text, without_credentials
 from mlcbuild.cli.build.no_op_recorder import NoOpRecorder
-from mlcbuild.cli.build.notices import network_notice
 from mlcbuild.cli.build.parts import build_parts, fetched_targets, targets_of
 from mlcbuild.cli.console.action_logs import ActionLogs
 from mlcbuild.cli.console.console import Console
-from mlcbuild.cli.console.remote_summary import RemoteEnd
-from mlcbuild.cli.console.summary import ending
+from mlcbuild.cli.console.remote_summary import RemoteSummary
+from mlcbuild.cli.console.summary import summary_lines
 from mlcbuild.cli.exit_codes import ExitCode, retry_line
 from mlcbuild.cli.log.records import RECORD_DIRECTORY, write_record
 from mlcbuild.cli.output.atomic_file import write_json_atomically
@@ -45,27 +45,27 @@ FETCH_MNEMONIC = "Fetch"
 
 @dataclass(frozen=True, kw_only=True)
 class BuildRequest:
-    """What a command wants built, and what it wants to know of it. `jobs` None: one a core."""
+    """What a command builds, and the reports that it writes. `jobs` None stands for one per core."""
 
     patterns: tuple[str, ...]
     configuration: str = ""
     jobs: int | None = None
     keep_going: bool = False
-    check_determinism: bool = False  # run each action twice, whatever is cached
+    check_determinism: bool = False  # run each action twice, without cached results
     build_report: Path | None = None
     profile: Path | None = None
     events: Path | None = None
     disk_cache: Path | None = None
     remote: RemoteOptions = field(default_factory=RemoteOptions)
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
-    recache: bool = False  # use no cached result, put what is made in its place
+    recache: bool = False  # use no cached result, and replace it
     show_log: bool = False
-    fetch_only: bool = False  # not the targets themselves, but what they need from outside the workspace
-    quiet_if_current: bool = False  # say nothing where nothing had to be done
-    check: Callable[[Analysis], None] = lambda _: None  # may refuse, before anything is built
+    fetch_only: bool = False  # only the external files that the targets need
+    quiet_if_current: bool = False  # print no summary if there was nothing to do
+    check: Callable[[Analysis], None] = lambda _: None  # may raise an error before anything is built
 
     def text(self, options: GlobalOptions) -> str:
-        """All of it that decides what is built."""
+        """Everything that decides what is built, for the no-op check."""
         return request_text(
             self.patterns,
             directory=options.directory,
@@ -79,7 +79,7 @@ class BuildRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOutcome:
-    """What came of it. `paths` are outputs of the targets that were built, relative to the workspace."""
+    """The result of a build. `paths` are the outputs of the built targets, relative to the workspace."""
 
     exit_code: ExitCode
     paths: tuple[str, ...]
@@ -90,9 +90,9 @@ class BuildOutcome:
 
 
 def run_build(request: BuildRequest, options: GlobalOptions) -> BuildOutcome:
-    """Build; a build that fails is told by the outcome's exit code, after it was told to the user.
+    """Build, and report to the user. A failed build returns an outcome with its exit code.
 
-    Raises MlcbuildError for all that keeps a build from beginning.
+    Raises MlcbuildError if the build cannot begin.
     """
     session = _Session(request, options)
     failure: BaseException | None = None
@@ -109,7 +109,7 @@ def run_build(request: BuildRequest, options: GlobalOptions) -> BuildOutcome:
 
 
 class _Session:
-    """The state of one such command: its listeners, its phases, and the files that it owes."""
+    """The state of one command: its listeners, its phases, and the reports to write."""
 
     def __init__(self, request: BuildRequest, options: GlobalOptions) -> None:
         for option, path in (
@@ -126,22 +126,22 @@ class _Session:
         self._phases: list[Phase] = []
         self._build_began = 0.0
         self._finished: BuildFinished | None = None
-        self._remote_end: RemoteEnd | None = None
+        self._remote_summary: RemoteSummary | None = None
         self._failed: list[ActionFinished] = []
-        self._without_pin: frozenset[str] = frozenset()  # fetches, whose failure no retry mends
-        self._no_op_recorder = NoOpRecorder()
+        self._without_pin: frozenset[str] = frozenset()  # fetches; a retry does not help them
+        self._no_op = NoOpRecorder()
         self._invocation = invocation = str(uuid.uuid4())
         self._report = BuildReport(invocation=invocation)
         self._profile = Profile(invocation=invocation)
         self._events: EventLog | None = None
         self._began = time.time() - options.elapsed()
-        self._told: list[BuildEvent] = []  # of what `mlcbuild log` shows
+        self._recorded: list[BuildEvent] = []  # for `mlcbuild log`
         self._records: Path | None = None
         self._listeners = Listeners(dropped=self._note)
         self._listeners.add("the build report", self._report)
         self._listeners.add("the profile", self._profile)
         self._listeners.add("this command", self._listen)
-        self._listeners.add("the no-op record", self._no_op_recorder)
+        self._listeners.add("the no-op record", self._no_op)
         if request.events:
             self._events = EventLog(request.events, invocation=invocation, arguments=options.arguments)
             self._listeners.add(f"the event log {request.events}", self._events)
@@ -155,7 +155,7 @@ class _Session:
             remote = resolve_remote(request.remote, environment, settings, recache=request.recache)
             execution = resolve_execution(request.execution, environment, settings)
             if request.recache or (remote and remote.sends_what_was_found):
-                self._no_op_recorder.told()  # There is something to do each time.
+                self._no_op.forbid()  # There is something to do each time.
         self._records = workspace.state_directory / RECORD_DIRECTORY
         with self._phase("analyse"):
             analysis = analyse(loaded, workspace.rules)
@@ -168,7 +168,7 @@ class _Session:
                 if action.mnemonic == FETCH_MNEMONIC and not action.pinned_content
             )
         if not targets:
-            self._note("no targets match" + (" that come from outside" if request.fetch_only else ""))
+            self._note("no targets match" + (" that have external files" if request.fetch_only else ""))
         console = self._console = Console(
             sys.stderr,
             style=self._style,
@@ -199,12 +199,12 @@ class _Session:
                 interrupting(parts.driver.interrupt),
             ):
                 try:
-                    if notice := network_notice(parts.store.root):
+                    if notice := network_cache_notice(parts.store.root):
                         self._hint(notice)
                     result = parts.driver.build(analysis.actions, targets)
                 finally:
-                    self._remote_end = RemoteEnd.of(parts.remote)
-                self._no_op_recorder.remember(
+                    self._remote_summary = RemoteSummary.of(parts.remote)
+                self._no_op.save(
                     request.text(self._options),
                     parts=parts,
                     observed=loaded.observed
@@ -216,10 +216,10 @@ class _Session:
                 )
         finally:
             console.close()
-        machine_faults = [failure.environment for failure in result.failures]
-        machine_faults += [True for target in result.targets if target.environment]
-        code = self._exit_code(result.success, result.interrupted, machine_faults)
-        self._tell_ending(code)
+        from_environment = [failure.environment for failure in result.failures]
+        from_environment += [True for target in result.targets if target.environment]
+        code = self._exit_code(result.success, result.interrupted, from_environment)
+        self._print_summary(code)
         return BuildOutcome(
             exit_code=code,
             paths=tuple(path for target in result.targets if target.success for path in target.outputs),
@@ -230,33 +230,33 @@ class _Session:
         )
 
     def close(self, code: ExitCode, failure: BaseException | None) -> None:
-        """Write what was asked for. Raises LocalEnvironmentError for a file that cannot be written."""
-        problems = []
+        """Write the reports. Raises LocalEnvironmentError for a file that cannot be written."""
+        errors = []
         request = self._request
         if self._events:
             try:
                 self._events.close(exit_code=code, error=str(failure or ""), wall_seconds=self._options.elapsed())
             except (OSError, ValueError) as error:
-                problems.append(f"{request.events}: {error}")
+                errors.append(f"{request.events}: {error}")
         if request.profile:
             trace = self._profile.document(phases=self._phases, build_began=self._build_began)
-            problems += _written(request.profile, trace)
-        self._remember(code)
+            errors += _written(request.profile, trace)
+        self._write_record(code)
         if request.build_report:
-            problems += _written(request.build_report, self._document(code))
-        if problems and failure is None:
-            raise LocalEnvironmentError("a report cannot be written: " + "; ".join(problems))
-        for problem in problems:
-            self._note(f"a report cannot be written: {problem}")
+            errors += _written(request.build_report, self._document(code))
+        if errors and failure is None:
+            raise LocalEnvironmentError("a report cannot be written: " + "; ".join(errors))
+        for message in errors:
+            self._note(f"a report cannot be written: {message}")
 
-    def _remember(self, code: ExitCode) -> None:
-        """Keep what came of the build for `mlcbuild log`; a disk that cannot take it costs nothing else."""
+    def _write_record(self, code: ExitCode) -> None:
+        """Write the build's record for `mlcbuild log`. A full disk loses the record and nothing else."""
         if self._records is None or (self._finished and _nothing_done(self._finished)):
             return
         with suppress(OSError):
             write_record(
                 self._records,
-                [event_record(event) for event in self._told],
+                [event_record(event) for event in self._recorded],
                 began=self._began,
                 arguments=[without_credentials(argument) for argument in self._options.arguments],
                 exit_code=int(code),
@@ -264,7 +264,7 @@ class _Session:
 
     def _listen(self, event: BuildEvent) -> None:
         if isinstance(event, BuildStarted | ActionFinished | BuildFinished):
-            self._told.append(event)
+            self._recorded.append(event)
         match event:
             case BuildStarted():
                 self._build_began = self._options.elapsed() - event.time
@@ -275,12 +275,12 @@ class _Session:
             case _:
                 pass
 
-    def _exit_code(self, success: bool, interrupted: bool, environment: Sequence[bool]) -> ExitCode:
+    def _exit_code(self, success: bool, interrupted: bool, from_environment: Sequence[bool]) -> ExitCode:
         if interrupted:
             return ExitCode.INTERRUPTED
         if success:
             return ExitCode.OK
-        if environment and all(environment):
+        if from_environment and all(from_environment):
             return ExitCode.LOCAL_ENVIRONMENT
         if self._failed and all(
             failed.mnemonic == FETCH_MNEMONIC and failed.identifier not in self._without_pin for failed in self._failed
@@ -288,27 +288,27 @@ class _Session:
             return ExitCode.EXTERNAL_DEPENDENCIES
         return ExitCode.BUILD_FAILED
 
-    def _tell_ending(self, code: ExitCode) -> None:
+    def _print_summary(self, code: ExitCode) -> None:
         if self._finished is None or (self._request.quiet_if_current and _nothing_done(self._finished)):
             return
-        lines = ending(self._finished, wall_seconds=self._options.elapsed(), remote=self._remote_end)
+        lines = summary_lines(self._finished, wall_seconds=self._options.elapsed(), remote=self._remote_summary)
         if line := retry_line(code):
             lines.append(line)
         self._write(lines)
 
     def _document(self, code: ExitCode) -> dict[str, object]:
-        return self._report.document(exit_code=code, wall_seconds=self._options.elapsed(), remote=self._remote_end)
+        return self._report.document(exit_code=code, wall_seconds=self._options.elapsed(), remote=self._remote_summary)
 
     def _note(self, message: str) -> None:
-        self._no_op_recorder.told()
+        self._no_op.forbid()
         self._hint(message)
 
     def _hint(self, message: str) -> None:
-        """Say what the next build need not say again where it has nothing to do."""
+        """Print a note that a no-op build need not repeat."""
         self._write([f"{self._style.warning('note:')} {message}"])
 
     def _write(self, lines: Sequence[str]) -> None:
-        # Whoever read what we say may have left; that changes nothing in the build.
+        # The reader of standard error may have left; the build goes on.
         with suppress(BrokenPipeError):
             if self._console:
                 self._console.say(lines)

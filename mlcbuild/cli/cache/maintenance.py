@@ -1,4 +1,4 @@
-"""`mlcbuild cache gc` and `verify`: what they do, and what they say of it."""
+"""`mlcbuild cache gc` and `mlcbuild cache verify`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from mlcbuild.figures import byte_count
 
 
 def store_root(disk_cache: Path | None) -> Path:
-    """Where the disk cache lies, as for a build."""
+    """The folder of the disk cache, found as for a build."""
     return disk_cache.absolute() if disk_cache else default_root()
 
 
 def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputFormat, options: GlobalOptions) -> None:
-    """Bring the store within the limits, and say what went. Raises InfrastructureError."""
+    """Remove results until the store is within the limits, and print what was removed. Raises InfrastructureError."""
     root = store_root(disk_cache)
     style = options.style(sys.stderr)
 
@@ -40,20 +40,20 @@ def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputForma
     if output is OutputFormat.JSON:
         print_json({"disk_cache": str(root), **asdict(collected)})
         return
-    print(_told(collected))
+    print(_collected_line(collected))
     if collected.failed:
         failed = text.plural(collected.failed, "file")
         print(f"{style.warning('note:')} {failed} could not be removed: {collected.reason}", file=sys.stderr)
     if collected.over_bytes:
         print(
-            f"{style.warning('note:')} {byte_count(collected.over_bytes)} more than the limit are left: "
-            "running builds hold them, or they are on their way in",
+            f"{style.warning('note:')} {byte_count(collected.over_bytes)} above the limit remain: "
+            "running builds use them, or are writing them",
             file=sys.stderr,
         )
 
 
-def _told(collected: CollectionReport) -> str:
-    kept = f"{byte_count(collected.kept_bytes)} stay"
+def _collected_line(collected: CollectionReport) -> str:
+    kept = f"{byte_count(collected.kept_bytes)} kept"
     counts = ((collected.results, "result"), (collected.blobs, "blob"), (collected.leftovers, "file"))
     removed = [text.plural(count, noun) for count, noun in counts if count]
     if not removed:
@@ -62,7 +62,7 @@ def _told(collected: CollectionReport) -> str:
 
 
 def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalOptions) -> ExitCode:
-    """Check the store, and say what was found; LOCAL_ENVIRONMENT where something was damaged."""
+    """Check the store and print what was found. Returns LOCAL_ENVIRONMENT if something is damaged."""
     root = store_root(disk_cache)
     try:
         with slow_progress(options) as progress:
@@ -87,9 +87,9 @@ def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalO
 def _findings(found: VerificationReport) -> str:
     looked_at = f"{text.plural(found.results, 'result')}, {text.plural(found.blobs, 'blob')}"
     parts = [f"{looked_at}, {byte_count(found.bytes)}"]
-    parts.append(f"{len(found.damaged):,} damaged" if found.damaged else "all right")
+    parts.append(f"{len(found.damaged):,} damaged" if found.damaged else "no damage")
     if found.lacking:
-        parts.append(f"{text.plural(len(found.lacking), 'result')} with blobs that are not here")
+        parts.append(f"{text.plural(len(found.lacking), 'result')} with missing blobs")
     if found.foreign:
         parts.append(f"{text.plural(found.foreign, 'foreign file')}")
     return " · ".join(parts)

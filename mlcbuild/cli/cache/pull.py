@@ -1,20 +1,20 @@
-"""`mlcbuild cache pull`: from the remote to this disk, all that a build of some targets would find there."""
+"""`mlcbuild cache pull`: copies results that a build of some targets needs from the remote to this disk."""
 
 from __future__ import annotations
 
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.cache.transfer import (
+    Reporter,
     Silence,
     Transfer,
-    Voice,
     and_needed_by,
-    lacking_document,
+    missing_document,
     moved,
     opened_remote,
     unanswered,
     walking,
 )
-from mlcbuild.cli.console.remote_summary import RemoteEnd, remote_line
+from mlcbuild.cli.console.remote_summary import RemoteSummary, remote_line
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.slow_progress import slow_progress
@@ -24,57 +24,57 @@ from mlcbuild.figures import byte_count
 
 
 def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOptions) -> ExitCode:
-    """Bring results and their blobs here, and say what came; BUILD_FAILED where an action has none.
+    """Copy results and their blobs, and print what was copied. Returns BUILD_FAILED if an action has no result.
 
-    Raises MlcbuildError for all that keeps a build from beginning, and CacheError where a server did not answer.
+    Raises MlcbuildError as a build does before it begins, and CacheError if a server did not answer.
     """
     workspace, remote = opened_remote(transfer, options, writes=False)
     with slow_progress(options) as progress:
-        voice = Voice(options, progress)
-        with walking(transfer, workspace, remote, voice) as walk:
+        reporter = Reporter(options, progress)
+        with walking(transfer, workspace, remote, reporter) as walk:
             cache, silence = walk.remote, Silence()
 
             def show(done: int, total: int) -> None:
                 counters = cache.counters
-                silent = silence.told(counters, done)
+                silent = silence.note(counters, done)
                 progress(f"pulling, {byte_count(counters.bytes_downloaded)}{silent}", done, total)
 
-            collected = walk.collect(asks_remote=True, progress=show, tell=voice.note)
+            collected = walk.collect(asks_remote=True, progress=show, tell=reporter.note)
             cache.finish()
-            end = RemoteEnd.of(cache)
+            summary = RemoteSummary.of(cache)
             root = walk.parts.store.root
-        assert end is not None
+        assert summary is not None
         document = {
-            "remote": end.addresses[0],
+            "remote": summary.addresses[0],
             "disk_cache": str(root),
             "pulled": len(collected.fetched),
             "here": len(collected.in_store),
-            "bytes": end.counters.bytes_downloaded,
-            "missing": lacking_document(collected.missing),
+            "bytes": summary.counters.bytes_downloaded,
+            "missing": missing_document(collected.missing),
             "beyond": collected.blocked,
             "complete": collected.is_complete,
         }
-        voice.conclude(
+        reporter.conclude(
             document if output is OutputFormat.JSON else None,
-            told=_told(collected, end),
-            lacking=collected.missing,
-            note="" if collected.is_complete else remote_line(end),
+            outcome=_outcome(collected, summary),
+            missing=collected.missing,
+            note="" if collected.is_complete else remote_line(summary),
         )
-    hidden = _hidden(end)
-    if hidden and not collected.is_complete:
-        raise unanswered(end, f"did not answer {text.plural(hidden, 'look-up')}")
+    lookups = _unanswered_lookups(summary)
+    if lookups and not collected.is_complete:
+        raise unanswered(summary, f"did not answer {text.plural(lookups, 'look-up')}")
     return ExitCode.OK if collected.is_complete else ExitCode.BUILD_FAILED
 
 
-def _hidden(end: RemoteEnd) -> int:
-    """Look-ups without an answer: what a server that fails, or refuses, hides from us may be there."""
-    counts = {reason.name: count for reason, count in end.counters.misses}
+def _unanswered_lookups(summary: RemoteSummary) -> int:
+    """How many look-ups have no answer; the remote may have their results."""
+    counts = {reason.name: count for reason, count in summary.counters.misses}
     return counts["TIMED_OUT"] + counts["OFF"] + counts["REFUSED"]
 
 
-def _told(collected: CollectedResults, end: RemoteEnd) -> str:
-    here = f"{text.plural(len(collected.in_store), 'result')} {'was' if len(collected.in_store) == 1 else 'were'} here"
-    came = f"pulled {moved(len(collected.fetched), end.counters.bytes_downloaded)}" if collected.fetched else ""
+def _outcome(collected: CollectedResults, summary: RemoteSummary) -> str:
+    here = f"{text.plural(len(collected.in_store), 'result')} already here"
+    came = f"pulled {moved(len(collected.fetched), summary.counters.bytes_downloaded)}" if collected.fetched else ""
     parts = [came] if came else []
     if collected.in_store or not came:
         parts.append(here)

@@ -1,4 +1,4 @@
-"""`mlcbuild cache push`: from this disk to the remote, results with all their blobs."""
+"""`mlcbuild cache push`: copies results with all their blobs from this disk to the remote."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from mlcbuild.cache.remote.server_lookup import Check
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.cache.maintenance import store_root
 from mlcbuild.cli.cache.transfer import (
+    Reporter,
     Silence,
     Transfer,
-    Voice,
     and_needed_by,
-    lacking_document,
+    missing_document,
     moved,
     opened_remote,
     unanswered,
     wait_until,
     walking,
 )
-from mlcbuild.cli.console.remote_summary import RemoteEnd
+from mlcbuild.cli.console.remote_summary import RemoteSummary
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.slow_progress import slow_progress
@@ -48,57 +48,58 @@ _NAME = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(kw_only=True)
 class _Counts:
-    """Results. `given`: to the remote cache to send; `there`: which this disk has not whole, and the remote has."""
+    """Counts of results. `given`: handed to the remote cache; `there`: incomplete on this disk, but on the remote."""
 
     given: int = 0
     there: int = 0
-    private: int = 0  # true of this machine only
+    private: int = 0  # valid on this machine only
     unsigned: int = 0
     not_whole: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """What is to be sent, from where and through what. `collected` None: all that the disk has; `keys` of results that
-    are true of this machine only are left out where targets say which these are.
+    """The results to send; `collected` is None for all results of the disk.
+
+    For targets, `keys` leaves out results that are valid on this machine only.
     """
 
     store: DiskStore
     cache: RemoteStore
     keys: tuple[Digest, ...]
-    unknown: int = 0  # results of which the store does not know the whole key
+    unknown: int = 0  # results whose whole key the store does not know
     collected: CollectedResults | None
 
 
 def push_results(
     transfer: Transfer, output: OutputFormat, options: GlobalOptions, *, everything: bool = False
 ) -> ExitCode:
-    """Send results that this disk has, and say which. BUILD_FAILED where one that targets need is not to be had here.
+    """Send results, and print what was sent. Returns BUILD_FAILED if this disk lacks a result that the targets need.
 
-    Raises MlcbuildError for all that keeps a build from beginning, and CacheError where the server did not take all.
+    Raises MlcbuildError as a build does before it begins, and CacheError if the server did not accept every result.
     """
     if everything == bool(transfer.patterns):
         raise UsageError(
-            "push sends the results of targets, or with --all those of all workspaces",
-            advice=("name the targets, or give --all, and not both",),
+            "push sends either the results of targets or, with --all, those of all workspaces",
+            advice=("name targets or give --all, not both",),
         )
     workspace, remote = opened_remote(transfer, options, writes=True)
     signatures = open_signatures(remote.configuration)
     with slow_progress(options) as progress:
-        voice = Voice(options, progress)
-        told: list[str] = []
+        reporter = Reporter(options, progress)
+        messages: list[str] = []
         opening = (
-            _all_of(transfer, workspace, remote) if everything else _of_targets(transfer, workspace, remote, voice)
+            _all_of(transfer, workspace, remote) if everything else _of_targets(transfer, workspace, remote, reporter)
         )
         with opening as source:
             cache, silence = source.cache, Silence()
-            cache.start(told.append)
+            cache.start(messages.append)
 
             def show(done: int) -> None:
-                while told:
-                    voice.note(told.pop(0))
+                while messages:
+                    reporter.note(messages.pop(0))
                 counters = cache.counters
-                silent = silence.told(counters, done)
+                silent = silence.note(counters, done)
                 progress(f"pushing, {byte_count(counters.bytes_uploaded)}{silent}", done, len(source.keys))
 
             counts = _send(
@@ -106,17 +107,17 @@ def push_results(
             )
             cache.finish()
             show(len(source.keys))
-            end = RemoteEnd.of(cache)
-        assert end is not None
+            summary = RemoteSummary.of(cache)
+        assert summary is not None
         collected = source.collected
-        is_complete = _is_complete(counts, collected, end)
-        voice.conclude(
-            _document(counts, source, end, is_complete) if output is OutputFormat.JSON else None,
-            told=_told(counts, collected, end),
-            lacking=collected.missing if collected else (),
+        is_complete = _is_complete(counts, collected, summary)
+        reporter.conclude(
+            _document(counts, source, summary, is_complete) if output is OutputFormat.JSON else None,
+            outcome=_outcome(counts, collected, summary),
+            missing=collected.missing if collected else (),
         )
-    if dropped := end.counters.uploads_dropped:
-        raise unanswered(end, f"did not take {text.plural(dropped, 'result')}")
+    if dropped := summary.counters.uploads_dropped:
+        raise unanswered(summary, f"did not accept {text.plural(dropped, 'result')}")
     return ExitCode.OK if is_complete else ExitCode.BUILD_FAILED
 
 
@@ -125,10 +126,10 @@ def push_results(
 
 @contextmanager
 def _of_targets(
-    transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote, voice: Voice
+    transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote, reporter: Reporter
 ) -> Iterator[_Source]:
-    with walking(transfer, workspace, remote, voice) as walk:
-        collected = walk.collect(asks_remote=False, progress=lambda _done, _total: None, tell=voice.note)
+    with walking(transfer, workspace, remote, reporter) as walk:
+        collected = walk.collect(asks_remote=False, progress=lambda _done, _total: None, tell=reporter.note)
         keys = tuple(key for key in collected.in_store if key not in collected.local_only)
         yield _Source(store=walk.parts.store, cache=walk.remote, keys=keys, collected=collected)
 
@@ -151,8 +152,10 @@ def _all_of(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote
 
 
 def _keys_in(base: Path) -> tuple[tuple[Digest, ...], int]:
-    """The keys of all results below a store's folder, and the number of results whose keys are not known: a file has
-    the hash of its key alone, and the size is that of the encoded Action, a blob that may have gone.
+    """The keys of all results below a store's folder, and the number of results whose keys are unknown.
+
+    A result's file is named by the hash of its key. The key's size is that of the encoded Action, a blob that may be
+    missing.
     """
     keys = []
     unknown = 0
@@ -171,12 +174,12 @@ def _keys_in(base: Path) -> tuple[tuple[Digest, ...], int]:
 
 
 def _as_signed(_key: Digest, _result: ActionResult) -> str:
-    """Who signs makes anything believed."""
+    """Accept every result, because we sign it."""
     return ""
 
 
 def _send(source: _Source, check: Check, show: Callable[[int], object]) -> _Counts:
-    """Give results to the remote cache, a few ahead of what it has sent, and wait until all have gone or failed."""
+    """Hand results to the remote cache, a few at a time, and wait until all are sent or have failed."""
     counts = _Counts(not_whole=source.unknown, private=len(source.collected.local_only) if source.collected else 0)
     store, cache = source.store, source.cache
     for number, key in enumerate(source.keys):
@@ -194,7 +197,7 @@ def _send(source: _Source, check: Check, show: Callable[[int], object]) -> _Coun
             counts.there += is_there
             counts.not_whole += not is_there
             continue
-        # What is signed is the result as it travels.
+        # The signature covers the result as it is sent.
         if check(key, with_contents(result, store)):
             counts.unsigned += 1
             continue
@@ -206,7 +209,7 @@ def _send(source: _Source, check: Check, show: Callable[[int], object]) -> _Coun
 
 
 def _blobs_of(result: ActionResult, store: DiskStore) -> tuple[Digest, ...] | None:
-    """All that it names, those within Trees too; None where some of it is not in the store."""
+    """All blobs of a result, including those within Trees; None if the store lacks one."""
     try:
         outputs = [entry.digest for entry in outputs_of(result, store)]
     except (ValueError, CacheError):
@@ -214,33 +217,33 @@ def _blobs_of(result: ActionResult, store: DiskStore) -> tuple[Digest, ...] | No
     return None if store.missing([*outputs, *blobs_in(result)]) else tuple(outputs)
 
 
-# What came of it
+# The outcome
 
 
-def _is_complete(counts: _Counts, collected: CollectedResults | None, end: RemoteEnd) -> bool:
+def _is_complete(counts: _Counts, collected: CollectedResults | None, summary: RemoteSummary) -> bool:
     is_whole = collected is None or (collected.is_complete and not counts.not_whole)
-    return is_whole and not counts.unsigned and not end.counters.uploads_dropped
+    return is_whole and not counts.unsigned and not summary.counters.uploads_dropped
 
 
-def _there(counts: _Counts, end: RemoteEnd) -> int:
-    return counts.there + counts.given - end.counters.results_uploaded - end.counters.uploads_dropped
+def _there(counts: _Counts, summary: RemoteSummary) -> int:
+    return counts.there + counts.given - summary.counters.results_uploaded - summary.counters.uploads_dropped
 
 
-def _told(counts: _Counts, collected: CollectedResults | None, end: RemoteEnd) -> str:
-    there, dropped = _there(counts, end), end.counters.uploads_dropped
+def _outcome(counts: _Counts, collected: CollectedResults | None, summary: RemoteSummary) -> str:
+    there, dropped = _there(counts, summary), summary.counters.uploads_dropped
     parts = []
-    if end.counters.results_uploaded:
-        parts.append(f"sent {moved(end.counters.results_uploaded, end.counters.bytes_uploaded)}")
+    if summary.counters.results_uploaded:
+        parts.append(f"sent {moved(summary.counters.results_uploaded, summary.counters.bytes_uploaded)}")
     if there or not parts:
-        parts.append(f"{text.plural(there, 'result')} {'was' if there == 1 else 'were'} there")
+        parts.append(f"{text.plural(there, 'result')} already there")
     if dropped:
         parts.append(f"{dropped:,} not sent")
     if counts.private:
-        parts.append(f"{counts.private:,} not sent, true of this machine only")
+        parts.append(f"{counts.private:,} not sent: valid on this machine only")
     if counts.unsigned:
-        parts.append(f"{counts.unsigned:,} not sent, as nobody signed them")
+        parts.append(f"{counts.unsigned:,} not sent: unsigned")
     if counts.not_whole:
-        parts.append(f"{counts.not_whole:,} not whole on this disk")
+        parts.append(f"{counts.not_whole:,} incomplete on this disk")
     if collected is not None and not collected.is_complete:
         parts.append(
             f"{text.plural(len(collected.missing), 'action')} without a result{and_needed_by(collected.blocked)}"
@@ -248,19 +251,19 @@ def _told(counts: _Counts, collected: CollectedResults | None, end: RemoteEnd) -
     return " · ".join(parts)
 
 
-def _document(counts: _Counts, source: _Source, end: RemoteEnd, is_complete: bool) -> dict[str, object]:
+def _document(counts: _Counts, source: _Source, summary: RemoteSummary, is_complete: bool) -> dict[str, object]:
     collected = source.collected
     return {
-        "remote": end.addresses[0],
+        "remote": summary.addresses[0],
         "disk_cache": str(source.store.root),
-        "sent": end.counters.results_uploaded,
-        "there": _there(counts, end),
-        "bytes": end.counters.bytes_uploaded,
-        "not_sent": end.counters.uploads_dropped,
+        "sent": summary.counters.results_uploaded,
+        "there": _there(counts, summary),
+        "bytes": summary.counters.bytes_uploaded,
+        "not_sent": summary.counters.uploads_dropped,
         "private": counts.private,
         "unsigned": counts.unsigned,
         "not_whole": counts.not_whole,
-        "missing": lacking_document(collected.missing if collected else ()),
+        "missing": missing_document(collected.missing if collected else ()),
         "beyond": collected.blocked if collected else 0,
         "complete": is_complete,
     }

@@ -1,4 +1,4 @@
-"""`mlcbuild cache rm`: from keys and labels to results, and their removal."""
+"""`mlcbuild cache rm`: removes the results that keys and labels name."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MOST_SHOWN = 5
 def remove_results(
     wanted: tuple[str, ...], disk_cache: Path | None, output: OutputFormat, options: GlobalOptions
 ) -> None:
-    """Remove the results that keys and labels name; nothing is removed where one of them names none.
+    """Remove the results that keys and labels name; none, if one of the words names no result.
 
-    Raises UsageError for such, WorkspaceErrors for a label that no target has either, and LocalEnvironmentError for a
+    Raises UsageError for such a word, WorkspaceErrors for a label without a target, and LocalEnvironmentError for a
     store that cannot be changed.
     """
     root = store_root(disk_cache)
@@ -82,10 +82,10 @@ def _of_label(word: str, root: Path, options: GlobalOptions) -> list[Path]:
         if identifier.startswith(f"{label} ") and (key := last_build.key_of(identifier))
     ]
     if not keys:
-        workspace.load([str(label)], "")  # which says so where there is no such target, and what may have been meant
+        workspace.load([str(label)], "")  # raises if there is no such target
         raise UsageError(
-            f"no action of {label} is known from a build in this workspace",
-            advice=("build it first, or give the key of an action",),
+            f"no build in this workspace has run an action of {label}",
+            advice=("build it first, or name the key of an action",),
         )
     files = (base / "ac" / key[:2] / key for base, _ in bases(root) for key in keys)
     return [file for file in files if file.is_file()]

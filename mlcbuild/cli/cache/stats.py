@@ -1,4 +1,4 @@
-"""`mlcbuild cache stats`: what lies in the disk cache."""
+"""`mlcbuild cache stats`: what the disk cache holds."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _KIND_NAMES = {
     "outputs": "outputs",
     "directories": "directories of outputs",
     "logs": "logs",
-    "keys": "what actions were made of",
-    "unnamed": "named by no result",
+    "keys": "components of keys",
+    "unnamed": "not named by any result",
     "quarantined": "damaged, in quarantine",
-    "temporary": "on their way in",
+    "temporary": "being written",
     "foreign": "foreign files",
 }
 _WIDTH = 28
@@ -36,7 +36,7 @@ _SHOWN_DIGITS = 12
 
 
 def print_stats(disk_cache: Path | None, limits: Limits, output: OutputFormat, options: GlobalOptions) -> None:
-    """Print it. Raises InfrastructureError for a store that cannot be read."""
+    """Print the statistics. Raises InfrastructureError for a store that cannot be read."""
     root = store_root(disk_cache)
     try:
         with slow_progress(options) as progress:
@@ -72,9 +72,9 @@ def _lines(
 ) -> list[str]:
     lines = [f"{root} ({file_system.kind}, {byte_count(free)} free)"]
     if file_system.is_network:
-        lines.append("  on a server: slower than a disk of this machine, and its locks are less sure")
+        lines.append("  a network file system: slower than a local disk, with less reliable locks")
     if not any(amount.files for amount in statistics.kinds.values()):
-        return [*lines, "  nothing lies there"]
+        return [*lines, "  empty"]
     lines += ["", *_table("what", {_KIND_NAMES[name]: amount for name, amount in statistics.kinds.items()})]
     lines += ["", *_table("used", statistics.ages)]
     if statistics.largest:
@@ -83,13 +83,13 @@ def _lines(
         named = f"{blob.path or '-'} of {text.plural(blob.results, 'result')}"
         lines.append(f"  {byte_count(blob.size_bytes):>8}  {blob.hash[:_SHOWN_DIGITS]}  {named}")
     if statistics.lacking:
-        lines += ["", f"{text.plural(statistics.lacking, 'result')} with blobs that are not here"]
+        lines += ["", f"{text.plural(statistics.lacking, 'result')} with missing blobs"]
     if plans is not None:
         results = sum(len(each.results) for each in plans)
         blobs = sum(len(each.named_blobs) + len(each.unnamed_blobs) for each in plans)
         freed = byte_count(sum(each.freed_bytes for each in plans))
-        going = f"{text.plural(results, 'result')}, {text.plural(blobs, 'blob')}: {freed}"
-        lines += ["", f"a gc with these limits would remove {going}"]
+        removed = f"{text.plural(results, 'result')}, {text.plural(blobs, 'blob')}: {freed}"
+        lines += ["", f"a gc with these limits would remove {removed}"]
     return lines
 
 

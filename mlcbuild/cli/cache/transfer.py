@@ -1,4 +1,4 @@
-"""What `mlcbuild cache push` and `pull` share: what is asked, the remote, the walk over the graph, and notes."""
+"""What `cache push` and `cache pull` share: the request, the remote, the walk over the graph, and output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mlcbuild.cache.remote.policy import Purpose
 from mlcbuild.cache.remote.remote_store import RemoteStore
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.build.parts import Parts, build_parts, targets_of
-from mlcbuild.cli.console.remote_summary import RemoteEnd
+from mlcbuild.cli.console.remote_summary import RemoteSummary
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.slow_progress import SlowProgress
@@ -29,16 +29,16 @@ from mlcbuild.rules.analysis import Analysis, analyse
 _MOST_SHOWN = 5
 _THREADS = 16  # They wait for the network.
 _SILENT_SECONDS = 5.0
-_ADVICE = ("`mlcbuild doctor remote` tries it; the same command goes on from what has moved",)
+_ADVICE = ("`mlcbuild doctor remote` tests it; the same command continues with what is left",)
 _ADVICE_WHERE_SLOW = (
     *_ADVICE,
-    "a server that is only slow gets more time by idle_timeout and timeout, a slow line by slowest: see docs/remote.md",
+    "for a slow server raise idle_timeout and timeout, for a slow line lower slowest: see docs/remote.md",
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer:
-    """What the command line asks for. `jobs` None: as many blobs at once as a build moves."""
+    """What the command line asks for. `jobs` None: as many blobs at a time as in a build."""
 
     patterns: tuple[str, ...]
     configuration: str = ""
@@ -47,8 +47,8 @@ class Transfer:
     remote: str = ""
 
 
-class Voice:
-    """Says notes on standard error, beside a line of progress."""
+class Reporter:
+    """Prints notes and the outcome, and clears the progress line before."""
 
     def __init__(self, options: GlobalOptions, progress: SlowProgress) -> None:
         self._style = options.style(sys.stderr)
@@ -57,24 +57,24 @@ class Voice:
     def note(self, message: str) -> None:
         self._write(f"{self._style.warning('note:')} {message}")
 
-    def conclude(self, document: object, *, told: str, lacking: Sequence[MissingResult], note: str = "") -> None:
-        """What came of it: `document` alone for programs, None for people, who are told what is lacking too."""
+    def conclude(self, document: object, *, outcome: str, missing: Sequence[MissingResult], note: str = "") -> None:
+        """Print `document` for programs; if it is None, print the outcome and the missing results for people."""
         self._progress.close()
         if document is not None:
             print_json(document)
             return
-        self._lacking(lacking)
-        print(told, flush=True)
+        self._print_missing(missing)
+        print(outcome, flush=True)
         if note:
             self._write(note)
 
-    def _lacking(self, lacking: Sequence[MissingResult]) -> None:
-        """The first of them, a line each."""
-        for each in lacking[:_MOST_SHOWN]:
-            why = each.message or each.reason.value
-            self._write(f"{self._style.error('missing:')} {each.identifier}: {why}")
-        if len(lacking) > _MOST_SHOWN:
-            self._write(f"  and {len(lacking) - _MOST_SHOWN:,} more")
+    def _print_missing(self, missing: Sequence[MissingResult]) -> None:
+        """Print the first missing results, one a line."""
+        for each in missing[:_MOST_SHOWN]:
+            reason = each.message or each.reason.value
+            self._write(f"{self._style.error('missing:')} {each.identifier}: {reason}")
+        if len(missing) > _MOST_SHOWN:
+            self._write(f"  and {len(missing) - _MOST_SHOWN:,} more")
 
     def _write(self, line: str) -> None:
         self._progress.close()
@@ -82,26 +82,29 @@ class Voice:
 
 
 def opened_remote(transfer: Transfer, options: GlobalOptions, *, writes: bool) -> tuple[OpenWorkspace, ResolvedRemote]:
-    """The workspace and its remote. Raises UsageError where there is none, or it may not be written and has to be."""
+    """The workspace and its remote. Raises UsageError without a remote, or if it must be writable and is not."""
     workspace = open_workspace(options.directory, to_load=True)
     remote = resolve_remote(RemoteOptions(address=transfer.remote), options.environment, workspace.settings)
     if remote is None:
         raise UsageError(
-            "no remote cache is set here",
-            advice=("give one with --remote, in MLCBUILD_REMOTE, or as [remote] of the root BUILD.toml",),
+            "no remote cache is configured",
+            advice=("name one by --remote, MLCBUILD_REMOTE, or [remote] in the root BUILD.toml",),
         )
     configuration = remote.configuration
     policy = configuration.policy
     if writes and not policy.sends:
-        reason, advice = 'its upload is "never"', "set MLCBUILD_REMOTE_UPLOAD=results, or see who says never"
+        reason, advice = (
+            'its upload is "never"',
+            "set MLCBUILD_REMOTE_UPLOAD=results, or change the setting that says never",
+        )
         if policy.role.value != "read-write":
             reason = f'the role here is "{policy.role.value}"'
             advice = (
-                "where results may be sent from, set MLCBUILD_REMOTE_ROLE=read-write, as CI jobs do,\n"
+                "if this machine may send results, set MLCBUILD_REMOTE_ROLE=read-write, as CI jobs do,\n"
                 'or role = "read-write" in [remote] of your settings.toml'
             )
         raise UsageError(
-            f"nothing may be written to {configuration.shown}: {reason}", advice=tuple(advice.splitlines())
+            f"{configuration.shown} is read-only for this command: {reason}", advice=tuple(advice.splitlines())
         )
     policy = dataclasses.replace(policy, purpose=Purpose.PUSH if writes else Purpose.PULL)
     if transfer.jobs:
@@ -112,7 +115,7 @@ def opened_remote(transfer: Transfer, options: GlobalOptions, *, writes: bool) -
 
 @dataclass(frozen=True, kw_only=True)
 class Walk:
-    """Targets that were analysed, and the parts that look their results up."""
+    """Analysed targets, and the parts that look up their results."""
 
     parts: Parts
     analysis: Analysis
@@ -143,12 +146,12 @@ class Walk:
 
 
 @contextmanager
-def walking(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote, voice: Voice) -> Iterator[Walk]:
-    """While no other builds in the workspace. Raises MlcbuildError for all that keeps a build from beginning."""
+def walking(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote, reporter: Reporter) -> Iterator[Walk]:
+    """Within the block no build runs in the workspace. Raises MlcbuildError as a build does before it begins."""
     loaded = workspace.load(transfer.patterns, transfer.configuration)
     analysis = analyse(loaded, workspace.rules)
     if not analysis.requested:
-        voice.note("no targets match")
+        reporter.note("no targets match")
     with build_parts(
         workspace,
         analysis.actions,
@@ -159,37 +162,37 @@ def walking(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote
         disk_cache=transfer.disk_cache,
         remote=remote,
         listeners=(),
-        say=voice.note,
+        say=reporter.note,
     ) as parts:
         yield Walk(parts=parts, analysis=analysis, configuration=loaded.configuration.name)
 
 
 class Silence:
-    """How long nothing has come to its end, for a line of progress. `clock` counts seconds."""
+    """How long no transfer has finished, for the progress line. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._known: object = None
         self._since = clock()
 
-    def told(self, counters: Counters, done: int) -> str:
-        """Where these have been what they are for some seconds, how long; "" else."""
+    def note(self, counters: Counters, done: int) -> str:
+        """The note that nothing has finished for some seconds; "" if something has."""
         now = self._clock()
-        standing = (dataclasses.replace(counters, retries=0, failures=0), done)
-        if standing != self._known:
-            self._known, self._since = standing, now
+        state = (dataclasses.replace(counters, retries=0, failures=0), done)
+        if state != self._known:
+            self._known, self._since = state, now
         return f", nothing finished for {now - self._since:.0f} s" if now - self._since >= _SILENT_SECONDS else ""
 
 
-def unanswered(end: RemoteEnd, what: str) -> CacheError:
-    """What to raise where a server did not do something, once all else has been told."""
-    advice = _ADVICE_WHERE_SLOW if end.counters.retries else _ADVICE
-    return CacheError(f"{end.addresses[0]} {what}", advice=advice)
+def unanswered(summary: RemoteSummary, what: str) -> CacheError:
+    """The error to raise when a server did not do something, after the outcome was printed."""
+    advice = _ADVICE_WHERE_SLOW if summary.counters.retries else _ADVICE
+    return CacheError(f"{summary.addresses[0]} {what}", advice=advice)
 
 
 def wait_until(done: Callable[[], bool], meanwhile: Callable[[], object]) -> None:
-    """For what comes to an end by itself: every request has its deadlines, and is made again so often; a server that
-    keeps failing is asked nothing any more.
+    """Wait for something that ends by itself: requests have deadlines and few retries, and a server that keeps failing
+    gets no further requests.
     """
     while not done():
         meanwhile()
@@ -201,9 +204,9 @@ def moved(count: int, size_bytes: int) -> str:
     return f"{text.plural(count, 'result')}, {byte_count(size_bytes)}"
 
 
-def lacking_document(lacking: Sequence[MissingResult]) -> list[dict[str, str]]:
-    """The same for programs."""
-    return [{"action": each.identifier, "reason": each.message or each.reason.value} for each in lacking]
+def missing_document(missing: Sequence[MissingResult]) -> list[dict[str, str]]:
+    """The missing results as JSON."""
+    return [{"action": each.identifier, "reason": each.message or each.reason.value} for each in missing]
 
 
 def and_needed_by(beyond: int) -> str:

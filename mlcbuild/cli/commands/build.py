@@ -35,9 +35,9 @@ from mlcbuild.cli.output.terminal import OutputFormat
 
 BUILD_EXAMPLES = examples(
     "mlcbuild build //models:smollm2-135m-cpu         one target",
-    "mlcbuild build //models/... --keep-going         all below models/, as far as possible",
+    "mlcbuild build //models/... --keep-going         every target below models/ that can be built",
     "mlcbuild build -- //models/... -//models:big     all but one",
-    "mlcbuild build :all --config release -j 8        this directory's, configured, 8 at once",
+    "mlcbuild build :all --config release -j 8        this directory's targets, 8 actions at a time",
 )
 
 
@@ -66,18 +66,18 @@ def build(
         bool,
         typer.Option(
             "--check-determinism",
-            help="Run each action twice, in different surroundings and whatever is cached; fail those that differ.",
+            help="Run each action twice in different environments, without cached results; fail where outputs differ.",
         ),
     ] = False,
 ) -> int:
-    """Build targets; print the paths of what was built.
+    """Build targets and print the paths of their outputs.
 
-    Outputs lie under mlcbuild-out/CONFIGURATION/PACKAGE/TARGET/. With --output=json the build report is printed
-    instead. Ctrl-C ends the build; what has finished is kept.
+    Outputs are placed under mlcbuild-out/CONFIGURATION/PACKAGE/TARGET/. --output=json prints the build report
+    instead. Ctrl-C ends the build; the results of finished actions stay in the cache.
     """
     options = global_options(context)
     if output is OutputFormat.TEXT and not (build_report or profile or events or check_determinism or recache):
-        from mlcbuild.cli.build.no_op_check import current_build, request_text, tell
+        from mlcbuild.cli.build.no_op_check import current_build, print_no_op, request_text
 
         text = request_text(
             patterns,
@@ -88,7 +88,7 @@ def build(
             remote=(remote, remote_upload or "", no_remote),
         )
         if current := current_build(text, directory=options.directory, state_directory=STATE_DIRECTORY):
-            tell(current, wall_seconds=options.elapsed())
+            print_no_op(current, wall_seconds=options.elapsed())
             return 0
     from mlcbuild.cli.build.session import BuildRequest, run_build
     from mlcbuild.cli.settings.execution import ExecutionOptions

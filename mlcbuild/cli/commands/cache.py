@@ -1,4 +1,4 @@
-"""`mlcbuild cache …`: the store on this machine's disk, and what it exchanges with a remote."""
+"""`mlcbuild cache …`: the disk cache, and transfers between it and a remote cache."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MaxSizeOption = Annotated[
 ]
 MaxAgeOption = Annotated[
     str,
-    typer.Option("--max-age", metavar="AGE", show_default=False, help="Keep what was used within AGE: 12h, 30d, 2w."),
+    typer.Option("--max-age", metavar="AGE", show_default=False, help="Keep results used within AGE: 12h, 30d, 2w."),
 ]
 TransfersOption = Annotated[
     int | None,
@@ -43,9 +43,9 @@ TransfersOption = Annotated[
 
 
 def cache() -> None:
-    """Look after the disk cache, and move results to and from a remote one.
+    """Manage the disk cache, and move results to and from a remote cache.
 
-    In the disk cache lie results of all workspaces.
+    The disk cache holds the results of all workspaces.
     """
 
 
@@ -56,9 +56,9 @@ def stats(
     disk_cache: DiskCacheOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Show what lies in the disk cache, and how long ago it was used.
+    """Show what the disk cache holds, and how long ago it was used.
 
-    With limits it also says what a gc with them would remove.
+    With limits, also show what a gc with these limits would remove.
     """
     from mlcbuild.cli.cache.stats import print_stats
     from mlcbuild.cli.settings.cache_limits import read_limits
@@ -74,10 +74,11 @@ def gc(
     disk_cache: DiskCacheOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Remove what was used longest ago, until the limits hold.
+    """Remove the least recently used results until the cache is within the limits.
 
-    Builds may go on meanwhile: what they need stays. Without a limit, here, in MLCBUILD_CACHE_MAX_SIZE and
-    MLCBUILD_CACHE_MAX_AGE, or in [cache] of your settings, only damaged results and what killed builds left go.
+    Builds may run meanwhile; what they use is not removed. Limits are the options, the variables
+    MLCBUILD_CACHE_MAX_SIZE and MLCBUILD_CACHE_MAX_AGE, or [cache] of your settings. Without any limit only damaged
+    results and leftovers of killed builds are removed.
     """
     from mlcbuild.cli.cache.maintenance import collect_garbage
     from mlcbuild.cli.settings.cache_limits import read_limits
@@ -93,7 +94,8 @@ def verify(
 ) -> int:
     """Read everything in the disk cache and check it.
 
-    Damaged files are moved to quarantine, and made again when a build needs them. The exit code is then 36.
+    Damaged files are moved to quarantine, and a build that needs them makes them again. The exit code is 36 if there
+    are any.
     """
     from mlcbuild.cli.cache.maintenance import verify_cache
 
@@ -108,7 +110,7 @@ def rm(
             metavar="KEY|LABEL...",
             show_default=False,
             autocompletion=complete_pattern,
-            help="The first digits of an action's key, or a target, for all its actions.",
+            help="The first digits of an action's key, or a target for all its actions.",
         ),
     ],
     disk_cache: DiskCacheOption = None,
@@ -116,7 +118,7 @@ def rm(
 ) -> None:
     """Remove results, so that their actions run again.
 
-    A target's keys are those of its last build in this workspace. Blobs stay until a gc removes them.
+    For a target these are the results of its last build in this workspace. Blobs stay until a gc removes them.
     """
     from mlcbuild.cli.cache.removal import remove_results
 
@@ -132,10 +134,10 @@ def pull(
     remote: RemoteOption = "",
     output: OutputOption = OutputFormat.TEXT,
 ) -> int:
-    """Bring results of targets from the remote cache to this disk, with all their files.
+    """Copy results of targets with all their files from the remote cache to this disk.
 
-    Everything is looked up that a build of the targets needs, and nothing runs. Afterwards that build needs no network.
-    Where an action has no result, what is there comes all the same, and the exit code is 1.
+    It looks up every result that a build of the targets needs, and runs nothing. Afterwards that build needs no
+    network. If an action has no result, the others are copied all the same, and the exit code is 1.
     """
     from mlcbuild.cli.cache.pull import pull_results
     from mlcbuild.cli.cache.transfer import Transfer
@@ -156,7 +158,7 @@ def push(
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Send all results in the disk cache, those of other workspaces too.")
+        bool, typer.Option("--all", help="Send all results in the disk cache, also those of other workspaces.")
     ] = False,
     config: ConfigOption = "",
     jobs: TransfersOption = None,
@@ -164,10 +166,11 @@ def push(
     remote: RemoteOption = "",
     output: OutputOption = OutputFormat.TEXT,
 ) -> int:
-    """Send results of targets from this disk to the remote cache, with all their files.
+    """Copy results of targets with all their files from this disk to the remote cache.
 
-    Everything is sent that a build of the targets finds here, and nothing runs. Who may not write, by the settings of
-    the remote, is refused. Where an action has no result here, the rest is sent all the same, and the exit code is 1.
+    It sends every result that a build of the targets finds here, and runs nothing. The settings must allow this
+    machine to write to the remote. If an action has no result here, the others are sent all the same, and the exit
+    code is 1.
     """
     from mlcbuild.cli.cache.push import push_results
     from mlcbuild.cli.cache.transfer import Transfer
@@ -179,7 +182,7 @@ def push(
 
 
 CACHE_COMMANDS = (
-    (stats, examples("mlcbuild cache stats", "mlcbuild cache stats --max-size 50G      and what a gc would remove")),
+    (stats, examples("mlcbuild cache stats", "mlcbuild cache stats --max-size 50G      also what a gc would remove")),
     (gc, examples("mlcbuild cache gc --max-size 50G", "mlcbuild cache gc --max-age 30d --max-size 200G")),
     (verify, examples("mlcbuild cache verify")),
     (rm, examples("mlcbuild cache rm 3f2a91", "mlcbuild cache rm //models:smollm2-135m-cpu")),

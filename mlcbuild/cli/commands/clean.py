@@ -10,21 +10,21 @@ from mlcbuild.cli.arguments.help_format import examples
 from mlcbuild.cli.arguments.options import global_options
 
 CLEAN_EXAMPLES = examples(
-    "mlcbuild clean              outputs, and what the last build knew",
-    "mlcbuild clean --expunge    logs and everything else that is local to this workspace, too",
+    "mlcbuild clean              outputs and state of the last build",
+    "mlcbuild clean --expunge    also logs and all other local state of this workspace",
 )
 
 
 def clean(
     context: typer.Context,
     expunge: Annotated[
-        bool, typer.Option("--expunge", help="Remove all of .mlcbuild, logs and tracebacks too.")
+        bool, typer.Option("--expunge", help="Remove all of .mlcbuild/, including logs and tracebacks.")
     ] = False,
 ) -> None:
     """Remove outputs and local state of this workspace.
 
-    Removes mlcbuild-out/ and what the last build knew. The disk cache stays, as other workspaces use it: a build
-    after this finds its results there. It is a folder like any other; `mlcbuild info` says where.
+    Removes mlcbuild-out/ and the state of the last build. The disk cache stays, because other workspaces share it;
+    the next build finds its results there. `mlcbuild info` shows its folder.
     """
     from mlcbuild.cli.workspace.cleaning import clean_workspace
 

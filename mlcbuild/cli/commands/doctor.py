@@ -20,9 +20,9 @@ from mlcbuild.cli.arguments.options import (
 from mlcbuild.cli.output.terminal import OutputFormat
 
 DOCTOR_EXAMPLES = examples(
-    "mlcbuild doctor                       everything, for a few seconds",
-    "mlcbuild doctor remote disk           these parts alone",
-    "mlcbuild doctor --output json         the same for programs, with all figures",
+    "mlcbuild doctor                       everything, in a few seconds",
+    "mlcbuild doctor remote disk           only these parts",
+    "mlcbuild doctor --output json         for programs, with all figures",
     "mlcbuild doctor remote --remote=s3://bucket/prefix --remote-upload=results",
     "mlcbuild doctor ray --ray-address=10.0.0.1:6379",
 )
@@ -46,11 +46,11 @@ def doctor(
     ray_address: RayAddressOption = "",
     output: OutputOption = OutputFormat.TEXT,
 ) -> int:
-    """Try every part of the configuration for real, and say what to do about what is wrong.
+    """Test everything that a build uses, and advise how to fix errors.
 
-    Give the options of a build to try what that build would use. Whatever is written is removed again, as far as the
-    server removes things. The exit code is 0 without a problem, 2 for mistakes in settings, 7 for mistakes in
-    BUILD.toml files, and 36 for what lies around them.
+    With the options of a build it tests what that build would use. What it writes to a server it removes again, if
+    the server can remove it. Exit codes: 0 without errors, 2 for an error in a setting, 7 for an error in a
+    BUILD.toml file, 36 for an error of this machine, the network or a server.
     """
     from mlcbuild.cli.doctor.output import run_doctor
     from mlcbuild.cli.settings.execution import ExecutionOptions

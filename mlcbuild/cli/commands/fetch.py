@@ -20,8 +20,8 @@ from mlcbuild.cli.arguments.options import (
 )
 
 FETCH_EXAMPLES = examples(
-    "mlcbuild fetch //models/...              all that //models/... needs from elsewhere",
-    "mlcbuild fetch :weights --update         pin what is there now in BUILD.toml",
+    "mlcbuild fetch //models/...              all external files that //models/... needs",
+    "mlcbuild fetch :weights --update         write the digest of the current file into BUILD.toml",
 )
 
 
@@ -30,7 +30,7 @@ def fetch(
     patterns: Patterns,
     update: Annotated[
         bool,
-        typer.Option("--update", help='Write `sha256 = "…"` of what is there now into the BUILD.toml files.'),
+        typer.Option("--update", help='Write `sha256 = "…"` of the current files into the BUILD.toml files.'),
     ] = False,
     config: ConfigOption = "",
     jobs: JobsOption = None,
@@ -42,9 +42,9 @@ def fetch(
 ) -> int:
     """Fetch the files that targets need from outside the workspace.
 
-    Files come into the disk cache, from the remote cache where it has them, and a later build of the same targets
-    does not ask for them. With --update the files'
-    digests are observed and written as pins, and nothing else of a BUILD.toml changes.
+    Files are kept in the disk cache; those that the remote cache has come from there. A later build of the same
+    targets does not download them again. --update downloads the files, computes their digests and writes them as
+    pins; nothing else in a BUILD.toml changes.
     """
     options = global_options(context)
     if update:

@@ -10,14 +10,14 @@ from mlcbuild.cli.output.terminal import OutputFormat
 
 INFO_EXAMPLES = examples(
     "mlcbuild info                    paths and versions, models, quantizations, platforms, rules",
-    "mlcbuild info --output json      the same for programs, rules with all their attributes",
+    "mlcbuild info --output json      for programs, with all attributes of the rules",
 )
 
 
 def info(context: typer.Context, config: ConfigOption = "", output: OutputOption = OutputFormat.TEXT) -> None:
-    """Show what this mlcbuild knows, and what it works with here.
+    """Show versions, paths, and what can be built here.
 
-    Outside a workspace, what belongs to one is left out.
+    Outside a workspace the facts about a workspace are left out.
     """
     from mlcbuild.cli.inspection.info import print_info
 

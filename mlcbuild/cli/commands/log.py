@@ -1,4 +1,4 @@
-"""`mlcbuild log …`: what the last builds did."""
+"""`mlcbuild log …`: shows the last builds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mlcbuild.cli.output.terminal import OutputFormat
 LOG_EXAMPLES = examples(
     "mlcbuild log                           the last builds",
     "mlcbuild log what-ran --slowest        what the last one ran",
-    "mlcbuild log critical-path --build 2   what the one before had to wait for",
-    "mlcbuild log show '//models:a Export'  everything of one action",
+    "mlcbuild log critical-path --build 2   the longest chain of the build before it",
+    "mlcbuild log show '//models:a Export'  everything about one action",
 )
 LOG_STANDS_ALONE = True
 
@@ -32,9 +32,9 @@ BuildOption = Annotated[
 
 
 def log(context: typer.Context, output: OutputOption = OutputFormat.TEXT) -> None:
-    """List the last builds of this workspace, and tell what they did.
+    """List the last builds of this workspace, or show what one of them did.
 
-    The last ten are remembered, but for those that had nothing to do.
+    The last ten builds are kept, without those that had nothing to do.
     """
     if context.invoked_subcommand is None:
         from mlcbuild.cli.log.listings import print_builds
@@ -45,7 +45,7 @@ def log(context: typer.Context, output: OutputOption = OutputFormat.TEXT) -> Non
 def what_ran(
     context: typer.Context,
     build: BuildOption = "1",
-    failed: Annotated[bool, typer.Option("--failed", help="Only what failed.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed actions.")] = False,
     mnemonic: Annotated[
         str, typer.Option("--mnemonic", metavar="NAME", show_default=False, help="Only actions of this kind.")
     ] = "",
@@ -54,7 +54,7 @@ def what_ran(
 ) -> None:
     """List the actions that ran: how long, where, and why.
 
-    Seconds are those of the run: with fetching inputs and storing outputs, without waiting for a worker.
+    The seconds of a run include fetching inputs and storing outputs, but not waiting for a worker.
     """
     from mlcbuild.cli.log.listings import print_what_ran
 
@@ -64,9 +64,9 @@ def what_ran(
 
 
 def critical_path(context: typer.Context, build: BuildOption = "1", output: OutputOption = OutputFormat.TEXT) -> None:
-    """Show the chain of actions that took longest, and what more workers could do.
+    """Show the chain of actions that took longest, and whether more workers would help.
 
-    Slack is how much longer an action beside the chain could have taken before the build had to wait for it.
+    Slack is how much longer an action could have taken without making the build longer.
     """
     from mlcbuild.cli.log.listings import print_critical_path
 
@@ -81,7 +81,7 @@ def show(
             metavar="ACTION|KEY",
             show_default=False,
             autocompletion=complete_action,
-            help="An action's name, a part of it that no other has, or the first digits of its key.",
+            help="An action's name, a part that only its name contains, or the first digits of its key.",
         ),
     ],
     build: Annotated[
@@ -91,15 +91,15 @@ def show(
             metavar="N|ID",
             show_default=False,
             autocompletion=complete_build,
-            help="Only in that build. Default: the newest that has such an action.",
+            help="The build to search. Default: the newest that has such an action.",
         ),
     ] = "",
     disk_cache: DiskCacheOption = None,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
-    """Show everything of one action: times, place, log, and what its key was made of.
+    """Show everything about one action: times, machine, log, and the components of its key.
 
-    Where it ran because something had changed, each changed part is shown with what it was before.
+    If it ran because something changed, each changed component is shown with its former value.
     """
     from mlcbuild.cli.log.action import print_action
 

@@ -12,7 +12,7 @@ from mlcbuild.cli.arguments.options import ConfigOption, QueryOutput, global_opt
 
 QUERY_EXAMPLES = examples(
     "mlcbuild query //models/...                            all targets below models/",
-    "mlcbuild query 'deps(//models:smollm2-135m-cpu)'       what it is made of",
+    "mlcbuild query 'deps(//models:smollm2-135m-cpu)'       its dependencies",
     "mlcbuild query 'kind(platform, //...)' --output label_kind",
 )
 
@@ -25,7 +25,7 @@ def query(
             metavar="EXPRESSION",
             show_default=False,
             autocompletion=complete_pattern,
-            help="A pattern, or functions of patterns, in quotes.",
+            help="A pattern, or functions of patterns; quote it.",
         ),
     ],
     config: ConfigOption = "",
@@ -35,24 +35,24 @@ def query(
             "--output",
             metavar="label|label_kind|json",
             show_default=False,
-            help="Labels, rules with labels, or targets with attributes. Default: label.",
+            help="Labels, labels with rules, or targets with attributes. Default: label.",
         ),
     ] = QueryOutput.LABEL,
-    order: Annotated[bool, typer.Option("--order", help="Dependencies first, instead of by name.")] = False,
+    order: Annotated[bool, typer.Option("--order", help="List dependencies first, instead of by name.")] = False,
 ) -> None:
-    """Ask which targets there are and how they depend on each other.
+    """List targets, and how they depend on each other.
 
     \b
     An expression is a pattern or one of
-      deps(x)  deps(x, depth)     x and all that it needs, at most depth steps away
-      rdeps(universe, x)          x and all in the universe that needs it
-      allpaths(a, b)              every target on a way from a to b
-      somepath(a, b)              the targets on one shortest way, in order
-      kind(regex, x)              those of x whose rule matches
-      attr(name, regex, x)        those of x whose attribute matches
-      filter(regex, x)            those of x whose label matches
+      deps(x)  deps(x, depth)     x and its dependencies, at most depth steps away
+      rdeps(universe, x)          x and all targets of the universe that depend on it
+      allpaths(a, b)              every target on a path from a to b
+      somepath(a, b)              the targets on one shortest path, in order
+      kind(regex, x)              the targets of x whose rule matches
+      attr(name, regex, x)        the targets of x whose attribute matches
+      filter(regex, x)            the targets of x whose label matches
       set(a b c)  (x)             several patterns; parentheses
-    joined by + - ^ (or union, except, intersect).
+    Join expressions by + - ^ (or union, except, intersect).
     """
     from mlcbuild.cli.inspection.query import print_query
 

@@ -49,7 +49,7 @@ def run(
     ],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- ARG...]", show_default=False, help="Arguments for what is run."),
+        typer.Argument(metavar="[-- ARG...]", show_default=False, help="Arguments for the program."),
     ] = None,
     config: ConfigOption = "",
     jobs: JobsOption = None,
@@ -70,8 +70,8 @@ def run(
 ) -> int:
     """Build one target and run it.
 
-    A model_package generates text: the tokens stream to standard output. Another target with one executable
-    output is executed in the current directory, with the arguments as they are; its exit code is the answer.
+    A model_package generates text and streams the tokens to standard output. Any other target with one executable
+    output is executed in the current directory with the given arguments, and mlcbuild returns its exit code.
     """
     from mlcbuild.cli.build.session import BuildRequest
     from mlcbuild.cli.run.target import build_and_run

@@ -7,13 +7,13 @@ import typer
 from mlcbuild.cli.arguments.help_format import examples
 from mlcbuild.cli.arguments.options import global_options
 
-SHUTDOWN_EXAMPLES = examples("mlcbuild shutdown      give back the memory that warm workers hold")
+SHUTDOWN_EXAMPLES = examples("mlcbuild shutdown      frees the memory of warm workers")
 
 
 def shutdown(context: typer.Context) -> None:
-    """End the workers that builds with --workers=warm have left.
+    """End the workers that builds with --workers=warm have left running.
 
-    What runs in one comes to its end first.
+    An action that runs in a worker finishes first.
     """
     from mlcbuild.cli.build.executors import worker_pool
     from mlcbuild.execution.server_pool import shut_down

@@ -8,7 +8,7 @@ from mlcbuild.cli.output.terminal import OutputFormat
 
 
 def version(output: OutputOption = OutputFormat.TEXT) -> None:
-    """Print the versions of mlcbuild and of what it stands on."""
+    """Print the versions of mlcbuild, Python and TVM."""
     import platform
 
     import mlcbuild

@@ -1,4 +1,4 @@
-"""What actions printed, kept under `.mlcbuild/logs/` so that a message can show its end and name the rest."""
+"""Logs of actions under `.mlcbuild/logs/`. Messages show the end of a log and the path of the whole."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from mlcbuild.engine.build_events import ActionFinished
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.+=-]+")
-_LONGEST_NAME = 150  # bytes; file systems take 255, and a digest or suffix may follow
+_LONGEST_NAME = 150  # bytes; file systems allow 255, and a suffix follows
 
 
 def log_path(identifier: str) -> str:
-    """Where an action's log lies below the log directory: `models/x/Export.log` for `//models:x Export`.
+    """The path of an action's log below the log directory: `models/x/Export.log` for `//models:x Export`.
 
     The next build's log of the same action replaces it.
     """
@@ -29,14 +29,14 @@ def _safe(name: str) -> str:
 
 
 class ActionLogs:
-    """A listener's helper that writes the logs of finished actions below `directory`."""
+    """Writes the logs of finished actions below `directory`."""
 
     def __init__(self, directory: Path, *, shown_as: str) -> None:
         self._directory = directory
         self._shown_as = shown_as
 
     def keep(self, event: ActionFinished) -> str:
-        """Write the event's log; answer the path to tell the user, "" where there is no log or no room."""
+        """Write the event's log and return the path for messages; "" without a log, or if it cannot be written."""
         if not event.log:
             return ""
         relative = log_path(event.identifier)

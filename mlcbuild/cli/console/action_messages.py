@@ -1,4 +1,4 @@
-"""The lines that tell of one action: that it ran, or why it failed with the end of what it printed."""
+"""The lines about one action: that it ran, or why it failed, with the end of its log."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ LOG_TAIL_LINES = 20
 
 
 def ran_line(event: ActionFinished, *, counter: str, style: Style) -> str:
-    """`[12/62] //models:smollm2 Export · 4.2 s`, of another machine `… · 4.2 s on node-2`"""
+    """`[12/62] //models:smollm2 Export · 4.2 s`; on another machine `… · 4.2 s on node-2`"""
     where = f" on {event.node}" if event.node else ""
     return f"{style.dim(counter)} {event.identifier} · {text.seconds(event.time - event.start)}{where}"
 
 
 def failure_lines(event: ActionFinished, *, counter: str, log_file: str, whole_log: bool, style: Style) -> list[str]:
-    """Which action failed, why, the end of its log, and where the whole log lies."""
+    """Which action failed, why, the end of its log, and the path of the whole log."""
     after = f" after {text.seconds(event.time - event.start)}" if event.time > event.start else ""
     message = text.printable(event.message.strip()).removeprefix(event.identifier).removeprefix(":").strip()
     message = message or f"exit code {event.exit_code}"
@@ -27,7 +27,7 @@ def failure_lines(event: ActionFinished, *, counter: str, log_file: str, whole_l
 
 
 def log_lines(log: bytes, *, log_file: str, whole_log: bool, style: Style) -> list[str]:
-    """The log indented by `  │ `, or only its last lines and where the rest is."""
+    """The log indented by `  │ `, or its last lines and the path of the whole log."""
     printed = text.printable(log.decode("utf-8", "replace").replace("\r\n", "\n")).rstrip().splitlines()
     if not printed:
         return []

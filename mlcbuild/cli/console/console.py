@@ -1,7 +1,7 @@
-"""What a person sees while a build runs: a live display on a terminal, plain lines elsewhere.
+"""Shows a running build: a live display on a terminal, plain lines elsewhere.
 
-A console is a listener of build events and may be called from any thread. Failures, notices and warnings are
-written at once and stay; on a terminal they scroll above the live display.
+A console is a listener of build events and may be called from any thread. Failures and notes are written at once and
+stay; on a terminal they scroll above the live display.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from mlcbuild.engine.build_events import (
 )
 
 _FRAME_SECONDS = 0.1
-_FIRST_REMINDER_SECONDS = 10.0  # a plain console speaks of an action that runs this long, then at each doubling
+_FIRST_REMINDER_SECONDS = 10.0  # a plain console mentions an action that runs this long, then at each doubling
 
 
 class Console:
-    """Writes what happens to `stream`; `live` says whether it may move the cursor.
+    """Writes to `stream`; `live` allows it to move the cursor.
 
-    `keep_log` stores an action's log and answers where, "" for nowhere. `clock` counts seconds.
+    `keep_log` stores an action's log and returns its path, "" if it stored none. `clock` returns seconds.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Console:
         self._show_log = show_log
         self._clock = clock
         self._progress = Progress()
-        self._began: float | None = None  # the clock at the build's second 0; None before and after a build
+        self._began: float | None = None  # the clock when the build began; None before and after a build
         self._reminders: dict[str, float] = {}
         self._area = LiveArea(stream) if live else None
         self._lock = threading.Lock()
@@ -61,7 +61,7 @@ class Console:
         self._ticker: threading.Thread | None = None
 
     def __call__(self, event: BuildEvent) -> None:
-        """Take one event. Raises OSError where the stream takes no more."""
+        """Take one event. Raises OSError if the stream cannot be written."""
         with self._lock:
             self._progress.apply(event)
             match event:
@@ -81,12 +81,12 @@ class Console:
                     pass
 
     def say(self, lines: Sequence[str]) -> None:
-        """Write whole lines, above the live display where there is one."""
+        """Write whole lines, above the live display if there is one."""
         with self._lock:
             self._say(lines)
 
     def tick(self) -> None:
-        """Let time pass: redraw the live display, or remind of actions that run long."""
+        """Redraw the live display, or mention actions that run long."""
         with self._lock:
             if self._began is None:
                 return
@@ -118,7 +118,7 @@ class Console:
         return lines
 
     def _about_target(self, event: TargetFinished) -> list[str]:
-        first, *rest = text.printable(event.error).splitlines() or ["nobody says why"]
+        first, *rest = text.printable(event.error).splitlines() or ["no reason given"]
         head = f"{self._style.error('error:')} {event.label} was not built"
         return [f"{head}: {first}", *(f"  {line}" for line in rest)]
 
@@ -148,7 +148,7 @@ class Console:
             return
         columns, rows = terminal_size(self._stream)
         now = self._clock() - self._began
-        # One column stays free: a full line would leave the cursor in two possible places.
+        # One column stays free: after a full line the cursor may be in either of two rows.
         plain, painted = (
             live_lines(self._progress, now=now, width=columns - 1, height=rows, style=style)
             for style in (Style(), self._style)
@@ -166,7 +166,7 @@ class Console:
         while not self._stopped.wait(period):
             try:
                 self.tick()
-            except (OSError, ValueError):  # the terminal has gone; the build goes on
+            except (OSError, ValueError):  # the terminal is closed; the build goes on
                 return
 
     def _stop_drawing(self) -> None:

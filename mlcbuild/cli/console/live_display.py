@@ -1,4 +1,4 @@
-"""What the live part of the screen shows while a build runs: a status line, and below it the running actions."""
+"""The lines of the live display: a status line, and below it the running actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SMALLEST_HEIGHT = 8  # rows; below, the status line alone
 def live_lines(progress: Progress, *, now: float, width: int, height: int, style: Style) -> list[str]:
     """The status line, then the actions that have run longest, each within `width` columns.
 
-    `now` is in seconds since the build began. On a low screen the status line names what runs.
+    `now` is in seconds since the build began. On a low screen the status line names the running actions.
     """
     running = list(progress.running.values())
     status = [progress.places or f"{len(running)} running"]
@@ -38,7 +38,7 @@ def live_lines(progress: Progress, *, now: float, width: int, height: int, style
 
 
 def _cut(line: str, width: int) -> str:
-    """`line` ended by `…` where it is longer than `width` columns."""
+    """`line`, cut and ended by `…` if it is longer than `width` columns."""
     if text.cell_width(line) <= width:
         return line
     while line and text.cell_width(line) > width - 1:

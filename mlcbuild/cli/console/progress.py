@@ -1,4 +1,4 @@
-"""How far a build is: a fold over its events, without clock or output."""
+"""The progress of a build, computed from its events without clock or output."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ RAN = frozenset({ActionStatus.EXECUTED_LOCAL, ActionStatus.EXECUTED_RAY})
 
 @dataclass(slots=True)
 class Progress:
-    """What the events so far add up to. `running` is in the order in which the actions began."""
+    """The sum of the events so far. `running` is in the order in which the actions began."""
 
     total: int = 0
     done: int = 0
     failed: int = 0
     running: dict[str, ActionStarted] = field(default_factory=dict)
-    executors: dict[str, set[str]] = field(default_factory=dict)  # that were given work, and their machines seen so far
+    executors: dict[str, set[str]] = field(
+        default_factory=dict
+    )  # those that ran actions, with the machines seen so far
 
     def apply(self, event: BuildEvent) -> None:
         match event:
@@ -45,7 +47,7 @@ class Progress:
 
     @property
     def places(self) -> str:
-        """Where the running ones are, `4 local, 8 on 3 nodes of ray`; "" where there is one place for all."""
+        """Where actions run, `4 local, 8 on 3 nodes of ray`; "" if all run in one place."""
         if len(self.executors) < 2 and not any(self.executors.values()):
             return ""
         counts = Counter(action.executor for action in self.running.values())

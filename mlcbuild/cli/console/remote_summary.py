@@ -1,4 +1,4 @@
-"""What the remote cache did for a build, told at its end."""
+"""What the remote cache did for a build, for its summary and its report."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteEnd:
-    """`addresses` are those that were read, without credentials; the first one is written."""
+class RemoteSummary:
+    """`addresses` are those that were read, without credentials; the build writes to the first."""
 
     addresses: tuple[str, ...]
     counters: Counters
 
     @classmethod
-    def of(cls, cache: RemoteStore | None) -> RemoteEnd | None:
-        """None where a build has no remote."""
+    def of(cls, cache: RemoteStore | None) -> RemoteSummary | None:
+        """None if the build has no remote."""
         return None if cache is None else cls(addresses=cache.addresses, counters=cache.counters)
 
 
-def remote_line(end: RemoteEnd) -> str:
-    """Why look-ups missed, what was sent, what was not: all that the first line leaves out; "" where it is nothing."""
+def remote_line(end: RemoteSummary) -> str:
+    """The third line of the summary: why look-ups missed, what was sent and what was not; "" if there is nothing."""
     counters = end.counters
     parts = []
     if counters.missed:
         reasons = [(reason.value, count) for reason, count in counters.misses if count]
-        told = [f"{count:,} {reason}" if len(reasons) > 1 else reason for reason, count in reasons]
-        parts.append(f"{counters.missed:,} missed ({', '.join(told)})")
+        words = [f"{count:,} {reason}" if len(reasons) > 1 else reason for reason, count in reasons]
+        parts.append(f"{counters.missed:,} missed ({', '.join(words)})")
     if counters.results_uploaded:
         parts.append(f"{text.plural(counters.results_uploaded, 'result')} sent")
     if counters.uploads_dropped:
         parts.append(f"{counters.uploads_dropped:,} not sent")
     if counters.blobs_wrong:
-        parts.append(f"{text.plural(counters.blobs_wrong, 'blob')} damaged on the way")
+        parts.append(f"{text.plural(counters.blobs_wrong, 'blob')} damaged in transfer")
     if counters.blobs_lost:
-        parts.append(f"{text.plural(counters.blobs_lost, 'blob')} gone")
+        parts.append(f"{text.plural(counters.blobs_lost, 'blob')} missing")
     return f"remote {end.addresses[0]}: {', '.join(parts)}" if parts else ""
 
 
-def remote_document(end: RemoteEnd) -> dict[str, object]:
-    """The `remote` of the build report. Bytes stand in its `bytes`."""
+def remote_document(end: RemoteSummary) -> dict[str, object]:
+    """The field `remote` of the build report, without bytes, which are in its field `bytes`."""
     counters = dataclasses.asdict(end.counters)
     del counters["bytes_downloaded"], counters["bytes_uploaded"]
     misses = {reason.name.lower(): count for reason, count in end.counters.misses}

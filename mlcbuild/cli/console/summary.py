@@ -1,26 +1,26 @@
-"""The end of a build in a few lines: what happened to its actions, what took the time, and what a remote did."""
+"""The summary at the end of a build: outcomes of its actions, the critical path, and the remote cache."""
 
 from __future__ import annotations
 
 import re
 
 from mlcbuild.cli.console.progress import action_name
-from mlcbuild.cli.console.remote_summary import RemoteEnd, remote_line
+from mlcbuild.cli.console.remote_summary import RemoteSummary, remote_line
 from mlcbuild.cli.output import text
 from mlcbuild.engine.build_events import ActionStatus, BuildFinished, PathStep
 from mlcbuild.figures import byte_count
 
-_LONGEST_PATH = 8  # steps that a reader still takes in
+_LONGEST_PATH = 8  # steps; a reader does not take in more
 _SHORTENED = re.compile(r"([0-9a-f]{8})[0-9a-f]{24,}")  # hashes in names: the first digits tell them apart
 
 
-def ending(finished: BuildFinished, *, wall_seconds: float, remote: RemoteEnd | None = None) -> list[str]:
-    """One to three lines; parts that would say zero are left out. `wall_seconds` is that of the whole command."""
+def summary_lines(finished: BuildFinished, *, wall_seconds: float, remote: RemoteSummary | None = None) -> list[str]:
+    """One to three lines, without counts of zero. `wall_seconds` is the time of the whole command."""
     lines = [_actions_line(finished, wall_seconds)]
     if path := _path_line(finished.critical_path):
         lines.append(path)
-    if remote and (told := remote_line(remote)):
-        lines.append(told)
+    if remote and (line := remote_line(remote)):
+        lines.append(line)
     return lines
 
 
@@ -37,9 +37,9 @@ def _actions_line(finished: BuildFinished, wall_seconds: float) -> str:
         (counts.get(ActionStatus.FAILED, 0), "failed"),
         (counts.get(ActionStatus.SKIPPED, 0), "skipped"),
     ]
-    told = ", ".join(f"{count} {kind}" for count, kind in kinds if count)
+    counted = ", ".join(f"{count} {kind}" for count, kind in kinds if count)
     head = text.plural(total, "action")
-    parts = [f"{head}: {told}" if told else head, text.seconds(wall_seconds)]
+    parts = [f"{head}: {counted}" if counted else head, text.seconds(wall_seconds)]
     moved = [
         f"{direction} {byte_count(count)}"
         for direction, count in (("down", finished.bytes_downloaded), ("up", finished.bytes_uploaded))
@@ -53,16 +53,16 @@ def _actions_line(finished: BuildFinished, wall_seconds: float) -> str:
 
 
 def _path_line(path: tuple[PathStep, ...]) -> str:
-    """The critical path by the names of its actions; of a long one both ends and the longest steps, the rest as `…`."""
+    """The critical path by names of actions. A long one shows both ends and the longest steps, the rest as `…`."""
     steps = [step for step in path if step.seconds > 0]
     if not steps:
         return ""
-    told = frozenset(_worth_telling(steps))
+    shown = frozenset(_worth_showing(steps))
     one_target = len({_label(step) for step in steps if _label(step)}) <= 1
     names: list[str] = []
     label = ""
     for index, step in enumerate(steps):
-        if index in told:
+        if index in shown:
             changes = not one_target and _label(step) not in ("", label)
             names.append(_SHORTENED.sub(r"\1…", step.identifier if changes else action_name(step.identifier)))
             label = _label(step) or label
@@ -71,13 +71,13 @@ def _path_line(path: tuple[PathStep, ...]) -> str:
     return f"critical path {text.seconds(sum(step.seconds for step in steps))}: {' → '.join(names)}"
 
 
-def _worth_telling(steps: list[PathStep]) -> list[int]:
+def _worth_showing(steps: list[PathStep]) -> list[int]:
     last = len(steps) - 1
     between = sorted(range(1, last), key=lambda index: steps[index].seconds, reverse=True)
     return [0, last, *between[: _LONGEST_PATH - 2]]
 
 
 def _label(step: PathStep) -> str:
-    """The target that a step belongs to; "" for one that targets share, such as a kernel's."""
+    """The target of a step; "" for a step that targets share, such as a kernel's."""
     label = step.identifier.partition(" ")[0]
     return label if label.startswith("//") else ""

@@ -1,4 +1,4 @@
-"""`mlcbuild doctor`: findings as they come, or as one JSON object; and the exit code."""
+"""`mlcbuild doctor`: prints findings as they come, or as one JSON object, and chooses the exit code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_doctor(
     output: OutputFormat,
     options: GlobalOptions,
 ) -> ExitCode:
-    """Examine, print, and answer what the findings come to. Raises UsageError for an unknown part."""
+    """Examine, print, and return the exit code of the findings. Raises UsageError for an unknown part."""
     parts = Parts(disk_cache, remote, execution, options).chosen(names)
     slow = _Progress(options)
     examined = _watched(examine_all(parts, tick=slow.tick), slow, options)
@@ -64,7 +64,7 @@ def run_doctor(
 
 
 def finding_lines(examined: Examined, style: Style) -> list[str]:
-    """One line of what was found, and below it one for each hint."""
+    """One line for the finding, and below it one for each hint."""
     finding = examined.finding
     paint = {Verdict.OK: style.good, Verdict.WARNING: style.warning, Verdict.PROBLEM: style.error}
     verdict = paint.get(finding.verdict, style.dim)(f"{finding.verdict.value:<{_VERDICT_WIDTH}}")
@@ -81,8 +81,8 @@ def summary(found: Sequence[Examined]) -> str:
         Verdict.OK: f"{counts[Verdict.OK]} ok",
         Verdict.SKIPPED: f"{counts[Verdict.SKIPPED]} skipped",
     }
-    told = ", ".join(word for verdict, word in words.items() if counts[verdict])
-    return f"{text.plural(len(found), 'check')}: {told}"
+    counted = ", ".join(word for verdict, word in words.items() if counts[verdict])
+    return f"{text.plural(len(found), 'check')}: {counted}"
 
 
 def exit_code(found: Iterable[Examined]) -> ExitCode:
@@ -113,7 +113,7 @@ def document(found: Sequence[Examined], code: ExitCode) -> dict[str, object]:
 
 
 class _Progress:
-    """A line for each check that takes over a second."""
+    """Shows a line for each check that takes longer than a second."""
 
     def __init__(self, options: GlobalOptions) -> None:
         self._live = is_terminal(sys.stderr, options.environment)
@@ -124,7 +124,7 @@ class _Progress:
         if self._line is None or self._what != what:
             self.clear()
             self._line, self._what = SlowProgress(sys.stderr, live=self._live), what
-        self._line.spend(what)
+        self._line.show_unmeasured(what)
 
     def clear(self) -> None:
         if self._line is not None:
@@ -133,7 +133,7 @@ class _Progress:
 
 
 def _watched(examined: Iterator[Examined], slow: _Progress, options: GlobalOptions) -> Iterator[Examined]:
-    """The same, with the progress taken away before each, and the stories of broken checks where somebody asked."""
+    """The findings. The progress line is erased before each. MLCBUILD_DEBUG prints tracebacks of broken checks."""
     try:
         for each in examined:
             slow.clear()

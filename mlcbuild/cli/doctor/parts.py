@@ -1,4 +1,4 @@
-"""What there is to examine for a command's options, in the order in which it is told."""
+"""The parts that the doctor examines for a command's options, in the order of its output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EVERYTHING = "//..."
 
 
 class Parts:
-    """Everything around one command. A workspace is opened once, by the first part that needs it."""
+    """Makes the parts of one command. The workspace is opened once, for the first part that needs it."""
 
     def __init__(
         self, disk_cache: Path | None, remote: RemoteOptions, execution: ExecutionOptions, options: GlobalOptions
@@ -44,7 +44,7 @@ class Parts:
         self._options = options
 
     def chosen(self, names: Sequence[str]) -> list[Part]:
-        """All parts, or those of the names. Raises UsageError for a name that no part has."""
+        """All parts, or those with these names. Raises UsageError for an unknown name."""
         made = {
             "machine": lambda: [Part(name="machine", checks=machine_checks)],
             "toolchains": lambda: [Part(name="toolchains", checks=toolchain_checks)],
@@ -52,7 +52,7 @@ class Parts:
             "workspace": lambda: [Part(name="workspace", checks=self._workspace_checks)],
             "disk": lambda: [Part(name="disk", checks=lambda: disk_checks(self._disk_root, self._function()))],
             "remote": self._remote,
-            "signing": lambda: self._signing(is_told=not names or "remote" in names),
+            "signing": lambda: self._signing(is_reported=not names or "remote" in names),
             "ray": self._ray,
         }
         for name in names:
@@ -61,7 +61,7 @@ class Parts:
         return [part for name, parts in made.items() if not names or name in names for part in parts()]
 
     def _remote(self) -> list[Part]:
-        """One for each server, or one that says why there is none."""
+        """A part for each server, or one that says why there is none."""
         try:
             configuration = self._configuration
         except Exception as error:
@@ -83,20 +83,20 @@ class Parts:
             for place in places
         ]
 
-    def _signing(self, *, is_told: bool) -> list[Part]:
-        """Of the remote; where there is none, or its settings have mistakes, that, unless the part before tells it."""
+    def _signing(self, *, is_reported: bool) -> list[Part]:
+        """The part of signatures; without a usable remote the reason, unless the part `remote` already gives it."""
         try:
             configuration = self._configuration
         except Exception as error:
-            return [] if is_told else [Part(name="signing", checks=functools.partial(_raising, error))]
+            return [] if is_reported else [Part(name="signing", checks=functools.partial(_raising, error))]
         if configuration is None:
-            return [] if is_told else [Part(name="signing", checks=_without_remote)]
+            return [] if is_reported else [Part(name="signing", checks=_without_remote)]
         from mlcbuild.doctor.signing import signing_checks
 
         return [Part(name="signing", checks=functools.partial(signing_checks, configuration))]
 
     def _ray(self) -> list[Part]:
-        """Of a cluster where one is chosen, or its address is said."""
+        """The part of a cluster, which is examined if the settings choose Ray or have its address."""
         from mlcbuild.doctor.ray_cluster import ray_part
 
         try:
@@ -141,7 +141,7 @@ class Parts:
             raise UnreadableWorkspace((error,)) from error
 
     def _function(self) -> DigestFunction:
-        """The workspace's; BLAKE3 outside of one, and where its settings have mistakes, which are told elsewhere."""
+        """The workspace's digest function; BLAKE3 outside a workspace, or if its settings have errors."""
         try:
             return DigestFunction(self._workspace.settings.digest) if self._workspace else DigestFunction.BLAKE3
         except Exception:
@@ -150,8 +150,8 @@ class Parts:
     def _workspace_checks(self) -> Sequence[Check]:
         found = self._workspace
         if found is None:
-            told = skipped(f"none at or above {self._options.directory}")
-            return (Check(name="found", examine=lambda: told),)
+            finding = skipped(f"none at or above {self._options.directory}")
+            return (Check(name="found", examine=lambda: finding),)
         return workspace_checks(
             name=found.settings.name,
             root=found.root,
@@ -162,10 +162,10 @@ class Parts:
 
 
 def _without_remote() -> Sequence[Check]:
-    def told() -> Finding:
-        return skipped("none is configured", "to try one: --remote=ADDRESS; docs/remote.md says what there is")
+    def examine() -> Finding:
+        return skipped("none is configured", "to test one, give --remote=ADDRESS: see docs/remote.md")
 
-    return (Check(name="configured", examine=told),)
+    return (Check(name="configured", examine=examine),)
 
 
 def _raising(error: Exception) -> NoReturn:

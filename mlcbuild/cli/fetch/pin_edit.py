@@ -1,4 +1,4 @@
-"""Writing `sha256 = "…"` into a BUILD.toml in place: nothing else of the file changes, not even a space."""
+"""Writes `sha256 = "…"` into the text of a BUILD.toml, and changes nothing else in it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _NEWLINE = b"\n"
 def with_pins(text: str, pins: Mapping[tuple[str, int], str]) -> str:
     """`text`, a BUILD.toml file, with the pins of some targets set: (rule, index of its table) → SHA-256.
 
-    A pin that is there is replaced between its quotes. A missing one becomes the last line of the table's own keys.
+    An existing pin is replaced between its quotes. A new one becomes the last line of the table's own keys.
     """
     import toml_rs
 
     document = toml_rs.load_with_metadata(text)
     lines = text.encode().splitlines(keepends=True)
     tables = [(document.meta["nodes"][rule]["value"][index]["value"], pin) for (rule, index), pin in pins.items()]
-    # From the end of the file to its beginning: an inserted line moves only what has been dealt with.
+    # From the end of the file to its beginning: an inserted line moves only what is already done.
     for table, pin in sorted(tables, key=lambda item: _last_line(item[0]), reverse=True):
         _set_pin(lines, table, pin)
     changed = b"".join(lines).decode()
@@ -48,12 +48,12 @@ def _set_pin(lines: list[bytes], table: Mapping[str, Any], pin: str) -> None:
 
 
 def _last_line(table: Mapping[str, Any]) -> int:
-    """The last line of a table's own keys, those of sub-tables with headers of their own left out."""
+    """The last line of a table's own keys, without those of sub-tables that have their own headers."""
     return max(_last(entry["value_line"]) for entry in table.values() if _is_own(entry))
 
 
 def _is_own(entry: Mapping[str, Any]) -> bool:
-    """Whether this is `key = value`: a header's value begins before its key, with a bracket."""
+    """Whether this is `key = value`: the value of a header begins before its key, with a bracket."""
     if "value_line" not in entry or "key_line" not in entry:
         return False
     key = (_first(entry["key_line"]), _first(entry["key_col"]))
@@ -75,4 +75,4 @@ def _check(before: str, after: str, pins: Mapping[tuple[str, int], str]) -> None
     for (rule, index), pin in pins.items():
         expected[rule][index][PIN] = pin
     if toml_rs.loads(after) != expected:
-        raise InternalError("writing pins would have changed more of the file than the pins; nothing was written")
+        raise InternalError("writing the pins would change other parts of the file; nothing was written")

@@ -1,4 +1,4 @@
-"""`mlcbuild fetch --update`: observes what is out there and pins it in the BUILD.toml files."""
+"""`mlcbuild fetch --update`: downloads the current files and writes their digests into BUILD.toml files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Observed:
 
     @property
     def table(self) -> tuple[str, int]:
-        """The rule, and which of its tables in the file the target is."""
+        """The rule, and the index of the target's table among those of the rule."""
         rule, index = self.target.origin.keys[:2]
         assert isinstance(rule, str)
         assert isinstance(index, int)
@@ -38,9 +38,9 @@ class _Observed:
 
 
 def update_pins(patterns: tuple[str, ...], configuration: str, options: GlobalOptions) -> None:
-    """Pin every fetched file that `patterns` need; print a line for each: label, digest, what it was.
+    """Pin every fetched file that `patterns` need, and print a line for each: label, digest, and the former digest.
 
-    What could be observed is pinned although something else fails. Raises FetchError for that.
+    Files that can be fetched are pinned even if others fail; then it raises FetchError.
     """
     from mlcbuild.execution.fetch.observe import observe
 
@@ -71,9 +71,9 @@ def update_pins(patterns: tuple[str, ...], configuration: str, options: GlobalOp
 def _check_can_be_pinned(target: Target) -> None:
     if target.cell:
         raise WorkspaceError(
-            f"{target.label} is one of a matrix, whose targets share one table; its pin cannot be written",
+            f"the pin of {target.label} cannot be written: all targets of its matrix share one table",
             location=target.location,
-            advice=("write a table of its own for each file that is fetched",),
+            advice=("write a separate table for each fetched file",),
         )
 
 

@@ -1,10 +1,10 @@
-"""Versions of installed distributions, read from their metadata without importing them."""
+"""Versions of installed distributions, from their metadata, without importing them."""
 
 from __future__ import annotations
 
 
 def installed_version(distribution: str) -> str:
-    """The version as its metadata says; "" where it is not installed."""
+    """The version in the metadata; "" if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,4 +1,4 @@
-"""What `mlcbuild info` tells: versions, paths, and what can be built with what is here."""
+"""`mlcbuild info`: versions, paths, and what can be built here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EVERYTHING = "//..."
 
 
 def print_info(directory: Path, environment: Mapping[str, str], *, configuration: str, output: OutputFormat) -> None:
-    """Print it. Raises WorkspaceErrors for a workspace with mistakes, as it lists the workspace's platforms."""
+    """Print the facts. Raises WorkspaceErrors, because it loads the workspace to list its platforms."""
     opened = open_workspace(directory) if is_in_workspace(directory) else None
     document = _document(opened, environment, configuration)
     if output is OutputFormat.JSON:
@@ -66,7 +66,7 @@ def _document(opened: OpenWorkspace | None, environment: Mapping[str, str], conf
 
 
 def _workers(environment: Mapping[str, str]) -> list[dict[str, object]]:
-    """The warm ones that wait for a build."""
+    """The warm workers that wait for a build."""
     from mlcbuild.cli.build.executors import worker_pool
     from mlcbuild.execution.server_pool import pooled_servers
 
@@ -77,7 +77,7 @@ def _workers(environment: Mapping[str, str]) -> list[dict[str, object]]:
 
 
 def _remote(opened: OpenWorkspace, environment: Mapping[str, str]) -> dict[str, object] | None:
-    """The remote cache that a build without options has; None for none."""
+    """The remote cache of a build without options; None if there is none."""
     found = resolve_remote(RemoteOptions(), environment, opened.settings)
     if found is None:
         return None
@@ -93,7 +93,7 @@ def _remote(opened: OpenWorkspace, environment: Mapping[str, str]) -> dict[str, 
 
 
 def _toolchains() -> dict[str, str]:
-    """Name → version, or a program's path; "" for what is not installed."""
+    """The version of each toolchain, or a program's path; "" for what is not installed."""
     toolchains = Toolchains()
     return {each.name: toolchains.version(each.name) for each in every() if not each.takes_path}
 

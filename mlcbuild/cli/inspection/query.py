@@ -1,4 +1,4 @@
-"""Answers a query and prints what it found."""
+"""`mlcbuild query`: evaluates an expression and prints its targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlcbuild.query.output import json_records, label_kind_lines, label_lines
 
 
 def print_query(directory: Path, expression: str, *, configuration: str, output: QueryOutput, in_order: bool) -> None:
-    """Print the targets that `expression` names. Raises UsageError for its syntax, WorkspaceErrors."""
+    """Print the targets of `expression`. Raises UsageError for an error in it, and WorkspaceErrors."""
     query = parse_query(expression)
     opened = open_workspace(directory, to_load=True)
     loaded = opened.load(query.patterns, configuration)

@@ -1,4 +1,4 @@
-"""`mlcbuild log show`: everything that is known of one action of a remembered build."""
+"""`mlcbuild log show`: everything about one action of a recorded build."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.inventory import bases
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, GlobalOptions
 from mlcbuild.cli.console.action_logs import log_path
-from mlcbuild.cli.log.listings import described, place_of, record_directory, seconds_of, told_build
+from mlcbuild.cli.log.listings import build_title, described, place_of, record_directory, seconds_of
 from mlcbuild.cli.log.records import BuildRecord, chosen, records
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
@@ -35,14 +35,14 @@ _STATUSES = {
 def print_action(
     wanted: str, build: str, *, disk_cache: Path | None, output: OutputFormat, options: GlobalOptions
 ) -> None:
-    """Print it. Raises UsageError where no remembered build has such an action, or several are meant."""
+    """Print the action. Raises UsageError if no recorded build has it, or several actions match."""
     directory = record_directory(options)
     record, action = _find(wanted, [chosen(directory, build)] if build else records(directory))
     root = directory.parents[1]
     stored = _Stored(root, disk_cache)
     components = stored.components(action.get("key", ""))
     before = stored.components(action.get("previous_key", ""))
-    log = stored.log(action.get("key", "")) or _kept_log(directory.parent / LOG_DIRECTORY, action)
+    log = stored.log(action.get("key", "")) or _failed_log(directory.parent / LOG_DIRECTORY, action)
     if output is OutputFormat.JSON:
         print_json(
             {
@@ -65,34 +65,34 @@ def _lines(
     before: Mapping[str, str] | None,
     log: str,
 ) -> list[str]:
-    told = [("build", told_build(record)), ("status", _STATUSES.get(action["status"], action["status"]))]
+    rows = [("build", build_title(record)), ("status", _STATUSES.get(action["status"], action["status"]))]
     if action.get("message"):
-        told.append(("message", text.printable(action["message"])))
+        rows.append(("message", text.printable(action["message"])))
     if action.get("executor"):
         parts = ", ".join(
             f"{word} {action[name]:.2f}"
             for word, name in (("queued", "queued_seconds"), ("input", "input_seconds"), ("output", "output_seconds"))
             if action.get(name)
         )
-        told.append(("why", action.get("cause", "-")))
+        rows.append(("why", action.get("cause", "-")))
         worker = action.get("worker", "")
         named = worker not in ("", action["executor"], action.get("node"))
-        told.append(("where", place_of(action) + (f", worker {worker}" if named else "")))
-        told.append(("began", f"{action.get('start', 0.0):.2f} s into the build"))
-        told.append(("seconds", f"{seconds_of(action):.2f}" + (f" ({parts})" if parts else "")))
+        rows.append(("where", place_of(action) + (f", worker {worker}" if named else "")))
+        rows.append(("began", f"{action.get('start', 0.0):.2f} s into the build"))
+        rows.append(("seconds", f"{seconds_of(action):.2f}" + (f" ({parts})" if parts else "")))
         if action.get("peak_bytes"):
-            told.append(("memory", byte_count(action["peak_bytes"])))
+            rows.append(("memory", byte_count(action["peak_bytes"])))
         slack = record.slacks.get(action["identifier"])
-        told.append(("slack", "none: on the critical path" if slack is None else f"{slack:.2f} s"))
-    told.append(("key", action.get("key") or "none"))
-    lines = [action["identifier"], *(f"  {name:<9}{value}" for name, value in told)]
+        rows.append(("slack", "none: on the critical path" if slack is None else f"{slack:.2f} s"))
+    rows.append(("key", action.get("key") or "none"))
+    lines = [action["identifier"], *(f"  {name:<9}{value}" for name, value in rows)]
     if components is not None:
-        lines += ["", "what the key was made of"]
+        lines += ["", "components of the key"]
         lines += [_component(name, value, before) for name, value in components.items()]
         gone = [name for name in before or () if name not in components]
         lines += [f"  {name}: none   was: {before[name]}" for name in gone if before]
     elif action["status"] in _STATUSES:
-        lines += ["", "what the key was made of lies in the disk cache no more"]
+        lines += ["", "the components of the key are no longer in the disk cache"]
     if log:
         lines += ["", "log", *(f"  │ {line}".rstrip() for line in text.printable(log).rstrip().splitlines())]
     return lines
@@ -106,30 +106,28 @@ def _component(name: str, value: str, before: Mapping[str, str] | None) -> str:
 
 
 def _find(wanted: str, builds: list[BuildRecord]) -> tuple[BuildRecord, dict[str, Any]]:
-    """The action in the newest build that has it: by its name, the first digits of its key, or a part of its name."""
+    """The action in the newest build that has it, by its name, the first digits of its key, or a part of its name."""
     for record in builds:
         actions = list(record.actions())
         exact = [action for action in actions if action["identifier"] == wanted]
         if not exact and len(wanted) >= _FEWEST_DIGITS:
             exact = [action for action in actions if action.get("key", "").startswith(wanted.lower())]
-            # Equal actions of several targets have one key; one of them ran.
+            # Equal actions of several targets share a key; at most one of them ran.
             exact = [action for action in exact if action.get("executor")] or exact[:1]
         found = exact or [action for action in actions if wanted in action["identifier"]]
         if len({action["identifier"] for action in found}) > 1:
             names = [action["identifier"] for action in found]
             raise UsageError(
-                f'{len(names)} actions are meant by "{wanted}"',
-                advice=(*names[:_MOST_SHOWN], *(["…"] if len(names) > _MOST_SHOWN else []), "say more of the name"),
+                f'"{wanted}" matches {len(names)} actions',
+                advice=(*names[:_MOST_SHOWN], *(["…"] if len(names) > _MOST_SHOWN else []), "give more of the name"),
             )
         if found:
             return record, found[0]
-    raise UsageError(
-        f'no remembered build has an action "{wanted}"', advice=("see what ran by `mlcbuild log what-ran`",)
-    )
+    raise UsageError(f'no recorded build has an action "{wanted}"', advice=("`mlcbuild log what-ran` lists what ran",))
 
 
-def _kept_log(directory: Path, action: Mapping[str, Any]) -> str:
-    """Of an action that failed: results have logs, failures none. It may be that of a later build."""
+def _failed_log(directory: Path, action: Mapping[str, Any]) -> str:
+    """The log file of a failed action, which has no result. It may be of a later build."""
     if action["status"] != "failed":
         return ""
     try:
@@ -139,7 +137,7 @@ def _kept_log(directory: Path, action: Mapping[str, Any]) -> str:
 
 
 class _Stored:
-    """What the disk cache holds of results, as far as it still does."""
+    """Reads results of the disk cache that have not been removed."""
 
     def __init__(self, workspace: Path, disk_cache: Path | None) -> None:
         root = disk_cache.absolute() if disk_cache else default_root()
@@ -148,7 +146,7 @@ class _Stored:
         self._store = DiskStore(root, function) if self._base else None
 
     def components(self, key: str) -> dict[str, str] | None:
-        """By name; None where the store does not have them."""
+        """The components of a key by name; None if the store does not have them."""
         digest = self._digest_of(key)
         if self._store is None or digest is None:
             return None
@@ -171,7 +169,7 @@ class _Stored:
             return ""
 
     def _digest_of(self, key: str) -> Digest | None:
-        """A key with the size of the action that it names, which lies among the blobs."""
+        """The digest of a key: its size is that of the Action, a blob of the store."""
         if not key or self._base is None:
             return None
         try:

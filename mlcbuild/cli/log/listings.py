@@ -1,4 +1,4 @@
-"""`mlcbuild log` and its listings: what remembered builds ran, and what bounded their time."""
+"""The listings of `mlcbuild log`: builds, actions that ran, and the critical path."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _ENDINGS = {0: "built", 1: "failed", 8: "interrupted"}
 
 
 def record_directory(options: GlobalOptions) -> Path:
-    """Of the workspace that one stands in. Raises WorkspaceError."""
+    """The folder of records of the current workspace. Raises WorkspaceError."""
     return find_root(options.directory) / STATE_DIRECTORY / RECORD_DIRECTORY
 
 
 def print_builds(output: OutputFormat, options: GlobalOptions) -> None:
-    """A line a build, the newest first."""
+    """Print one line a build, newest first."""
     known = records(record_directory(options))
     if output is OutputFormat.JSON:
         print_json([{"build": number, **_summary(record)} for number, record in enumerate(known, start=1)])
         return
     if not known:
-        print("no build of this workspace is remembered")
+        print("no build of this workspace is recorded")
     for number, record in enumerate(known, start=1):
         what = ", ".join(f"{record.counts[status]} {word}" for status, word in _COUNTED if record.counts.get(status))
         ending = _ENDINGS.get(record.exit_code, f"exit code {record.exit_code}")
@@ -52,7 +52,7 @@ def print_builds(output: OutputFormat, options: GlobalOptions) -> None:
 def print_what_ran(
     build: str, *, failed: bool, mnemonic: str, slowest: bool, output: OutputFormat, options: GlobalOptions
 ) -> None:
-    """A line an action that ran, in the order in which they began, or the slowest first."""
+    """Print one line for each action that ran, in the order in which they began, or the slowest first."""
     record = chosen(record_directory(options), build)
     ran = [
         action
@@ -66,7 +66,7 @@ def print_what_ran(
         print_json({"build": _summary(record), "actions": [described(action, record) for action in ran]})
         return
     if not ran:
-        print("nothing like that ran" if failed or mnemonic else "nothing ran")
+        print("no such action ran" if failed or mnemonic else "nothing ran")
         return
     rows = [
         (
@@ -84,7 +84,7 @@ def print_what_ran(
 
 
 def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions) -> None:
-    """The chain, what it left of the time, and what had the least slack beside it."""
+    """Print the critical path, its share of the time, and the actions with the least slack."""
     record = chosen(record_directory(options), build)
     ran = {action["identifier"]: action for action in record.actions() if action.get("executor")}
     path = sum(step["seconds"] for step in record.critical_path)
@@ -122,23 +122,23 @@ def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions
     ]
     print("\n".join(_table(("seconds", "share", "action"), rows, right=2)))
     if record.slacks:
-        print(f"\nbeside it {text.plural(len(record.slacks), 'action')}, with the least slack:")
+        print(f"\n{text.plural(len(record.slacks), 'action')} beside it; those with the least slack:")
         least = list(record.slacks.items())[:_LEAST_SLACKS]
         rows = [(f"{slack:.2f}", f"{seconds_of(ran.get(name, {})):.2f}", name) for name, slack in least]
         print("\n".join(_table(("slack", "seconds", "action"), rows, right=2)))
     if record.jobs:
         print(
-            f"\n{text.seconds(work)} of work on {text.plural(record.jobs, 'job')} takes {text.seconds(share)} at least,"
+            f"\n{text.seconds(work)} of work take at least {text.seconds(share)} on {text.plural(record.jobs, 'job')},"
         )
-        shorter = "more jobs would not help" if path >= share else "more jobs would help"
-        print(f"the path {text.seconds(path)}: {shorter}")
+        conclusion = "more jobs would not help" if path >= share else "more jobs would help"
+        print(f"the path {text.seconds(path)}: {conclusion}")
 
 
 # Shared with `mlcbuild log show`.
 
 
 def seconds_of(action: Mapping[str, Any]) -> float:
-    """Of its run; 0 where nothing ran."""
+    """The seconds of an action's run; 0 if it did not run."""
     return float(action.get("time", 0.0) - action.get("start", 0.0)) if action.get("executor") else 0.0
 
 
@@ -148,7 +148,7 @@ def place_of(action: Mapping[str, Any]) -> str:
 
 
 def described(action: Mapping[str, Any], record: BuildRecord) -> dict[str, Any]:
-    """An action for other programs; fields that say nothing are there, and say it."""
+    """An action as JSON, with all fields."""
     on_path = {step["identifier"] for step in record.critical_path}
     return {
         "action": action["identifier"],
@@ -173,8 +173,8 @@ def described(action: Mapping[str, Any], record: BuildRecord) -> dict[str, Any]:
     }
 
 
-def told_build(record: BuildRecord) -> str:
-    """When it began, and how it is called."""
+def build_title(record: BuildRecord) -> str:
+    """When a build began, and the first digits of its invocation."""
     return f"{_moment(record.began)}, {record.invocation[:_SHOWN_DIGITS]}"
 
 
@@ -202,7 +202,7 @@ def _targets(targets: Sequence[str]) -> str:
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: int) -> list[str]:
-    """Columns as wide as they have to be, the first `right` of them to the right, the last as it comes."""
+    """Columns as wide as their cells. The first `right` columns are right-aligned, the last one is not padded."""
     lines = [titles, *rows]
     widths = [max(text.cell_width(line[column]) for line in lines) for column in range(len(titles) - 1)]
     return [

@@ -1,8 +1,8 @@
-"""What came of the last builds, kept under `.mlcbuild/builds/` for `mlcbuild log`: a file a build, at most ten.
+"""Records of the last ten builds for `mlcbuild log`, one file a build, under `.mlcbuild/builds/`.
 
-A file's first line is its summary, which is all that a list of builds needs. Each further line is an action, in the
-words of the event log (`mlcbuild.cli.reports.event_log`), without what is 0 or empty and without its log, which lies
-elsewhere. A build that had nothing to do is not kept. Whoever deletes the folder loses what it tells, nothing else.
+The first line is the summary of the build, which is all that a list of builds needs. Each further line is an action as
+in the event log (`mlcbuild.cli.reports.event_log`), without fields that are 0 or empty and without its log. No record
+is written for a build that had nothing to do. Nothing else depends on these files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORD_DIRECTORY = "builds"
 _VERSION = 1
 _MOST_RECORDS = 10
 _SUFFIX = ".jsonl"
-_LONGEST_NUMBER = 2  # digits; more of them are those of an invocation
+_LONGEST_NUMBER = 2  # digits; a longer number is part of an invocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class BuildRecord:
     slacks: Mapping[str, float]
 
     def actions(self) -> Iterator[dict[str, Any]]:
-        """Its actions, in the order in which they ended; ends early in a damaged file."""
+        """The actions in the order in which they ended. A damaged file gives fewer."""
         try:
             with self.path.open(encoding="utf-8") as lines:
                 next(lines, None)
@@ -56,7 +56,7 @@ class BuildRecord:
 def write_record(
     directory: Path, events: Sequence[Mapping[str, Any]], *, began: float, arguments: Sequence[str], exit_code: int
 ) -> None:
-    """Keep the events of a build that ended, or broke off. Raises OSError.
+    """Write the record of a build that ended or was cut short. Raises OSError.
 
     `events` are those of the event log, from `build_started` on.
     """
@@ -104,7 +104,7 @@ def _compact(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def records(directory: Path) -> list[BuildRecord]:
-    """The builds that are remembered, the newest first; damaged files are left out."""
+    """The recorded builds, newest first, without damaged files."""
     found = (_record(path) for path in _files(directory))
     return [record for record in found if record is not None]
 
@@ -112,28 +112,28 @@ def records(directory: Path) -> list[BuildRecord]:
 def chosen(directory: Path, wanted: str) -> BuildRecord:
     """The build that a user names: 1 for the last, 2 for the one before, or the first digits of its invocation.
 
-    Raises UsageError where there is none.
+    Raises UsageError if there is no such build.
     """
     known = records(directory)
     if not known:
-        raise UsageError("no build of this workspace is remembered", advice=("build something first",))
+        raise UsageError("no build of this workspace is recorded", advice=("build something first",))
     if wanted.isdecimal() and len(wanted) <= _LONGEST_NUMBER:
         number = int(wanted)
         if 1 <= number <= len(known):
             return known[number - 1]
         raise UsageError(
-            f"there is no build {number}: the oldest that is remembered is {len(known)}",
-            advice=("see them by `mlcbuild log`",),
+            f"there is no build {number}: the oldest recorded build is {len(known)}",
+            advice=("`mlcbuild log` lists them",),
         )
     matching = [record for record in known if record.invocation.startswith(wanted.lower())]
     if len(matching) != 1:
-        many = "several remembered builds begin" if matching else "no remembered build begins"
-        raise UsageError(f'{many} with "{wanted}"', advice=("see them by `mlcbuild log`",))
+        count = "several recorded builds begin" if matching else "no recorded build begins"
+        raise UsageError(f'{count} with "{wanted}"', advice=("`mlcbuild log` lists them",))
     return matching[0]
 
 
 def _files(directory: Path) -> list[Path]:
-    """Names begin with the time, so that they sort by it."""
+    """The files of records, newest first: their names begin with the time."""
     try:
         return sorted((path for path in directory.iterdir() if path.suffix == _SUFFIX), reverse=True)
     except OSError:

@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Writes a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 def write_atomically(path: Path, content: str) -> None:
     """Put `content` at `path` by renaming a finished file of the same directory. Raises OSError.
 
-    What is not a regular file (`/dev/stdout`, a named pipe) is written to as it stands.
+    Anything but a regular file (`/dev/stdout`, a named pipe) is written directly.
     """
     if path.exists() and not path.is_file():
         path.write_text(content, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""From what ended a command to what is printed and answered: one exit code, one message, never a traceback.
+"""Prints the exception that ended a command as an error, and chooses the exit code.
 
-The traceback of a bug goes to a file below `.mlcbuild/`, or to the terminal where MLCBUILD_DEBUG is set.
+Users see no traceback. That of a bug goes to a file below `.mlcbuild/`, or to the terminal if MLCBUILD_DEBUG is set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEBUG_VARIABLE = "MLCBUILD_DEBUG"
 
 
 def code_of(failure: BaseException) -> ExitCode:
-    """The exit code for anything that may end a command."""
+    """The exit code for any exception that ends a command."""
     match failure:
         case MlcbuildError():
             return exit_code_of(failure)
@@ -40,11 +40,11 @@ def code_of(failure: BaseException) -> ExitCode:
             return ExitCode.INTERNAL
 
 
-def report_failure(failure: BaseException, options: GlobalOptions) -> ExitCode:
-    """Print what ended a command on standard error; answers the exit code."""
+def report_error(failure: BaseException, options: GlobalOptions) -> ExitCode:
+    """Print the exception that ended a command to standard error; returns the exit code."""
     if isinstance(failure, TyperException):
         failure = usage_error(failure)
-    lines = failure_lines(
+    lines = exception_lines(
         failure,
         style=options.style(sys.stderr),
         environment=options.environment,
@@ -54,10 +54,10 @@ def report_failure(failure: BaseException, options: GlobalOptions) -> ExitCode:
     return code_of(failure)
 
 
-def told_as_run_failure(failure: Exception, options: GlobalOptions) -> ExitCode:
-    """Print what ended a run of something that was built."""
+def report_run_error(failure: Exception, options: GlobalOptions) -> ExitCode:
+    """Print the exception that ended a run of a built target; returns the exit code."""
     style = options.style(sys.stderr)
-    lines = [f"{style.error('error:')} what was built cannot be run: {_exception_text(failure)}"]
+    lines = [f"{style.error('error:')} the built target cannot be run: {_exception_text(failure)}"]
     if options.environment.get(DEBUG_VARIABLE):
         lines += "".join(traceback.format_exception(failure)).splitlines()
     else:
@@ -67,10 +67,10 @@ def told_as_run_failure(failure: Exception, options: GlobalOptions) -> ExitCode:
     return ExitCode.RUN_FAILED
 
 
-def failure_lines(
+def exception_lines(
     failure: BaseException, *, style: Style, environment: Mapping[str, str], state_directory: Path | None
 ) -> list[str]:
-    """What to print. A bug's traceback is written below `state_directory` (None: the temporary directory)."""
+    """The lines to print. A bug's traceback is written below `state_directory` (None: the temporary directory)."""
     debug = bool(environment.get(DEBUG_VARIABLE))
     code = code_of(failure)
     if isinstance(failure, KeyboardInterrupt | InterruptedBuildError):
@@ -82,8 +82,8 @@ def failure_lines(
         if not debug:
             lines.append(f"  set {DEBUG_VARIABLE}=1 to see where this happened")
     else:
-        told = str(failure) if isinstance(failure, MlcbuildError) else _exception_text(failure)
-        first, *rest = told.splitlines()
+        message = str(failure) if isinstance(failure, MlcbuildError) else _exception_text(failure)
+        first, *rest = message.splitlines()
         lines = [f"{style.error('error:')} mlcbuild itself failed: {first}", *(f"  {line}" for line in rest)]
         if not debug:
             lines.append(f"  the traceback is in {_write_traceback(failure, state_directory)}")
@@ -96,7 +96,7 @@ def failure_lines(
 
 
 def error_lines(error: MlcbuildError, *, style: Style) -> list[str]:
-    """An error with its place first, so that editors find it; advice is indented below."""
+    """The lines of an error: its place first, so that editors find it, and advice indented below."""
     if isinstance(error, WorkspaceErrors):
         lines = [line for each in error.errors for line in error_lines(each, style=style)]
         return lines if len(error.errors) == 1 else [*lines, style.error(error.message)]
@@ -110,7 +110,7 @@ def error_lines(error: MlcbuildError, *, style: Style) -> list[str]:
 
 
 def _state_directory(start: Path) -> Path | None:
-    """`.mlcbuild` of the workspace around `start`; None where there is none, or none that can be found."""
+    """`.mlcbuild` of the workspace around `start`; None if there is no workspace."""
     try:
         from mlcbuild.workspace.settings import find_root
 
@@ -130,8 +130,8 @@ def _exception_text(failure: BaseException) -> str:
 
 def _write_traceback(failure: BaseException, state_directory: Path | None) -> str:
     name = f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
-    story = "".join(traceback.format_exception(failure))
-    content = f"mlcbuild {mlcbuild.__version__}, Python {sys.version}\n{story}"
+    text = "".join(traceback.format_exception(failure))
+    content = f"mlcbuild {mlcbuild.__version__}, Python {sys.version}\n{text}"
     for directory in (state_directory, Path(tempfile.gettempdir())):
         if directory is None:
             continue
@@ -141,4 +141,4 @@ def _write_traceback(failure: BaseException, state_directory: Path | None) -> st
         except OSError:
             continue
         return str(directory / name)
-    return f"no file (neither {state_directory} nor the temporary directory can be written to)"
+    return f"no file (neither {state_directory} nor the temporary directory is writable)"

@@ -1,4 +1,4 @@
-"""How far a command is that takes longer than a second: one line, on a terminal drawn over itself."""
+"""The progress of a command that takes longer than a second, as one line that a terminal redraws."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _FRAME_SECONDS = 0.1
 
 
 class SlowProgress:
-    """Called with what is done now, how much of it, and of how much. `live`: the line is drawn over itself.
+    """Call it with the current work, how much of it is done, and the total. With `live` it redraws one line.
 
-    Elsewhere a line is written after one second, then at each doubling. `clock` counts seconds.
+    Otherwise it writes a line after one second, then at each doubling. `clock` returns seconds.
     """
 
     def __init__(self, stream: TextIO, *, live: bool, clock: Callable[[], float] = time.monotonic) -> None:
@@ -34,14 +34,14 @@ class SlowProgress:
         if self._clock() >= self._next:
             self._show(f"{what}: " + (f"{min(done * 100 // total, 100)} %" if total else f"{done:,}"))
 
-    def spend(self, what: str) -> None:
-        """The same for what nobody knows the share of."""
+    def show_unmeasured(self, what: str) -> None:
+        """The same for work whose total is unknown."""
         if self._clock() >= self._next:
             self._show(what)
 
-    def _show(self, told: str) -> None:
+    def _show(self, progress: str) -> None:
         now = self._clock()
-        line = f"{told} · {text.seconds(now - self._began)}"
+        line = f"{progress} · {text.seconds(now - self._began)}"
         if self._area is None:
             self._next = self._began + 2 * (now - self._began)
             print(line, file=self._stream, flush=True)
@@ -52,14 +52,14 @@ class SlowProgress:
         self._area.draw([line], [text.cell_width(line)])
 
     def close(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._area is not None:
             self._area.clear()
 
 
 @contextmanager
 def slow_progress(options: GlobalOptions) -> Iterator[SlowProgress]:
-    """On standard error, until the block ends."""
+    """Show progress on standard error until the block ends."""
     progress = SlowProgress(sys.stderr, live=is_terminal(sys.stderr, options.environment))
     try:
         yield progress

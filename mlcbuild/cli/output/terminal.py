@@ -1,4 +1,4 @@
-"""What the streams we write to can do: colour, a live display, and their size."""
+"""Abilities of the output streams: colour, cursor movement, and size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ColorChoice(enum.StrEnum):
 
 
 class OutputFormat(enum.StrEnum):
-    """The values of `--output` that every listing knows."""
+    """The values of `--output` that every listing has."""
 
     TEXT = "text"
     JSON = "json"
@@ -26,7 +26,7 @@ class OutputFormat(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """Paints text, or leaves it as it is. Every message reads the same without colour."""
+    """Colours text if `enabled`. Every message reads the same without colour."""
 
     enabled: bool = False
 
@@ -58,14 +58,14 @@ def is_terminal(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 
 def style_for(stream: TextIO, choice: ColorChoice, environment: Mapping[str, str]) -> Style:
-    """Colour where `--color` says so; for `auto`, on terminals unless NO_COLOR is set (https://no-color.org)."""
+    """The style for `--color`; `auto` means colour on terminals unless NO_COLOR is set (https://no-color.org)."""
     if choice is ColorChoice.AUTO:
         return Style(enabled=is_terminal(stream, environment) and not environment.get("NO_COLOR"))
     return Style(enabled=choice is ColorChoice.ALWAYS)
 
 
 def terminal_size(stream: TextIO) -> tuple[int, int]:
-    """Columns and rows, asked anew each time since a window may be resized; 80 × 24 where nobody knows."""
+    """Columns and rows, asked again each time because a window may be resized; 80 × 24 if unknown."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except (OSError, ValueError):

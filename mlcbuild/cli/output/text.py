@@ -1,4 +1,4 @@
-"""Figures and lengths as people read them: seconds, counts, and the width of a line on a terminal."""
+"""Formats seconds and counts for people, and fits text to the width of a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def cell_width(text: str) -> int:
-    """How many columns of a terminal `text` takes. It holds no control characters."""
+    """The number of terminal columns of `text`, which has no control characters."""
     if text.isascii():
         return len(text)
     import unicodedata
@@ -33,7 +33,7 @@ def cell_width(text: str) -> int:
 
 
 def shortened(text: str, width: int) -> str:
-    """`text` within `width` columns; the middle of a longer one becomes `…`, as both ends name an action."""
+    """`text` within `width` columns. The middle of a longer text becomes `…`, because both ends of a name matter."""
     if cell_width(text) <= width:
         return text
     if width < 1:
@@ -49,7 +49,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with control characters (not tabs, line ends) made visible: no log can drive the terminal."""
+    """`text` with control characters except tabs and line ends made visible, so that no log controls the terminal."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,4 +1,4 @@
-"""The build report: what came of a build, as JSON for other programs (`--build-report`, `--output json`).
+"""The build report: the outcome of a build as JSON for other programs (`--build-report`, `--output json`).
 
 ::
 
@@ -16,16 +16,16 @@
                           "blobs_lost": int, "retries": int, "failures": int}
     }
 
-`ran` adds up what ran, in the seconds of each action; `peak_bytes` is the most that one of them held in memory, `nodes`
-counts what ran on other machines. Paths are relative to the workspace. `error` is "" for a target that was built. A
-command that ends before its build begins (a mistake in a BUILD.toml, say) reports no targets and no actions.
+`ran` sums the seconds of all actions that ran; `peak_bytes` is the largest memory of one of them, `nodes` counts the
+actions of each other machine. Paths are relative to the workspace. `error` is "" for a target that was built. A command
+that ends before its build begins, for example with an error in a BUILD.toml, reports no targets and no actions.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
-from mlcbuild.cli.console.remote_summary import RemoteEnd, remote_document
+from mlcbuild.cli.console.remote_summary import RemoteSummary, remote_document
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.engine.build_events import (
     ActionFinished,
@@ -48,7 +48,7 @@ _NAMES: dict[ActionStatus, str] = {
 
 
 class BuildReport:
-    """Collects the events of one build; `document` may be asked of one that broke off too."""
+    """Collects the events of one build. `document` also works for a build that was cut short."""
 
     def __init__(self, *, invocation: str) -> None:
         self._invocation = invocation
@@ -76,7 +76,7 @@ class BuildReport:
                 pass
 
     def document(
-        self, *, exit_code: ExitCode, wall_seconds: float, remote: RemoteEnd | None = None
+        self, *, exit_code: ExitCode, wall_seconds: float, remote: RemoteSummary | None = None
     ) -> dict[str, object]:
         """The report as a JSON object. `wall_seconds` is that of the whole command."""
         finished = self._finished
@@ -112,7 +112,7 @@ class BuildReport:
         }
 
     def _error(self, event: TargetFinished) -> str:
-        """Why a target was not built, with the failed action's own words: who reads this has no console."""
+        """Why a target was not built, with the failed action's message, for readers without a console."""
         message = self._failures.get(event.error, "")
         if not message:
             return event.error

@@ -1,10 +1,9 @@
 """The event log (`--events`): one JSON object a line, written as things happen.
 
 The first line is a header: `{"event": "header", "format": "mlcbuild events", "version": 1, …}`. Each further
-line is one value of `mlcbuild.engine.build_events`: `event` names its class in snake case, the rest are its fields
-by name, an action's log as text. The last line, `{"event": "command_finished", …}`, has the exit code; a log
-without it was cut short. A field may be added within a version; one that goes or changes its meaning raises
-the version.
+line is one value of `mlcbuild.engine.build_events`: `event` is its class in snake case, the other keys are its fields;
+an action's log is text. The last line, `{"event": "command_finished", …}`, has the exit code; a log without it was cut
+short. The version stays when a field is added, and rises when a field is removed or changes its meaning.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class EventLog:
         self._write(event_record(event))
 
     def close(self, *, exit_code: ExitCode, error: str, wall_seconds: float) -> None:
-        """Write the last line: how the command ended, and what it says of an error."""
+        """Write the last line: how the command ended, with its error."""
         self._write(
             {
                 "event": "command_finished",
@@ -78,7 +77,7 @@ def _word(name: str) -> str:
 
 
 def _names(kind: type) -> tuple[str, ...] | None:
-    """Of a dataclass's fields; None for another class."""
+    """The names of a dataclass's fields; None for another class."""
     if kind not in _NAMES:
         is_dataclass = dataclasses.is_dataclass(kind)
         _NAMES[kind] = tuple(field.name for field in dataclasses.fields(kind)) if is_dataclass else None

@@ -2,8 +2,8 @@
 
 The format is the JSON object form of the Trace Event Format: complete events (`"ph": "X"`) with times in
 microseconds, and metadata events that name the lanes. Process 1 is the command itself with its phases (load,
-analyse, build); process 2 holds the workers of this machine, one lane each; process 3 what caches answered; each
-further process is another machine, with its workers. Inside an action's slice lie those of its inputs, run and outputs.
+analyse, build), process 2 the workers of this machine with one lane each, process 3 the answers of caches. Each further
+process is another machine with its workers. An action's slice contains those of its inputs, its run and its outputs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mlcbuild.engine.build_events import (
 
 _COMMAND, _WORKERS, _CACHES, _FIRST_NODE = 1, 2, 3, 4
 _PROCESS_NAMES = {_COMMAND: "mlcbuild", _WORKERS: "workers", _CACHES: "cache answers"}
-# An answer from a cache has no length worth seeing; a microsecond makes it a slice that can be clicked.
+# A cache answers in no time; a microsecond makes its answer a slice that can be clicked.
 _SHORTEST_MICROSECONDS = 1
 
 
@@ -38,7 +38,7 @@ class Phase:
 
 @dataclass(slots=True)
 class _Lanes:
-    """Numbers lanes by name; slices that overlap within a name get lanes of their own."""
+    """Numbers lanes by name. Overlapping slices of one name get separate lanes."""
 
     ends: dict[str, list[int]] = field(default_factory=dict)
     numbers: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class _Lanes:
 
 
 class Profile:
-    """Collects the events of one build; `document` may be asked at any time."""
+    """Collects the events of one build. `document` works at any time."""
 
     def __init__(self, *, invocation: str) -> None:
         self._invocation = invocation
@@ -78,7 +78,7 @@ class Profile:
                 pass
 
     def document(self, *, phases: Iterable[Phase], build_began: float) -> dict[str, object]:
-        """The trace as a JSON object. `build_began`: second 0 of the events, in seconds of the command."""
+        """The trace as a JSON object. `build_began` is when the build began, in seconds since the command began."""
         records: list[dict[str, object]] = [
             _slice(phase.name, "phase", _COMMAND, 1, _micro(phase.start), _micro(phase.end), {}) for phase in phases
         ]
@@ -101,7 +101,7 @@ class Profile:
                     lane,
                     start,
                     end,
-                    self._told(action),
+                    self._arguments(action),
                 )
             )
             records += _parts(action, process, lane, start, end)
@@ -123,8 +123,8 @@ class Profile:
             "otherData": {"invocation_id": self._invocation},
         }
 
-    def _told(self, action: ActionFinished) -> dict[str, object]:
-        told: dict[str, object] = {
+    def _arguments(self, action: ActionFinished) -> dict[str, object]:
+        arguments: dict[str, object] = {
             "action": action.identifier,
             "target": action.owner,
             "status": action.status.value,
@@ -133,18 +133,18 @@ class Profile:
             "queued seconds": round(action.queued_seconds, 6),
         }
         if action.executor:
-            told["executor"] = action.executor
+            arguments["executor"] = action.executor
         if action.cause:
-            told["why it ran"] = action.cause.value
+            arguments["why it ran"] = action.cause.value
         if action.peak_bytes:
-            told["peak memory bytes"] = action.peak_bytes
+            arguments["peak memory bytes"] = action.peak_bytes
         if action.message:
-            told["message"] = action.message
-        return told
+            arguments["message"] = action.message
+        return arguments
 
 
 def _parts(action: ActionFinished, process: int, lane: int, start: int, end: int) -> list[dict[str, object]]:
-    """What a run spent its time on, inside its slice; nothing where nobody measured."""
+    """The slices of inputs, run and outputs inside an action's slice; none if they were not measured."""
     inputs = min(_micro(action.input_seconds), end - start)
     outputs = min(_micro(action.output_seconds), end - start - inputs)
     if not inputs and not outputs:

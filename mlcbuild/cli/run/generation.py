@@ -1,4 +1,4 @@
-"""Text from a built model package, written as it comes."""
+"""Generates text with a built model package, and writes it as it comes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.exit_codes import ExitCode
-from mlcbuild.cli.output.errors import told_as_run_failure
+from mlcbuild.cli.output.errors import report_run_error
 from mlcbuild.cli.run.generation_options import GenerationOptions
 from mlcbuild.errors import MlcbuildError
 
@@ -21,9 +21,9 @@ _SEED_BITS = 32
 
 
 def generate_text(package: Path, wanted: GenerationOptions, options: GlobalOptions) -> ExitCode:
-    """Write the answer to standard output, with `--stats` its speed to standard error.
+    """Write the answer to standard output and, with `--stats`, its speed to standard error.
 
-    Raises UsageError for a prompt that does not fit, LocalEnvironmentError where TVM does not load.
+    Raises UsageError for a prompt that is too long, and LocalEnvironmentError if TVM does not load.
     """
     from mlcbuild.runtime.generate import generate
 
@@ -44,7 +44,7 @@ def generate_text(package: Path, wanted: GenerationOptions, options: GlobalOptio
     except (MlcbuildError, BrokenPipeError):
         raise
     except Exception as error:
-        return told_as_run_failure(error, options)
+        return report_run_error(error, options)
     if generation.context_is_full:
         print(f"{style.warning('note:')} the answer ends here, as the model's context is full", file=sys.stderr)
     if wanted.stats:
@@ -54,7 +54,7 @@ def generate_text(package: Path, wanted: GenerationOptions, options: GlobalOptio
 
 
 def stream(pieces: Iterable[str], output: TextIO) -> None:
-    """Write each piece at once, and a line end after the last, also where something ends the text early."""
+    """Write each piece at once, and a line end after the last, also if an exception ends the text early."""
     last = ""
     try:
         for piece in pieces:

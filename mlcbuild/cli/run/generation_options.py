@@ -14,7 +14,7 @@ from mlcbuild.cli.arguments.help_format import CONTEXT, Command, examples
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """What to generate. `threads` 0 means one a core; `seed` None one that differs each time."""
+    """What to generate. `threads` 0 means one per core; `seed` None means a random one."""
 
     prompt: str
     raw: bool = False
@@ -54,7 +54,7 @@ def _generate(
         bool, typer.Option("--stats", help="At the end, tell on standard error how fast it went.")
     ] = False,
 ) -> GenerationOptions:
-    """Generate text with a model_package: one turn, not a chat. Tokens appear as they come."""
+    """Generate text with a model_package: one answer, not a chat. Tokens appear as they come."""
     return GenerationOptions(
         prompt=prompt,
         raw=raw,
@@ -68,7 +68,7 @@ def _generate(
 
 
 def parse_generation_options(label: str, arguments: Sequence[str]) -> GenerationOptions | None:
-    """Read the arguments; None where only help was wanted, which is printed. Raises UsageError."""
+    """Read the arguments. Prints help and returns None if they ask for it. Raises UsageError."""
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     app.command(
         cls=Command,

@@ -1,4 +1,4 @@
-"""`mlcbuild run`: builds one target, then becomes it, or generates text with it."""
+"""`mlcbuild run`: builds one target, then executes it or generates text with it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from mlcbuild.rules.providers import ExecutableInfo
 def build_and_run(request: BuildRequest, arguments: tuple[str, ...], options: GlobalOptions) -> ExitCode:
     """Build the target that the request's only pattern names and run it with `arguments`.
 
-    Arguments for a model_package are checked before anything is built. A program replaces this process, so that its
-    exit code is the answer. Raises UsageError for a target that cannot be run.
+    Arguments for a model_package are checked before anything is built. A program replaces this process, so its exit
+    code is that of the command. Raises UsageError for a target that cannot be run.
     """
     generation: list[GenerationOptions] = []
 
@@ -29,12 +29,12 @@ def build_and_run(request: BuildRequest, arguments: tuple[str, ...], options: Gl
         if not _executable(target).program:
             parsed = parse_generation_options(str(target.label), arguments)
             if parsed is None:
-                raise _OnlyHelpWantedError
+                raise _HelpShownError
             generation.append(parsed)
 
     try:
         outcome = run_build(replace(request, check=check, quiet_if_current=True), options)
-    except _OnlyHelpWantedError:
+    except _HelpShownError:
         return ExitCode.OK
     if outcome.exit_code is not ExitCode.OK:
         return outcome.exit_code
@@ -48,14 +48,14 @@ def build_and_run(request: BuildRequest, arguments: tuple[str, ...], options: Gl
     return generate_text(directory, generation[0], options)
 
 
-class _OnlyHelpWantedError(Exception):
-    """The user wanted to know the arguments, and nothing built."""
+class _HelpShownError(Exception):
+    """The arguments asked for help, so there is nothing to build."""
 
 
 def _only_target(analysis: Analysis, pattern: str) -> AnalysedTarget:
     if len(analysis.requested) != 1:
         raise UsageError(
-            f'one target can be run, and "{pattern}" stands for {len(analysis.requested)}',
+            f'"{pattern}" matches {len(analysis.requested)} targets, but only one can be run',
             advice=(f"mlcbuild query '{pattern}' lists them",),
         )
     return analysis.requested[0]
@@ -66,13 +66,13 @@ def _executable(target: AnalysedTarget) -> ExecutableInfo:
     if found is None:
         raise UsageError(
             f"{target.label} cannot be run: it is a {target.rule}",
-            advice=("a model_package can, and a command with one output",),
+            advice=("a model_package can be run, and a command with one executable output",),
         )
     return found
 
 
 def _execute(program: Path, arguments: tuple[str, ...], options: GlobalOptions) -> ExitCode:
-    """Become the program; comes back only where that is impossible."""
+    """Replace this process by the program. Returns only if that fails."""
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -80,5 +80,5 @@ def _execute(program: Path, arguments: tuple[str, ...], options: GlobalOptions) 
     except OSError as error:
         style = options.style(sys.stderr)
         print(f"{style.error('error:')} {program} cannot be run: {error.strerror}", file=sys.stderr)
-        print("  is it a program, and did the command that made it set its executable bit?", file=sys.stderr)
+        print("  check that it is a program and has the executable bit", file=sys.stderr)
         return ExitCode.RUN_FAILED

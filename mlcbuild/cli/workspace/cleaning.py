@@ -1,4 +1,4 @@
-"""Removing what builds have left in a workspace."""
+"""`mlcbuild clean`: removes what builds have left in a workspace."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ _CRASH_FILES = "crash-"
 
 
 def clean_workspace(directory: Path, *, expunge: bool) -> None:
-    """Remove outputs and state. Raises WorkspaceError for an output folder that is not safe to remove,
-    WorkspaceLockedError while a build runs.
+    """Remove outputs and state.
+
+    Raises WorkspaceError for an output folder that is not safe to remove, WorkspaceLockedError while a build runs.
     """
     settings = load_settings(find_root(directory))
     root = settings.root.resolve()
     output = root / settings.output
     if root not in output.resolve().parents and not output.is_symlink():
-        raise WorkspaceError(
-            f"the output folder {settings.output} does not lie below the workspace; nothing was removed"
-        )
+        raise WorkspaceError(f"the output folder {settings.output} is not below the workspace; nothing was removed")
     state = root / STATE_DIRECTORY
     with WorkspaceLock(state, block=False):
         _remove(output)
         for entry in state.iterdir():
-            # The lock itself stays: whoever waits for it would otherwise hold a file that nobody else sees.
+            # The lock file stays: a process that waits for it must lock the file that others see.
             is_log = entry.name in (LOG_DIRECTORY, RECORD_DIRECTORY) or entry.name.startswith(_CRASH_FILES)
             if entry.name != LOCK_FILE and (expunge or not is_log):
                 _remove(entry)
@@ -51,5 +50,5 @@ def _remove(path: Path) -> None:
     except OSError as error:
         raise LocalEnvironmentError(
             f"{error.filename or path} cannot be removed: {error.strerror or error}",
-            advice=("check who owns it, and that no other program holds it",),
+            advice=("check its owner, and that no other program uses it",),
         ) from error

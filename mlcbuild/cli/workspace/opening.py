@@ -1,4 +1,4 @@
-"""From the directory one stands in to a loaded workspace: the first step of every command that reads targets."""
+"""Opens the workspace around a directory: the first step of every command that reads targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mlcbuild.workspace.settings import WorkspaceSettings, find_root, load_setti
 
 @dataclass(frozen=True, kw_only=True)
 class OpenWorkspace:
-    """A workspace's settings and rules, and the directory (below its root) that relative patterns start from."""
+    """A workspace's settings and rules, and the package that relative patterns start from."""
 
     settings: WorkspaceSettings
     rules: Mapping[str, Rule]
@@ -30,7 +30,7 @@ class OpenWorkspace:
 
     @property
     def state_directory(self) -> Path:
-        """Where local state lies: logs, what the last build knew."""
+        """The folder of local state: logs, state of the last build."""
         return self.root / STATE_DIRECTORY
 
     @property
@@ -59,10 +59,10 @@ class OpenWorkspace:
 def open_workspace(directory: Path, *, to_load: bool = False) -> OpenWorkspace:
     """Find the workspace around `directory` and read its settings and rules. Raises WorkspaceError.
 
-    With `to_load` mistakes in the settings are left for `OpenWorkspace.load`, which tells them with those of targets.
+    With `to_load`, errors in the settings are left to `OpenWorkspace.load`, which reports them with those of targets.
     """
     if not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory", advice=("see the argument of --workspace",))
+        raise UsageError(f"{directory} is not a directory", advice=("check the argument of --workspace",))
     root = find_root(directory)
     settings = load_settings(root, tolerant=to_load)
     rules = load_rules(root, settings.rules)
@@ -70,7 +70,7 @@ def open_workspace(directory: Path, *, to_load: bool = False) -> OpenWorkspace:
 
 
 def files_searched(root: Path, directory: Path) -> set[str]:
-    """The files that finding the workspace `root` from `directory` looked at, or looked for."""
+    """The paths that the search for `root` from `directory` looked at, including those that do not exist."""
     folders = (directory.absolute(), *directory.absolute().parents)
     return {str(folder / BUILD_FILE) for folder in folders if folder == root or root in folder.parents}
 
