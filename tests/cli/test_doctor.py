@@ -27,7 +27,7 @@ from mlcbuild.doctor.examination import Examined
 from mlcbuild.doctor.finding import Blame, Finding, Verdict, mistake, ok, problem, skipped, warning
 from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.demand import Node
-from mlcbuild.execution.ray.probing import NodeSeen
+from mlcbuild.execution.ray.probing import ProbedNode
 from mlcbuild.execution.ray.settings import RaySettings
 
 Snapshot = Callable[[str, str], None]
@@ -119,13 +119,13 @@ def test_how_a_cluster_is_told(snapshot: Snapshot) -> None:
     """As values: on real ones tests/execution/ray tries it."""
     settings = RaySettings(address="10.0.0.1:6379")
     plain = MachineResources(cpus=16, memory_bytes=64 << 30)
-    nodes = [Node(identifier=str(number), name=f"n{number}", machine=plain) for number in range(3)]
-    head = replace(nodes[0], name="head", machine=MachineResources(cpus=0))
+    nodes = [Node(identifier=str(number), name=f"n{number}", resources=plain) for number in range(3)]
+    head = replace(nodes[0], name="head", resources=MachineResources(cpus=0))
     other = "mlcbuild: 0.1.0 1111111111111111 there, 0.1.0 2222222222222222 here"
     seen = [
-        NodeSeen(node=head, unused="it has no cpus"),
-        *(NodeSeen(node=node) for node in nodes[:2]),
-        NodeSeen(node=nodes[2], differences=(other,)),
+        ProbedNode(node=head, unused="it has no cpus"),
+        *(ProbedNode(node=node) for node in nodes[:2]),
+        ProbedNode(node=nodes[2], differences=(other,)),
     ]
     part = Part(name="ray", subject=settings.address, checks=lambda: ())
     found = [
