@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mlcbuild.execution.machine import Machine
 
 from mlcbuild.cli.settings.execution import ExecutionOptions, ResolvedExecution, resolve_execution
 from mlcbuild.errors import MlcbuildError, UsageError, WorkspaceErrors
+from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.workspace.settings import load_settings
 
 _WORKSPACE = '[workspace]\nname = "w"\n'
@@ -72,8 +72,8 @@ def test_settings_of_a_cluster(world: World) -> None:
     assert settings.labels == (("pool", "build"),)
     assert (settings.connect_seconds, settings.reconnect_seconds) == (10.0, 300.0)
     assert settings.may_scale_to == (
-        Machine(cpus=64, memory_bytes=512 << 30, gpus=8.0, labels=(("arch", "sm_90"),)),
-        Machine(cpus=16),
+        MachineResources(cpus=64, memory_bytes=512 << 30, gpus=8.0, labels=(("arch", "sm_90"),)),
+        MachineResources(cpus=16),
     )
 
 
