@@ -12,6 +12,7 @@ from mlcbuild.rules import schemes
 from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.kernels import KernelActions
 from mlcbuild.rules.optimization import LEVELS
+from mlcbuild.rules.passes import CompilerPassInfo, PhasePasses
 from mlcbuild.rules.providers import FilesInfo, LibraryInfo, ModelInfo
 from mlcbuild.rules.quantized_weights import QUANTIZATION
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
@@ -54,6 +55,12 @@ LIBRARY_ATTRIBUTES = (
     ),
     OPTIMIZATION,
     OVERRIDES,
+    Attribute(
+        name="passes",
+        kind=AttributeKind.LABEL_LIST,
+        provides=("compiler_pass",),
+        doc="Passes of the workspace's own. Those at the same place run in this order.",
+    ),
 )
 
 
@@ -74,6 +81,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
     target, optimization = platform.target, LEVELS[context.target.string("opt")]
     overrides = dict(context.target.table("overrides"))
     quantization = context.target.string("quantization")
+    passes = PhasePasses(platform=platform, added=_added_passes(context))
     tvm = ("tvm",)
     export = context.stage(
         "Export",
@@ -89,8 +97,8 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         "mlcbuild.compiler.stages.phase0:run",
         inputs={"module": module, "metadata": metadata},
         outputs={"module_out": "module.json", "metadata_out": "metadata.json"},
-        parameters={"target": target},
-        plugins=platform.passes("phase0"),
+        parameters={"target": target, **passes.parameters("phase0")},
+        plugins=passes.plugins("phase0"),
         toolchains=tvm,
     )
     module, metadata = attach.output("out/module.json"), attach.output("out/metadata.json")
@@ -100,8 +108,8 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
             f"mlcbuild.compiler.stages.{phase.lower()}:run",
             inputs={"module": module},
             outputs={"module_out": "module.json"},
-            parameters={"target": target},
-            plugins=platform.passes(phase.lower()),
+            parameters={"target": target, **passes.parameters(phase.lower())},
+            plugins=passes.plugins(phase.lower()),
             toolchains=tvm,
         )
         module = action.output("out/module.json")
@@ -132,8 +140,9 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
             "target": target,
             "cuda_graph": optimization.cuda_graph and platform.has_cuda_graphs,
             "overrides": overrides,
+            **passes.parameters("phase5"),
         },
-        plugins=platform.passes("phase5"),
+        plugins=passes.plugins("phase5"),
         toolchains=tvm,
     )
     link = context.stage(
@@ -152,6 +161,11 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         toolchains=platform.link_toolchains,
     )
     return LibraryInfo(library=link.output(f"out/lib{platform.library_suffix}"))
+
+
+def _added_passes(context: RuleContext) -> list[CompilerPassInfo]:
+    found = [context.provided(label, CompilerPassInfo) for label in context.target.labels("passes")]
+    return [one for one in found if one is not None]
 
 
 def implement(context: RuleContext) -> Providers:

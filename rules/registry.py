@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = (
     "command",
+    "compiler_pass",
     "filegroup",
     "hf_repository",
     "http_file",

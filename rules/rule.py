@@ -137,13 +137,13 @@ class RuleContext:
         `run` of `text/stages/count.py` is `text.stages.count:run`; plug-ins are named alike. Raises WorkspaceError
         for what has another form.
         """
-        if not _is_named_object(function):
+        if not is_named_object(function):
             raise self.error(
                 f'"{function}" is no stage function of {mnemonic}',
                 advice=("write package.module:function; run of text/stages/count.py is text.stages.count:run",),
             )
         for name in (one for value in (plugins or {}).values() for one in _names(value)):
-            if not _is_named_object(name):
+            if not is_named_object(name):
                 raise self.error(
                     f'"{name}" is no plug-in of {mnemonic}',
                     advice=("write package.module:name; PASS of text/passes/fuse.py is text.passes.fuse:PASS",),
@@ -273,7 +273,8 @@ def stage_action(
     )
 
 
-def _is_named_object(name: str) -> bool:
+def is_named_object(name: str) -> bool:
+    """Whether a name has the form `package.module:name`."""
     return _NAMED_OBJECT.fullmatch(name) is not None and ".py:" not in name
 
 

@@ -35,6 +35,7 @@ NAMES = frozenset(
         "mlcbuild.compiler.manifest",
         "mlcbuild.compiler.families.llama.family",
         "mlcbuild.compiler.models.config",
+        "mlcbuild.compiler.phases.places",
         "mlcbuild.compiler.quantization.scheme",
     }
 )

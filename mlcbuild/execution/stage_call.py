@@ -54,7 +54,8 @@ def _outcome(description: dict[str, Any]) -> tuple[str, str]:
             where = f" writing {full.filename}" if full.filename else ""
             return "environment", f"no space left on the disk{where}\n  free some space and build again"
         advice = _advice_on_import(error, description["module_paths"])
-        return "failed", f"{type(error).__name__}: {_first_paragraph(error)}{advice}"
+        notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
+        return "failed", f"{type(error).__name__}: {_first_paragraph(error)}{notes}{advice}"
     return "succeeded", ""
 
 

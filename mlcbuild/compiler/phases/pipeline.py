@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import tvm
 
+from mlcbuild.compiler.phases.added import AddedPass
 from mlcbuild.compiler.phases.entry import Entry
 from mlcbuild.errors import InternalError
 from mlcbuild.suggestions import known_values
@@ -59,13 +60,21 @@ def apply(
     *,
     common: Passes,
     backend: Passes | None = None,
+    added: Sequence[AddedPass] = (),
 ) -> tvm.IRModule:
     """The module after the passes of the entries, in order.
 
-    `common` are the implementations that serve every backend; those of `backend` run in their place. Raises
-    InternalError for implementations that do not fit the entries.
+    `common` are the implementations that serve every backend; those of `backend` run in their place. `added` are a
+    workspace's passes, which run beside entries. Raises InternalError for implementations that do not fit the entries,
+    and StageError for an added pass that goes wrong.
     """
-    runs = _implementations(entries, common, backend or {})
+    chosen = _implementations(entries, common, backend or {})
+    runs: list[Run] = []
+    for entry in entries:
+        runs += [one.run for one in added if one.place == entry.name and one.before]
+        if entry.name in chosen:
+            runs.append(chosen[entry.name])
+        runs += [one.run for one in added if one.place == entry.name and not one.before]
     config = {"relax.backend.use_cuda_graph": True} if context.cuda_graph else {}
     with context.target, tvm.transform.PassContext(opt_level=3, config=config):
         for run in runs:
@@ -73,7 +82,7 @@ def apply(
     return module
 
 
-def _implementations(entries: tuple[Entry, ...], common: Passes, backend: Passes) -> list[Run]:
+def _implementations(entries: tuple[Entry, ...], common: Passes, backend: Passes) -> dict[str, Run]:
     known = {entry.name: entry for entry in entries}
     for whose, passes in (("the common passes", common), ("the backend's passes", backend)):
         for name in passes:
@@ -90,5 +99,4 @@ def _implementations(entries: tuple[Entry, ...], common: Passes, backend: Passes
     for entry in entries:
         if not entry.not_needed and not entry.backend and entry.name not in common:
             raise InternalError(f'nothing implements "{entry.name}", and its entry does not say that it is not needed')
-    chosen = {**common, **backend}
-    return [chosen[entry.name] for entry in entries if entry.name in chosen]
+    return {**common, **backend}

@@ -9,7 +9,7 @@ that compute sizes) and `metadata_out`, which is also what the function `_metada
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from mlcbuild.compiler.models.families import read_config
 from mlcbuild.compiler.passes.attach_metadata import attached_metadata
 from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_function
 from mlcbuild.compiler.passes.phase5 import PASSES
+from mlcbuild.compiler.phases.added import added_passes
 from mlcbuild.compiler.phases.phase5 import PHASE5
-from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, apply
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, Run, apply
 from mlcbuild.compiler.signature import Signature
 from mlcbuild.errors import StageError
 
@@ -44,10 +45,12 @@ def run(
     cuda_graph: bool,
     overrides: dict[str, Any],
     backend: Passes | None = None,
+    passes: Sequence[Run] = (),
+    places: Sequence[Mapping[str, str]] = (),
 ) -> None:
     """`overrides` are the sizes of `models.config.Overrides`; they change memory plans, never a kernel. With
     `cuda_graph` decoding on a GPU is recorded once and replayed. `backend` has the passes that run in place of the
-    common ones.
+    common ones; `passes` are a workspace's, which run at `places` (`phases.added.added_passes`).
 
     Raises StageError for a bad override, and for signatures that are not those of the graph's kernels.
     """
@@ -63,7 +66,8 @@ def run(
         signatures=_read_signatures(kernels, signatures),
         cuda_graph=cuda_graph,
     )
-    lowered = apply(module, PHASE5, context, common=PASSES, backend=backend)
+    added = added_passes(passes, places)
+    lowered = apply(module, PHASE5, context, common=PASSES, backend=backend, added=added)
     remaining = _generate(lowered, context.target, executable)
     _compile_host_functions(remaining, kernels, shape_functions, context.target)
     metadata_out.write_text(attached_metadata(lowered) + "\n", encoding="utf-8")

@@ -7,6 +7,7 @@ their code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import find_geometry
 from mlcbuild.compiler.passes.phase0 import PASSES
+from mlcbuild.compiler.phases.added import added_passes
 from mlcbuild.compiler.phases.phase0 import PHASE0
-from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, apply
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, Run, apply
 
 
 def run(
@@ -27,16 +29,22 @@ def run(
     metadata_out: Path,
     target: dict[str, Any],
     backend: Passes | None = None,
+    passes: Sequence[Run] = (),
+    places: Sequence[Mapping[str, str]] = (),
 ) -> None:
-    """`backend` has the passes that run in place of the common ones.
+    """`backend` has the passes that run in place of the common ones; `passes` are a workspace's, which run at `places`
+    (`phases.added.added_passes`).
 
-    Raises StageError for files that hold no module or metadata, and for an unknown target.
+    Raises StageError for files that hold no module or metadata, for an unknown target, and for a pass of a workspace
+    that goes wrong.
     """
     document = metadata_file.read(metadata)
     before = ir.load_module(module)
     geometry = find_geometry(before)
     context = PhaseContext(target=targets.parse(target), metadata=document)
-    ir.save_module(apply(before, PHASE0, context, common=PASSES, backend=backend), module_out)
+    added = added_passes(passes, places)
+    made = apply(before, PHASE0, context, common=PASSES, backend=backend, added=added)
+    ir.save_module(made, module_out)
     if geometry is not None:
         document = {**document, "kv_cache": dict(geometry.metadata)}
     metadata_file.write(document, metadata_out)

@@ -5,21 +5,34 @@ Reads `module`, writes `module_out`; `phases.phase3` lists its passes, `passes.p
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.passes.phase3 import PASSES
+from mlcbuild.compiler.phases.added import added_passes
 from mlcbuild.compiler.phases.phase3 import PHASE3
-from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, apply
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, Run, apply
 
 
-def run(*, module: Path, module_out: Path, target: dict[str, Any], backend: Passes | None = None) -> None:
-    """`backend` has the passes that run in place of the common ones.
+def run(
+    *,
+    module: Path,
+    module_out: Path,
+    target: dict[str, Any],
+    backend: Passes | None = None,
+    passes: Sequence[Run] = (),
+    places: Sequence[Mapping[str, str]] = (),
+) -> None:
+    """`backend` has the passes that run in place of the common ones; `passes` are a workspace's, which run at `places`
+    (`phases.added.added_passes`).
 
-    Raises StageError for a file that holds no module, and for an unknown target.
+    Raises StageError for a file that holds no module, for an unknown target, and for a pass of a workspace that goes
+    wrong.
     """
     context = PhaseContext(target=targets.parse(target))
-    made = apply(ir.load_module(module), PHASE3, context, common=PASSES, backend=backend)
+    added = added_passes(passes, places)
+    made = apply(ir.load_module(module), PHASE3, context, common=PASSES, backend=backend, added=added)
     ir.save_module(made, module_out)

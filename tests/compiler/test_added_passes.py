@@ -1,0 +1,133 @@
+"""How a phase runs: which implementation an entry gets, and where a workspace's passes run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import tvm
+
+from mlcbuild.compiler.phases import places
+from mlcbuild.compiler.phases.added import added_passes
+from mlcbuild.compiler.phases.entry import Entry, Origin
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, Run, apply
+from mlcbuild.errors import InternalError, StageError
+from tests.compiler.pipeline import CPU_TARGET
+
+ENTRIES = (
+    Entry(name="First", origin=Origin.MLCBUILD),
+    Entry(name="Second", origin=Origin.MLCBUILD, backend=True),
+    Entry(name="Nothing", origin=Origin.MLC_LLM, not_needed="Nobody asks for it."),
+    Entry(name="Third", origin=Origin.TVM, backend=True),
+)
+CONTEXT = PhaseContext(target=tvm.target.Target(dict(CPU_TARGET)))
+
+
+def noting(word: str) -> Run:
+    """A pass that appends a word to the module's attribute `ran`."""
+
+    def run(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+        assert context is CONTEXT
+        before = str(module.attrs["ran"]) + " " if module.attrs and "ran" in module.attrs else ""
+        return module.with_attr("ran", before + word)
+
+    return run
+
+
+def ran(
+    common: Passes,
+    backend: Passes | None = None,
+    functions: tuple[Run, ...] = (),
+    at: tuple[dict[str, str], ...] = (),
+) -> str:
+    added = added_passes(functions, at)
+    made = apply(tvm.IRModule(), ENTRIES, CONTEXT, common=common, backend=backend, added=added)
+    return str(made.attrs["ran"])
+
+
+COMMON = {"First": noting("first"), "Second": noting("second")}
+
+
+def test_entries_run_in_their_order_and_one_that_nobody_implements_does_nothing() -> None:
+    assert ran(COMMON) == "first second"
+
+
+def test_a_backends_implementation_runs_in_place_of_the_common_one() -> None:
+    backend = {"Third": noting("own-third"), "Second": noting("own-second")}
+    assert ran(COMMON, backend) == "first own-second own-third"
+
+
+@pytest.mark.parametrize(
+    ("common", "backend", "told"),
+    [
+        ({**COMMON, "Frist": noting("x")}, {}, 'the common passes implement "Frist", which is no entry of this phase'),
+        (COMMON, {"Thrid": noting("x")}, 'the backend\'s passes implement "Thrid", which is no entry of this phase'),
+        (COMMON, {"First": noting("x")}, '"First", which is not for backends to implement'),
+        (COMMON, {"Nothing": noting("x")}, '"Nothing", which its entry says is not needed'),
+        ({}, {}, 'nothing implements "First"'),
+    ],
+)
+def test_implementations_that_do_not_fit_the_entries_are_refused(common: Passes, backend: Passes, told: str) -> None:
+    with pytest.raises(InternalError, match=told):
+        ran(common, backend)
+
+
+def test_a_misspelt_entry_is_told_with_what_may_have_been_meant() -> None:
+    with pytest.raises(InternalError) as raised:
+        ran(COMMON, {"Thrid": noting("x")})
+    assert raised.value.advice == ('known: First, Second, Nothing, Third        did you mean "Third"?',)
+
+
+def test_an_entry_is_either_for_backends_or_not_needed() -> None:
+    with pytest.raises(ValueError, match="both"):
+        Entry(name="Both", origin=Origin.MLCBUILD, backend=True, not_needed="Nobody asks for it.")
+
+
+def test_added_passes_run_beside_their_entries_in_the_order_named() -> None:
+    functions = (noting("a"), noting("b"), noting("c"))  # of m:a, m:b, m:c
+    at = (
+        {"function": "m:b", "before": "Second"},
+        {"function": "m:a", "before": "Second"},
+        {"function": "m:c", "after": "First"},
+    )
+    assert ran(COMMON, None, functions, at) == "first c b a second"
+
+
+def test_an_entry_that_does_nothing_is_a_place_too() -> None:
+    at = ({"function": "m:a", "after": "Nothing"}, {"function": "m:a", "before": "First"})
+    assert ran(COMMON, None, (noting("a"),), at) == "a first second a"
+
+
+def _failing(error: Exception) -> Run:
+    def run(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+        raise error
+
+    return run
+
+
+def _one_argument(module: tvm.IRModule) -> tvm.IRModule:
+    return module
+
+
+AT = ({"function": "m:a", "after": "First"},)
+
+
+def test_what_an_added_pass_raises_comes_through_and_says_which_it_was() -> None:
+    with pytest.raises(ValueError, match="wrong") as raised:
+        ran(COMMON, None, (_failing(ValueError("wrong")),), AT)
+    assert raised.value.__notes__ == ["raised by the pass m:a, after First"]
+    with pytest.raises(StageError, match=r"^unusable$"):
+        ran(COMMON, None, (_failing(StageError("unusable")),), AT)
+
+
+@pytest.mark.parametrize("function", [_one_argument, None])
+def test_what_is_no_pass_is_told_how_one_is_called(function: Callable[..., object] | None) -> None:
+    with pytest.raises(TypeError) as raised:
+        ran(COMMON, None, (function,), AT)  # type: ignore[arg-type]
+    assert raised.value.__notes__[1].startswith("a pass is a function (module, context)")
+
+
+def test_every_place_is_of_one_phase() -> None:
+    names = [entry.name for entries in places.PHASES.values() for entry in entries]
+    assert len(names) == len(set(names)) == len(places.PLACES)
+    assert not places.OF_KERNELS & set(names)
