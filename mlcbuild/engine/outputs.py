@@ -35,7 +35,7 @@ _CANNOT_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class PlacedFiles:
     """The result of placing outputs. Paths are relative to the target's directory, and sorted.
 
     Where `missing` names blobs that the store does not have, nothing was changed. Make them again, then place again.
@@ -53,12 +53,12 @@ class OutputPlacer:
     def __init__(self, workspace: Path, store: LocalBlobStore, state_path: Path | None = None) -> None:
         self._workspace = workspace
         self._store = store
-        self._memory = StatCache(state_path, kind=f"outputs {store.function.value}")
+        self._stats = StatCache(state_path, kind=f"outputs {store.function.value}")
         # The state on disk is removed at the first change, and written again by `save`. After a build that was killed
         # in between nothing is remembered, and all outputs are read and checked again.
         self._is_withdrawn = False
         self._placed: dict[str, set[str]] = {}
-        for path in self._memory.paths():
+        for path in self._stats.paths():
             directory, _, name = path.partition("//")
             self._placed.setdefault(directory, set()).add(name)
 
@@ -68,7 +68,7 @@ class OutputPlacer:
             return False
         return all(self._is_untouched(directory, entry) for entry in files)
 
-    def place(self, directory: str, files: tuple[FileEntry, ...]) -> Placement:
+    def place(self, directory: str, files: tuple[FileEntry, ...]) -> PlacedFiles:
         """Put these files into `directory` (relative to the workspace), and remove what earlier builds put there.
 
         All files are prepared before the first is renamed into place. Raises LocalEnvironmentError where the disk is
@@ -85,9 +85,9 @@ class OutputPlacer:
         try:
             missing = self._prepare(top, wanted, prepared)
             if missing:
-                return Placement(missing=missing)
+                return PlacedFiles(missing=missing)
             if (stale or prepared) and not self._is_withdrawn:
-                self._memory.invalidate()
+                self._stats.invalidate()
                 self._is_withdrawn = True
             for path in stale:
                 self._remove(Path(top), directory, path)
@@ -100,7 +100,7 @@ class OutputPlacer:
             for _, temporary in prepared:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
-        return Placement(
+        return PlacedFiles(
             written=tuple(sorted(entry.path for entry in wanted)),
             kept=tuple(sorted(entry.path for entry in kept)),
             removed=tuple(sorted(stale)),
@@ -111,24 +111,24 @@ class OutputPlacer:
         return {
             f"{directory}/{name}": identity
             for name in self._placed.get(directory, ())
-            if (identity := self._memory.identity(f"{directory}//{name}")) is not None
+            if (identity := self._stats.identity(f"{directory}//{name}")) is not None
         }
 
     def save(self) -> None:
         """Write down what is known of the outputs. Call it at the end of a build."""
-        self._memory.save()
+        self._stats.save()
         self._is_withdrawn = False
 
     # Inside.
 
     def _is_untouched(self, directory: str, entry: FileEntry) -> bool:
-        if self._memory.identity(f"{directory}//{entry.path}") is None:
+        if self._stats.identity(f"{directory}//{entry.path}") is None:
             return False
         try:
             status = os.lstat(f"{self._workspace}/{directory}/{entry.path}")
         except OSError:
             return False
-        remembered = self._memory.get(f"{directory}//{entry.path}", status)
+        remembered = self._stats.get(f"{directory}//{entry.path}", status)
         return (
             remembered is not None
             and remembered.hex() == entry.digest.hash
@@ -205,7 +205,7 @@ class OutputPlacer:
         self._remember(directory, entry, os.lstat(path))
 
     def _remember(self, directory: str, entry: FileEntry, status: os.stat_result) -> None:
-        self._memory.set(f"{directory}//{entry.path}", status, bytes.fromhex(entry.digest.hash))
+        self._stats.set(f"{directory}//{entry.path}", status, bytes.fromhex(entry.digest.hash))
         self._placed.setdefault(directory, set()).add(entry.path)
 
     def _remove(self, top: Path, directory: str, path: str) -> None:
@@ -217,7 +217,7 @@ class OutputPlacer:
                     break
                 with contextlib.suppress(OSError):
                     parent.rmdir()
-        self._memory.forget(f"{directory}//{path}")
+        self._stats.forget(f"{directory}//{path}")
         self._placed.get(directory, set()).discard(path)
 
 

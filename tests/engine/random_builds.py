@@ -1,4 +1,4 @@
-"""Random builds for the scheduler: graphs, a world that carries instructions out with faults, and a reference.
+"""Random builds for the scheduler: graphs, a world that carries out instructions with failures, and a reference.
 
 An action's outputs are a small function of its mnemonic and its input files, so equal contents and equal keys are
 frequent. The reference evaluates by plain recursion, with no cache, no order and no faults.
@@ -66,12 +66,12 @@ def digest_of(text: str) -> Digest:
 
 
 def key_of(action: Action, inputs: tuple[FileEntry, ...]) -> Digest:
-    """As much of an action as its outputs depend on."""
+    """A digest of all that the outputs of an action depend on."""
     return digest_of(repr((action.mnemonic, action.outputs, inputs)))
 
 
 def outputs_of(action: Action, inputs: tuple[FileEntry, ...]) -> dict[str, str] | None:
-    """Contents by path; None for a failure. Few different contents, so that unlike inputs often give equal outputs."""
+    """Contents by path; None for a failure. Contents are few, so that different inputs often give equal outputs."""
     chance = random.Random(repr((action.mnemonic, action.outputs, inputs)))
     if action.mnemonic.startswith("Fragile") and chance.random() < 0.5:
         return None
@@ -180,7 +180,7 @@ def random_graph(chance: random.Random, size: int, *, fragile: bool = False, mea
 
 
 class Reference:
-    """What a build must come to: for each needed action its output files, or that it cannot be made."""
+    """What a build must lead to: the output files of each needed action, or that it cannot be made."""
 
     def __init__(self, graph: Graph) -> None:
         self.actions = {action.identifier: action for action in graph.actions}
@@ -275,7 +275,7 @@ class World:
 
 
 class Build:
-    """One build, run to its end by making it, with every step validated."""
+    """One build. Making it runs the build to its end, and validates every step."""
 
     def __init__(self, world: World, graph: Graph, *, keep_going: bool, jobs: int, faults: Faults) -> None:
         self.world, self.graph, self.faults, self.chance = world, graph, faults, world.chance

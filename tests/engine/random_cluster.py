@@ -1,4 +1,4 @@
-"""Random clusters, durations and misfortunes for random builds, in virtual time."""
+"""Random clusters, durations and failures for random builds in virtual time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mlcbuild.engine.simulation import LookupResult, RunResult, Simulated, Simul
 from mlcbuild.engine.transitions import NodeState
 from tests.engine.random_builds import Graph, digest_of, entries_of, key_of, outputs_of
 
-MOST_MEMORY = 4  # bytes: two doublings of the one that an action begins with, and so within the scheduler's patience
+MOST_MEMORY = 4  # bytes: two doublings of the one that an action begins with, which the scheduler allows
 
 
 @dataclass(kw_only=True)
 class RandomWork:
-    """Pure in all but what it keeps: an action's seconds, memory and lookup are drawn from the seed and its name."""
+    """Draws the seconds, memory and lookup of an action from the seed and its name, and keeps what was made."""
 
     graph: Graph
     seed: int

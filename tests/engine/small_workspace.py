@@ -194,7 +194,7 @@ def target(label: str, *artifacts: Artifact) -> RequestedTarget:
 
 @dataclass
 class Workspace:
-    """Builds one after another, each with a new driver, as processes one after another would."""
+    """Runs builds one after another, each with a new driver, as separate processes would."""
 
     root: Path
     events: list[BuildEvent] = field(default_factory=list)
@@ -240,7 +240,7 @@ class Workspace:
         return result
 
     def statuses(self) -> dict[str, ActionStatus]:
-        """Of the last build, by action; the last one stands."""
+        """The statuses of the last build by action. The last one counts."""
         return {event.identifier: event.status for event in self.events if isinstance(event, ActionFinished)}
 
     def executed(self) -> set[str]:

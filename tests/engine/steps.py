@@ -1,4 +1,4 @@
-"""A scheduler that a test tells things one by one, and small actions for it."""
+"""A scheduler that a test gives events one by one, and small actions for it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def out(identifier: str, path: str = "out") -> DerivedArtifact:
 
 
 class Steps:
-    """Tells a scheduler things one by one, and keeps what it has answered since the last look."""
+    """Gives a scheduler events, and keeps its answer to the last ones."""
 
     def __init__(self, actions: Sequence[Action], *wanted: Artifact, jobs: int = 2, keep_going: bool = False) -> None:
         self.scheduler = Scheduler(
@@ -94,7 +94,7 @@ class Steps:
         return self.answers
 
     def miss(self, *identifiers: str) -> list[Instruction]:
-        """The lookups of these find nothing."""
+        """The lookups of these actions find nothing."""
         return self.tell(*(ResultNotFound(identifier=i, key=self._key(i)) for i in identifiers))
 
     def hit(self, identifier: str, text: str) -> list[Instruction]:

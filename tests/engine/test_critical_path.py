@@ -1,4 +1,4 @@
-"""The chain that bounds a build's time."""
+"""The critical path of a build, and the slack of other actions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_it_is_the_longest_of_all_chains_of_random_graphs() -> None:
 
 
 def test_slack_is_what_an_action_could_take_longer() -> None:
-    """Against its definition: with as much more the action is on a longest chain, with less it is not."""
+    """By definition: an action that takes so much longer is on a longest chain, and with less it is not."""
     for seed in range(100):
         chance = random.Random(seed)
         count = chance.randrange(1, 15)

@@ -1,4 +1,4 @@
-"""What is remembered between builds is whole, or is not there."""
+"""A damaged cache file counts as empty."""
 
 from __future__ import annotations
 

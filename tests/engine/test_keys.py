@@ -1,4 +1,4 @@
-"""A key changes when, and only when, something does that counts."""
+"""A key changes when something changes that the result depends on, and never otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module's normal form is blind to how it is written, and to nothing else."""
+"""The normal form of a module does not depend on how it is written, only on what it means."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.engine import outputs
 from mlcbuild.engine.executor import FileEntry
-from mlcbuild.engine.outputs import OutputPlacer, Placement
+from mlcbuild.engine.outputs import OutputPlacer, PlacedFiles
 from mlcbuild.errors import LocalEnvironmentError
 
 TOP = "mlcbuild-out/default/models/tiny"
@@ -35,7 +35,7 @@ class World:
     def placer(self) -> OutputPlacer:
         return OutputPlacer(self.workspace, self.store, self.state)
 
-    def build(self, *files: FileEntry, directory: str = TOP) -> Placement:
+    def build(self, *files: FileEntry, directory: str = TOP) -> PlacedFiles:
         placer = self.placer()
         placement = placer.place(directory, files)
         placer.save()
@@ -54,7 +54,7 @@ def test_outputs_are_placed_read_only_with_their_executable_bit(world: World) ->
     placement = world.build(
         world.entry("lib.so", b"code", executable=True), world.entry("params/é 0.bin", b"1"), world.entry("empty", b"")
     )
-    assert placement == Placement(written=("empty", "lib.so", "params/é 0.bin"))
+    assert placement == PlacedFiles(written=("empty", "lib.so", "params/é 0.bin"))
     assert world.content() == {"lib.so": b"code", "params/é 0.bin": b"1", "empty": b""}
     assert stat.S_IMODE((world.top / "lib.so").stat().st_mode) == 0o555
     assert stat.S_IMODE((world.top / "empty").stat().st_mode) == 0o444
@@ -69,7 +69,7 @@ def test_a_second_build_writes_nothing_and_reads_nothing(world: World, monkeypat
 
     monkeypatch.setattr(DigestFunction, "of_file", refuse)
     assert world.placer().is_current(TOP, files)
-    assert world.build(*files) == Placement(kept=("a", "b/c"))
+    assert world.build(*files) == PlacedFiles(kept=("a", "b/c"))
 
 
 def test_whether_outputs_are_current_follows_what_is_wanted_and_what_is_there(world: World) -> None:
@@ -89,7 +89,7 @@ def test_whether_outputs_are_current_follows_what_is_wanted_and_what_is_there(wo
 def test_a_changed_output_alone_is_written(world: World) -> None:
     world.build(world.entry("a", b"1"), world.entry("b", b"2"))
     placement = world.build(world.entry("a", b"1"), world.entry("b", b"3"))
-    assert placement == Placement(written=("b",), kept=("a",))
+    assert placement == PlacedFiles(written=("b",), kept=("a",))
     assert world.content() == {"a": b"1", "b": b"3"}
 
 
@@ -156,7 +156,7 @@ def test_a_touched_output_with_the_right_bytes_is_kept(world: World) -> None:
     entry = world.entry("a", b"right")
     world.build(entry)
     os.utime(world.top / "a")
-    assert world.build(entry) == Placement(kept=("a",))
+    assert world.build(entry) == PlacedFiles(kept=("a",))
 
 
 def test_files_and_directories_change_places(world: World) -> None:
@@ -185,7 +185,7 @@ def test_a_missing_blob_is_named_and_nothing_changes(world: World) -> None:
     world.build(world.entry("a", b"1"), world.entry("b", b"2"))
     gone = world.entry("b", b"gone")
     world.store.path_of(gone.digest).unlink()
-    assert world.build(gone, world.entry("c", b"3")) == Placement(missing=(gone.digest,))
+    assert world.build(gone, world.entry("c", b"3")) == PlacedFiles(missing=(gone.digest,))
     assert world.content() == {"a": b"1", "b": b"2"}
     assert sorted(path.name for path in world.top.iterdir()) == ["a", "b"]
 
@@ -195,7 +195,7 @@ def test_a_damaged_blob_is_as_good_as_missing(world: World) -> None:
     path = world.store.path_of(entry.digest)
     path.chmod(0o644)
     path.write_bytes(b"hellp")
-    assert world.build(world.entry("a", b"1"), entry) == Placement(missing=(entry.digest,))
+    assert world.build(world.entry("a", b"1"), entry) == PlacedFiles(missing=(entry.digest,))
     assert world.content() == {}
 
 
@@ -203,7 +203,7 @@ def test_an_output_that_is_in_place_needs_no_blob(world: World) -> None:
     entry = world.entry("a", b"1")
     world.build(entry)
     world.store.path_of(entry.digest).unlink()
-    assert world.build(entry) == Placement(kept=("a",))
+    assert world.build(entry) == PlacedFiles(kept=("a",))
 
 
 # Lost and damaged state
@@ -217,7 +217,7 @@ def test_without_its_state_it_looks_at_the_files(world: World, content: bytes | 
     else:
         world.state.write_bytes(content)
     (world.top / "mine.txt").write_text("mine")
-    assert world.build(world.entry("a", b"1")) == Placement(kept=("a",), removed=("old",))
+    assert world.build(world.entry("a", b"1")) == PlacedFiles(kept=("a",), removed=("old",))
     assert world.content() == {"a": b"1", "mine.txt": b"mine"}
 
 

@@ -1,4 +1,4 @@
-"""Where an action runs, and how long an answer is waited for."""
+"""On which executor an action runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from mlcbuild.engine.action import Action, CachePolicy, ExecutionRequirements, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest
-from mlcbuild.engine.lookup_timeout import LookupTimeout
 from mlcbuild.engine.placement import NoExecutor, place
 from mlcbuild.execution.machine_resources import MachineResources, unmet_requirement
 
@@ -92,21 +91,3 @@ def test_what_can_run_nowhere_is_told_with_each_reason() -> None:
         "  local: needs 9 cpus (it has 2), 9.0 GiB of memory (it has 8.0 GiB), 2 GPUs (it has 0), "
         "the label arch=sm_80 (it has none)",
     ]
-
-
-def test_an_answer_is_waited_for_as_long_as_the_work_would_take() -> None:
-    now = 100.0
-    patience = LookupTimeout(lambda: now)
-    assert patience.seconds_left() is None
-    patience.asked("short", run_seconds=0.01)
-    patience.asked("long", run_seconds=30)
-    patience.asked("answered", run_seconds=0.01)
-    patience.answered("answered")
-    assert patience.seconds_left() == pytest.approx(0.5)
-    assert patience.exhausted() == []
-    now = 100.6
-    assert patience.exhausted() == ["short"]
-    assert patience.exhausted() == []
-    now = 131.0
-    assert patience.seconds_left() == 0
-    assert patience.exhausted() == ["long"]

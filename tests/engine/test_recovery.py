@@ -1,4 +1,4 @@
-"""What the scheduler does about blobs, machines and memory that went away."""
+"""What the scheduler does after lost blobs, lost executors and too little memory."""
 
 from __future__ import annotations
 

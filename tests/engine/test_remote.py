@@ -1,4 +1,4 @@
-"""A cache that others share: what it has is taken, what it lacks is sent, and its trouble fails nothing."""
+"""A build with a remote cache: it takes what the cache has, sends what it lacks, and survives its failures."""
 
 from __future__ import annotations
 

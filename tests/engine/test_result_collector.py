@@ -1,4 +1,4 @@
-"""A walk over the graph by lookups alone: the same results as a build finds, discovered ones too, and nothing runs."""
+"""The collector finds the results that a build would find, also those of discovered actions. Nothing runs."""
 
 from __future__ import annotations
 

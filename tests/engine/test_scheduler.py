@@ -1,4 +1,4 @@
-"""The scheduler step by step: what it answers to what it is told."""
+"""The scheduler step by step: its instructions after each event."""
 
 from __future__ import annotations
 

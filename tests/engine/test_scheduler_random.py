@@ -1,4 +1,4 @@
-"""Random graphs, completion orders and faults: the scheduler against plain recursion."""
+"""Random graphs, completion orders and failures: the scheduler against plain recursion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random builds on random clusters in virtual time: none stands still, runs without cause, or takes too long."""
+"""Random builds on random clusters in virtual time: none stands still, repeats runs or takes too long without a cause."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def time_is_within_its_bounds(seed: int, size: int) -> None:
     assert simulated.seconds <= share + path * (1 - 1 / slots) + _ROUNDING
 
 
-def misfortunes_change_no_result(seed: int, size: int) -> None:
+def failures_change_no_result(seed: int, size: int) -> None:
     """Whatever executors lose, memory lacks and lookups take, all that can be made is made, with the same bytes."""
     chance = random.Random(seed)
     fragile = chance.random() < 0.5
@@ -137,7 +137,7 @@ def an_interrupted_build_ends(seed: int, size: int) -> None:
         assert delivered.files == reference.targets[label]
 
 
-_PROPERTIES = (time_is_within_its_bounds, misfortunes_change_no_result, an_interrupted_build_ends)
+_PROPERTIES = (time_is_within_its_bounds, failures_change_no_result, an_interrupted_build_ends)
 each_property = pytest.mark.parametrize("holds", _PROPERTIES, ids=lambda holds: holds.__name__)
 
 
@@ -176,7 +176,7 @@ def actions_in_rows(seconds: dict[str, float], needs: dict[str, str]) -> Graph:
 
 
 class RowWork(RandomWork):
-    """A key an action, and its seconds as given."""
+    """Each action has a key of its own, and takes the given seconds."""
 
     given: dict[str, float]
 
@@ -199,7 +199,7 @@ def row_seconds(graph: Graph, seconds: dict[str, float], seconds_of: SecondsOf, 
 
 
 def test_remembered_seconds_put_the_longest_path_first() -> None:
-    """Two workers, four short actions and a long row: what its first action is worth shows in no count of actions."""
+    """Two workers, four short actions and a long row. Only seconds show that the row has to begin first."""
     seconds = {"short 1": 1.0, "short 2": 1.0, "short 3": 1.0, "short 4": 1.0, "long": 3.0, "end": 1.0}
     graph = actions_in_rows(seconds, {"end": "long"})
     assert row_seconds(graph, seconds, lambda action: seconds[action.identifier], slots=2) == 4.0

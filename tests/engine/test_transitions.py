@@ -113,7 +113,7 @@ def test_tests_and_simulations_reach_every_permitted_move(monkeypatch: pytest.Mo
         size = random.Random(seed).randrange(1, 24)
         test_scheduler_random.a_build_with_faults_equals_recursion(seed, size)
         test_scheduler_random.a_stopped_build_leaves_nothing_half_done(seed, size, cancel=bool(seed % 2))
-        test_simulation.misfortunes_change_no_result(seed, size)
+        test_simulation.failures_change_no_result(seed, size)
     unreached = [f"{kind.__name__} {before.value} → {after.value}" for kind, before, after in PERMITTED - set(reached)]
     assert not unreached, "\n".join(sorted(unreached))
 
