@@ -41,6 +41,7 @@ from typing import Any
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cli.build.parts import targets_of
 from mlcbuild.cli.workspace.opening import open_workspace
+from mlcbuild.compiler.manifest import VERSION
 from mlcbuild.engine.action import Action
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import Execute
@@ -248,9 +249,7 @@ class Matrix:
         return names
 
     def _manifest(self, owner: str) -> Digest:
-        kind = f"{self._cells[owner].kind}_kernel"
-        kernels = [{"name": name, "kind": kind} for name in self._names(owner)]
-        data = json.dumps({"version": 1, "kernels": kernels}).encode()
+        data = json.dumps({"version": VERSION, "kernels": self._names(owner)}).encode()
         digest = _digest(data.decode())
         self._contents[digest] = data
         return digest
@@ -261,13 +260,17 @@ def _digest(text: str) -> Digest:
 
 
 def simulate(matrix: Matrix, workers: int, seconds_of: Callable[[Action], float]) -> Simulated:
-    return Simulation(
+    """Raises RuntimeError where the build fails, because its seconds would mean nothing."""
+    simulated = Simulation(
         actions=matrix.actions,
         targets=matrix.targets,
         work=matrix,
         executors=[SimulatedExecutor(name="ray", slots=workers, trip_seconds=TRIP_SECONDS)],
         seconds_of=seconds_of,
     ).run()
+    if not simulated.success:
+        raise RuntimeError(next(report.message for report in simulated.reports.values() if report.message))
+    return simulated
 
 
 def measure(workers: Sequence[int]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Random builds on random clusters in virtual time: none stands still, repeats runs or takes too long without a cause."""
+"""Random builds on random clusters in virtual time: none stands still, repeats runs without cause, or takes long."""
 
 from __future__ import annotations
 
