@@ -1,4 +1,4 @@
-"""What can be told only of several files together: labels that lead nowhere or to the wrong thing, and cycles."""
+"""Checks that need several files: labels without a target or with a wrong one, and dependency cycles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PRIVATE = "//visibility:private"
 
 
 class Checker:
-    """Checks loaded packages against each other and notes mistakes."""
+    """Checks loaded packages against each other and collects errors."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Checker:
         self._visibility: dict[Label, tuple[Pattern, ...] | None] = {}
 
     def check(self, references: Sequence[Reference], paths: Sequence[tuple[str, Attribute, Origin]]) -> None:
-        """Check everything; `references` and `paths` are those that are in no package."""
+        """Check everything. `references` and `paths` are those that belong to no package."""
         everything = [*references, *(found for package in self._packages.values() for found in package.references)]
         for reference in everything:
             self._check_reference(reference)
@@ -58,7 +58,7 @@ class Checker:
         self._check_cycles()
 
     def missing(self, label: Label, what: str, *, or_file: bool = False) -> tuple[str, str]:
-        """The message and the advice for a label without a target; `what` is the rest of the sentence."""
+        """The message and the advice for a label that names no target. `what` completes the sentence."""
         package = self._packages.get(label.package)
         if package is None:
             folder = self._tree.build_file(label.package).removesuffix("/" + BUILD_FILE)
@@ -111,7 +111,7 @@ class Checker:
         self._errors.add(
             f"{label} is a {schema.name}, which cannot be {reference.role}",
             reference.location,
-            f"rules that can: {', '.join(fitting)}" if fitting else "no known rule can",
+            f"allowed rules: {', '.join(fitting)}" if fitting else "no known rule is allowed",
         )
 
     def _check_visible(self, reference: Reference, target: Target) -> None:
@@ -123,11 +123,11 @@ class Checker:
         self._errors.add(
             f"{target.label} is not visible: it cannot be {reference.role}",
             reference.location,
-            f"its visibility is given at {target.origin.at('visibility').location}",
+            f"its visibility is set at {target.origin.at('visibility').location}",
         )
 
     def _patterns(self, target: Target) -> tuple[Pattern, ...] | None:
-        """The patterns of a target's visibility; None for everybody."""
+        """The patterns of a target's visibility. None: it is visible to all."""
         if target.label not in self._visibility:
             self._visibility[target.label] = self._read_visibility(target)
         return self._visibility[target.label]
@@ -155,7 +155,7 @@ class Checker:
         self._errors.add(f'no file "{path}" for "{attribute.name}"', origin, did_you_mean(name, present))
 
     def _check_names(self, package: Package) -> None:
-        """A name with slashes must not reach into another package or below another target: outputs would mix."""
+        """A name with slashes must not cross into another package or below another target: outputs would mix."""
         for name, target in package.targets.items():
             if "/" not in name:
                 continue
@@ -165,13 +165,13 @@ class Checker:
                 inner = f"{package.name}/{front}" if package.name else front
                 if self._tree.is_package(inner):
                     self._errors.add(
-                        f"the name of {target.label} reaches into the package //{inner}",
+                        f"the name of {target.label} crosses into the package //{inner}",
                         target.origin.at("name"),
                         f'define it in {self._tree.build_file(inner)} as "{"/".join(segments[end:])}"',
                     )
                 elif front in package.targets:
                     self._errors.add(
-                        f"the outputs of {target.label} would lie among those of {package.targets[front].label}",
+                        f"the outputs of {target.label} would be inside those of {package.targets[front].label}",
                         target.origin.at("name"),
                     )
 
@@ -194,7 +194,7 @@ class Checker:
 
 
 def _place_of(target: Target, needed: Label) -> Location:
-    """Where a target names another."""
+    """Where a target names another one."""
     for attribute in target.schema.attributes:
         origin = target.origins.get(attribute.name)
         if attribute.is_label and origin is not None:

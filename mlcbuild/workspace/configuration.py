@@ -1,4 +1,4 @@
-"""Configurations: named sets of settings that `--config=NAME` chooses for a whole build."""
+"""Configurations: named sets of settings. `--config=NAME` selects one for a whole build."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ DEFAULT_CONFIGURATION = "default"
 class Configuration:
     """The settings of a build: `[configuration.NAME]` in the root `BUILD.toml`.
 
-    Attributes named in `defaults` and `overrides` are already in the targets that the loader returns; rules
-    need only what concerns no single target: `name`, which is in output paths, and `environment`.
+    The loader has already applied `defaults` and `overrides` to the targets that it returns. Rules need only `name`,
+    which is part of output paths, and `environment`.
     """
 
     name: str = DEFAULT_CONFIGURATION
-    platform: Label | None = None  # for targets that name none; before the workspace's default_platform
-    environment: Mapping[str, str] = field(default_factory=dict)  # variables for every tool that is run
+    platform: Label | None = None  # of targets that set none; takes precedence over the workspace's default_platform
+    environment: Mapping[str, str] = field(default_factory=dict)  # variables of every tool
     defaults: Mapping[str, object] = field(default_factory=dict)  # by attribute, as written
     overrides: Mapping[str, object] = field(default_factory=dict)  # by attribute, as written
-    origin: Origin | None = field(default=None, repr=False, compare=False)  # None where no file says anything
+    origin: Origin | None = field(default=None, repr=False, compare=False)  # None if no file defines it
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name or self.name in (".", ".."):

@@ -1,4 +1,4 @@
-"""Mistakes: collected as they are found, then told together."""
+"""Collects the errors in a workspace, so that they are reported together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mlcbuild.workspace.toml import Origin
 
 
 class ErrorCollector:
-    """The mistakes found so far; an equal one at the same place (another cell of a matrix) is told once."""
+    """The errors found so far. Equal errors at one place, from several cells of a matrix, are reported once."""
 
     def __init__(self) -> None:
         self._errors: dict[tuple[str, int, int, str], WorkspaceError] = {}
@@ -16,7 +16,7 @@ class ErrorCollector:
         return len(self._errors)
 
     def add(self, message: str, origin: Origin | Location | None, *advice: str, of_key: bool = False) -> None:
-        """Note a mistake at a place; `of_key` points at the key that leads to the value."""
+        """Add an error. With `of_key` its place is that of the key, not of the value."""
         if isinstance(origin, Origin):
             origin = origin.key_location if of_key else origin.location
         hints = tuple(hint for hint in advice if hint)
@@ -31,11 +31,11 @@ class ErrorCollector:
 
     @property
     def errors(self) -> tuple[WorkspaceError, ...]:
-        """All of them: in file order, then those without a place."""
+        """All errors: in file order, then those without a place."""
         return tuple(self._errors[key] for key in sorted(self._errors))
 
     def raise_if_any(self) -> None:
-        """Raise WorkspaceErrors with all of them."""
+        """Raise WorkspaceErrors if there are any errors."""
         if self._errors:
             raise WorkspaceErrors(self.errors)
 

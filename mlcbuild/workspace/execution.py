@@ -1,4 +1,4 @@
-"""`[execution]`: where actions run. The same table stands in the root `BUILD.toml` and in a user's own settings."""
+"""`[execution]`: where actions run. The table may be in the root `BUILD.toml` and in the user's settings."""
 
 from __future__ import annotations
 
@@ -20,61 +20,61 @@ EXECUTION_SETTINGS: tuple[Attribute, ...] = (
         name="executor",
         kind=AttributeKind.CHOICE,
         allowed=EXECUTORS,
-        doc="Where actions run: on this machine, on a Ray cluster, or on either as it is worth the trip.",
+        doc="Where actions run: on this machine, on a Ray cluster, or on whichever is faster for each action.",
     ),
     Attribute(
         name="ray_address",
         kind=AttributeKind.STRING,
         nonempty=True,
-        doc="host:port of a Ray cluster that runs; without it one is started here, where Ray is asked for.",
+        doc="host:port of a running Ray cluster. Left out: the executor ray starts a cluster on this machine.",
     ),
     Attribute(
         name="sandbox",
         kind=AttributeKind.BOOLEAN,
-        doc="Whether actions are kept from all that they do not declare. Without it: true.",
+        doc="Whether actions may read only what they declare. Default: true.",
     ),
     Attribute(
         name="workers",
         kind=AttributeKind.CHOICE,
         allowed=WORKERS,
-        doc="Whether workers end with the build (cold), or wait for the next one (warm). Without it: cold.",
+        doc="Whether workers end with the build (cold) or wait for the next one (warm). Default: cold.",
     ),
     Attribute(
         name="connect_timeout",
         kind=AttributeKind.DURATION,
-        doc="How long a cluster is waited for at the start of a build: 2m.",
+        doc="How long a build waits for the cluster at its start, for example 2m.",
     ),
     Attribute(
         name="reconnect_timeout",
         kind=AttributeKind.DURATION,
-        doc="How long one that went away in mid-build is waited for: 1m.",
+        doc="How long a build waits for a cluster that is lost during the build, for example 1m.",
     ),
     Attribute(
         name="labels",
         kind=AttributeKind.STRING_MAP,
-        doc="What every node of the cluster that is used must say of itself.",
+        doc="Labels that a node must have to be used.",
     ),
     Attribute(
         name="may_scale_to",
         kind=AttributeKind.TABLE,
-        doc="Kinds of nodes that the cluster's autoscaler may add, by name: their cpus, memory, gpus and labels.",
+        doc="Kinds of nodes that the autoscaler may add, by name, with their cpus, memory, gpus and labels.",
     ),
 )
-"""What `[execution]` may say."""
+"""The settings in `[execution]`."""
 
 NODE_KIND_SETTINGS: tuple[Attribute, ...] = (
     Attribute(name="cpus", kind=AttributeKind.INTEGER, mandatory=True, minimum=1, doc="Its CPUs."),
-    Attribute(name="memory", kind=AttributeKind.SIZE, doc="Its memory: 64GiB. Without it, as much as is asked for."),
+    Attribute(name="memory", kind=AttributeKind.SIZE, doc="Its memory, for example 64GiB. Left out: unlimited."),
     Attribute(name="gpus", kind=AttributeKind.INTEGER, minimum=0, default=0, doc="Its GPUs."),
-    Attribute(name="labels", kind=AttributeKind.STRING_MAP, doc="What it says of itself."),
+    Attribute(name="labels", kind=AttributeKind.STRING_MAP, doc="Its labels."),
 )
-"""What is said of a kind of node in `[execution.may_scale_to.NAME]`."""
+"""The settings of a kind of node, in `[execution.may_scale_to.NAME]`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionTable:
-    """What a file says; `values` holds what it names itself, and no defaults. `node_kinds` are those of
-    `may_scale_to`, by name, each with its defaults.
+    """The table of one file. `values` has the settings in it, without defaults. `node_kinds` are the tables in
+    `may_scale_to`, by name, with defaults.
     """
 
     values: Mapping[str, AttributeValue]
@@ -86,7 +86,7 @@ class ExecutionTable:
 
 
 def read_execution(file: TomlFile, errors: ErrorCollector) -> ExecutionTable:
-    """The `[execution]` table of a file. Mistakes are noted."""
+    """Read the `[execution]` table of a file. Errors are collected."""
     origin = Origin(file, (EXECUTION_TABLE,))
     reader = ValueReader(owner=f"[{EXECUTION_TABLE}]", package="", errors=errors)
     raw = file.content[EXECUTION_TABLE]

@@ -1,6 +1,6 @@
-"""The graph of targets: what is reachable, in which order, and where it runs in circles.
+"""Functions on the graph of targets: reachability, order, paths and cycles.
 
-Nothing here recurses: a chain of targets may be deeper than Python's stack.
+Nothing here is recursive, because a chain of targets may be longer than Python's stack allows.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ Node = TypeVar("Node")
 
 
 def reachable(starts: Iterable[Node], successors: Callable[[Node], Iterable[Node]]) -> tuple[Node, ...]:
-    """Everything that `starts` need, themselves included: each after all that it needs.
+    """Everything that `starts` need, and `starts` themselves. Each node comes after all that it needs.
 
-    Dependencies come in the order in which they are written. In a graph with a cycle every node still comes
-    once.
+    Dependencies keep the order in which they are written. Every node appears once, also in a graph with a cycle.
     """
     done: dict[Node, None] = {}
     entered: set[Node] = set()
@@ -41,7 +40,7 @@ def reachable(starts: Iterable[Node], successors: Callable[[Node], Iterable[Node
 def levels(
     starts: Iterable[Node], successors: Callable[[Node], Iterable[Node]], depth: int | None = None
 ) -> dict[Node, int]:
-    """Each reachable node's distance from the nearest start, up to `depth` steps, nearest first."""
+    """The distance of each reachable node from the nearest start, up to `depth` steps, nearest first."""
     distances = dict.fromkeys(starts, 0)
     pending = deque(distances)
     while pending:
@@ -57,7 +56,7 @@ def levels(
 
 
 def reverse(nodes: Iterable[Node], successors: Callable[[Node], Iterable[Node]]) -> dict[Node, list[Node]]:
-    """Who needs each node, among `nodes`, in their order."""
+    """For each of `nodes`, which of them need it, in their order."""
     predecessors: dict[Node, list[Node]] = {node: [] for node in nodes}
     for node in tuple(predecessors):
         for successor in successors(node):
@@ -69,7 +68,7 @@ def reverse(nodes: Iterable[Node], successors: Callable[[Node], Iterable[Node]])
 def shortest_path(
     starts: Iterable[Node], goals: Iterable[Node], successors: Callable[[Node], Iterable[Node]]
 ) -> tuple[Node, ...]:
-    """A shortest path from a start to a goal, both included; empty where there is none."""
+    """A shortest path from a start to a goal, both included. Empty if there is none."""
     targets = frozenset(goals)
     came_from: dict[Node, Node | None] = dict.fromkeys(starts)
     pending = deque(came_from)
@@ -88,12 +87,12 @@ def shortest_path(
 
 
 def cycles(graph: Mapping[Node, Sequence[Node]]) -> list[tuple[Node, ...]]:
-    """One shortest cycle for each knot of nodes that need each other, without repeating its first node at the end.
+    """One shortest cycle of each strongly connected component, without its first node repeated at the end.
 
-    A cycle starts at the knot's node that comes first in `graph`. Knots (strongly connected components) are
-    found by Tarjan's algorithm, doi:10.1137/0201010; successors that `graph` lacks are leaves.
+    A cycle starts at the component's first node in `graph`. Components are found by Tarjan's algorithm
+    (doi:10.1137/0201010). Successors that are not in `graph` have no successors.
     """
-    # Numbers are hashed and compared by the interpreter itself, nodes by their own Python code.
+    # Numbers are hashed and compared much faster than nodes, whose methods are Python code.
     nodes = list(graph)
     numbers = {node: number for number, node in enumerate(nodes)}
     edges = [[numbers[after] for after in graph[node] if after in numbers] for node in nodes]

@@ -16,7 +16,7 @@ _PACKAGE_CHARACTERS = _NAME_CHARACTERS
 
 
 class LabelError(ValueError):
-    """Why a text is no label, and what to write instead; who knows the place makes a WorkspaceError."""
+    """Why a text is not a label, and what to write instead. Has no place; the caller makes a WorkspaceError."""
 
     def __init__(self, message: str, *advice: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class Label:
     name: str
 
     def __post_init__(self) -> None:
-        # Labels are made by the ten thousand, and nearly all are right: one subset test each finds that out.
+        # There may be ten thousand labels, nearly all of them valid. One subset test each is the fastest check.
         if not _PACKAGE_CHARACTERS.issuperset(self.package) or not _is_relative_path(self.package, empty=True):
             raise LabelError(_package_error(self.package))
         if not _NAME_CHARACTERS.issuperset(self.name) or not _is_relative_path(self.name, empty=False):
@@ -46,12 +46,12 @@ class Label:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What labels are sorted by; faster as a key than comparing labels themselves."""
+        """The sort key of labels. Sorting by it is faster than comparing labels."""
         return self.package, self.name
 
     @property
     def path(self) -> str:
-        """Where a file of this label lies: its path from the workspace root."""
+        """The path of a file with this label, from the workspace root."""
         return f"{self.package}/{self.name}" if self.package else self.name
 
 
@@ -68,7 +68,7 @@ def parse_label(text: str, *, package: str, location: Location | None = None) ->
 
 @functools.lru_cache(maxsize=1 << 16)
 def read_label(text: str, package: str) -> Label:
-    """`parse_label` for callers that work out a place only when there is a mistake. Raises LabelError."""
+    """Like `parse_label`, for callers that determine the place only after an error. Raises LabelError."""
     if text.startswith("//"):
         target_package, colon, name = text[2:].partition(":")
         if not colon:
@@ -89,7 +89,7 @@ def read_label(text: str, package: str) -> Label:
             advice = () if text.startswith(":") else (f'did you mean "//{name}"?',)
             raise LabelError("a package is written with two slashes in front", *advice)
     if name == "..." or name.endswith("/..."):
-        raise LabelError("this is a pattern; here one target must be named")
+        raise LabelError("this is a pattern, but a single target is needed here")
     return Label(target_package, name)
 
 
@@ -114,9 +114,9 @@ def _path_error(what: str, text: str, allowed: frozenset[str]) -> str:
     for character in text:
         if character not in allowed:
             shown = "a control character" if ord(character) < 32 else f'"{character}"'
-            return f'{what} "{text}" holds {shown}, which is not allowed there'
+            return f'{what} "{text}" contains {shown}, which is not allowed there'
     if text.startswith("/") or text.endswith("/"):
         return f'{what} "{text}" begins or ends with a slash'
     if "//" in text:
-        return f'{what} "{text}" holds an empty path segment'
-    return f'{what} "{text}" holds the path segment "." or ".."'
+        return f'{what} "{text}" contains an empty path segment'
+    return f'{what} "{text}" contains the path segment "." or ".."'

@@ -1,4 +1,4 @@
-"""From patterns to typed targets: which files are read, in which order they are checked, and what comes out."""
+"""Loads a workspace: reads the files that patterns need, checks them, and returns typed targets."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedWorkspace:
-    """What a load found: every target of every package that it read, and those that were asked for."""
+    """A loaded workspace: every target of every package that was read, and the requested ones."""
 
     settings: WorkspaceSettings
     configuration: Configuration
     targets: Mapping[Label, Target]  # in the order of labels
     requested: tuple[Label, ...]  # what the patterns match, in the order of the patterns, then of labels
-    observed: frozenset[str]  # paths from the root, some of them absent, whose state decided what was loaded
+    observed: frozenset[str]  # paths from the root, also absent ones, whose state affected the load
 
     def target(self, label: Label) -> Target | None:
-        """The target of that name; None for a label that names a file (`Label.path`), which exists."""
+        """The target of that name. None for the label of an existing file (`Label.path`)."""
         return self.targets.get(label)
 
     def dependencies(self, label: Label) -> tuple[Label, ...]:
-        """The targets that a target's attributes name, in the schema's order; files are left out."""
+        """The targets that a target's attributes name, in the schema's order, without files."""
         return tuple(found for found in self.targets[label].referenced_labels() if found in self.targets)
 
     def closure(self, labels: Iterable[Label] | None = None) -> tuple[Label, ...]:
@@ -87,7 +87,7 @@ def load(
     `BUILD.toml` defines, or "default". Raises LoadErrors with every mistake in the files that were read and in
     the patterns.
     """
-    # A load makes values by the hundred thousand and drops few: the collector would only walk them again and again.
+    # A load creates some hundred thousand values and frees few. The garbage collector would traverse them for nothing.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -107,7 +107,7 @@ class LoadErrors(WorkspaceErrors):
 
 
 class _Loader:
-    """One load: the packages read so far, and the mistakes found so far."""
+    """One load: the packages that were read, and the errors that were found."""
 
     def __init__(self, root: Path, schemas: Mapping[str, RuleSchema], configuration: str) -> None:
         self._errors = ErrorCollector()
@@ -115,7 +115,7 @@ class _Loader:
         try:
             settings = read_settings(root, tree.file(""), self._errors)
         except WorkspaceError:
-            settings = load_settings(root)  # Tells the mistake in the form of all others.
+            settings = load_settings(root)  # Raises the error in the form of all others.
         self._tree = tree.ignoring(settings.ignored_folders)
         chosen = settings.configurations.get(configuration)
         self._is_configured = chosen is not None
@@ -188,9 +188,9 @@ class _Loader:
             return None
 
     def _needed(self, pattern: Pattern) -> list[str]:
-        """The packages to read for a pattern; noted as a mistake where there is none."""
+        """The packages to read for a pattern. If there are none, an error is collected."""
         if pattern.kind is PatternKind.RECURSIVE:
-            # What a negative pattern takes away was read for another, or is not there to be taken.
+            # A negative pattern removes only what another pattern has read.
             found = [] if pattern.negative else list(self._tree.below(pattern.package))
             if not found and not pattern.negative:
                 self._errors.add(f'no packages below //{pattern.package}, for the pattern "{pattern.text}"', None)
@@ -207,7 +207,7 @@ class _Loader:
         return []
 
     def _read_all(self, pending: dict[str, None]) -> None:
-        """Read packages, and those that labels in them name, until there are no more."""
+        """Read packages, and the packages that their labels name, until there are no more."""
         while pending:
             name, _ = pending.popitem()
             if name in self._packages or not self._tree.is_package(name):

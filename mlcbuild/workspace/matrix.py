@@ -1,4 +1,4 @@
-"""Matrices: one table of a `BUILD.toml` that stands for many targets."""
+"""Matrices: one table of a `BUILD.toml` that defines many targets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FREE_AXIS_KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AxisValue:
-    """One value of an axis: typed, as its placeholder's text (None: it has none), and where it is written."""
+    """One value of an axis: the typed value, the text of its placeholder (None: it has none), and its place."""
 
     value: AttributeValue
     text: str | None
@@ -44,12 +44,12 @@ NO_CELL: Cell = {}
 
 
 def placeholders(text: str) -> frozenset[str]:
-    """The words in braces that a matrix would fill in."""
+    """The placeholders in a text: the words in braces."""
     return frozenset(match[2] for match in _PLACEHOLDER.finditer(text) if match[2]) if "{" in text else frozenset()
 
 
 def name_pattern(template: str) -> re.Pattern[str]:
-    """Matches every name that a template could give, whatever its axes hold."""
+    """A pattern for every name that a template could give, whatever the values of its axes."""
     position, parts = 0, []
     for match in _PLACEHOLDER.finditer(template):
         parts += [re.escape(template[position : match.start()]), ".+"]
@@ -58,7 +58,7 @@ def name_pattern(template: str) -> re.Pattern[str]:
 
 
 def expand(table: Mapping[str, Any], schema: RuleSchema, origin: Origin, reader: ValueReader) -> Sequence[Cell]:
-    """The cells of a table's matrix, less the excluded ones; none after a mistake, which is noted."""
+    """The cells of a table's matrix without the excluded ones. After an error, which is collected, there are none."""
     before = len(reader.errors)
     raw = table["matrix"]
     where = origin.at("matrix")
@@ -82,7 +82,9 @@ def expand(table: Mapping[str, Any], schema: RuleSchema, origin: Origin, reader:
 
 
 def substitute(raw: Any, cell: Cell, attribute: Attribute, origin: Origin, reader: ValueReader) -> Any:
-    """Fill a cell's texts into every string of a value as TOML gave it. Mistakes are noted, their words left."""
+    """Replace the placeholders in every string of a raw value. Errors are collected, and wrong ones
+    left as they are.
+    """
     if isinstance(raw, str):
         return _fill(raw, cell, attribute, origin, reader) if "{" in raw else raw
     if isinstance(raw, list):
@@ -105,12 +107,12 @@ def _fill(text: str, cell: Cell, attribute: Attribute, origin: Origin, reader: V
                 f'unknown placeholder "{{{name}}}" in "{attribute.name}" of {reader.owner}',
                 origin,
                 known_values(name, [*cell, *attribute.placeholders]),
-                f"to write it as it stands, double the braces: {{{{{name}}}}}",
+                f"to write it literally, double the braces: {{{{{name}}}}}",
             )
             return match[0]
         if axis.text is None:
             reader.errors.add(
-                f'"{{{name}}}" in "{attribute.name}" of {reader.owner} stands for a list or table, not for a text',
+                f'"{{{name}}}" in "{attribute.name}" of {reader.owner} is a list or table, not text',
                 origin,
             )
             return match[0]
@@ -121,17 +123,17 @@ def _fill(text: str, cell: Cell, attribute: Attribute, origin: Origin, reader: V
 
 def _is_axis(name: str, table: Mapping[str, Any], where: Origin, reader: ValueReader) -> bool:
     if not _AXIS_NAME.fullmatch(name) or name in _RESERVED:
-        reason = "every rule has an attribute of that name" if name in _RESERVED else "it is no identifier"
+        reason = "every rule has an attribute of that name" if name in _RESERVED else "it is not an identifier"
         reader.errors.add(f'"{name}" cannot be an axis of the matrix of {reader.owner}: {reason}', where, of_key=True)
         return False
     if name in table:
-        reader.errors.add(f'"{name}" of {reader.owner} is given twice: by the matrix and by itself', where, of_key=True)
+        reader.errors.add(f'"{name}" of {reader.owner} is set twice: by the matrix and directly', where, of_key=True)
         return False
     return True
 
 
 def _is_used(name: str, used: frozenset[str], schema: RuleSchema, where: Origin, reader: ValueReader) -> bool:
-    """Whether an axis sets anything: a misspelt attribute would change nothing, and nobody would notice."""
+    """Whether an axis has any effect. A misspelt attribute has none, and would go unnoticed."""
     if name in schema.by_name or name in used:
         return True
     reader.errors.add(
@@ -170,7 +172,7 @@ def _axis(name: str, values: Any, attribute: Attribute | None, where: Origin, re
         if found is None:
             wrong = True
         elif any(type(found.value) is type(other.value) and found.value == other.value for other in read):
-            reader.errors.add(f'axis "{name}" of {reader.owner} holds {_shown(found.value)} twice', found.origin)
+            reader.errors.add(f'axis "{name}" of {reader.owner} contains {_shown(found.value)} twice', found.origin)
         else:
             read.append(found)
     return [] if wrong else read
@@ -183,9 +185,9 @@ def _axis_value(
         kind = next((kind for python_type, kind in _FREE_AXIS_KINDS if type(raw) is python_type), None)
         if kind is None:
             reader.errors.add(
-                f'axis "{name}" of {reader.owner} holds {describe(raw)}',
+                f'axis "{name}" of {reader.owner} contains {describe(raw)}',
                 where,
-                "an axis that is no attribute of the rule holds strings, integers or booleans",
+                "an axis that is not an attribute of the rule may contain strings, integers and booleans",
             )
             return None
         attribute = Attribute(name=name, kind=kind, doc="A free axis.")
@@ -223,9 +225,7 @@ def _without_excluded(
             continue
         remaining = [cell for cell in kept if any(cell[name].value != value for name, value in wanted.items())]
         if len(remaining) == len(kept):
-            reader.errors.add(
-                f"this exclude of {reader.owner} excludes nothing that is not excluded already", where.at(index)
-            )
+            reader.errors.add(f'this entry of "exclude" of {reader.owner} excludes nothing more', where.at(index))
         kept = remaining
     return kept
 
@@ -233,10 +233,10 @@ def _without_excluded(
 def _excluded(
     entry: Any, axes: Mapping[str, list[AxisValue]], schema: RuleSchema, where: Origin, reader: ValueReader
 ) -> dict[str, AttributeValue] | None:
-    """What one entry of `exclude` asks of each axis, or None after noting a mistake."""
+    """The value of each axis in one entry of `exclude`. None after an error, which is collected."""
     if type(entry) is not dict or not entry:
         what = describe(entry) if type(entry) is not dict else "an empty one"
-        reader.errors.add(f'"exclude" holds tables with values of axes, not {what}, in {reader.owner}', where)
+        reader.errors.add(f'"exclude" must contain tables with values of axes, not {what}, in {reader.owner}', where)
         return None
     wanted: dict[str, AttributeValue] = {}
     for name, raw in entry.items():
@@ -253,7 +253,7 @@ def _excluded(
             continue
         if not any(found.value == other.value for other in axes[name]):
             reader.errors.add(
-                f'"exclude" of {reader.owner} names {_shown(found.value)}, which the matrix does not hold',
+                f'"exclude" of {reader.owner} names {_shown(found.value)}, which is not in the matrix',
                 where.at(name),
                 known_values(str(found.value), [str(other.value) for other in axes[name]], intro=name),
             )

@@ -1,4 +1,4 @@
-"""From the tables of one `BUILD.toml` to targets: everything that can be told without looking at other files."""
+"""From the tables of one `BUILD.toml` to targets, with all checks that need no other file."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _COMMON = {attribute.name: attribute for attribute in COMMON_ATTRIBUTES}
 
 @dataclass(kw_only=True)
 class Package:
-    """What one file holds; `incomplete` where it could not be read, so that nobody knows what it would define."""
+    """The targets of one file. `incomplete` if the file could not be read, so that its targets are unknown."""
 
     name: str
     targets: dict[str, Target] = field(default_factory=dict)
-    unfinished: dict[str, Origin] = field(default_factory=dict)  # names that have a table which is wrong
-    unfinished_patterns: list[str] = field(default_factory=list)  # templates of matrices that are wrong
+    unfinished: dict[str, Origin] = field(default_factory=dict)  # names of tables with errors
+    unfinished_patterns: list[str] = field(default_factory=list)  # name templates of matrices with errors
     references: list[Reference] = field(default_factory=list)
     paths: list[tuple[str, Attribute, Origin]] = field(default_factory=list)
     incomplete: bool = False
 
     def known_names(self) -> list[str]:
-        """The names of all targets that have a table, right or wrong."""
+        """The names of all targets with a table, also of tables with errors."""
         return sorted({*self.targets, *self.unfinished})
 
     def may_define(self, name: str) -> bool:
-        """Whether a target of that name is there, or would be but for a mistake that is told already."""
+        """Whether there is a target of that name, or might be without an error that is already reported."""
         return (
             self.incomplete
             or name in self.targets
@@ -57,19 +57,19 @@ class PackageReader:
     errors: ErrorCollector
 
     def read_package(self, name: str, file: TomlFile) -> Package:
-        """Every target of a file. Mistakes are noted."""
+        """Read every target of a file. Errors are collected."""
         package = Package(name=name)
         for rule, tables in file.content.items():
             origin = Origin(file, (rule,))
             if rule in (WORKSPACE_TABLE, CONFIGURATION_TABLE, REMOTE_TABLE, EXECUTION_TABLE):
                 if name:
-                    self.errors.add(f"[{rule}] belongs into the root's BUILD.toml", origin, of_key=True)
+                    self.errors.add(f"[{rule}] is allowed only in the root's BUILD.toml", origin, of_key=True)
                 continue
             if type(tables) is not list:
                 self.errors.add(
                     f'"{rule}" must be a list of tables, not {describe(tables)}',
                     origin,
-                    f"a target begins with [[{rule}]], in two pairs of brackets" if type(tables) is dict else "",
+                    f"write [[{rule}]], with two pairs of brackets" if type(tables) is dict else "",
                     of_key=True,
                 )
                 if type(tables) is dict:
@@ -82,7 +82,7 @@ class PackageReader:
     def _read_table(self, package: Package, rule: str, table: Any, origin: Origin) -> None:
         schema = self.schemas.get(rule)
         if type(table) is not dict:
-            self.errors.add(f'"{rule}" must be a list of tables, but holds {describe(table)}', origin)
+            self.errors.add(f'"{rule}" must be a list of tables, but contains {describe(table)}', origin)
             return
         name = table.get("name")
         owner = f"//{package.name}:{name}" if type(name) is str and name else f"a {rule} without a name"
@@ -104,7 +104,7 @@ class PackageReader:
     def _check_without_cells(
         self, schema: RuleSchema, table: Mapping[str, Any], origin: Origin, reader: ValueReader
     ) -> None:
-        """Check what a table with a wrong matrix says elsewhere, as far as its placeholders allow."""
+        """Check the other attributes of a table with a wrong matrix, unless they have placeholders."""
         for attribute in schema.attributes:
             if attribute.name in table and not _has_brace(table[attribute.name]):
                 self.resolver.value(attribute, table, origin, reader, NO_CELL, None)
@@ -120,7 +120,7 @@ class PackageReader:
     def _read_common(
         self, schema: RuleSchema, table: Mapping[str, Any], origin: Origin, reader: ValueReader
     ) -> dict[str, AttributeValue]:
-        """Check names of attributes; read those that every rule has, but for name, matrix and exclude."""
+        """Check the names of attributes, and read the common ones except name, matrix and exclude."""
         common: dict[str, AttributeValue] = {}
         for key in table:
             if key in schema.by_name:
@@ -158,7 +158,7 @@ class PackageReader:
                 )
             elif name in table:
                 self.errors.add(
-                    f'"{name}" of {reader.owner} is given twice: by "select" and by itself',
+                    f'"{name}" of {reader.owner} is set twice: by "select" and directly',
                     origin.at(name),
                     of_key=True,
                 )
@@ -173,7 +173,7 @@ class PackageReader:
         cell: Cell,
         common: Mapping[str, AttributeValue],
     ) -> None:
-        """Read one target: the table's own, or that of one cell of its matrix."""
+        """Read one target: that of the table, or of one cell of its matrix."""
         before = len(self.errors)
         label = self._label(package, schema, table, origin, reader, cell)
         platform = self.resolver.platform
@@ -181,7 +181,7 @@ class PackageReader:
         origins: dict[str, Origin] = {"name": origin.at("name")} if "name" in table else {}
         attributes = schema.attributes
         if PLATFORM in schema.by_name:
-            # What depends on the platform is chosen by it: it must be known first.
+            # The platform comes first: it selects the values that depend on it.
             attributes = (schema.by_name[PLATFORM], *attributes)
         for attribute in attributes:
             name = attribute.name
@@ -242,7 +242,7 @@ class PackageReader:
         reader: ValueReader,
         cell: Cell,
     ) -> Label | None:
-        """The label that the table's name gives, or None after noting what is wrong with it."""
+        """The target's label. None after an error, which is collected."""
         attribute = _COMMON["name"]
         if "name" not in table:
             self.errors.add(f'a {schema.name} lacks "name"', origin, f"name: {attribute.doc}")
@@ -269,11 +269,11 @@ class PackageReader:
 
 def _missing_axes(cell: Cell, template: str) -> str:
     absent = [f"{{{axis}}}" for axis, entry in cell.items() if f"{{{axis}}}" not in template and entry.text is not None]
-    return f"add {', '.join(absent)} to the name" if absent else "their values have equal names"
+    return f"add {', '.join(absent)} to the name" if absent else "the values of its axes have equal names"
 
 
 def _refer_to_default(attribute: Attribute, origin: Origin, reader: ValueReader) -> None:
-    """Labels that a rule gives where a target says nothing are checked like those that the target gives."""
+    """Check default labels of a rule like those in a target."""
     default = attribute.default
     for label in default if isinstance(default, tuple) else (default,):
         if isinstance(label, Label):

@@ -1,4 +1,4 @@
-"""Packages: the folders of a workspace that hold a `BUILD.toml`."""
+"""Packages: the folders of a workspace with a `BUILD.toml`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BUILD_FILE = "BUILD.toml"
 class PackageTree:
     """Finds packages below a root, and reads each `BUILD.toml` once.
 
-    Hidden folders, `ignored` ones (paths from the root) and other workspaces below this one hold no
-    packages of it; neither does what a symbolic link to a folder leads to, when packages are searched for.
-    `observed` are the paths from the root whose state has decided anything, those that are absent too.
+    There are no packages in hidden folders, `ignored` folders (paths from the root), and other workspaces below this
+    one. The search for packages does not follow symbolic links to folders. `observed` are the paths from the root whose
+    state has affected anything, including absent ones.
     """
 
     def __init__(self, root: Path, *, ignored: frozenset[str] = frozenset()) -> None:
@@ -29,7 +29,7 @@ class PackageTree:
         self._foreign: dict[str, bool] = {"": False}
 
     def ignoring(self, ignored: frozenset[str]) -> PackageTree:
-        """The same tree without these folders; files that were read already are kept."""
+        """The same tree without these folders. Files that were already read are kept."""
         tree = PackageTree(self.root, ignored=ignored)
         tree._files.update(self._files)
         tree.observed = self.observed
@@ -44,7 +44,7 @@ class PackageTree:
         return self._has_build_file(package) and not self.is_foreign(package)
 
     def is_foreign(self, package: str) -> bool:
-        """Whether the folder lies in an ignored or hidden folder, or in a workspace below this one."""
+        """Whether the folder is in an ignored or hidden folder, or in another workspace below this one."""
         known = self._foreign.get(package)
         if known is None:
             parent, _, segment = package.rpartition("/")
@@ -93,7 +93,7 @@ class PackageTree:
                         elif not name.startswith(".") and entry.is_dir(follow_symlinks=False):
                             folders.append(name)
             except OSError:
-                # A folder that vanished or may not be read holds nothing that a pattern could name.
+                # A folder that has vanished or is not readable has no packages.
                 continue
             self._has_file[package] = has_file
             if has_file and package and self._is_workspace(package):

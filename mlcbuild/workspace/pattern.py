@@ -1,6 +1,6 @@
-"""Target patterns: what people write to name many targets at once.
+"""Target patterns, which name many targets at once.
 
-Meanings follow Bazel: https://bazel.build/run/build#specifying-build-targets.
+They mean the same as in Bazel: https://bazel.build/run/build#specifying-build-targets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MANUAL_TAG = "manual"
 
 
 class PatternKind(enum.Enum):
-    """How far a pattern reaches."""
+    """Which targets a pattern can match."""
 
     TARGET = "target"  # one target
     PACKAGE = "package"  # every target of one package
@@ -25,7 +25,7 @@ class PatternKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """A pattern made absolute. `name` is for kind TARGET alone; `text` is what was written."""
+    """An absolute pattern. Only kind TARGET has a `name`. `text` is the original text."""
 
     text: str
     kind: PatternKind
@@ -35,29 +35,28 @@ class Pattern:
 
     @property
     def label(self) -> Label:
-        """The label that a pattern of kind TARGET is."""
+        """The label of a pattern of kind TARGET."""
         return Label(self.package, self.name)
 
     def covers_package(self, package: str) -> bool:
-        """Whether a package's targets can match."""
+        """Whether targets of the package can match."""
         if self.kind is PatternKind.RECURSIVE:
             return not self.package or package == self.package or package.startswith(self.package + "/")
         return package == self.package
 
     def matches(self, label: Label) -> bool:
-        """Whether the pattern, its sign left aside, names the target."""
+        """Whether the pattern matches the label. The sign is ignored."""
         if self.kind is PatternKind.TARGET:
             return label.package == self.package and label.name == self.name
         return self.covers_package(label.package)
 
 
 def parse_pattern(text: str, *, package: str = "", is_package: Callable[[str], bool] | None = None) -> Pattern:
-    """Read a pattern, relative to `package` where it does not begin with `//`.
+    """Read a pattern. It is relative to `package` unless it begins with `//`.
 
-    `//a/...`, `//a:all` (or `:*`), `//a:x`, `//a`, `a/...`, `a:x`, `:x`, and `-` in front of any of them.
-    Words without a colon (`a/b`) mean what exists, as `is_package` tells of absolute packages: the package
-    `a/b`'s target `b`, or target `b` of the package `a`, or target `a/b` of the current one. Raises
-    WorkspaceError.
+    `//a/...`, `//a:all` (or `:*`), `//a:x`, `//a`, `a/...`, `a:x`, `:x`, and `-` in front of any of them. `a/b`,
+    without a colon, means the first that exists, as `is_package` answers for absolute packages: target `b` of the
+    package `a/b`, target `b` of the package `a`, target `a/b` of the current package. Raises WorkspaceError.
     """
     negative, body = text.startswith("-"), text.removeprefix("-")
     try:
@@ -74,11 +73,11 @@ def select(
     *,
     is_manual: Callable[[Label], bool] = lambda _: False,
 ) -> tuple[Label, ...]:
-    """The candidates that the patterns name: in the order of the patterns, then as given, none twice.
+    """The candidates that match the patterns: in the order of the patterns, then as given, each once.
 
-    Patterns apply from left to right: a negative one takes away from what is there, a later one may add
-    again. Targets for which `is_manual` holds come in by their own label only; a negative pattern takes
-    them all away.
+    Patterns apply from left to right. A negative pattern removes matches of earlier ones, and a later pattern may add
+    them again. Targets for which `is_manual` is true are added only by their own label, and removed by any negative
+    pattern.
     """
     known = tuple(candidates)
     known_set = frozenset(known)
@@ -97,7 +96,7 @@ def select(
 
 
 def _read(body: str, package: str, is_package: Callable[[str], bool] | None) -> tuple[PatternKind, Label]:
-    """The kind, and a label whose package is the pattern's; wildcards get a name that stands for nothing."""
+    """The kind of a pattern, and a label with its package. The name of a wildcard's label has no meaning."""
     if not body:
         raise LabelError("it is empty")
     if body.startswith("/") and not body.startswith("//"):
@@ -108,7 +107,7 @@ def _read(body: str, package: str, is_package: Callable[[str], bool] | None) -> 
             below = _join(package, below)
         return PatternKind.RECURSIVE, Label(below.removeprefix("//").removeprefix("/"), "all")
     if "..." in body.split("/"):
-        raise LabelError('"..." stands at the end', "write //package/... for everything below a package")
+        raise LabelError('"..." is allowed only at the end', "write //package/... for everything below a package")
     before, colon, name = body.rpartition(":")
     if colon and name in ("all", "*"):
         return PatternKind.PACKAGE, Label(_absolute(before, package), "all")

@@ -1,7 +1,7 @@
-"""`[remote]`: the cache that a workspace shares with others, and how it is reached.
+"""`[remote]`: the remote cache of a workspace, and how to connect to it.
 
-The same table stands in the root `BUILD.toml` and in a user's own settings. What only a user may say of himself,
-whether he writes there and with which credentials, is a mistake in a file that everybody who clones it has.
+The table may be in the root `BUILD.toml` and in the user's settings. Personal settings, such as credentials and whether
+a build writes to the cache, are errors in a `BUILD.toml`, because everybody who clones the workspace has that file.
 """
 
 from __future__ import annotations
@@ -31,68 +31,70 @@ _SHARED: tuple[Attribute, ...] = (
         name="role",
         kind=AttributeKind.CHOICE,
         allowed=ROLES,
-        doc="What is done with it: nothing, reading, or reading and writing.",
+        doc="What builds do with it: nothing, reading, or reading and writing.",
     ),
     Attribute(
         name="upload",
         kind=AttributeKind.CHOICE,
         allowed=("never", "results", "always"),
-        doc="What is written where that is allowed: nothing, what ran here, or what was found on this disk as well.",
+        doc="What to write if writing is allowed: nothing, results of this build, or also results found on this disk.",
     ),
     Attribute(
         name="slow_answers",
         kind=AttributeKind.CHOICE,
         allowed=("race", "wait"),
-        doc="Of a look-up that takes longer than its action would: the action runs meanwhile, or waits.",
+        doc="If a look-up takes longer than its action: run the action meanwhile (race), or wait.",
     ),
     Attribute(
         name="namespace",
         kind=_TEXT,
-        doc="A place of its own for results, read before the address itself and written instead of it.",
+        doc="A path below the address for separate results: read before the address, written instead of it.",
     ),
     Attribute(
         name="salt",
         kind=_TEXT,
-        doc="Part of the name of every result: with another salt, all that is there counts as absent.",
+        doc="Part of the name of every result. Results with another salt are not found.",
     ),
     Attribute(
         name="trusted_keys",
         kind=AttributeKind.STRING_LIST,
-        doc="Public keys, or files with one: what none of them signed is a miss.",
+        doc="Public keys, or files with one. A result that none of them signed is a miss.",
     ),
-    Attribute(name="endpoint", kind=_TEXT, doc="S3: the server, http(s)://host:port, where it is not AWS."),
+    Attribute(name="endpoint", kind=_TEXT, doc="S3: the server, http(s)://host:port, if it is not AWS."),
     Attribute(name="region", kind=_TEXT, doc="S3: the region of the bucket."),
     Attribute(
         name="addressing",
         kind=AttributeKind.CHOICE,
         allowed=("auto", "path", "virtual"),
-        doc="S3: whether the bucket is named in the path or in the host.",
+        doc="S3: whether requests name the bucket in the path or in the host.",
     ),
     Attribute(
         name="layout",
         kind=AttributeKind.CHOICE,
         allowed=("mlcbuild", "bazel-remote"),
-        doc="S3: what lies where, ours or that of a bazel-remote on the same bucket.",
+        doc="S3: the names of objects, those of mlcbuild or of bazel-remote.",
     ),
     Attribute(
         name="checksums",
         kind=AttributeKind.CHOICE,
         allowed=("auto", "always", "never"),
-        doc="S3: whether uploads carry a CRC32.",
+        doc="S3: whether uploads have a CRC32.",
     ),
-    Attribute(name="authorities", kind=_TEXT, doc="A PEM file: the certificates to trust instead of the system's."),
-    Attribute(name="connections", kind=AttributeKind.INTEGER, minimum=1, doc="The most requests at once."),
+    Attribute(name="authorities", kind=_TEXT, doc="A PEM file with certificates to trust instead of the system's."),
+    Attribute(
+        name="connections", kind=AttributeKind.INTEGER, minimum=1, doc="The maximum number of simultaneous requests."
+    ),
     Attribute(
         name="connect_timeout",
         kind=AttributeKind.INTEGER,
         minimum=1,
-        doc="Seconds until a connection is given up.",
+        doc="Seconds to connect.",
     ),
     Attribute(
         name="idle_timeout",
         kind=AttributeKind.INTEGER,
         minimum=1,
-        doc="Seconds without a byte until a request ends.",
+        doc="Seconds without a byte after which a request fails.",
     ),
     Attribute(
         name="timeout",
@@ -104,39 +106,39 @@ _SHARED: tuple[Attribute, ...] = (
         name="drain_timeout",
         kind=AttributeKind.INTEGER,
         minimum=0,
-        doc="Seconds that the end of a build waits for uploads.",
+        doc="Seconds to wait for uploads at the end of a build.",
     ),
     Attribute(
         name="slowest",
         kind=AttributeKind.INTEGER,
         minimum=1,
-        doc="Bytes a second: a slower transfer is given up.",
+        doc="Bytes per second: slower transfers fail.",
     ),
 )
 PERSONAL: tuple[Attribute, ...] = (
     Attribute(name="headers", kind=AttributeKind.STRING_MAP, doc="HTTP and gRPC: sent with every request; secret."),
-    Attribute(name="signing_key", kind=_TEXT, doc="A PEM file: the private key that signs results; secret."),
+    Attribute(name="signing_key", kind=_TEXT, doc="A PEM file with the private key that signs results; secret."),
     Attribute(
         name="unsigned",
         kind=AttributeKind.CHOICE,
         allowed=("refused", "namespace"),
-        doc="Where keys are trusted: what nobody signed is refused, or believed in the namespace and nowhere else.",
+        doc="With trusted keys: whether unsigned results are refused, or accepted in the namespace.",
     ),
-    Attribute(name="profile", kind=_TEXT, doc="S3: the profile of the AWS settings."),
-    Attribute(name="client_certificate", kind=_TEXT, doc="A PEM file: our certificate, with the chain."),
-    Attribute(name="client_key", kind=_TEXT, doc="A PEM file: the key of that certificate."),
+    Attribute(name="profile", kind=_TEXT, doc="S3: the profile in the AWS configuration."),
+    Attribute(name="client_certificate", kind=_TEXT, doc="A PEM file with the client certificate and its chain."),
+    Attribute(name="client_key", kind=_TEXT, doc="A PEM file with the key of that certificate."),
 )
-"""What only a user may say of himself."""
+"""Personal settings, which a workspace cannot set."""
 
 REMOTE_SETTINGS: tuple[Attribute, ...] = (*_SHARED, *PERSONAL)
-"""What `[remote]` may say."""
+"""The settings in `[remote]`."""
 
 _PERSONAL_NAMES = frozenset(attribute.name for attribute in PERSONAL)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteTable:
-    """What a file says; `values` holds what it names itself, and no defaults."""
+    """The table of one file. `values` has the settings in it, without defaults."""
 
     values: Mapping[str, AttributeValue] = field(repr=False)  # may hold credentials
     origin: Origin = field(repr=False)
@@ -146,7 +148,9 @@ class RemoteTable:
 
 
 def read_remote(file: TomlFile, errors: ErrorCollector, *, personal: bool = False) -> RemoteTable:
-    """The `[remote]` table of a file; `personal` where it is a user's own. Mistakes are noted, and quote no secret."""
+    """Read the `[remote]` table of a file. `personal`: it is the user's file. Errors are collected
+    and quote no secret.
+    """
     origin = Origin(file, (REMOTE_TABLE,))
     owner = f"[{REMOTE_TABLE}]"
     reader = ValueReader(owner=owner, package="", errors=errors)
@@ -154,40 +158,40 @@ def read_remote(file: TomlFile, errors: ErrorCollector, *, personal: bool = Fals
     if type(raw) is dict:
         raw = dict(raw)
         if not personal:
-            _refuse_personal(raw, origin, errors)
-        _refuse_secrets_in_wrong_places(raw, origin, errors)
+            _check_personal(raw, origin, errors)
+        _check_secrets(raw, origin, errors)
     return RemoteTable(values=read_table(raw, REMOTE_SETTINGS, origin, reader), origin=origin)
 
 
-def _refuse_personal(raw: dict[str, Any], origin: Origin, errors: ErrorCollector) -> None:
+def _check_personal(raw: dict[str, Any], origin: Origin, errors: ErrorCollector) -> None:
     for name in sorted(_PERSONAL_NAMES & raw.keys()):
         del raw[name]
         errors.add(
-            f'"{name}" in [{REMOTE_TABLE}] belongs into the settings of who builds, not into a file that all have',
+            f'"{name}" in [{REMOTE_TABLE}] is a personal setting, which BUILD.toml must not contain',
             origin.at(name),
-            f"put it into $XDG_CONFIG_HOME/mlcbuild/settings.toml or the variable MLCBUILD_REMOTE_{name.upper()}",
+            f"set it in $XDG_CONFIG_HOME/mlcbuild/settings.toml or in the variable MLCBUILD_REMOTE_{name.upper()}",
             of_key=True,
         )
     if raw.get("role") == "read-write":
         del raw["role"]
         errors.add(
-            f'"role" in [{REMOTE_TABLE}] cannot be "read-write" for everybody who has this file',
+            f'"role" in [{REMOTE_TABLE}] cannot be "read-write" in BUILD.toml, which everybody has',
             origin.at("role"),
-            "known here: none, read",
-            "who writes says so: --remote-upload=results, MLCBUILD_REMOTE_ROLE=read-write, or the user's settings",
+            "allowed here: none, read",
+            "to write, use --remote-upload=results, MLCBUILD_REMOTE_ROLE=read-write, or the user's settings",
         )
     address = raw.get("address")
     if isinstance(address, str) and has_credentials(address):
         del raw["address"]
         errors.add(
-            f'"address" in [{REMOTE_TABLE}] holds a name or a password',
+            f'"address" in [{REMOTE_TABLE}] contains a user name or a password',
             origin.at("address"),
             "put them into the variable MLCBUILD_REMOTE, ~/.netrc, or the user's settings",
         )
 
 
-def _refuse_secrets_in_wrong_places(raw: dict[str, Any], origin: Origin, errors: ErrorCollector) -> None:
-    """Other checks quote the value that they refuse; these do not."""
+def _check_secrets(raw: dict[str, Any], origin: Origin, errors: ErrorCollector) -> None:
+    """Type checks that do not quote the value, unlike all others."""
     headers = raw.get("headers")
     if headers is not None and not (type(headers) is dict and all(type(value) is str for value in headers.values())):
         del raw["headers"]
@@ -199,5 +203,5 @@ def _refuse_secrets_in_wrong_places(raw: dict[str, Any], origin: Origin, errors:
 
 
 def has_credentials(address: str) -> bool:
-    """Whether it holds an `@`, which a name and a password stand before, whatever else is wrong with it."""
+    """Whether it contains an `@`, which follows a user name or password, also in an invalid address."""
     return "@" in address

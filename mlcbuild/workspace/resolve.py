@@ -1,4 +1,4 @@
-"""Which value an attribute has, where a matrix, configurations and platforms may all say theirs."""
+"""The value of an attribute, which a matrix, a configuration and a platform may all set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_BRANCH = "default"
 _SELECT_KEY = Attribute(name="select", kind=AttributeKind.LABEL, provides=(PLATFORM,), doc="A key of a select.")
 
 Resolved = tuple[tuple[AttributeValue, Origin] | None, bool]
-"""A value and its place (None: a mistake, or none), and whether anything is written that should give one."""
+"""A value and its place, or None if there is none or an error; and whether the files set the attribute at all."""
 
 NOT_GIVEN: Resolved = (None, False)
 INVALID: Resolved = (None, True)
@@ -29,9 +29,9 @@ INVALID: Resolved = (None, True)
 
 @dataclass(frozen=True, kw_only=True)
 class Resolver:
-    """Chooses and reads values, for one workspace and configuration.
+    """Selects and reads values, for one workspace and configuration.
 
-    `references` and `paths` are what the configurations' own values name; those of a target are with its reader.
+    `references` and `paths` are those in values of configurations. Those of a target are in its reader.
     """
 
     settings: WorkspaceSettings
@@ -42,7 +42,7 @@ class Resolver:
 
     @property
     def platform(self) -> Label | None:
-        """The platform of targets that name none."""
+        """The platform of targets that set none."""
         return self.configuration.platform or self.settings.default_platform
 
     def value(
@@ -54,10 +54,10 @@ class Resolver:
         cell: Cell,
         platform: Label | None,
     ) -> Resolved:
-        """The value of a target's attribute, where one is written.
+        """The value of a target's attribute, if one is set.
 
-        An axis of the matrix goes before the configuration's overrides, these before what the table says, and that
-        before the configuration's defaults. A value by platform that says nothing of this one is passed over.
+        The order of precedence is: an axis of the matrix, the configuration's overrides, the target's table, the
+        configuration's defaults. Values by platform without one for this platform are skipped.
         """
         name = attribute.name
         if name in cell:
@@ -79,7 +79,7 @@ class Resolver:
         return found
 
     def check_configurations(self, schemas: Mapping[str, RuleSchema]) -> None:
-        """Check what all configurations say of attributes, against every rule that has one of that name."""
+        """Check the attributes in all configurations against every rule with an attribute of that name."""
         known: dict[str, list[Attribute]] = {}
         for schema in schemas.values():
             for attribute in schema.attributes:
@@ -141,10 +141,10 @@ class Resolver:
         cell: Cell,
         platform: Label | None,
     ) -> Resolved:
-        """Read every branch of a value that depends on something, and take the one that applies.
+        """Read every branch of a value that depends on platform or configuration, and take the one that applies.
 
-        The platform's branch goes before the configuration's, and that before "default". Where none applies the
-        attribute is not given.
+        The platform's branch takes precedence over the configuration's, and that over "default". If none applies, the
+        attribute is not set.
         """
         if type(raw) is not dict or not raw:
             what = describe(raw) if type(raw) is not dict else "an empty one"
@@ -158,7 +158,7 @@ class Resolver:
             found = self._read(attribute, branch, where.at(key), reader, cell, platform, depends=False)
             if chooser in branches:
                 self.errors.add(
-                    f'two keys of "{attribute.name}" of {reader.owner} mean {chooser}', where.at(key), of_key=True
+                    f'two keys of "{attribute.name}" of {reader.owner} name {chooser}', where.at(key), of_key=True
                 )
             elif chooser is not None:
                 branches[chooser] = found
@@ -166,7 +166,7 @@ class Resolver:
         return next((branches[key] for key in keys if key in branches), NOT_GIVEN)
 
     def _chooser(self, key: str, attribute: Attribute, where: Origin, reader: ValueReader) -> Label | str | None:
-        """What a branch's key names: a platform by its label, or a configuration by its bare name."""
+        """What the key of a branch names: a platform by its label, or a configuration by its name."""
         if ":" in key or "/" in key:
             if attribute.name == PLATFORM:
                 self.errors.add(

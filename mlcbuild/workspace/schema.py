@@ -1,6 +1,6 @@
-"""What a rule declares of itself: its attributes, typed and documented, and what its targets provide.
+"""What a rule declares: typed and documented attributes, and what its targets provide.
 
-The workspace is given schemas and knows no rule; rules are given targets that keep to their schema.
+The workspace knows rules only by their schemas. Rules get targets that are checked against the schema.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[st
 AttributeValue = bool | int | float | str | Label | tuple[str, ...] | tuple[Label, ...] | Mapping[str, JsonValue]
 
 PLATFORM = "platform"
-"""The attribute by which a target says what it is for, and the provider of the targets that it may name.
+"""The attribute with the platform of a target, and the provider of the targets that it may name.
 
-Where a target leaves the attribute out, the configuration's `platform` and then the workspace's
-`default_platform` stand in. Values that depend on the platform are chosen by it.
+Without the attribute the configuration's `platform` is used, and then the workspace's `default_platform`. It selects
+the values that depend on the platform.
 """
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class AttributeKind(enum.Enum):
-    """The type of an attribute's value; the enum's own value is what people read in messages."""
+    """The type of an attribute. The enum's value is its name in messages."""
 
     STRING = "string"  # str
     INTEGER = "integer"  # int
@@ -40,7 +40,7 @@ class AttributeKind(enum.Enum):
     CHOICE = "choice"  # str, one of `allowed`
     SIZE = "size"  # int, bytes: written 4GiB
     DURATION = "duration"  # float, seconds: written 10m
-    PATH = "path"  # str: written relative to the package, held relative to the workspace root, with "/"
+    PATH = "path"  # str: written relative to the package, stored relative to the workspace root, with "/"
 
 
 _EMPTY: dict[AttributeKind, AttributeValue] = {
@@ -54,10 +54,10 @@ _EMPTY: dict[AttributeKind, AttributeValue] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Attribute:
-    """One attribute of a rule. Raises ValueError for a declaration that contradicts itself.
+    """One attribute of a rule. Raises ValueError for a contradictory declaration.
 
-    `default` stands in where a target says nothing; without one, a boolean is false, a list or table empty,
-    and any other kind has no value (`Target.optional_string` and its like tell).
+    `default` is the value if a target sets none. Without a `default`, a boolean is false, a list or table is empty, and
+    an attribute of any other kind has no value (see `Target.optional_string` and similar methods).
     """
 
     name: str
@@ -67,13 +67,13 @@ class Attribute:
     default: AttributeValue | None = None
     allowed: tuple[str, ...] = ()  # the known values of a CHOICE, or of each item of a STRING_LIST
     provides: tuple[str, ...] = ()  # a label's target must provide one of these (`RuleSchema.provides`); empty: any
-    rules: tuple[str, ...] = ()  # … or be of one of these rules; both empty: any target
-    allow_files: bool = False  # a label may name a file or folder of the workspace where no target has that name
-    placeholders: tuple[str, ...] = ()  # words in braces that the rule itself fills in, which a matrix leaves alone
-    nonempty: bool = False  # a string, list or table may not be empty
+    rules: tuple[str, ...] = ()  # … or have one of these rules; both empty: any target
+    allow_files: bool = False  # a label may name a file or folder if no target has that name
+    placeholders: tuple[str, ...] = ()  # words in braces that the rule replaces itself; a matrix ignores them
+    nonempty: bool = False  # whether an empty string, list or table is an error
     minimum: float | None = None  # the least value of an INTEGER or a NUMBER
     maximum: float | None = None  # the greatest value of an INTEGER or a NUMBER
-    fields: tuple[Attribute, ...] = ()  # the known keys of a TABLE; empty: any
+    fields: tuple[Attribute, ...] = ()  # the keys that a TABLE may have; empty: any keys
     # Derived; fields because they are asked for with every value that is read.
     is_label: bool = field(init=False, repr=False, compare=False)
     is_table: bool = field(init=False, repr=False, compare=False)  # so values by platform are under `select`
@@ -167,17 +167,17 @@ COMMON_ATTRIBUTES: tuple[Attribute, ...] = (
         "that are tables themselves, as in select.overrides.",
     ),
 )
-"""The attributes that every rule has; the loader handles them all."""
+"""The attributes that every rule has. The loader handles them."""
 
 _COMMON_NAMES = frozenset(attribute.name for attribute in COMMON_ATTRIBUTES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RuleSchema:
-    """A rule as the workspace sees it. Raises ValueError for a declaration that contradicts itself.
+    """A rule as the workspace sees it. Raises ValueError for a contradictory declaration.
 
-    `attributes` are in the order in which documentation lists them and dependencies are visited. `provides`
-    are the names that other rules' label attributes ask for.
+    Documentation and dependencies follow the order of `attributes`. `provides` are names that label attributes of other
+    rules may require.
     """
 
     name: str

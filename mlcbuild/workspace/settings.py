@@ -1,4 +1,4 @@
-"""The root `BUILD.toml`: what holds for the whole workspace, and its configurations."""
+"""The root `BUILD.toml`: settings of the whole workspace, and its configurations."""
 
 from __future__ import annotations
 
@@ -27,65 +27,65 @@ WORKSPACE_SETTINGS: tuple[Attribute, ...] = (
         kind=AttributeKind.STRING,
         mandatory=True,
         nonempty=True,
-        doc="What messages and reports call the workspace.",
+        doc="The name of the workspace in messages and reports.",
     ),
     Attribute(
         name="digest",
         kind=AttributeKind.CHOICE,
         allowed=("blake3", "sha256"),
         default="blake3",
-        doc="The function that names content, for the whole workspace and every cache that it uses.",
+        doc="The digest function of the workspace and of every cache that it uses.",
     ),
     Attribute(
         name="rules",
         kind=AttributeKind.LABEL_LIST,
         allow_files=True,
-        doc="Files with rules of the workspace's own, such as //build:my_rule.py.",
+        doc="Files that define the workspace's own rules, such as //build:my_rule.py.",
     ),
     Attribute(
         name="default_platform",
         kind=AttributeKind.LABEL,
         provides=(PLATFORM,),
-        doc="The platform of targets that name none.",
+        doc="The platform of targets that set none.",
     ),
     Attribute(
         name="output",
         kind=AttributeKind.PATH,
         default="mlcbuild-out",
-        doc="The folder below the root that outputs are put into.",
+        doc="The folder for outputs, below the root.",
     ),
     Attribute(
         name="ignore",
         kind=AttributeKind.STRING_LIST,
-        doc="Folders, as paths from the root, in which no packages are looked for.",
+        doc="Folders without packages, as paths from the root.",
     ),
 )
-"""What `[workspace]` may say."""
+"""The settings in `[workspace]`."""
 
 CONFIGURATION_SETTINGS: tuple[Attribute, ...] = (
     Attribute(
         name="platform",
         kind=AttributeKind.LABEL,
         provides=(PLATFORM,),
-        doc="The platform of targets that name none; goes before the workspace's default_platform.",
+        doc="The platform of targets that set none. It takes precedence over default_platform.",
     ),
     Attribute(
         name="environment",
         kind=AttributeKind.STRING_MAP,
-        doc="Variables that every tool that is run sees; they are part of its action's key.",
+        doc="Environment variables of every tool. They are part of the keys of its actions.",
     ),
     Attribute(
         name="defaults",
         kind=AttributeKind.TABLE,
-        doc="Values of attributes, for targets that give none.",
+        doc="Values of attributes, for targets that set none.",
     ),
     Attribute(
         name="overrides",
         kind=AttributeKind.TABLE,
-        doc="Values of attributes, whatever targets say themselves (axes of a matrix excepted).",
+        doc="Values of attributes that replace those of targets, except for axes of a matrix.",
     ),
 )
-"""What `[configuration.NAME]` may say."""
+"""The settings in `[configuration.NAME]`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,11 +115,11 @@ class WorkspaceSettings:
     remote: RemoteTable | None = None
     execution: ExecutionTable | None = None
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
-    references: tuple[Reference, ...] = field(default=(), repr=False)  # labels that a load must check
+    references: tuple[Reference, ...] = field(default=(), repr=False)  # labels that the loader checks
 
     @property
     def ignored_folders(self) -> frozenset[str]:
-        """The folders in which no packages are looked for, outputs among them."""
+        """The folders without packages, including the output folder."""
         return frozenset((*self.ignore, self.output))
 
 
@@ -130,17 +130,17 @@ def find_root(start: Path) -> Path:
             text = (folder / BUILD_FILE).read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
-        # The file may not parse: whether it was meant to be a root is seen without.
+        # The file may be invalid TOML. It is a root all the same if it has such a line.
         if any(line.strip().startswith(f"[{WORKSPACE_TABLE}") for line in text.splitlines()):
             return folder
     raise WorkspaceError(
         f"no workspace at or above {start}",
-        advice=(f"the root of a workspace holds a {BUILD_FILE} with a [{WORKSPACE_TABLE}] table",),
+        advice=(f"the root of a workspace has a {BUILD_FILE} with a [{WORKSPACE_TABLE}] table",),
     )
 
 
 def package_of(root: Path, folder: Path) -> str:
-    """The package that patterns typed in `folder` are relative to. Raises WorkspaceError for one outside."""
+    """The package that patterns are relative to in `folder`. Raises WorkspaceError if it is not in the workspace."""
     try:
         relative = folder.absolute().relative_to(root.absolute()).as_posix()
     except ValueError:
@@ -149,10 +149,10 @@ def package_of(root: Path, folder: Path) -> str:
 
 
 def load_settings(root: Path, *, tolerant: bool = False) -> WorkspaceSettings:
-    """Read the root `BUILD.toml` alone: it names the workspace's own rules.
+    """Read the settings in the root `BUILD.toml`.
 
-    Raises WorkspaceErrors. `tolerant` is for who loads targets next: mistakes in settings are left for `load` to tell
-    with all others, and what they say counts as not said.
+    Raises WorkspaceErrors. With `tolerant` wrong settings are ignored: a `load` that follows reports them, together
+    with all other errors.
     """
     errors = ErrorCollector()
     try:
@@ -166,7 +166,7 @@ def load_settings(root: Path, *, tolerant: bool = False) -> WorkspaceSettings:
 
 
 def read_settings(root: Path, file: TomlFile, errors: ErrorCollector) -> WorkspaceSettings:
-    """The settings of a parsed root file; mistakes are noted, and defaults stand in."""
+    """The settings of a parsed root file. Errors are collected, and defaults replace wrong values."""
     origin = Origin(file, (WORKSPACE_TABLE,))
     reader = ValueReader(owner=f"[{WORKSPACE_TABLE}]", package="", errors=errors)
     values = read_table(file.content.get(WORKSPACE_TABLE, {}), WORKSPACE_SETTINGS, origin, reader)
@@ -207,7 +207,12 @@ def _read_configurations(
     for name, raw in tables.items():
         where = origin.at(name)
         if not name or "/" in name or ":" in name or name.startswith((".", "-")):
-            errors.add(f'bad configuration name "{name}"', where, "it becomes a folder's name", of_key=True)
+            errors.add(
+                f'bad configuration name "{name}"',
+                where,
+                'it is the name of a folder: it must not contain "/" or ":", nor begin with "." or "-"',
+                of_key=True,
+            )
             continue
         reader = ValueReader(owner=f"[{CONFIGURATION_TABLE}.{name}]", package="", errors=errors)
         values = read_table(raw, CONFIGURATION_SETTINGS, where, reader)
@@ -226,7 +231,7 @@ def _read_configurations(
 def _rule_files(root: Path, labels: tuple[Label, ...], origin: Origin, errors: ErrorCollector) -> tuple[RuleFile, ...]:
     found = []
     for index, label in enumerate(labels):
-        # //build/my_rule.py reads as a package of that name: here it means the file.
+        # As a label, //build/my_rule.py is a target in a package of that name. Here it means the file.
         candidates = [label.path]
         if label.name == label.package.rpartition("/")[2]:
             candidates.insert(0, label.package)
@@ -234,7 +239,7 @@ def _rule_files(root: Path, labels: tuple[Label, ...], origin: Origin, errors: E
         if path is None:
             errors.add(f'no rule file "{candidates[0]}"', origin.at(index))
         elif not path.endswith(".py"):
-            errors.add(f'the rule file "{path}" is no Python file: its name must end in .py', origin.at(index))
+            errors.add(f'the rule file "{path}" is not a Python file: its name must end in .py', origin.at(index))
         else:
             found.append(RuleFile(path=path, origin=origin.at(index)))
     return tuple(found)

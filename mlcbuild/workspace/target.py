@@ -1,4 +1,4 @@
-"""Targets: what a `[[rule]]` table in a `BUILD.toml` says, checked and typed."""
+"""Targets: the checked and typed content of a `[[rule]]` table in a `BUILD.toml`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mlcbuild.workspace.toml import Origin
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Target:
-    """One target, with the values that it has in the chosen configuration and for its platform.
+    """One target, with its values for the selected configuration and its platform.
 
-    `values` holds what was said, by attribute; the access methods add the schema's defaults. Each method is
-    for attributes of one kind, and raises KeyError for a name that the schema lacks or has no value for.
+    `values` has the values that are set, by attribute. The access methods add the schema's defaults. Each method is for
+    attributes of one kind, and raises KeyError for a name that is not in the schema or has no value.
     """
 
     label: Label
@@ -26,9 +26,9 @@ class Target:
     origin: Origin = field(repr=False)
     origins: Mapping[str, Origin] = field(repr=False)
     tags: tuple[str, ...] = ()
-    visibility: tuple[str, ...] | None = None  # patterns; None: visible to everybody
-    cell: Mapping[str, AttributeValue] = field(default_factory=dict)  # axis → value, for a target of a matrix
-    platform: Label | None = None  # what it is for: its own, the configuration's, or the workspace's
+    visibility: tuple[str, ...] | None = None  # patterns; None: visible to all
+    cell: Mapping[str, AttributeValue] = field(default_factory=dict)  # the value of each axis, for a target of a matrix
+    platform: Label | None = None  # its own, the configuration's, or the workspace's
 
     @property
     def rule(self) -> str:
@@ -37,11 +37,11 @@ class Target:
 
     @property
     def location(self) -> Location:
-        """Where its table begins."""
+        """Where the target's table begins."""
         return self.origin.location
 
     def location_of(self, attribute: str) -> Location:
-        """Where the attribute's value is written; the target's own place where it is not."""
+        """Where the attribute's value is written. Without a value, where the target's table begins."""
         origin = self.origins.get(attribute)
         return origin.location if origin else self.location
 
@@ -51,7 +51,7 @@ class Target:
         return self.schema.by_name[attribute].value_if_absent if value is None else value
 
     def has(self, attribute: str) -> bool:
-        """Whether the target or its configuration gives a value. Raises KeyError for an unknown name."""
+        """Whether the target or its configuration sets a value. Raises KeyError for an unknown name."""
         return self.schema.by_name[attribute].name in self.values
 
     def string(self, attribute: str) -> str:
@@ -102,7 +102,7 @@ class Target:
         return cast("Mapping[str, JsonValue]", self._present(attribute))
 
     def referenced_labels(self) -> tuple[Label, ...]:
-        """Every label in its attributes, in the schema's order, without repetition: targets and files."""
+        """Every label in its attributes, in the schema's order, each once: targets and files."""
         found: dict[Label, None] = {}
         for attribute in self.schema.label_attributes:
             value = self.values.get(attribute.name)

@@ -1,7 +1,7 @@
-"""TOML with places: every key and value of a `BUILD.toml` knows its line and column.
+"""TOML with places: the line and column of every key and value of a `BUILD.toml`.
 
-Most loads meet no mistake, and nobody asks where a value stands. So a file is parsed without places first;
-the parse that records them (six times the work) happens when the first place is asked for, on the same text.
+Most files have no error, and their places are not needed. So a file is first parsed without places. When the first
+place is needed, the same text is parsed again with places, which takes six times as long.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ class Origin(NamedTuple):
     keys: tuple[Key, ...]
 
     def at(self, *keys: Key) -> Origin:
-        """A place further in."""
+        """The place of a key or item inside this value."""
         return Origin(self.file, self.keys + keys)
 
     @property
     def location(self) -> Location:
-        """The value's line and column; the file alone for the empty key."""
+        """The line and column of the value. Without keys, the file."""
         return self.file.location(self.keys)
 
     @property
     def key_location(self) -> Location:
-        """The line and column of the key that leads to the value."""
+        """The line and column of the value's key."""
         return self.file.location(self.keys, of_key=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TomlFile:
-    """A parsed file. `path` is what messages show: relative to the workspace root, with `/`."""
+    """A parsed file. `path` is for messages: relative to the workspace root, with `/`."""
 
     path: str
     text: str
     content: Mapping[str, Any]
 
     def location(self, keys: tuple[Key, ...], *, of_key: bool = False) -> Location:
-        """Where the value, or its key, is written.
+        """Where the value or its key is written.
 
-        A table that is opened by a header (`[a.b]`) stands where the first header that leads there does.
-        Raises LookupError where `keys` lead nowhere.
+        The place of a table with a header (`[a.b]`) is that of the first header for it or for a table in it. Raises
+        LookupError for keys that do not exist.
         """
         if not keys:
             return Location(path=self.path)
@@ -73,7 +73,7 @@ class TomlFile:
         return nodes
 
     def _header(self, keys: tuple[Key, ...]) -> tuple[int, int] | None:
-        """The place of the first `[header]` that opens the table or one in it: the parser's account leaves it out."""
+        """The place of the first `[header]` of the table or of a table in it. The parser does not report it."""
         for header, line, column in self._headers:
             if header[: len(keys)] == keys:
                 return line, column
@@ -85,7 +85,7 @@ class TomlFile:
         for number, line in enumerate(self.text.split("\n"), 1):
             text = line.strip()
             if text.startswith("[") and not text.startswith("[["):
-                # A line inside a longer string may look like a header and be none.
+                # A line inside a multi-line string may look like a header.
                 with contextlib.suppress(toml_rs.TOMLDecodeError):
                     headers.append((_only_path(toml_rs.loads(text)), number, line.index("[") + 1))
         return headers
@@ -95,7 +95,7 @@ class TomlFile:
         return self.text.encode().split(b"\n")
 
     def _character_column(self, line: int, column: int) -> int:
-        """Turn the parser's column, which counts bytes, into one that counts characters."""
+        """Convert the parser's column, which counts bytes, to one that counts characters."""
         return len(self._lines[line - 1][: column - 1].decode(errors="replace")) + 1
 
 
@@ -108,7 +108,7 @@ def parse(text: str, path: str) -> TomlFile:
 
 
 def read(file: Path, path: str) -> TomlFile:
-    """Read and parse a file. Raises WorkspaceError where it is unreadable, no text, or no TOML."""
+    """Read and parse a file. Raises WorkspaceError if it is unreadable, not UTF-8, or not TOML."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -128,7 +128,7 @@ def read(file: Path, path: str) -> TomlFile:
 
 
 def _only_path(table: Mapping[str, Any]) -> tuple[Key, ...]:
-    """The keys of a table that holds one table that holds one table, and so on."""
+    """The keys of nested tables with one key each."""
     path: list[Key] = []
     while table:
         key, table = next(iter(table.items()))
@@ -137,15 +137,15 @@ def _only_path(table: Mapping[str, Any]) -> tuple[Key, ...]:
 
 
 def _is_entry(node: Mapping[str, Any]) -> bool:
-    """Whether a dict of the parser's account describes one value, rather than the members of a table.
+    """Whether a dict of the parser describes one value, not the members of a table.
 
-    Members are dicts themselves, so that a key of a user's that is called `value_raw` does not look like one.
+    Members are dicts. So a user's key named `value_raw` is not mistaken for the description of a value.
     """
     return isinstance(node.get("value_raw"), str) or isinstance(node.get("key_raw"), str)
 
 
 def _place(node: Mapping[str, Any], *, of_key: bool) -> tuple[int, int] | None:
-    """The first line and column (in bytes) of a node, or of the first thing in it."""
+    """The first line and column (in bytes) of a node, or of its first member."""
     if _is_entry(node):
         names = ("key", "value") if of_key else ("value", "key")
         for name in names:
@@ -163,7 +163,7 @@ _PLACE_IN_MESSAGE = "TOML parse error at line "
 
 
 def _syntax_error(error: toml_rs.TOMLDecodeError, path: str) -> WorkspaceError:
-    """The parser's message begins with the place and shows the line; its last lines say what is wrong."""
+    """The parser's message has the place first, then the line, then what is wrong."""
     head, *rest = error.msg.splitlines()
     location = Location(path=path)
     if head.startswith(_PLACE_IN_MESSAGE):

@@ -1,4 +1,4 @@
-"""Sizes and times as people write them: `50G`, `4GiB`, `30d`, `10m`."""
+"""Sizes and durations as users write them: `50G`, `4GiB`, `30d`, `10m`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes: `50G` and `50GB` are 50 × 1000³, `50GiB` 50 × 1024³, a number alone is bytes. None for what is no size."""
+    """Bytes: `50G` and `50GB` are 50 × 1000³, `50GiB` 50 × 1024³, a number alone is bytes. None if it is not a size."""
     found = _SIZE.fullmatch(text.strip())
     if found is None or (found[3] and not found[2]):
         return None
@@ -23,6 +23,6 @@ def parse_size(text: str) -> int | None:
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds: `90m`, `12h`, `30d`, `2w`. None for what is no age."""
+    """Seconds: `90m`, `12h`, `30d`, `2w`. None if it is not a duration."""
     found = _AGE.fullmatch(text.strip())
     return float(found[1]) * _SECONDS[found[2].lower()] if found else None

@@ -1,4 +1,4 @@
-"""From what TOML holds to an attribute's typed value."""
+"""From TOML values to typed values of attributes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from mlcbuild.workspace.units import DURATION_ADVICE, SIZE_ADVICE, parse_duratio
 
 
 class Reference(NamedTuple):
-    """A label in a file, and what the attribute that holds it asks of the target."""
+    """A label in a file, with the attribute that it is a value of."""
 
     label: Label
     attribute: Attribute
     origin: Origin
     owner: str
-    package: str  # of the target that refers
-    is_key: bool = False  # a key of a table of values by platform, not a value
+    package: str  # of the target with the label
+    is_key: bool = False  # whether it is a key in a table of values by platform
 
     @property
     def role(self) -> str:
-        """What the label is to its owner, in the words of a message."""
+        """What the label is for, as messages say it."""
         article = "a key of" if self.is_key else "the"
         return f'{article} "{self.attribute.name}" of {self.owner}'
 
@@ -44,10 +44,10 @@ _STRING = AttributeKind.STRING
 
 @dataclass(slots=True, kw_only=True)
 class ValueReader:
-    """Reads values for one target, or one other table: `owner` is what messages call it.
+    """Reads the values of one target or other table, which messages call `owner`.
 
-    `package` is what relative labels and paths are relative to. Labels and paths that were read are kept
-    for the checks that need other files: `references`, and `paths` by origin.
+    Labels and paths are relative to `package`. They are collected in `references` and `paths` for the checks that need
+    other files.
     """
 
     owner: str
@@ -57,7 +57,7 @@ class ValueReader:
     paths: list[tuple[str, Attribute, Origin]] = field(default_factory=list)
 
     def read(self, attribute: Attribute, raw: Any, origin: Origin) -> AttributeValue | None:
-        """The typed value, or None after noting a mistake."""
+        """The typed value. None after an error, which is collected."""
         kind = attribute.kind
         value: AttributeValue | None
         if kind is _STRING and type(raw) is str and raw:
@@ -91,21 +91,21 @@ class ValueReader:
             self.errors.add(f'"{attribute.name}" must be {attribute.range_text}, not {raw}, in {self.owner}', origin)
             return None
         if attribute.nonempty and value is not None and not value:
-            self.errors.add(f'"{attribute.name}" in {self.owner} is empty', origin)
+            self.errors.add(f'"{attribute.name}" in {self.owner} must not be empty', origin)
             return None
         return value
 
     def unknown(self, what: str, value: str, known: tuple[str, ...], origin: Origin) -> None:
-        """Note a value that is none of the known ones."""
+        """Add an error for an unknown value."""
         self.errors.add(f'unknown {what} "{value}" in {self.owner}', origin, known_values(value, known))
 
     def wrong_type(self, attribute: Attribute, raw: Any, origin: Origin, *, wanted: str = "") -> None:
-        """Note a value of another type than the attribute's."""
+        """Add an error for a value of the wrong type."""
         wanted = wanted or f"be {_WANTED[attribute.kind]}"
         self.errors.add(f'"{attribute.name}" must {wanted}, not {describe(raw)}, in {self.owner}', origin)
 
     def _number(self, attribute: Attribute, raw: Any, origin: Origin) -> float | None:
-        """TOML knows infinities and not-a-number, which are no measure of anything."""
+        """Finite numbers only: TOML also has infinities and not-a-number."""
         if type(raw) in (int, float) and math.isfinite(raw):
             return float(raw)
         self.wrong_type(attribute, raw, origin)
@@ -118,7 +118,7 @@ class ValueReader:
         return None
 
     def read_key(self, key: str, attribute: Attribute, asked: Attribute, origin: Origin) -> Label | None:
-        """The label that is a key of the attribute's values; its target must be what `asked` asks for."""
+        """The label in a key of the attribute's values. Its target must satisfy `asked`."""
         label = self._label(asked, key, origin, of_key=True)
         if label is not None:
             asked = dataclasses.replace(asked, name=attribute.name)
@@ -149,11 +149,11 @@ class ValueReader:
         if type(raw) is not list:
             self.wrong_type(attribute, raw, origin)
             return None
-        labels = [self._label(attribute, item, origin.at(i), "hold labels") for i, item in enumerate(raw)]
+        labels = [self._label(attribute, item, origin.at(i), "contain labels") for i, item in enumerate(raw)]
         read = dict.fromkeys(label for label in labels if label is not None)
         if len(read) < len(labels) and None not in labels:
             index = next(i for i, label in enumerate(labels) if label in labels[:i])
-            self.errors.add(f'{labels[index]} stands twice in "{attribute.name}" in {self.owner}', origin.at(index))
+            self.errors.add(f'{labels[index]} appears twice in "{attribute.name}" in {self.owner}', origin.at(index))
             return None
         return tuple(read) if len(read) == len(labels) else None
 
@@ -164,7 +164,7 @@ class ValueReader:
         right = True
         for index, item in enumerate(raw):
             if type(item) is not str:
-                self.wrong_type(attribute, item, origin.at(index), wanted="hold strings")
+                self.wrong_type(attribute, item, origin.at(index), wanted="contain strings")
                 right = False
             elif attribute.allowed and item not in attribute.allowed:
                 self.unknown(attribute.name, item, attribute.allowed, origin.at(index))
@@ -177,7 +177,7 @@ class ValueReader:
             return None
         wrong = [key for key, value in raw.items() if type(value) is not str]
         for key in wrong:
-            self.wrong_type(attribute, raw[key], origin.at(key), wanted=f'hold a string for "{key}"')
+            self.wrong_type(attribute, raw[key], origin.at(key), wanted=f'have a string for "{key}"')
         return None if wrong else dict(raw)
 
     def _table(self, attribute: Attribute, raw: Any, origin: Origin) -> Mapping[str, Any] | None:
@@ -189,7 +189,7 @@ class ValueReader:
         return dict(raw) if self._is_json(attribute, raw, origin) else None
 
     def _fields(self, attribute: Attribute, raw: dict[str, Any], origin: Origin) -> Mapping[str, Any] | None:
-        """The values of a table with declared keys; only keys that are written are in it."""
+        """The values of a table with declared keys, without defaults."""
         known = {member.name: member for member in attribute.fields}
         inner = ValueReader(
             owner=f'"{attribute.name}" of {self.owner}',
@@ -220,12 +220,12 @@ class ValueReader:
         value = parse_size(raw) if is_size else parse_duration(raw)
         if not value:
             what, advice = ("size", SIZE_ADVICE) if is_size else ("duration", DURATION_ADVICE)
-            self.errors.add(f'"{attribute.name}" in {self.owner} is no {what}: "{raw}"', origin, advice)
+            self.errors.add(f'"{attribute.name}" in {self.owner} is not a {what}: "{raw}"', origin, advice)
             return None
         return value
 
     def _is_json(self, attribute: Attribute, raw: Any, origin: Origin) -> bool:
-        """Whether TOML's value has a JSON equal; dates, infinities and not-a-number have none."""
+        """Whether JSON can represent the value. It has no dates, infinities or not-a-number."""
         if isinstance(raw, dict):
             members = [self._is_json(attribute, value, origin.at(key)) for key, value in raw.items()]
             return all(members)
@@ -234,7 +234,7 @@ class ValueReader:
             return all(members)
         if isinstance(raw, (str, bool, int)) or (isinstance(raw, float) and math.isfinite(raw)):
             return True
-        self.wrong_type(attribute, raw, origin, wanted="hold what JSON can say")
+        self.wrong_type(attribute, raw, origin, wanted="contain only what JSON can represent")
         return False
 
     def _path(self, attribute: Attribute, raw: Any, origin: Origin) -> str | None:
@@ -245,7 +245,7 @@ class ValueReader:
             self.errors.add(
                 f'bad path "{raw}" for "{attribute.name}" in {self.owner}',
                 origin,
-                "a path is relative to the package's folder and stays below it, with / and without . and ..",
+                "write a path below the package's folder, relative to it, with / and without . and ..",
             )
             return None
         path = f"{self.package}/{raw}" if self.package else raw
@@ -256,7 +256,7 @@ class ValueReader:
 def read_table(
     raw: Any, attributes: Sequence[Attribute], origin: Origin, reader: ValueReader
 ) -> dict[str, AttributeValue]:
-    """The values of a table of settings, defaults included."""
+    """The values of a table of settings, with defaults."""
     known = {attribute.name: attribute for attribute in attributes}
     values = {name: found.default for name, found in known.items() if found.default is not None}
     if type(raw) is not dict:
@@ -294,7 +294,7 @@ _WANTED = {
 
 
 def describe(raw: Any) -> str:
-    """A TOML value in the words of a message."""
+    """A TOML value as messages say it."""
     if isinstance(raw, bool):
         return str(raw).lower()
     if isinstance(raw, int):
@@ -309,4 +309,4 @@ def describe(raw: Any) -> str:
         return "a table"
     if isinstance(raw, (datetime.date, datetime.time)):
         return "a date or time"
-    raise TypeError(f"not a value of TOML: {raw!r}")
+    raise TypeError(f"not a TOML value: {raw!r}")

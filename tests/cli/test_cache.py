@@ -246,7 +246,7 @@ def test_limits_may_come_from_variables_and_options_come_first(
     assert capsys.readouterr().out.startswith("removed 1 result, ")
     monkeypatch.setenv("MLCBUILD_CACHE_MAX_SIZE", "much")
     assert main(["cache", "gc"]) == 2
-    assert capsys.readouterr().err.startswith('error: MLCBUILD_CACHE_MAX_SIZE: "much" is no size\n')
+    assert capsys.readouterr().err.startswith('error: MLCBUILD_CACHE_MAX_SIZE: "much" is not a size\n')
 
 
 def say_in_settings(tmp_path: Path, text: str) -> None:

@@ -117,9 +117,9 @@ def test_a_workspace_may_lower_the_role_and_not_raise_it(world: World) -> None:
     with pytest.raises(WorkspaceError) as refused:
         world.found()
     assert str(refused.value) == (
-        'BUILD.toml:7:8: "role" in [remote] cannot be "read-write" for everybody who has this file\n'
-        "  known here: none, read\n"
-        "  who writes says so: --remote-upload=results, MLCBUILD_REMOTE_ROLE=read-write, or the user's settings"
+        'BUILD.toml:7:8: "role" in [remote] cannot be "read-write" in BUILD.toml, which everybody has\n'
+        "  allowed here: none, read\n"
+        "  to write, use --remote-upload=results, MLCBUILD_REMOTE_ROLE=read-write, or the user's settings"
     )
 
 
@@ -130,9 +130,8 @@ def test_a_workspace_cannot_set_what_belongs_to_the_user(world: World, setting: 
     with pytest.raises(WorkspaceError) as refused:
         world.found()
     assert str(refused.value) == (
-        f'BUILD.toml:7:1: "{setting}" in [remote] belongs into the settings of who builds, '
-        "not into a file that all have\n"
-        "  put it into $XDG_CONFIG_HOME/mlcbuild/settings.toml or the variable "
+        f'BUILD.toml:7:1: "{setting}" in [remote] is a personal setting, which BUILD.toml must not contain\n'
+        "  set it in $XDG_CONFIG_HOME/mlcbuild/settings.toml or in the variable "
         f"MLCBUILD_REMOTE_{setting.upper()}"
     )
 
@@ -291,7 +290,7 @@ def test_a_secret_of_the_wrong_type_is_not_quoted(world: World, line: str) -> No
 
 def test_a_password_in_the_workspace_or_on_the_command_line_is_refused(world: World) -> None:
     world.workspace(f'address = "https://u:{SECRET}@h/x"')
-    with pytest.raises(WorkspaceError, match=r'"address" in \[remote\] holds a name or a password') as refused:
+    with pytest.raises(WorkspaceError, match=r'"address" in \[remote\] contains a user name or a password') as refused:
         world.found()
     assert SECRET not in str(refused.value)
     with pytest.raises(UsageError, match="--remote holds a name or a password") as flag:

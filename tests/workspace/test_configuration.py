@@ -140,12 +140,12 @@ def test_default_platform_must_be_one(tmp_path: Path) -> None:
     write(tmp_path, {"BUILD.toml": ROOT + 'default_platform = ":x"\n[[thing]]\nname = "x"\n'})
     assert errors_of(tmp_path) == (
         'BUILD.toml:3:20: //:x is a thing, which cannot be the "default_platform" of [workspace]\n'
-        "  rules that can: platform"
+        "  allowed rules: platform"
     )
 
 
 def test_keys_that_mean_the_same_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match='two keys of "kind" of //:p mean //:q'):
+    with pytest.raises(Exception, match='two keys of "kind" of //:p name //:q'):
         load_world(write(tmp_path, {"BUILD.toml": ROOT + TWICE}))
 
 

@@ -260,7 +260,7 @@ def test_long_cycle_is_told_in_a_few_lines(tmp_path: Path) -> None:
 
 def test_names_whose_outputs_would_mix_are_refused(tmp_path: Path) -> None:
     write(tmp_path, {"p/BUILD.toml": '[[thing]]\nname = "x"\n[[thing]]\nname = "x/y"\n'})
-    assert errors_of(tmp_path) == "p/BUILD.toml:4:8: the outputs of //p:x/y would lie among those of //p:x"
+    assert errors_of(tmp_path) == "p/BUILD.toml:4:8: the outputs of //p:x/y would be inside those of //p:x"
 
 
 def test_no_workspace_says_what_makes_one(tmp_path: Path) -> None:

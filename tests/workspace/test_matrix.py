@@ -107,7 +107,7 @@ def test_axis_of_tables_is_usable_but_not_in_a_text(tmp_path: Path) -> None:
     assert load_world(tmp_path).targets[label("//:t-1")].table("options") == {"a": 1}
     write(tmp_path, {"BUILD.toml": ROOT + table % "-{options}"})
     assert errors_of(tmp_path).startswith(
-        'BUILD.toml:4:8: "{options}" in "name" of //:t-{n}-{options} stands for a list'
+        'BUILD.toml:4:8: "{options}" in "name" of //:t-{n}-{options} is a list or table'
     )
 
 

@@ -35,13 +35,13 @@ def read_size(text: str, *, place: str) -> int:
     """Bytes, as `parse_size` reads them. Raises UsageError."""
     size = parse_size(text)
     if size is None:
-        raise UsageError(f'{place}: "{text}" is no size', advice=(SIZE_ADVICE,))
+        raise UsageError(f'{place}: "{text}" is not a size', advice=(SIZE_ADVICE,))
     return size
 
 
 def read_age(text: str, *, place: str) -> float:
-    """Seconds, as `age_of` reads them. Raises UsageError."""
+    """Seconds, as `parse_duration` reads them. Raises UsageError."""
     age = parse_duration(text)
     if age is None:
-        raise UsageError(f'{place}: "{text}" is no age', advice=(AGE_ADVICE,))
+        raise UsageError(f'{place}: "{text}" is not an age', advice=(AGE_ADVICE,))
     return age

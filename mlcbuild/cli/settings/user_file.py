@@ -91,7 +91,7 @@ def _read_limits(file: TomlFile, errors: ErrorCollector) -> tuple[int | None, fl
     max_bytes = parse_size(size) if size is not None else None
     max_age_seconds = parse_duration(age) if age is not None else None
     if size is not None and max_bytes is None:
-        errors.add(f'"max_size" in [{CACHE_TABLE}] is no size: "{size}"', origin.at("max_size"), SIZE_ADVICE)
+        errors.add(f'"max_size" in [{CACHE_TABLE}] is not a size: "{size}"', origin.at("max_size"), SIZE_ADVICE)
     if age is not None and max_age_seconds is None:
-        errors.add(f'"max_age" in [{CACHE_TABLE}] is no age: "{age}"', origin.at("max_age"), AGE_ADVICE)
+        errors.add(f'"max_age" in [{CACHE_TABLE}] is not an age: "{age}"', origin.at("max_age"), AGE_ADVICE)
     return max_bytes, max_age_seconds
