@@ -36,7 +36,7 @@ _PAGE_BYTES = 2 * KEY_HEADS * PAGE * HEAD_DIM * 2
 def build(directory: Path, only: str, arch: str) -> None:
     from mlcbuild.compiler.backends.cuda import nvrtc, source
     from mlcbuild.compiler.backends.cuda.stages.compile_device import OPTIONS
-    from tests.compiler.cuda_emulation import launches
+    from tests.compiler.backends.cuda.cuda_emulation import launches
 
     directory.mkdir(parents=True, exist_ok=True)
     entries = []
@@ -70,7 +70,7 @@ def _candidates() -> Iterator[tuple[str, Any]]:
 
     from mlcbuild.compiler.backends.cuda.kernels import attention
     from mlcbuild.compiler.script_parsing import quick_script_parsing
-    from tests.compiler.cuda_emulation import CUDA_TARGET
+    from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET
 
     with quick_script_parsing():
         target = tvm.target.Target(CUDA_TARGET)

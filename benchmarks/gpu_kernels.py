@@ -55,7 +55,7 @@ extern "C" __global__ void read_all(const uint4* __restrict__ from, unsigned* to
 def build(directory: Path, only: str, arch: str) -> None:
     from mlcbuild.compiler.backends.cuda import nvrtc, source
     from mlcbuild.compiler.backends.cuda.stages.compile_device import OPTIONS
-    from tests.compiler.cuda_emulation import launches
+    from tests.compiler.backends.cuda.cuda_emulation import launches
     from tests.compiler.kernel_running import packed_product
 
     directory.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def _candidates(func: Any) -> Iterator[tuple[str, Any]]:
     from mlcbuild.compiler.backends.cuda.kernels import few_vectors, gemv, instructions, library
     from mlcbuild.compiler.kernels.building import replace_body, statement
     from mlcbuild.compiler.kernels.matmul_pattern import match_matrix_product
-    from tests.compiler.cuda_emulation import CUDA_TARGET
+    from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET
 
     target = tvm.target.Target(CUDA_TARGET)
     with target:

@@ -129,7 +129,7 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
 def _load_runtime(folder: Path) -> None:
     """Load what TVM's CUDA runtime needs, before tvm is imported: a driver, or what stands in for it, and CUDA's."""
     from mlcbuild.compiler.backends.cuda import wheels
-    from tests.compiler.gpu_runtime import make_driver
+    from tests.compiler.backends.cuda.gpu_runtime import make_driver
 
     try:
         ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)

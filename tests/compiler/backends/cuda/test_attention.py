@@ -15,9 +15,9 @@ from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode
 
 from mlcbuild.compiler.backends.cuda.kernels import attention
 from mlcbuild.compiler.script_parsing import quick_script_parsing
-from tests.compiler import cuda_emulation
 from tests.compiler.attention_reference import LLAMA3, THETA, rotated
-from tests.compiler.cuda_emulation import CUDA_TARGET, Array, launches, run_cuda
+from tests.compiler.backends.cuda import cuda_emulation
+from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, Array, launches, run_cuda
 
 _TARGET = tvm.target.Target(CUDA_TARGET)
 _EAGER = attention.DecodeShape(warps=2, blocks=64, tokens=32, alone=32)  # has sequences shared that are not long

@@ -13,8 +13,8 @@ from mlcbuild.compiler.backends.cuda.kernels.gemv import GemvShape, multiply_one
 from mlcbuild.compiler.backends.cuda.kernels.matmul import schedule_matmul
 from mlcbuild.compiler.kernels.building import replace_body, statement
 from mlcbuild.compiler.kernels.matmul_pattern import match_matrix_product
-from tests.compiler import cuda_emulation
-from tests.compiler.cuda_emulation import CUDA_TARGET, run_cuda
+from tests.compiler.backends.cuda import cuda_emulation
+from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, run_cuda
 from tests.compiler.kernel_running import packed_arrays, packed_product, plain_product, restored_matrix
 
 TARGET = tvm.target.Target(CUDA_TARGET)

@@ -17,8 +17,9 @@ from mlcbuild.compiler import ir
 from mlcbuild.compiler.backends.cuda.kernels import norm
 from mlcbuild.compiler.backends.cuda.passes.fuse_add_rms_norm import fuse_add_rms_norm
 from mlcbuild.compiler.stages import export, phase1
-from tests.compiler import cuda_emulation, schemes
-from tests.compiler.cuda_emulation import run_cuda
+from tests.compiler import schemes
+from tests.compiler.backends.cuda import cuda_emulation
+from tests.compiler.backends.cuda.cuda_emulation import run_cuda
 from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET, backend_passes
 from tests.compiler.tiny_llama import TINY_LLAMA
 from tests.compiler.tiny_models import write_config

@@ -16,8 +16,8 @@ from mlcbuild.compiler.backends.cuda.passes.attach_gpu_sampling import attach_gp
 from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
 from mlcbuild.compiler.kernels.scheduling import apply_rules
 from mlcbuild.compiler.kernels.workspace import lift_global_buffers
-from tests.compiler import cuda_emulation
-from tests.compiler.cuda_emulation import CUDA_TARGET, run_cuda
+from tests.compiler.backends.cuda import cuda_emulation
+from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, run_cuda
 
 Array = npt.NDArray[Any]
 

@@ -19,8 +19,8 @@ from mlcbuild.compiler.backends.cuda.passes.attach_draft_functions import attach
 from mlcbuild.compiler.backends.cuda.passes.attach_logit_processing import attach_logit_processing
 from mlcbuild.compiler.passes import phase0 as common
 from mlcbuild.compiler.phases.pipeline import PhaseContext
-from tests.compiler import cuda_emulation
-from tests.compiler.cuda_emulation import run_cuda
+from tests.compiler.backends.cuda import cuda_emulation
+from tests.compiler.backends.cuda.cuda_emulation import run_cuda
 from tests.compiler.pipeline import CUDA_TARGET
 
 Array = npt.NDArray[Any]

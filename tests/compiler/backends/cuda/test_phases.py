@@ -245,7 +245,7 @@ def _check_text(directory: Path, name: str, checked: set[bytes]) -> None:
 _PROGRAM = """
 import json, sys
 from pathlib import Path
-from tests.compiler.test_cuda_phases import _compile, _lower
+from tests.compiler.backends.cuda.test_phases import _compile, _lower
 _compile(Path(sys.argv[2]), json.loads(sys.argv[1]), "q4f16_1")
 _lower(Path(sys.argv[2]))
 """

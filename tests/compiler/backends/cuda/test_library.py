@@ -23,7 +23,7 @@ from mlcbuild.compiler.backends.cuda.link import LINKING
 from mlcbuild.compiler.backends.cuda.stages import compile_device, compile_kernel
 from mlcbuild.compiler.stages import link
 from mlcbuild.errors import StageError
-from tests.compiler.gpu_runtime import run_with_cuda_runtime
+from tests.compiler.backends.cuda.gpu_runtime import run_with_cuda_runtime
 from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET, finish_library
 from tests.compiler.small_graph import write_small_graph
 
@@ -109,7 +109,7 @@ def test_a_device_module_is_byte_for_byte_what_tvm_writes_where_it_has_a_driver(
 @pytest.mark.slow
 def test_two_processes_in_two_directories_make_equal_files(tmp_path: Path) -> None:
     directories = (tmp_path / "one", tmp_path / "another" / "deeper")
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[4]
     for seed, directory in enumerate(directories):
         directory.mkdir(parents=True)
         environment = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": str(root)}
