@@ -1,6 +1,6 @@
-"""Tries what a build stands on, part by part, and says what to do about what was found.
+"""Tests everything that a build uses, part by part, and advises how to fix errors.
 
-A part is a list of checks, a module each; a check measures one thing for real and answers with a `Finding`. Checks
-print nothing and raise what they like: `examination` gives each a deadline and makes a finding of whatever ends it.
-What is slow or may crash (tvm, CUDA's compiler, a driver) is tried in processes of its own.
+A part is a list of checks, in a module of its own. A check measures one thing and returns a `Finding`. Checks print
+nothing. `examination` gives each check a deadline and turns any exception into a finding. What is slow or may crash
+(tvm, CUDA's compiler, a driver) is tested in a separate process.
 """

@@ -1,4 +1,4 @@
-"""Checks and the parts that they come in."""
+"""Checks, and parts, which are groups of checks."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ USUAL_SECONDS = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing to try. `examine` is called once, in a thread of its own, and given up after `seconds`."""
+    """One test. `examine` is called once in a separate thread, and abandoned after `seconds`."""
 
     name: str
     examine: Callable[[], Finding]
     seconds: float = USUAL_SECONDS
-    if_silent: tuple[str, ...] = ()  # advice where it was given up
+    if_silent: tuple[str, ...] = ()  # advice if it was abandoned
 
     def __post_init__(self) -> None:
         if not self.seconds > 0:
-            raise ValueError(f"{self.name}: a deadline has to be above 0: {self.seconds!r}")
+            raise ValueError(f"{self.name}: a deadline must be above 0: {self.seconds!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Checks of one subject, in order. `name` is what people ask for, `subject` which one it is: a path, an address.
+    """Checks of one subject, in order. `name` selects the part, `subject` is a path or an address.
 
-    `checks` is called when the part's turn comes; what it raises becomes the part's only finding. It may answer with a
-    generator, which makes a check when the one before is done, and raises nothing. `close` is called after the last.
+    `checks` is called when the part's turn comes. If it raises, the exception becomes the part's only finding. It may
+    return a generator, which makes each check after the one before is done and must not raise. `close` is called after
+    the last check.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Programs tried in processes of their own: they may crash, hang or import whatever they like."""
+"""Runs programs in separate processes, because they may crash, hang or import anything."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _LOG_CHARACTERS = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Child:
-    """How a process ended. `first` is the first line of its output, `told` the JSON object in the last one; `log` is
-    the last line of its errors.
+    """How a process ended. `first` is the first line of its output, `document` the JSON object in the last line. `log`
+    is the last line of standard error.
     """
 
     exit_code: int = 0
-    told: Mapping[str, object] = field(default_factory=dict)
+    document: Mapping[str, object] = field(default_factory=dict)
     first: str = ""
     log: str = ""
     timed_out: bool = False
 
     @property
     def ended(self) -> str:
-        """How it ended, for people; "" where all went well."""
+        """How it ended, for people; "" if it succeeded."""
         if self.timed_out:
-            return "does not come to an end"
+            return "does not end"
         if self.exit_code < 0:
             with contextlib.suppress(ValueError):
                 return f"is ended by {signal.Signals(-self.exit_code).name}"
@@ -41,12 +41,12 @@ class Child:
 
 
 def run_python(program: str, *arguments: str, seconds: float) -> Child:
-    """Run a program's text by this Python, with the same search path and none of the current directory."""
+    """Run a program's text with this Python and its search path, without the current directory."""
     return run([sys.executable, "-P", "-X", "faulthandler=0", "-c", program, *arguments], seconds=seconds)
 
 
 def run(command: Sequence[str], *, seconds: float) -> Child:
-    """Run a command in an empty directory of its own; its process group is killed after `seconds`. Raises OSError."""
+    """Run a command in an empty directory. Its process group is killed after `seconds`. Raises OSError."""
     with tempfile.TemporaryDirectory(prefix="mlcbuild-doctor-") as folder:
         with (
             (Path(folder) / "out").open("w+b") as out,
@@ -69,7 +69,7 @@ def run(command: Sequence[str], *, seconds: float) -> Child:
     lines = [line for line in (errors or output).splitlines() if line.strip()]
     return Child(
         exit_code=process.returncode,
-        told=_object(output),
+        document=_object(output),
         first=output.partition("\n")[0].strip()[:_LOG_CHARACTERS],
         log=lines[-1].strip()[:_LOG_CHARACTERS] if lines else "",
         timed_out=timed_out,
@@ -79,7 +79,7 @@ def run(command: Sequence[str], *, seconds: float) -> Child:
 def _object(output: str) -> Mapping[str, object]:
     lines = output.splitlines()
     with contextlib.suppress(ValueError):
-        told = json.loads(lines[-1]) if lines else {}
-        if isinstance(told, dict):
-            return told
+        document = json.loads(lines[-1]) if lines else {}
+        if isinstance(document, dict):
+            return document
     return {}

@@ -1,4 +1,4 @@
-"""What is installed beside this Python: by metadata first, then tried in processes of its own."""
+"""Distributions that are installed for this Python: their metadata, then an import in a separate process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.children import run_python
-from mlcbuild.doctor.finding import Finding, ok, problem, skipped
+from mlcbuild.doctor.finding import Finding, failed, ok, skipped
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.json_cache import JsonCache
 
 _EXTRA_SECONDS = 30.0
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:==\s*([0-9][A-Za-z0-9.]*))?")
-# Distribution → the module to import, the extra that brings it, and what goes without it.
+# Distribution → the module to import, the extra that installs it, and what needs it.
 EXTRAS = {
     "boto3": ("boto3", "s3", "remote caches in buckets, and s3_file"),
     "grpcio": ("grpc", "grpc", "remote caches over gRPC"),
@@ -48,11 +48,11 @@ def distribution_checks() -> Sequence[Check]:
 
 
 def dependencies() -> Finding:
-    """Every distribution that mlcbuild's own metadata require, and the versions that they pin."""
+    """Whether every distribution in mlcbuild's metadata is installed in the pinned version."""
     try:
         required = importlib.metadata.requires("mlcbuild") or []
     except importlib.metadata.PackageNotFoundError:
-        return problem("mlcbuild has no metadata here", "install it: python -m pip install mlcbuild")
+        return failed("mlcbuild has no metadata", "install it: python -m pip install mlcbuild")
     installed = Distributions(JsonCache(None, kind="doctor"))
     lacking, wrong = [], []
     needed = [_NAME.match(line) for line in required if "extra ==" not in line]
@@ -64,21 +64,21 @@ def dependencies() -> Finding:
         elif found[2] and there.version != found[2]:
             wrong.append(f"{found[1]} {there.version} (needed: {found[2]})")
     if lacking or wrong:
-        told = [f"not installed: {', '.join(lacking)}"] * bool(lacking)
-        told += [f"of another version: {', '.join(wrong)}"] * bool(wrong)
-        return problem("; ".join(told), "install mlcbuild again, with its dependencies: python -m pip install mlcbuild")
+        measured = [f"not installed: {', '.join(lacking)}"] * bool(lacking)
+        measured += [f"wrong version: {', '.join(wrong)}"] * bool(wrong)
+        return failed("; ".join(measured), "reinstall mlcbuild with its dependencies: python -m pip install mlcbuild")
     return ok(f"all {len(needed)} installed", count=len(needed))
 
 
 def gpu() -> Finding:
-    """For who runs what was built: building needs none."""
+    """A GPU to run what was built; building needs none."""
     child = run_python(_GPU_PROGRAM, seconds=_EXTRA_SECONDS)
-    code, names = child.told.get("code"), child.told.get("names")
+    code, names = child.document.get("code"), child.document.get("names")
     if child.ended or code is None or not isinstance(names, list):
         return skipped("no driver; building for GPUs needs neither driver nor GPU")
     if code or not names:
-        return skipped(f"a driver, and no GPU that answers (code {code}); building for GPUs needs none")
-    version = int(_number(child.told, "version"))
+        return skipped(f"a driver, but no GPU that answers (code {code}); building for GPUs needs none")
+    version = int(_number(child.document, "version"))
     shown = ", ".join(dict.fromkeys(str(name) for name in names))
     return ok(f"{len(names)} × {shown}, driver for CUDA {version // 1000}.{version % 1000 // 10}", count=len(names))
 
@@ -90,12 +90,12 @@ def extra(name: str) -> Finding:
         return skipped("not installed", f'for {purpose}: python -m pip install "mlcbuild[{extra_name}]"')
     child = run_python(f"import {module}", seconds=_EXTRA_SECONDS)
     if child.ended:
-        return problem(
+        return failed(
             f"{found.version}: its import {child.ended}", f"run: python -m pip install --force-reinstall {name}"
         )
     return ok(found.version, version=found.version)
 
 
-def _number(told: object, name: str) -> float:
-    value = told.get(name) if hasattr(told, "get") else None
+def _number(measured: object, name: str) -> float:
+    value = measured.get(name) if hasattr(measured, "get") else None
     return float(value) if isinstance(value, int | float) else 0.0

@@ -1,4 +1,4 @@
-"""What a check found: a verdict, what was measured, and what to do about it."""
+"""The result of a check: a verdict, what was measured, and advice."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ Figure = str | int | float | bool | None
 
 
 class Verdict(enum.Enum):
-    """How it stands; the value is what people read."""
+    """The verdict; its value is what people read."""
 
     OK = "ok"
-    WARNING = "warning"  # builds go on, slower or less safely
-    PROBLEM = "problem"  # builds fail, or do without what was configured
-    SKIPPED = "skipped"  # there was nothing to try, or no leave to try it
+    WARNING = "warning"  # builds work, but slower or less safely
+    ERROR = "error"  # builds fail, or do without what was configured
+    SKIPPED = "skipped"  # there is nothing to test, or it is not allowed
 
 
-class Blame(enum.Enum):
-    """Where a problem is mended."""
+class Cause(enum.Enum):
+    """What causes an error, and so where to fix it."""
 
     SETTINGS = "settings"  # an option, a variable, a settings file, `[remote]`
     TARGETS = "targets"  # a BUILD.toml
@@ -29,19 +29,19 @@ class Blame(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """`measured` is one line without a period; `advice` has one hint a line; `figures` are for programs: durations in
-    seconds, sizes in bytes. None of it holds a credential.
+    """`measured` is one line without a period. `advice` has one hint a line. `figures` are for programs: durations in
+    seconds, sizes in bytes. No field holds a credential.
     """
 
     verdict: Verdict
     measured: str
     advice: tuple[str, ...] = ()
-    blame: Blame = Blame.MACHINE
+    cause: Cause = Cause.MACHINE
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.measured or "\n" in self.measured:
-            raise ValueError(f"what was measured is one line: {self.measured!r}")
+            raise ValueError(f"what was measured must be one line: {self.measured!r}")
 
 
 def ok(measured: str, *advice: str, **figures: Figure) -> Finding:
@@ -52,14 +52,14 @@ def warning(measured: str, *advice: str, **figures: Figure) -> Finding:
     return Finding(verdict=Verdict.WARNING, measured=measured, advice=advice, figures=figures)
 
 
-def problem(measured: str, *advice: str, **figures: Figure) -> Finding:
-    """Of the machine, the network, a server."""
-    return Finding(verdict=Verdict.PROBLEM, measured=measured, advice=advice, figures=figures)
+def failed(measured: str, *advice: str, **figures: Figure) -> Finding:
+    """An error of the machine, the network or a server."""
+    return Finding(verdict=Verdict.ERROR, measured=measured, advice=advice, figures=figures)
 
 
-def mistake(measured: str, *advice: str) -> Finding:
-    """A problem that a setting makes."""
-    return Finding(verdict=Verdict.PROBLEM, measured=measured, advice=advice, blame=Blame.SETTINGS)
+def wrong_setting(measured: str, *advice: str) -> Finding:
+    """An error in a setting."""
+    return Finding(verdict=Verdict.ERROR, measured=measured, advice=advice, cause=Cause.SETTINGS)
 
 
 def skipped(measured: str, *advice: str) -> Finding:

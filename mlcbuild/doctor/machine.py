@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.children import run_python
-from mlcbuild.doctor.finding import Figure, Finding, ok, problem, warning
+from mlcbuild.doctor.finding import Figure, Finding, failed, ok, warning
 from mlcbuild.figures import byte_count
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -21,12 +21,12 @@ OWN_GROUP = Path("/proc/self/cgroup")
 MEMORY = Path("/proc/meminfo")
 
 OLDEST_PYTHON = (3, 11)
-LITTLE_MEMORY = 2_000_000_000  # what compiling a model of seven billion weights takes on one processor, and some room
+LITTLE_MEMORY = 2_000_000_000  # enough to compile a model of seven billion weights on one processor
 FEW_FILES = 1024
 _NO_LIMIT = 1 << 62
 _DRIFT_SECONDS = 0.2
 _MOST_DRIFT = 0.02
-_BEGIN = 1_764_201_600.0  # 2025-11-27: this program is no older
+_BEGIN = 1_764_201_600.0  # 2025-11-27: an earlier time is wrong
 _NAMESPACES = """
 import ctypes
 raise SystemExit(0 if ctypes.CDLL(None, use_errno=True).unshare(0x10000000) == 0 else "no user namespace")
@@ -47,14 +47,14 @@ def machine_checks() -> Sequence[Check]:
 
 def python() -> Finding:
     version = platform.python_version()
-    told = f"{sys.implementation.name} {version}, {sys.executable}"
+    measured = f"{sys.implementation.name} {version}, {sys.executable}"
     if sys.version_info < OLDEST_PYTHON:
-        return problem(told, "mlcbuild needs Python 3.11 or a newer one", version=version)
+        return failed(measured, "mlcbuild needs Python 3.11 or newer", version=version)
     if sys.implementation.name != "cpython":
-        return problem(told, "tvm is made for CPython", version=version)
+        return failed(measured, "tvm is made for CPython", version=version)
     if sys.maxsize < 1 << 32:
-        return problem(f"{told}, of 32 bits", "install a Python of 64 bits", version=version)
-    return ok(told, version=version, executable=sys.executable)
+        return failed(f"{measured}, 32-bit", "install a 64-bit Python", version=version)
+    return ok(measured, version=version, executable=sys.executable)
 
 
 def processors(*, groups: Sequence[Path] | None = None) -> Finding:
@@ -66,8 +66,8 @@ def processors(*, groups: Sequence[Path] | None = None) -> Finding:
     machine = platform.machine()
     if usable < 1:
         return warning(
-            f"{usable:.1f} of {there}, {machine}: the control group grants no whole one",
-            "give this container a whole processor: an action needs one",
+            f"{usable:.1f} of {there}, {machine}: the control group allows less than one",
+            "give this container at least one processor: every action needs one",
             **figures,
         )
     why = "the control group" if quota and quota < allowed else "affinity"
@@ -75,9 +75,9 @@ def processors(*, groups: Sequence[Path] | None = None) -> Finding:
 
 
 def control_groups(*, mount: Path = CGROUP, own: Path = OWN_GROUP) -> list[Path]:
-    """The folders whose limits hold for this process: its own group's of version 2, and those of the groups around it.
+    """The folders whose limits apply to this process: of its own group (version 2), and of the groups above it.
 
-    In a container that sees its own group as the root, and where only version 1 is mounted, that is the mount point.
+    In a container that sees its own group as the root, and with version 1 only, that is the mount point.
     """
     found = re.search(r"^0::/(.*)$", _text(own), re.MULTILINE)
     folder = mount / found[1] if found else mount
@@ -85,7 +85,7 @@ def control_groups(*, mount: Path = CGROUP, own: Path = OWN_GROUP) -> list[Path]
 
 
 def processor_quota(cgroup: Path) -> float:
-    """Processors' worth of time that a control group grants, of version 2 or 1; 0 where it has no limit."""
+    """How many processors a control group of version 2 or 1 allows; 0 without a limit."""
     granted, period = [*_text(cgroup / "cpu.max").split(), "", ""][:2]
     if not granted:
         granted, period = _text(cgroup / "cpu/cpu.cfs_quota_us"), _text(cgroup / "cpu/cpu.cfs_period_us")
@@ -99,22 +99,22 @@ def memory(*, groups: Sequence[Path] | None = None, meminfo: Path = MEMORY) -> F
     known = {name: int(value) * 1024 for name, value in rows}
     total, free = known.get("MemTotal", 0), known.get("MemAvailable", 0)
     if not total:
-        return warning(f"{meminfo} tells nothing", "builds cannot tell how many actions fit into memory")
+        return warning(f"{meminfo} is empty", "builds cannot know how many actions fit into memory")
     limits = [memory_limit(folder) for folder in groups or control_groups()]
     limit = min((limit for limit, _ in limits if limit), default=0)
     is_limited = 0 < limit < total
     free = min([free, *(max(limit - used, 0) for limit, used in limits if limit)])
-    of = f"{byte_count(limit)} that the control group grants" if is_limited else byte_count(total)
-    told = f"{byte_count(free)} free of {of}"
+    of = f"{byte_count(limit)} allowed by the control group" if is_limited else byte_count(total)
+    measured = f"{byte_count(free)} free of {of}"
     figures: dict[str, Figure] = {"total_bytes": total, "limit_bytes": limit, "available_bytes": free}
     if free < LITTLE_MEMORY:
-        advice = "close something, or give this container more: large models are compiled with a few GB an action"
-        return warning(told, advice, "build with --jobs 1 until then", **figures)
-    return ok(told, **figures)
+        advice = "close other programs or give this container more: large models need a few GB for each action"
+        return warning(measured, advice, "until then, build with --jobs 1", **figures)
+    return ok(measured, **figures)
 
 
 def memory_limit(cgroup: Path) -> tuple[int, int]:
-    """A control group's limit in bytes (0 where it has none) and what of it is used and cannot be given back."""
+    """A control group's limit in bytes (0 without one), and how much of it is in use and cannot be reclaimed."""
     limit, used, name = _text(cgroup / "memory.max"), _text(cgroup / "memory.current"), "inactive_file"
     statistics = _text(cgroup / "memory.stat")
     if not limit:
@@ -129,33 +129,33 @@ def memory_limit(cgroup: Path) -> tuple[int, int]:
 
 def c_library() -> Finding:
     name, version = platform.libc_ver()
-    told = f"{name or 'unknown'} {version}".strip() + f", Linux {platform.release()}"
+    measured = f"{name or 'unknown'} {version}".strip() + f", Linux {platform.release()}"
     if name != "glibc":
-        return problem(told, "tvm's wheels need glibc: use a distribution with it, not one with musl")
+        return failed(measured, "tvm's wheels need glibc: use a Linux distribution with glibc, not one with musl")
     if tuple(int(part) for part in version.split(".")[:2]) < (2, 27):
-        return problem(told, "tvm's wheels need glibc 2.27 or newer: use a newer distribution", version=version)
-    return ok(told, version=version)
+        return failed(measured, "tvm's wheels need glibc 2.27 or newer: upgrade the distribution", version=version)
+    return ok(measured, version=version)
 
 
 def open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     figures = {"soft": soft, "hard": hard}
     if soft == resource.RLIM_INFINITY:
-        return ok("without limit", **figures)
+        return ok("no limit", **figures)
     if soft < FEW_FILES:
         return warning(f"at most {soft:,} at a time", f"ulimit -n {min(max(hard, soft), 65536)}", **figures)
     return ok(f"at most {soft:,} at a time", **figures)
 
 
 def user_namespaces() -> Finding:
-    """Tried in a process of its own. Nothing fails without them."""
+    """Tested in a separate process. Nothing fails without user namespaces."""
     child = run_python(_NAMESPACES, seconds=10)
     allowed = not child.ended
-    return ok("allowed" if allowed else "not allowed here; builds do without", allowed=allowed)
+    return ok("allowed" if allowed else "not allowed; builds do not need them", allowed=allowed)
 
 
 def clock() -> Finding:
-    """Whether the wall clock is of this time, and goes as fast as the one that nobody sets."""
+    """Whether the wall clock is plausible, and runs as fast as the monotonic clock."""
     wall, steady = time.time(), time.monotonic()
     time.sleep(_DRIFT_SECONDS)
     passed = time.monotonic() - steady
@@ -163,12 +163,12 @@ def clock() -> Finding:
     figures: dict[str, Figure] = {"wall_seconds": wall, "drift_seconds": drift}
     shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(wall))
     if wall < _BEGIN:
-        advice = "set the clock: certificates and signatures of requests are judged by it"
-        return problem(f"{shown}, which is long past", advice, **figures)
+        advice = "set the clock: certificates and signed requests depend on it"
+        return failed(f"{shown}, which is in the past", advice, **figures)
     if abs(drift) > _MOST_DRIFT:
         return warning(
-            f"{shown}; it jumped by {drift:+.3f} s while it was looked at",
-            "something sets this clock in steps: let one service alone keep it (chrony, systemd-timesyncd)",
+            f"{shown}; it jumped by {drift:+.3f} s during the check",
+            "something sets this clock in steps: use one service only (chrony or systemd-timesyncd)",
             **figures,
         )
     return ok(shown, **figures)

@@ -1,6 +1,6 @@
-"""Ray: whether builds reach the cluster that the settings name, who else does, and what its nodes are.
+"""Ray: whether builds reach the configured cluster, who else can use it, and its nodes.
 
-Everything is done in the process through which builds talk to Ray, so nothing of Ray is imported here.
+Everything uses the process through which builds talk to Ray, so this module does not import Ray.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.doctor.check import Check, Part
 from mlcbuild.doctor.children import run_python
 from mlcbuild.doctor.examination import of_error
-from mlcbuild.doctor.finding import Blame, Figure, Finding, mistake, ok, problem, skipped, warning
+from mlcbuild.doctor.finding import Cause, Figure, Finding, failed, ok, skipped, warning, wrong_setting
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import InfrastructureError
@@ -31,18 +31,18 @@ _IMPORT_SECONDS = 60.0
 _ROUTE_SECONDS = 5.0
 _REACH_SECONDS = 20.0
 _START_SECONDS = 90.0
-_LOOK_SECONDS = 60.0  # a node may have to start a process of Ray's first, and import mlcbuild
+_LOOK_SECONDS = 60.0  # a node may have to start a process of Ray and import mlcbuild
 _TASK_SECONDS = 10.0
 _TASKS = 10
-_END_SECONDS = 25.0  # more, for a process to be ended
+_END_SECONDS = 25.0  # to end the process
 _FAR_SECONDS = 0.3
 _SHOWN_NODES = 20
 _TOOLCHAIN = "toolchain "
-_NOT_REACHED = "not tried: there is no cluster"
+_NOT_REACHED = "not tested: there is no cluster"
 _INSTALL = 'python -m pip install "mlcbuild[ray]"'
-_SAME = "install the same mlcbuild, with what it depends on, on every node"
-_MISTAKES = ("AuthenticationError", "InvalidAuthToken", "Version mismatch")  # in the words of Ray
-_ANYBODY = "whoever reaches it can run anything there"
+_SAME = "install the same mlcbuild and the same dependencies on every node"
+_SETTING_ERRORS = ("AuthenticationError", "InvalidAuthToken", "Version mismatch")  # in the words of Ray
+_ANYBODY = "everybody who reaches it can run code on it"
 
 _IMPORT_PROGRAM = """
 import json, time
@@ -68,8 +68,8 @@ except AuthenticationError:
 def ray_part(
     settings: RaySettings | None, *, store: Path, function: DigestFunction, environment: Mapping[str, str]
 ) -> Part:
-    """`settings` are None where neither `ray` nor a cluster is chosen: then Ray itself is all there is to try. `store`
-    is where builds keep blobs, which is there or not.
+    """`settings` are None if the settings choose neither Ray nor a cluster; then only Ray's installation is tested.
+    `store` is the folder of the disk cache, which need not exist.
     """
     if settings is None:
         return Part(name="ray", checks=_without_cluster)
@@ -84,7 +84,7 @@ def _without_cluster() -> Sequence[Check]:
         Check(
             name="cluster",
             examine=lambda: skipped(
-                "none is configured", "to try one: --executor=ray, or --ray-address=HOST:PORT; docs/ray.md says more"
+                "none is configured", "to test one, give --executor=ray or --ray-address=HOST:PORT: see docs/ray.md"
             ),
         ),
     )
@@ -106,7 +106,7 @@ class Ray:
         self._seen: tuple[ProbedNode, ...] = ()
 
     def checks(self) -> Iterator[Check]:
-        """The last ones are known when the nodes are."""
+        """Yields the checks of nodes after the cluster has listed its nodes."""
         reach = self._reach_seconds
         yield Check(name="Ray", examine=lambda: installed(is_needed=True), seconds=_IMPORT_SECONDS + 5)
         yield Check(name="token", examine=self.token)
@@ -124,14 +124,14 @@ class Ray:
 
     def token(self) -> Finding:
         if not self._settings.address:
-            return ok("a build makes one for its cluster")
+            return ok("a build makes a token for its cluster")
         return token(self._environment)
 
     def cluster(self) -> Finding:
         if self._settings.address and (error := _route(self._settings.address)):
-            return problem(
+            return failed(
                 f"{self._settings.address} {error}",
-                "check the address, that the head runs (ray start --head), and that no firewall is between",
+                "check the address, that the head runs (ray start --head), and that no firewall blocks it",
             )
         names = tuple(each.name for each in every() if not each.takes_path)
         environment = this_environment(names, Toolchains())
@@ -148,25 +148,25 @@ class Ray:
         try:
             seconds = probe.connect(self._reach_seconds)
         except InfrastructureError as error:
-            is_setting = any(word in error.message for word in _MISTAKES)
-            return of_error(error, blame=Blame.SETTINGS if is_setting else None)
+            is_setting = any(word in error.message for word in _SETTING_ERRORS)
+            return of_error(error, cause=Cause.SETTINGS if is_setting else None)
         self._is_reached = True
         doing = "reached" if self._settings.address else "started"
-        return ok(f"{doing} in {duration(seconds)}, the import of Ray included", seconds=seconds)
+        return ok(f"{doing} in {duration(seconds)}, including the import of Ray", seconds=seconds)
 
     def strangers(self) -> Finding:
-        """Somebody with another token tries as well."""
+        """Connects with another token, which the cluster should reject."""
         if not self._is_reached:
             return skipped(_NOT_REACHED)
         child = run_python(_STRANGER_PROGRAM, self._settings.address, seconds=_IMPORT_SECONDS)
-        if child.told.get("refused") is True:
-            return ok("who has another token is refused")
-        if child.told.get("refused") is False:
+        if child.document.get("refused") is True:
+            return ok("a connection with another token is rejected")
+        if child.document.get("refused") is False:
             return warning(
-                f"who has another token is taken in as well: {_ANYBODY}",
+                f"a connection with another token is accepted: {_ANYBODY}",
                 "start every node with RAY_AUTH_MODE=token and the same token",
             )
-        return skipped(f"not known: an attempt with another token {child.ended or 'says nothing'}")
+        return skipped(f"unknown: a connection with another token {child.ended or 'gave no answer'}")
 
     def nodes(self) -> Finding:
         probe = self._probe
@@ -176,21 +176,22 @@ class Ray:
         return sum_of(self._seen, self._settings, self._versions)
 
     def tasks(self) -> Finding:
-        """One after the other, in a process that is there already: what Ray adds to an action. Raises
-        InfrastructureError.
+        """Runs empty tasks one after the other in a running process: the time that Ray adds to an action.
+
+        Raises InfrastructureError.
         """
         probe = self._probe
         node = next((seen for seen in self._seen if is_good(seen)), None)
         if probe is None or node is None:
-            return skipped("not tried: no node runs actions" if self._is_reached else _NOT_REACHED)
+            return skipped("not tested: no node runs actions" if self._is_reached else _NOT_REACHED)
         times = [probe.round_trip(node.node, _TASK_SECONDS) for _ in range(_TASKS)]
         median = statistics.median(times)
-        told = f"{duration(median)} each, at most {duration(max(times))}; the first one of a process "
-        told += duration(node.seconds)
+        measured = f"{duration(median)} each, at most {duration(max(times))}; the first one of a process "
+        measured += duration(node.seconds)
         figures = {"median_seconds": median, "longest_seconds": max(times), "first_seconds": node.seconds}
         if median > _FAR_SECONDS:
-            return warning(told, "far away, or busy: --executor=auto keeps small actions here", **figures)
-        return ok(told, **figures)
+            return warning(measured, "distant or busy: --executor=auto keeps small actions on this machine", **figures)
+        return ok(measured, **figures)
 
     @property
     def _reach_seconds(self) -> float:
@@ -198,51 +199,51 @@ class Ray:
 
 
 def installed(*, is_needed: bool) -> Finding:
-    """Imported in a process of its own."""
+    """Imports Ray in a separate process."""
     found = Distributions(JsonCache(None, kind="doctor")).find("ray")
     if found is None:
         if is_needed:
-            return problem("not installed, and the settings choose it", f"run: {_INSTALL}")
+            return failed("not installed, but the settings choose it", f"run: {_INSTALL}")
         return skipped("not installed", f"for clusters: {_INSTALL}")
     child = run_python(_IMPORT_PROGRAM, seconds=_IMPORT_SECONDS)
     if child.ended:
-        return problem(f"{found.version}: its import {child.ended}", f"run: {_INSTALL} --force-reinstall")
-    seconds = child.told.get("seconds")
+        return failed(f"{found.version}: its import {child.ended}", f"run: {_INSTALL} --force-reinstall")
+    seconds = child.document.get("seconds")
     took = float(seconds) if isinstance(seconds, int | float) else 0.0
     return ok(f"{found.version}, imported in {duration(took)}", version=found.version, import_seconds=took)
 
 
 def token(environment: Mapping[str, str]) -> Finding:
-    """What this machine shows to a cluster: found as Ray finds it, and never told."""
+    """The token that this machine sends to a cluster. It is found as Ray finds it, and never printed."""
     mode = environment.get("RAY_AUTH_MODE") or "token"
     if mode.lower() != "token":
         return warning(
-            f'RAY_AUTH_MODE is "{mode}", so none is shown: where a cluster takes that, {_ANYBODY}',
-            "start every node with RAY_AUTH_MODE=token, and unset it here",
+            f'RAY_AUTH_MODE is "{mode}", so no token is sent: if a cluster accepts that, {_ANYBODY}',
+            "start every node with RAY_AUTH_MODE=token, and unset the variable here",
         )
     if environment.get("RAY_AUTH_TOKEN", "").strip():
         return ok("in RAY_AUTH_TOKEN")
     named = environment.get("RAY_AUTH_TOKEN_PATH", "")
     path = Path(named) if named else Path(environment.get("HOME") or "~").expanduser() / ".ray/auth_token"
-    advice = "put the token of the cluster's head there, or name its file in RAY_AUTH_TOKEN_PATH"
+    advice = "copy the token of the cluster's head there, or name its file in RAY_AUTH_TOKEN_PATH"
     try:
         if not path.read_text(encoding="utf-8", errors="replace").strip():
-            return mistake(f"{path} is empty", advice)
+            return wrong_setting(f"{path} is empty", advice)
         permissions = path.stat().st_mode & 0o777
     except OSError as error:
-        return mistake(f"{path} cannot be read: {error.strerror or error}", advice)
+        return wrong_setting(f"{path} cannot be read: {error.strerror or error}", advice)
     if permissions & 0o077:
-        return warning(f"others on this machine may get at {path} (mode {permissions:04o})", f"run: chmod 600 {path}")
-    return ok(f"in {path}, for nobody else to read")
+        return warning(f"other users may access {path} (mode {permissions:04o})", f"run: chmod 600 {path}")
+    return ok(f"in {path}, private")
 
 
 def is_good(seen: ProbedNode) -> bool:
-    """Whether builds give it actions, as far as these do without a toolchain that it has not."""
+    """Whether builds give the node actions that need no toolchain which it lacks."""
     return not (seen.unused or seen.error or _basic(seen))
 
 
 def _basic(seen: ProbedNode) -> list[str]:
-    """Differences that matter to every build."""
+    """Differences that exclude the node from every build."""
     return [line for line in seen.differences if not line.startswith(_TOOLCHAIN)]
 
 
@@ -252,37 +253,37 @@ def sum_of(seen: Sequence[ProbedNode], settings: RaySettings, versions: Mapping[
     gpus = sum(each.node.resources.gpus for each in good)
     figures: dict[str, Figure] = {"count": len(seen), "used": len(good), "cpus": cpus, "gpus": gpus}
     figures |= {name: versions.get(name, "") for name in ("python", "ray", "mlcbuild")}
-    told = f"{len(good)} of {len(seen)} run actions: {_counted(cpus, 'cpu')}, {_counted(gpus, 'GPU')}"
+    measured = f"{len(good)} of {len(seen)} run actions: {_counted(cpus, 'cpu')}, {_counted(gpus, 'GPU')}"
     if good:
-        return ok(told, **figures)
+        return ok(measured, **figures)
     if settings.may_scale_to:
-        kinds = _counted(len(settings.may_scale_to), "kind")
-        return ok(f"none of {len(seen)} runs actions now; {kinds} may come", **figures)
+        kinds = _counted(len(settings.may_scale_to), "kind") + " of nodes"
+        return ok(f"none of {len(seen)} runs actions now; the autoscaler may add {kinds}", **figures)
     if seen and all(each.unused for each in seen):
         advice = "give a node cpus (ray start --num-cpus)"
         if settings.labels:
-            advice += ", and the labels that [execution] asks for (ray start --labels)"
-        return mistake("no node runs actions", advice)
-    return problem("no node runs actions: those that could differ from this machine, or do not answer", _SAME)
+            advice += ", and the labels in [execution] (ray start --labels)"
+        return wrong_setting("no node runs actions", advice)
+    return failed("no node runs actions: all that could differ from this machine, or do not answer", _SAME)
 
 
 def rows(seen: Iterable[ProbedNode]) -> list[Finding]:
-    """One for all nodes of which the same is to be said."""
+    """One finding for each group of equal nodes."""
     alike: dict[tuple[object, ...], list[ProbedNode]] = {}
     for each in seen:
-        key = (_told_machine(each), each.unused, each.error, each.differences, each.shares_store)
+        key = (_shown_resources(each), each.unused, each.error, each.differences, each.shares_store)
         alike.setdefault(key, []).append(each)
-    told = [_row(group) for group in alike.values()]
-    if len(told) > _SHOWN_NODES:
+    measured = [_row(group) for group in alike.values()]
+    if len(measured) > _SHOWN_NODES:
         rest = sum(len(group) for group in list(alike.values())[_SHOWN_NODES:])
-        told[_SHOWN_NODES:] = [skipped(f"and {rest} more, of which other things are to be said")]
-    return told
+        measured[_SHOWN_NODES:] = [skipped(f"and {rest} more, in other groups")]
+    return measured
 
 
 def _row(group: Sequence[ProbedNode]) -> Finding:
     first = group[0]
     names = first.node.name + (f" and {len(group) - 1} more" if len(group) > 1 else "")
-    machine = _told_machine(first)
+    machine = _shown_resources(first)
     figures: dict[str, Figure] = {
         "names": " ".join(each.node.name for each in group),
         "cpus": machine.cpus,
@@ -291,18 +292,18 @@ def _row(group: Sequence[ProbedNode]) -> Finding:
         "labels": " ".join(f"{name}={value}" for name, value in machine.labels),
         "shares_store": first.shares_store,
     }
-    told = f"{names}: {_offer(machine)}"
+    measured = f"{names}: {_offer(machine)}"
     if first.unused:
-        return ok(f"{told}; runs no actions: {first.unused}", **figures)
+        return ok(f"{measured}; runs no actions: {first.unused}", **figures)
     if first.error:
-        return warning(f"{told}; not used: {first.error}", "see what Ray's logs on that machine say", **figures)
+        return warning(f"{measured}; not used: {first.error}", "check Ray's logs on that machine", **figures)
     if _basic(first):
-        return warning(f"{told}; not used, because it differs", *first.differences, _SAME, **figures)
-    told += "; the store of this machine" if first.shares_store else "; a store of its own"
+        return warning(f"{measured}; not used: it differs", *first.differences, _SAME, **figures)
+    measured += "; shares the store of this machine" if first.shares_store else "; has its own store"
     if first.differences:
-        advice = "a build whose actions need one of these does not use it"
-        return warning(f"{told}; other toolchains", *first.differences, advice, **figures)
-    return ok(f"{told}; like this machine", **figures)
+        advice = "a build whose actions need one of these toolchains does not use it"
+        return warning(f"{measured}; other toolchains", *first.differences, advice, **figures)
+    return ok(f"{measured}; same as this machine", **figures)
 
 
 def _offer(machine: MachineResources) -> str:
@@ -315,9 +316,9 @@ def _offer(machine: MachineResources) -> str:
     return ", ".join(parts)
 
 
-def _told_machine(seen: ProbedNode) -> MachineResources:
-    """Without Ray's own labels, which no two nodes have in common, and the last digits of its memory, which Ray has
-    measured.
+def _shown_resources(seen: ProbedNode) -> MachineResources:
+    """The node's resources without Ray's own labels, which differ on every node, and with memory in whole GiB, because
+    Ray measures it.
     """
     machine = seen.node.resources
     labels = tuple((name, value) for name, value in machine.labels if not name.startswith("ray.io/"))
@@ -329,14 +330,14 @@ def _counted(count: float, noun: str) -> str:
 
 
 def _route(address: str) -> str:
-    """Why nobody can be talked to there; "" where somebody can."""
+    """Why nothing answers at the address; "" if something does."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _ROUTE_SECONDS).close()
     except socket.gaierror:
-        return "is not known: the name cannot be resolved"
+        return "is unknown: the name cannot be resolved"
     except TimeoutError:
         return f"does not answer within {_ROUTE_SECONDS:g} s"
     except OSError as error:
-        return f"cannot be connected to: {error.strerror or error}"
+        return f"does not accept connections: {error.strerror or error}"
     return ""

@@ -1,7 +1,7 @@
-"""A remote cache, one server after the other: whether it is reached, believed, written to, and how fast that goes.
+"""A remote cache: whether it can be reached, read and written, what its server guarantees, and how fast it is.
 
-Everything is done by the transport that builds use. What is written are blobs under their right names and results of
-no action; they are removed at the end where the server removes things.
+Everything uses the transport of builds. Checks write blobs under their right names, and results of no real action.
+They are removed at the end if the server can remove.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mlcbuild.cache.remote.probing import PARTED_BYTES, Heed, Probe
 from mlcbuild.cache.remote.retrying import Retrying, RetryPolicy
 from mlcbuild.cache.remote.transport import DigestFunctionError, ErrorKind, Transport, TransportError
 from mlcbuild.doctor.check import Check, Part
-from mlcbuild.doctor.finding import Figure, Finding, mistake, ok, problem, skipped, warning
+from mlcbuild.doctor.finding import Figure, Finding, failed, ok, skipped, warning, wrong_setting
 from mlcbuild.figures import byte_count, duration, transfer_rate
 
 T = TypeVar("T")
@@ -33,16 +33,16 @@ _LOOK_UPS = 5
 _FAR_SECONDS = 0.3
 _SLOW_PACE = 2_000_000  # bytes a second
 _MOST_SKEW = 60.0
-_REFUSED_SKEW = 300.0
-_ENOUGH_SECONDS = 2.0  # one that takes as long for the first blob is measured by it alone
+_DENIED_SKEW = 300.0
+_ENOUGH_SECONDS = 2.0  # if the first blob takes this long, no larger one is tested
 _SMALL_BYTES = 40
 _RETRIES = RetryPolicy(attempts=3, first=0.2, longest=2.0, total=15.0)
 _LONGEST_CHECK = 120.0
-_NOT_REACHED = "not tried: the server was not reached"
+_NOT_REACHED = "not tested: the server was not reached"
 
 
 def impatient(configuration: RemoteConfiguration) -> RemoteConfiguration:
-    """The same with shorter deadlines: who waits for an answer here sees nothing else meanwhile."""
+    """The same configuration with shorter deadlines, because a person waits for each check."""
     given = configuration.server.deadlines
     shorter = dataclasses.replace(
         given, connect=min(given.connect, 5.0), idle=min(given.idle, 10.0), total=min(given.total, 20.0)
@@ -51,7 +51,7 @@ def impatient(configuration: RemoteConfiguration) -> RemoteConfiguration:
 
 
 def remote_part(probe: Probe, *, address: str, may_write: bool, has_namespace: bool = False) -> Part:
-    """`may_write`: builds send, and there. `has_namespace`: they send to a place below this one."""
+    """`may_write`: builds send results to this address. `has_namespace`: they send them to a namespace below it."""
     server = Server(probe, may_write=may_write, has_namespace=has_namespace)
     return Part(name="remote", subject=address, checks=server.checks, close=server.close)
 
@@ -67,13 +67,13 @@ class Server:
         self._takes_blobs = False
         self._requests = 0
         self._again = 0
-        self._blobs: dict[Digest, None] = {}  # that may have been stored, and have not been removed
+        self._blobs: dict[Digest, None] = {}  # that may be stored and are not yet removed
         self._results: dict[Digest, None] = {}
         self._retrying = Retrying(_RETRIES, sleep=_slept)
 
     def checks(self) -> Sequence[Check]:
         def check(name: str, examine: Callable[[], Finding]) -> Check:
-            return Check(name=name, examine=lambda: _told(examine), seconds=_LONGEST_CHECK)
+            return Check(name=name, examine=lambda: _checked(examine), seconds=_LONGEST_CHECK)
 
         always = (
             check("credentials", self.credentials),
@@ -95,73 +95,75 @@ class Server:
         return (*always, *writing, *last, check("left behind", self.left_behind))
 
     def close(self) -> None:
-        """Whatever was not removed in time is."""
+        """Remove what the checks have not removed yet."""
         if self._blobs or self._results:
-            _told(self.left_behind)
+            _checked(self.left_behind)
         self._probe.close()
 
     # Reading
 
     def credentials(self) -> Finding:
         found = self._probe.credentials()
-        return ok(found) if found else ok("none are sent")
+        return ok(found) if found else ok("none")
 
     def look_ups(self) -> Finding:
-        """Results that are not there, one after the other on one connection: what each action of a build asks."""
+        """Looks up absent results one after the other on one connection, as each action of a build does."""
         times = []
         for _ in range(_LOOK_UPS + 1):
             key = Digest(os.urandom(32).hex(), 100)
             began = time.perf_counter()
             if self._ask(lambda transport, key=key: transport.read_result(key)) is not None:  # type: ignore[misc]
-                return problem("it has a result for a key that nobody ever had", "is this a cache's address?")
+                return failed("it returns a result for a random key", "check that this is the address of a cache")
             times.append(time.perf_counter() - began)
         self._reached = True
         first, *others = times
         median = statistics.median(others)
-        told = f"{duration(median)} each, at most {duration(max(others))}; the first one, with its connection, "
-        told += duration(first)
+        measured = (
+            f"{duration(median)} each, at most {duration(max(others))}; the first one, including its connection, "
+        )
+        measured += duration(first)
         figures: dict[str, Figure] = {"median_seconds": median, "longest_seconds": max(others), "first_seconds": first}
         if median > _FAR_SECONDS:
-            return warning(told, "far away, or busy: small actions may be sooner made than found", **figures)
-        return ok(told, **figures)
+            return warning(measured, "distant or busy: small actions may run faster than they are found", **figures)
+        return ok(measured, **figures)
 
     def clock(self) -> Finding:
-        """Asked for even where we are refused: a wrong clock may be why."""
+        """Compares clocks even if the server denies access, because a wrong clock may be the reason."""
         began = time.time()
         shown = self._probe.server_time()
         ended = time.time()
         if shown is None:
-            return skipped("this server does not tell its time")
-        # It tells whole seconds: its clock shows `shown`, or up to one more.
+            return skipped("this server does not report its time")
+        # It reports whole seconds: its clock is between `shown` and one second more.
         skew = max(shown - ended, 0.0) + min(shown + 1 - began, 0.0)
         figures: dict[str, Figure] = {"skew_seconds": skew}
         if abs(skew) <= _MOST_SKEW:
             return ok(f"within {max(abs(skew), 1):.0f} s of ours", **figures)
-        told = f"the server's is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} ours"
-        advice = "set this machine's clock, or the server's: signed requests are refused at some minutes' difference"
-        return problem(told, advice, **figures) if abs(skew) > _REFUSED_SKEW else warning(told, advice, **figures)
+        measured = f"the server's clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} ours"
+        advice = "set this machine's clock or the server's: servers deny signed requests if clocks differ by minutes"
+        return failed(measured, advice, **figures) if abs(skew) > _DENIED_SKEW else warning(measured, advice, **figures)
 
     def digest_function(self) -> Finding:
         return ok(self._probe.naming) if self._reached else skipped(_NOT_REACHED)
 
     def no_writing(self) -> Finding:
         if self._has_namespace:
-            return skipped("not tried: what is sent goes to the namespace")
-        return skipped("not tried: nothing is sent from here", "to try it: --remote-upload=results")
+            return skipped("not tested: results are sent to the namespace")
+        return skipped("not tested: this machine sends nothing", "to test it, give --remote-upload=results")
 
     def retries(self) -> Finding:
         figures: dict[str, Figure] = {"requests": self._requests, "again": self._again}
         if not self._reached:
             return skipped(_NOT_REACHED)
         if self._again:
-            advice = "the server, or the way to it, fails now and then: builds try again as well, and lose time by it"
-            return warning(f"{self._again} of {self._requests} requests had to be made again", advice, **figures)
-        return ok(f"none, in {self._requests} requests", **figures)
+            advice = "the server or the network fails at times: builds retry too, and lose time"
+            return warning(f"{self._again} of {self._requests} requests had to be repeated", advice, **figures)
+        return ok(f"none in {self._requests} requests", **figures)
 
     # Writing
 
     def blobs(self) -> Finding:
-        """A few bytes there and back."""
+        """Writes a few bytes and reads them back."""
         if not self._reached:
             return skipped(_NOT_REACHED)
         data = self._data(_SMALL_BYTES)
@@ -171,9 +173,9 @@ class Server:
             self._ask(lambda transport: transport.upload(digest, path, replace=not self._probe.removes))
             seconds = time.perf_counter() - began
         if self._ask(lambda transport: transport.missing([digest])):
-            return problem("a blob is not there right after it was sent", "this server is no cache to be relied upon")
+            return failed("a blob is missing right after it was written", "do not use this server as a cache")
         if self._download(digest) != data:
-            return problem("a blob comes back with other bytes", "this server is no cache to be relied upon")
+            return failed("a blob reads back with other bytes", "do not use this server as a cache")
         self._takes_blobs = True
         return ok(f"written in {duration(seconds)}, found, and read back", write_seconds=seconds)
 
@@ -188,39 +190,38 @@ class Server:
         self._ask(lambda transport: transport.write_result(key, result.encode(), replace=True))
         came = self._ask(lambda transport: transport.read_result(key))
         if came is None:
-            return problem("a result is not there right after it was written", "see whether the server keeps results")
+            return failed("a result is missing right after it was written", "check whether the server stores results")
         try:
             is_right = ActionResult.decode(came).execution_metadata == result.execution_metadata
         except ValueError:
             is_right = False
         if not is_right:
-            advice = "is there something between that keeps old answers? a cache must not stand before this cache"
-            return problem("a result comes back as another one than was written", advice)
+            advice = "check for a caching proxy between: it must not cache these requests"
+            return failed("a result reads back different from what was written", advice)
         return ok("written, and read back")
 
     def conditions(self) -> Finding:
         if not self._takes_blobs:
-            return skipped("not tried: the server takes no blobs of ours")
+            return skipped("not tested: the server did not store a blob")
         data = self._data(_SMALL_BYTES)
         digest = self._probe.transport.function.of_bytes(data)
         if self._probe.removes:
             self._blobs[digest] = None
         heed = self._probe.condition(digest, data)
         if heed is Heed.NOT_MADE:
-            return skipped("this kind of server knows none")
+            return skipped("this kind of server has none")
         if heed is Heed.HEEDED:
-            return ok("a write that demands that nothing be there is refused where something is")
-        does = "takes If-None-Match and heeds it not" if heed is Heed.IGNORED else "refuses If-None-Match"
+            return ok("a conditional write does not replace an existing object")
+        does = "ignores If-None-Match" if heed is Heed.IGNORED else "does not support If-None-Match"
         return warning(
             f"the server {does}",
-            "of two builds that make one result at a time, the later writes over the earlier: no wrong result comes "
-            "of that,",
-            "but where keys are trusted let nobody write who does not sign",
+            "if two builds make the same result at the same time, the later one replaces the earlier; neither is wrong",
+            "with trusted keys, allow only machines that sign to write",
         )
 
     def checksums(self) -> Finding:
         if not self._takes_blobs:
-            return skipped("not tried: the server takes no blobs of ours")
+            return skipped("not tested: the server did not store a blob")
         data = os.urandom(_SMALL_BYTES)
         digest = self._probe.transport.function.of_bytes(data)
         if self._probe.removes:
@@ -229,45 +230,45 @@ class Server:
         if heed is Heed.IGNORED:
             self._blobs[digest] = None
         if heed is Heed.HEEDED:
-            return ok("bytes other than those that were promised are refused")
+            return ok("an upload with a wrong checksum is rejected")
         if heed is Heed.REFUSED:
             return warning(
-                "the server refuses uploads with a checksum, so it checks none",
-                "what is damaged on its way in is found by whoever reads it, and made again",
+                "the server rejects uploads with a checksum, so it does not check them",
+                "readers detect blobs that were damaged in the upload, and build them again",
             )
         return warning(
-            "the server takes bytes other than those that were promised",
-            "what is damaged on its way in is found by whoever reads it, and made again",
+            "the server accepts an upload with a wrong checksum",
+            "readers detect blobs that were damaged in the upload, and build them again",
         )
 
     def parts(self) -> Finding:
         if not self._takes_blobs:
-            return skipped("not tried: the server takes no blobs of ours")
+            return skipped("not tested: the server did not store a blob")
         if not self._probe.removes:
-            return skipped("this kind of server takes blobs whole")
+            return skipped("this kind of server takes blobs in one part")
         data = os.urandom(2 * PARTED_BYTES + 1)
         with tempfile.TemporaryDirectory(prefix="mlcbuild-doctor-") as folder:
             digest, path = self._file(Path(folder), data)
             began = time.perf_counter()
             if not self._probe.upload_in_parts(digest, path):
-                return skipped("this kind of server takes blobs whole")
+                return skipped("this kind of server takes blobs in one part")
             seconds = time.perf_counter() - began
         if self._download(digest) != data:
-            return problem("a blob sent in parts comes back with other bytes", "use another server")
-        return ok(f"three, put together in {duration(seconds)}", seconds=seconds)
+            return failed("a blob sent in parts reads back with other bytes", "use another server")
+        return ok(f"three parts, joined in {duration(seconds)}", seconds=seconds)
 
     def throughput(self) -> Finding:
-        """A blob of 1 MiB, and where that was quick one of 16 MiB."""
+        """Transfers a blob of 1 MiB and, if that was fast, one of 16 MiB."""
         if not self._takes_blobs:
-            return skipped("not tried: the server takes no blobs of ours")
+            return skipped("not tested: the server did not store a blob")
         size, up, down = FIRST_BYTES, *self._there_and_back(FIRST_BYTES)
         if max(up, down) < _ENOUGH_SECONDS:
             size, up, down = BIG_BYTES, *self._there_and_back(BIG_BYTES)
-        told = f"up {transfer_rate(size, up)}, down and verified {transfer_rate(size, down)} ({byte_count(size)})"
+        measured = f"up {transfer_rate(size, up)}, down and verified {transfer_rate(size, down)} ({byte_count(size)})"
         figures: dict[str, Figure] = {"size_bytes": size, "up_seconds": up, "down_seconds": down}
         if size / down < _SLOW_PACE:
-            return warning(told, "slow: what is quickly made is sooner made than fetched", **figures)
-        return ok(told, **figures)
+            return warning(measured, "slow: running a fast action may be faster than downloading its result", **figures)
+        return ok(measured, **figures)
 
     def left_behind(self) -> Finding:
         count, size = len(self._blobs) + len(self._results), sum(digest.size_bytes for digest in self._blobs)
@@ -276,22 +277,22 @@ class Server:
         if not self._probe.removes:
             self._blobs.clear()
             self._results.clear()
-            told = f"{count} blobs and results, {byte_count(size)}: this kind of server removes nothing"
-            return ok(f"{told}; it drops what is not used", count=count, size_bytes=size)
+            measured = f"{count} blobs and results, {byte_count(size)}: this kind of server cannot remove them"
+            return ok(f"{measured}; it drops unused objects", count=count, size_bytes=size)
         failure = self._remove_all()
         if failure is None:
             return ok(f"nothing: {count} objects were removed", removed=count)
         left = len(self._blobs) + len(self._results)
         self._blobs.clear()
         self._results.clear()
-        told = f"{left} objects, {byte_count(size)} at most: {' '.join(failure.message.split())}"
+        measured = f"{left} objects, {byte_count(size)} at most: {' '.join(failure.message.split())}"
         if failure.kind is ErrorKind.REFUSED:
-            # Who may not remove is as he should be: it is for a rule of the bucket.
-            return ok(told, left=left)
-        return warning(told, "a rule of the bucket that removes what is old takes them with it", left=left)
+            # Credentials without the permission to remove are recommended; a rule of the bucket removes the objects.
+            return ok(measured, left=left)
+        return warning(measured, "a rule of the bucket that expires old objects will remove them", left=left)
 
     def _remove_all(self) -> TransportError | None:
-        """What kept it from removing the rest: no more is tried then."""
+        """Remove everything; return the error that stopped it."""
         for kept, remove in ((self._blobs, self._probe.remove), (self._results, self._probe.remove_result)):
             for digest in list(kept):
                 try:
@@ -311,7 +312,7 @@ class Server:
         return self._retrying.run(lambda: request(self._probe.transport), again=counted)
 
     def _data(self, size: int) -> bytes:
-        """Bytes that nobody has where they can be removed again, elsewhere the same each time."""
+        """Random bytes if they can be removed again, else the same bytes each time."""
         if self._probe.removes:
             return os.urandom(size)
         return random.Random("mlcbuild doctor").randbytes(size)
@@ -324,7 +325,7 @@ class Server:
         return digest, path
 
     def _download(self, digest: Digest) -> bytes:
-        """Raises TransportError, also where nothing is there."""
+        """Raises TransportError, also for a missing blob."""
         pieces: list[bytes] = []
 
         def read(transport: Transport) -> bool:
@@ -351,7 +352,7 @@ class Server:
         return up, time.perf_counter() - began
 
 
-def _told(examine: Callable[[], Finding]) -> Finding:
+def _checked(examine: Callable[[], Finding]) -> Finding:
     try:
         return examine()
     except TransportError as error:
@@ -359,12 +360,12 @@ def _told(examine: Callable[[], Finding]) -> Finding:
 
 
 def of_transport_error(error: TransportError) -> Finding:
-    """Whom to blame: what no retry and no other credential cures is a setting's mistake."""
+    """The finding for a transport error. An error that a retry cannot fix is one in a setting."""
     is_setting = isinstance(error, DigestFunctionError) or error.kind is ErrorKind.REFUSED
     if "is not installed" in error.message or "this machine's clock" in "".join(error.advice):
         is_setting = False
-    made = mistake if is_setting else problem
-    return made(" ".join(error.message.split()), *error.advice)
+    make = wrong_setting if is_setting else failed
+    return make(" ".join(error.message.split()), *error.advice)
 
 
 def _slept(seconds: float) -> bool:

@@ -1,4 +1,4 @@
-"""Signatures of results: whether what this machine signs is believed by who trusts the same keys."""
+"""Signatures of results: whether machines that trust the same keys accept what this machine signs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlcbuild.cache.remote.opening import open_signatures
 from mlcbuild.cache.remote.signing import UNKNOWN, Signatures
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.examination import of_error
-from mlcbuild.doctor.finding import Finding, mistake, ok, problem, skipped, warning
+from mlcbuild.doctor.finding import Finding, failed, ok, skipped, warning, wrong_setting
 from mlcbuild.errors import CacheError
 
 
@@ -27,25 +27,27 @@ def signing_checks(configuration: RemoteConfiguration) -> Sequence[Check]:
 def trusted(configuration: RemoteConfiguration) -> Finding:
     keys = configuration.trusted_keys
     if not keys:
-        return skipped("none: whatever this server has is believed", "name the keys that sign: trusted_keys")
-    told = f"{len(keys)}: {', '.join(key.line for key in keys)}"
-    if _believes_namespace(configuration):
-        told += f"; in the namespace {configuration.namespace} also what nobody signed"
-    return ok(told, count=len(keys))
+        return skipped(
+            "none: all results of this server are accepted", "to accept only signed results, set trusted_keys"
+        )
+    measured = f"{len(keys)}: {', '.join(key.line for key in keys)}"
+    if _accepts_unsigned(configuration):
+        measured += f"; in the namespace {configuration.namespace} also unsigned results"
+    return ok(measured, count=len(keys))
 
 
 def ours(configuration: RemoteConfiguration) -> Finding:
-    """A result is signed and checked by others' eyes."""
+    """Signs a result, and verifies it as another machine would."""
     if not configuration.policy.sends:
         return skipped("nothing is sent, so nothing is signed")
     if configuration.signing_key is None:
         if not configuration.trusted_keys:
-            return skipped("none: what is sent is not signed")
-        if _believes_namespace(configuration):
+            return skipped("none: results are sent unsigned")
+        if _accepts_unsigned(configuration):
             where = f"the namespace {configuration.namespace}"
-            return ok(f"none: results go unsigned to {where}, where this machine believes them, and who says the same")
+            return ok(f"none: results go unsigned to {where}, where this machine accepts unsigned results")
         return warning(
-            "results are sent unsigned, and who trusts keys, as is done here, misses them",
+            "results are sent unsigned, so machines that trust keys, like this one, do not accept them",
             "set signing_key in the user's settings, or MLCBUILD_REMOTE_SIGNING_KEY",
         )
     key = Digest(os.urandom(32).hex(), 100)
@@ -53,26 +55,26 @@ def ours(configuration: RemoteConfiguration) -> Finding:
     try:
         line = configuration.signing_key.public.line
     except CacheError as error:
-        return mistake(error.message, *error.advice) if _is_installed() else of_error(error)
+        return wrong_setting(error.message, *error.advice) if _is_installed() else of_error(error)
     signed = open_signatures(configuration).sign(key, result)
     others = Signatures(trusted_keys=configuration.trusted_keys, salt=configuration.salt)
     reason = others.check(key, signed)
     if reason == UNKNOWN:
-        return mistake(
-            f"results are signed by {line}, which is none of the trusted keys",
-            "add it to trusted_keys where results are read, or sign with another one",
+        return wrong_setting(
+            f"results are signed by {line}, which is not one of the trusted keys",
+            "add it to trusted_keys of the machines that read, or sign with another key",
         )
     if reason:
-        return problem(f"what was signed a moment ago is {reason}", "install cryptography again")
+        return failed(f"a result that was just signed is {reason}", "install cryptography again")
     other = Digest(os.urandom(32).hex(), 100)
     if configuration.trusted_keys and not others.check(other, signed):
-        return problem("a signature is believed for another action", "install cryptography again")
+        return failed("a signature is accepted for another action", "install cryptography again")
     by = f"signs as {line}"
     return ok(f"{by}, which is trusted" if configuration.trusted_keys else f"{by}; no keys are trusted here")
 
 
-def _believes_namespace(configuration: RemoteConfiguration) -> bool:
-    """Whether what nobody signed is believed in the place that results are sent to."""
+def _accepts_unsigned(configuration: RemoteConfiguration) -> bool:
+    """Whether this machine accepts unsigned results in the namespace that it sends to."""
     return bool(configuration.namespace and configuration.unsigned_in_namespace)
 
 

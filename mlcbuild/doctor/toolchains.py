@@ -1,4 +1,4 @@
-"""Toolchains: whether each is installed, by metadata first, and then tried in a process of its own."""
+"""Toolchains: whether each is installed, by its metadata, and whether it works, in a separate process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.children import run_python
-from mlcbuild.doctor.finding import Figure, Finding, ok, problem, skipped
+from mlcbuild.doctor.finding import Figure, Finding, failed, ok, skipped
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import LocalEnvironmentError
 from mlcbuild.figures import duration
@@ -14,11 +14,11 @@ from mlcbuild.toolchains.installed_files import InstalledFiles
 from mlcbuild.toolchains.table import every
 from mlcbuild.toolchains.toolchain import Toolchain
 
-_MORE_SECONDS = 5.0  # for a process to be ended
+_MORE_SECONDS = 5.0  # to end the process
 
 
 def toolchain_checks() -> Sequence[Check]:
-    """One for each toolchain. One that takes a path is checked as far as its trial needs none."""
+    """One check for each toolchain. A toolchain that needs a path is only checked if its trial does not need it."""
     return tuple(
         Check(
             name=toolchain.name,
@@ -31,7 +31,7 @@ def toolchain_checks() -> Sequence[Check]:
 
 
 def examine_toolchain(toolchain: Toolchain, files: InstalledFiles | None = None) -> Finding:
-    """Raises LocalEnvironmentError where a toolchain that mlcbuild needs is not installed."""
+    """Raises LocalEnvironmentError if a toolchain that mlcbuild needs is not installed."""
     files = files or InstalledFiles(JsonCache(None, kind="doctor"))
     version = ""
     if not toolchain.takes_path:
@@ -46,15 +46,15 @@ def examine_toolchain(toolchain: Toolchain, files: InstalledFiles | None = None)
         return ok(version, version=version)
     child = run_python(toolchain.trial, seconds=toolchain.trial_seconds)
     if child.ended:
-        return problem(f"{version + ': ' if version else ''}its trial {child.ended}", *toolchain.repair())
-    if reason := child.told.get("skipped"):
+        return failed(f"{version + ': ' if version else ''}its trial {child.ended}", *toolchain.repair())
+    if reason := child.document.get("skipped"):
         return skipped(str(reason))
-    figures = _figures(child.told)
-    told = str(child.told.get("done", "tried"))
+    figures = _figures(child.document)
+    measured = str(child.document.get("done", "tried"))
     if isinstance(seconds := figures.get("seconds"), float):
-        told += f" in {duration(seconds)}"
-    return ok(f"{version}; {told}" if version else told, version=version, **figures)
+        measured += f" in {duration(seconds)}"
+    return ok(f"{version}; {measured}" if version else measured, version=version, **figures)
 
 
-def _figures(told: Mapping[str, object]) -> dict[str, Figure]:
-    return {name: value for name, value in told.items() if name != "done" and isinstance(value, str | int | float)}
+def _figures(measured: Mapping[str, object]) -> dict[str, Figure]:
+    return {name: value for name, value in measured.items() if name != "done" and isinstance(value, str | int | float)}

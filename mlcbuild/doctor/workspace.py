@@ -1,4 +1,4 @@
-"""A workspace: what is written in it, and where its builds write."""
+"""A workspace: its targets, and the folders that builds write to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.examination import of_error
-from mlcbuild.doctor.finding import Blame, Finding, ok, problem, warning
+from mlcbuild.doctor.finding import Cause, Finding, failed, ok, warning
 from mlcbuild.engine.workspace_lock import LOCK_FILE
 from mlcbuild.errors import WorkspaceError
 
@@ -21,7 +21,7 @@ _LOAD_SECONDS = 60.0
 def workspace_checks(
     *, name: str, root: Path, state: Path, outputs: Path, count_targets: Callable[[], int]
 ) -> Sequence[Check]:
-    """`count_targets` loads all packages and counts their targets; it raises WorkspaceError for mistakes in them."""
+    """`count_targets` loads all packages and counts their targets. It raises WorkspaceError for errors in them."""
     return (
         Check(name="found", examine=lambda: ok(f'"{name}" in {root}')),
         Check(name="targets", examine=lambda: targets(count_targets), seconds=_LOAD_SECONDS),
@@ -36,16 +36,16 @@ def targets(count: Callable[[], int]) -> Finding:
     try:
         found = count()
     except WorkspaceError as error:
-        return of_error(error, blame=Blame.TARGETS)
-    return ok(f"{found:,} target{'s' * (found != 1)}, without mistakes", count=found)
+        return of_error(error, cause=Cause.TARGETS)
+    return ok(f"{found:,} target{'s' * (found != 1)}, no errors", count=found)
 
 
 def writable(folder: Path, root: Path) -> Finding:
-    """A file is made in it, or, where it is not there yet, a folder beside where it will be."""
+    """Makes a file in the folder or, if it does not exist yet, beside it."""
     there = folder if folder.is_dir() else root
     shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
     if folder.exists() and not folder.is_dir():
-        return problem(f"{shown} is no folder", "move it away: builds write there")
+        return failed(f"{shown} is not a folder", "move it: builds write there")
     try:
         descriptor, path = tempfile.mkstemp(prefix=".mlcbuild-doctor-", dir=there)
         try:
@@ -56,26 +56,26 @@ def writable(folder: Path, root: Path) -> Finding:
             Path(path).unlink()
     except OSError as error:
         reason = error.strerror or str(error)
-        return problem(f"{shown}/ cannot be written to: {reason}", f"check the owner, mode and space of {there}")
-    return ok(f"{shown}/ " + ("can be written to" if there == folder else "can be made"))
+        return failed(f"{shown}/ is not writable: {reason}", f"check the owner, mode and space of {there}")
+    return ok(f"{shown}/ " + ("is writable" if there == folder else "can be created"))
 
 
 def lock(path: Path) -> Finding:
-    """Taken and let go, unless a build holds it. What a dead process left in it is no lock."""
+    """Takes and releases the lock, unless a build holds it. A dead process holds no lock."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        return ok("free: nothing was built here yet")
+        return ok("free: no build has run here yet")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 64, 0).decode(errors="replace").strip()
         who = f"process {holder}" if holder.isdigit() else "another process"
-        return ok(f"held by {who}, which builds here")
+        return ok(f"held by {who}, which is building here")
     except OSError as error:
-        return problem(
+        return failed(
             f"{path.parent.name}/ cannot be locked: {error.strerror or error}",
-            "keep the workspace on a file system with locks",
+            "move the workspace to a file system with locks",
         )
     finally:
         os.close(descriptor)
@@ -87,6 +87,8 @@ def crashes(state: Path) -> Finding:
     with contextlib.suppress(OSError):
         found = sorted(path.name for path in state.iterdir() if path.name.startswith("crash-"))
     if found:
-        told = f"{len(found)} time{'s' * (len(found) > 1)} mlcbuild itself failed here; the last story is {found[-1]}"
-        return warning(told, f"tell us, with that file; then remove {state.name}/crash-*")
+        measured = (
+            f"{len(found)} time{'s' * (len(found) > 1)} mlcbuild itself failed here; the last traceback is {found[-1]}"
+        )
+        return warning(measured, f"report it with that file, then remove {state.name}/crash-*")
     return ok("none")

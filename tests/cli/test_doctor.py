@@ -24,7 +24,7 @@ from mlcbuild.cli.output.terminal import Style
 from mlcbuild.doctor import disk_cache, ray_cluster
 from mlcbuild.doctor.check import Part
 from mlcbuild.doctor.examination import Examined
-from mlcbuild.doctor.finding import Blame, Finding, Verdict, mistake, ok, problem, skipped, warning
+from mlcbuild.doctor.finding import Cause, Finding, Verdict, failed, ok, skipped, warning, wrong_setting
 from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.demand import Node
 from mlcbuild.execution.ray.probing import ProbedNode
@@ -41,8 +41,8 @@ def examined(finding: Finding, *, part: Part = DISK, name: str = "space") -> Exa
     return Examined(part=part, name=name, finding=finding, seconds=0.5)
 
 
-def of_blame(blame: Blame) -> Examined:
-    return examined(Finding(verdict=Verdict.PROBLEM, measured="x", blame=blame))
+def of_blame(cause: Cause) -> Examined:
+    return examined(Finding(verdict=Verdict.ERROR, measured="x", cause=cause))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_how_findings_look(snapshot: Snapshot) -> None:
     found = [
         ok("64 GB free of 271 GB (24%)"),
         warning("3 GB free of 271 GB (1%)", "make room", "or move it"),
-        problem("read-only file system\x1b[2J", "look at the kernel's log"),
+        failed("read-only file system\x1b[2J", "look at the kernel's log"),
         skipped("not tried"),
     ]
     lines = [line for finding in found for line in finding_lines(examined(finding), Style())]
@@ -91,17 +91,17 @@ def test_how_findings_look(snapshot: Snapshot) -> None:
 def test_the_exit_code_is_that_of_what_no_retry_mends() -> None:
     assert exit_code([]) is ExitCode.OK
     assert exit_code([examined(ok("x")), examined(warning("x")), examined(skipped("x"))]) is ExitCode.OK
-    assert exit_code([examined(problem("x"))]) is ExitCode.LOCAL_ENVIRONMENT
-    assert exit_code([examined(problem("x")), examined(mistake("x"))]) is ExitCode.COMMAND_LINE
-    assert exit_code([of_blame(Blame.MACHINE), of_blame(Blame.TARGETS)]) is ExitCode.ANALYSIS_FAILED
-    assert exit_code([of_blame(Blame.MLCBUILD)]) is ExitCode.INTERNAL
-    assert exit_code([of_blame(Blame.MLCBUILD), of_blame(Blame.MACHINE)]) is ExitCode.LOCAL_ENVIRONMENT
+    assert exit_code([examined(failed("x"))]) is ExitCode.LOCAL_ENVIRONMENT
+    assert exit_code([examined(failed("x")), examined(wrong_setting("x"))]) is ExitCode.COMMAND_LINE
+    assert exit_code([of_blame(Cause.MACHINE), of_blame(Cause.TARGETS)]) is ExitCode.ANALYSIS_FAILED
+    assert exit_code([of_blame(Cause.MLCBUILD)]) is ExitCode.INTERNAL
+    assert exit_code([of_blame(Cause.MLCBUILD), of_blame(Cause.MACHINE)]) is ExitCode.LOCAL_ENVIRONMENT
 
 
 def test_what_programs_read(snapshot: Snapshot) -> None:
     found = [
         examined(warning("3 GB free", "make room", free_bytes=3_000_000_000)),
-        examined(mistake("no credentials"), part=REMOTE, name="credentials"),
+        examined(wrong_setting("no credentials"), part=REMOTE, name="credentials"),
     ]
     snapshot("doctor-json", json.dumps(document(found, exit_code(found)), indent=2) + "\n")
 
@@ -184,9 +184,9 @@ def test_signing_alone_tells_why_there_is_nothing_to_try(
     assert capsys.readouterr().out.startswith("signing\n  skipped  configured        none is configured\n")
     monkeypatch.setenv("MLCBUILD_REMOTE", "ftp://example.com")
     assert main(["doctor", "signing"]) == 2
-    assert capsys.readouterr().out.startswith("signing\n  problem  settings          MLCBUILD_REMOTE: ")
+    assert capsys.readouterr().out.startswith("signing\n  error    settings          MLCBUILD_REMOTE: ")
     assert main(["doctor", "signing", "remote"]) == 2
-    assert capsys.readouterr().out.startswith("remote\n  problem  settings          MLCBUILD_REMOTE: ")
+    assert capsys.readouterr().out.startswith("remote\n  error    settings          MLCBUILD_REMOTE: ")
 
 
 def test_a_check_that_takes_its_time_is_spoken_of(

@@ -33,8 +33,8 @@ child.wait()
     began = time.monotonic()
     child = run_python(program, seconds=2)
     assert time.monotonic() - began < 20
-    assert (child.timed_out, child.ended) == (True, "does not come to an end")
-    process = child.told["child"]
+    assert (child.timed_out, child.ended) == (True, "does not end")
+    process = child.document["child"]
     assert isinstance(process, int)
     end = time.monotonic() + 5
     while _runs(process) and time.monotonic() < end:
@@ -56,7 +56,7 @@ def test_it_imports_nothing_of_the_directory_one_stands_in(tmp_path: Path, monke
     assert run_python("import blake3", seconds=30).ended == ""
 
 
-def test_the_last_line_is_what_it_tells_and_the_first_its_version() -> None:
+def test_the_last_line_is_its_document_and_the_first_its_version() -> None:
     child = run(["sh", "-c", 'echo program 1.2; echo more; echo "{\\"a\\": 1}"'], seconds=10)
-    assert (child.first, child.told) == ("program 1.2", {"a": 1})
-    assert run(["sh", "-c", "echo '[1]'"], seconds=10).told == {}
+    assert (child.first, child.document) == ("program 1.2", {"a": 1})
+    assert run(["sh", "-c", "echo '[1]'"], seconds=10).document == {}

@@ -48,7 +48,7 @@ def test_the_kind_of_file_system(
 
 def test_a_file_in_the_place_of_the_cache(root: Path) -> None:
     root.write_text("x")
-    assert disk_cache.place(root).verdict is Verdict.PROBLEM
+    assert disk_cache.place(root).verdict is Verdict.ERROR
 
 
 def test_a_file_system_without_attributes_and_links(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +63,7 @@ def test_a_file_system_without_attributes_and_links(root: Path, monkeypatch: pyt
 def test_a_file_system_that_spoils_attributes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "setxattr", lambda *_: None)
     monkeypatch.setattr(os, "getxattr", lambda *_: b"something else..")
-    assert disk_cache.abilities(root).verdict is Verdict.PROBLEM
+    assert disk_cache.abilities(root).verdict is Verdict.ERROR
 
 
 def test_a_file_system_without_locks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,14 +80,14 @@ def test_a_server_that_dates_files_by_another_clock(root: Path, monkeypatch: pyt
     monkeypatch.setattr(time, "time", lambda: real() - 100)
     finding = disk_cache.clock(root)
     assert finding.verdict is Verdict.WARNING
-    assert "files are dated +100." in finding.measured or "files are dated +99." in finding.measured
+    assert "dates of files are +100." in finding.measured or "dates of files are +99." in finding.measured
 
 
 def test_a_disk_that_gives_back_other_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DiskStore, "read", lambda *_: b"others")
     finding = disk_cache.throughput(root, BLAKE3, size=1 << 16)
-    assert finding.verdict is Verdict.PROBLEM
-    assert finding.measured == "what was written came back with other bytes"
+    assert finding.verdict is Verdict.ERROR
+    assert finding.measured == "a blob reads back with other bytes"
 
 
 def test_a_disk_that_damages_what_lies_on_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_a_disk_that_damages_what_lies_on_it(root: Path, monkeypatch: pytest.Mon
 
 def test_quarantined_files_are_warned_of(root: Path) -> None:
     store = DiskStore(root, BLAKE3)
-    assert disk_cache.contents(root).measured.startswith("blobs by blake3; nothing damaged")
+    assert disk_cache.contents(root).measured.startswith("digests by blake3; no damage")
     digest = store.put_bytes(b"some bytes")
     path = blob_file(store, digest)
     path.chmod(0o600)

@@ -22,7 +22,7 @@ def test_a_version_that_mlcbuild_does_not_ask_for_is_a_problem(tmp_path: Path, m
     installed(tmp_path, "apache-tvm-ffi", "0.1.15.post2")
     monkeypatch.syspath_prepend(str(tmp_path))
     finding = distributions.dependencies()
-    assert finding.verdict is Verdict.PROBLEM
+    assert finding.verdict is Verdict.ERROR
     assert "apache-tvm-ffi 0.1.15.post2 (needed: 0.1.14.post1)" in finding.measured
 
 
@@ -38,6 +38,6 @@ def test_an_extra_that_is_not_installed_is_said_with_what_it_is_for(
 def test_an_extra_whose_import_fails_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(distributions.EXTRAS, "boto3", ("nobody_has_this_module", "s3", "buckets"))
     finding = distributions.extra("boto3")
-    assert finding.verdict is Verdict.PROBLEM
+    assert finding.verdict is Verdict.ERROR
     assert "its import fails: ModuleNotFoundError: No module named" in finding.measured
     assert finding.advice == ("run: python -m pip install --force-reinstall boto3",)

@@ -11,7 +11,7 @@ import pytest
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.doctor import ray_cluster
 from mlcbuild.doctor.examination import Examined, examine_all
-from mlcbuild.doctor.finding import Blame, Verdict
+from mlcbuild.doctor.finding import Cause, Verdict
 from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.demand import Node
 from mlcbuild.execution.ray.probing import ProbedNode
@@ -32,7 +32,7 @@ PLAIN = MachineResources(cpus=2, memory_bytes=8 * GIB)
 HOPPER = seen("hopper", MachineResources(cpus=64, gpus=8, memory_bytes=512 * GIB, labels=(("arch", "sm_90"),)))
 
 
-def test_nodes_of_which_the_same_is_said_are_told_together() -> None:
+def test_equal_nodes_share_one_finding() -> None:
     unlike = ("mlcbuild: 0.1.0 aaaa there, 0.1.0 bbbb here",)
     found = ray_cluster.rows(
         [
@@ -47,40 +47,43 @@ def test_nodes_of_which_the_same_is_said_are_told_together() -> None:
     )
     assert [(row.verdict.value, row.measured) for row in found] == [
         ("ok", "head: 0 cpus; runs no actions: it has no cpus"),
-        ("ok", "n0 and 2 more: 2 cpus, 8.0 GiB; a store of its own; like this machine"),
-        ("ok", "hopper: 64 cpus, 8 GPUs, 512.0 GiB, arch=sm_90; a store of its own; like this machine"),
-        ("warning", "old: 2 cpus, 8.0 GiB; not used, because it differs"),
-        ("warning", "other: 2 cpus, 8.0 GiB; a store of its own; other toolchains"),
+        ("ok", "n0 and 2 more: 2 cpus, 8.0 GiB; has its own store; same as this machine"),
+        ("ok", "hopper: 64 cpus, 8 GPUs, 512.0 GiB, arch=sm_90; has its own store; same as this machine"),
+        ("warning", "old: 2 cpus, 8.0 GiB; not used: it differs"),
+        ("warning", "other: 2 cpus, 8.0 GiB; has its own store; other toolchains"),
         ("warning", "dead: 2 cpus, 8.0 GiB; not used: it does not answer"),
-        ("ok", "near: 2 cpus, 8.0 GiB; the store of this machine; like this machine"),
+        ("ok", "near: 2 cpus, 8.0 GiB; shares the store of this machine; same as this machine"),
     ]
-    assert found[3].advice == (*unlike, "install the same mlcbuild, with what it depends on, on every node")
+    assert found[3].advice == (*unlike, "install the same mlcbuild and the same dependencies on every node")
     assert found[2].figures["labels"] == "arch=sm_90"
     assert found[1].figures["names"] == "n0 n1 n2"
 
 
-def test_of_very_many_kinds_of_nodes_the_last_are_counted() -> None:
+def test_many_groups_of_nodes_are_counted() -> None:
     found = ray_cluster.rows([seen(f"n{number}", MachineResources(cpus=number + 1)) for number in range(30)])
     assert len(found) == 21
-    assert found[-1].measured == "and 10 more, of which other things are to be said"
+    assert found[-1].measured == "and 10 more, in other groups"
 
 
-def test_what_a_cluster_comes_to() -> None:
+def test_the_sum_of_a_cluster() -> None:
     versions = {"python": "cpython 3.11.7 final", "ray": "2.60.0", "mlcbuild": "0.1.0 aaaa"}
     finding = ray_cluster.sum_of([HEAD, HOPPER, seen("old", PLAIN, differences=("ray: x",))], SETTINGS, versions)
     assert (finding.verdict, finding.measured) == (Verdict.OK, "1 of 3 run actions: 64 cpus, 8 GPUs")
     assert finding.figures["ray"] == "2.60.0"
 
     finding = ray_cluster.sum_of([HEAD, seen("old", PLAIN, differences=("ray: x",))], SETTINGS, versions)
-    assert (finding.verdict, finding.blame) == (Verdict.PROBLEM, Blame.MACHINE)
+    assert (finding.verdict, finding.cause) == (Verdict.ERROR, Cause.MACHINE)
 
     finding = ray_cluster.sum_of([HEAD], SETTINGS, versions)
-    assert (finding.verdict, finding.blame) == (Verdict.PROBLEM, Blame.SETTINGS)
+    assert (finding.verdict, finding.cause) == (Verdict.ERROR, Cause.SETTINGS)
     assert finding.advice == ("give a node cpus (ray start --num-cpus)",)
 
     growing = replace(SETTINGS, may_scale_to=(PLAIN,))
     finding = ray_cluster.sum_of([HEAD], growing, versions)
-    assert (finding.verdict, finding.measured) == (Verdict.OK, "none of 1 runs actions now; 1 kind may come")
+    assert (finding.verdict, finding.measured) == (
+        Verdict.OK,
+        "none of 1 runs actions now; the autoscaler may add 1 kind of nodes",
+    )
 
 
 def test_the_token_is_found_where_ray_finds_it(tmp_path: Path) -> None:
@@ -90,17 +93,17 @@ def test_the_token_is_found_where_ray_finds_it(tmp_path: Path) -> None:
         return finding.verdict, finding.measured
 
     path = tmp_path / ".ray/auth_token"
-    assert told() == (Verdict.PROBLEM, f"{path} cannot be read: No such file or directory")
+    assert told() == (Verdict.ERROR, f"{path} cannot be read: No such file or directory")
     assert told(RAY_AUTH_TOKEN="secret") == (Verdict.OK, "in RAY_AUTH_TOKEN")
     path.parent.mkdir()
     path.write_text("secret\n")
     path.chmod(0o644)
-    assert told() == (Verdict.WARNING, f"others on this machine may get at {path} (mode 0644)")
+    assert told() == (Verdict.WARNING, f"other users may access {path} (mode 0644)")
     path.chmod(0o600)
-    assert told() == (Verdict.OK, f"in {path}, for nobody else to read")
+    assert told() == (Verdict.OK, f"in {path}, private")
     other = tmp_path / "other"
     other.write_text("")
-    assert told(RAY_AUTH_TOKEN_PATH=str(other)) == (Verdict.PROBLEM, f"{other} is empty")
+    assert told(RAY_AUTH_TOKEN_PATH=str(other)) == (Verdict.ERROR, f"{other} is empty")
     assert told(RAY_AUTH_MODE="disabled")[0] is Verdict.WARNING
 
 
@@ -110,15 +113,15 @@ def examined(settings: RaySettings | None, tmp_path: Path) -> dict[str, Examined
 
 
 @pytest.mark.slow
-def test_a_cluster_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+def test_a_cluster_that_does_not_exist_is_reported_at_once(tmp_path: Path) -> None:
     with socket.socket() as nobodys:
         nobodys.bind(("127.0.0.1", 0))  # and does not listen
         address = f"127.0.0.1:{nobodys.getsockname()[1]}"
         found = examined(RaySettings(address=address), tmp_path)
-    assert found["cluster"].finding.measured == f"{address} cannot be connected to: Connection refused"
+    assert found["cluster"].finding.measured == f"{address} does not accept connections: Connection refused"
     assert found["cluster"].seconds < 5
     later = [found[name].finding for name in ("strangers", "nodes", "tasks")]
-    assert {(each.verdict, each.measured) for each in later} == {(Verdict.SKIPPED, "not tried: there is no cluster")}
+    assert {(each.verdict, each.measured) for each in later} == {(Verdict.SKIPPED, "not tested: there is no cluster")}
 
 
 @pytest.mark.slow
@@ -138,5 +141,5 @@ def test_a_ray_that_is_chosen_and_not_installed_is_a_problem(monkeypatch: pytest
             return None
 
     monkeypatch.setattr(ray_cluster, "Distributions", Nothing)
-    assert ray_cluster.installed(is_needed=True).verdict is Verdict.PROBLEM
+    assert ray_cluster.installed(is_needed=True).verdict is Verdict.ERROR
     assert ray_cluster.installed(is_needed=False).verdict is Verdict.SKIPPED

@@ -13,7 +13,7 @@ from mlcbuild.doctor.finding import Finding, Verdict
 from mlcbuild.doctor.toolchains import examine_toolchain, toolchain_checks
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.toolchains.installed_files import InstalledFiles
-from mlcbuild.toolchains.table import find, names
+from mlcbuild.toolchains.table import every, find
 from mlcbuild.toolchains.toolchain import Toolchain
 from tests.engine.installed_wheels import install
 
@@ -28,7 +28,9 @@ def examined(toolchain: Toolchain, site: Path) -> Finding:
 
 
 def test_every_toolchain_but_those_that_are_nothing_without_a_path_has_a_check() -> None:
-    assert [check.name for check in toolchain_checks()] == [name for name in names() if name != "program"]
+    assert [check.name for check in toolchain_checks()] == [
+        each.name for each in every() if each.trial or not each.takes_path
+    ]
 
 
 @pytest.mark.slow
@@ -61,14 +63,14 @@ def test_a_tvm_ffi_that_tvm_cannot_work_with_is_told_by_metadata(tmp_path: Path)
     install(tmp_path, "apache_tvm", "0.27.0.post1", {})
     install(tmp_path, "apache_tvm_ffi", "0.1.15.post2", {})
     finding = examined(TVM, tmp_path)
-    assert finding.verdict is Verdict.PROBLEM
+    assert finding.verdict is Verdict.ERROR
     assert "apache-tvm-ffi 0.1.15.post2 is installed" in finding.measured
     assert finding.advice == ('run: python -m pip install "apache-tvm-ffi==0.1.14.post1"',)
 
 
 def test_a_missing_linker_is_a_problem(tmp_path: Path) -> None:
     finding = examined(LINKER, tmp_path)
-    assert (finding.verdict, finding.advice) == (Verdict.PROBLEM, ("install binutils",))
+    assert (finding.verdict, finding.advice) == (Verdict.ERROR, ("install binutils",))
 
 
 def test_without_the_wheels_of_cuda_it_is_said_how_to_have_them(tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_without_the_wheels_of_cuda_it_is_said_how_to_have_them(tmp_path: Path) 
 
 def test_a_toolchain_that_crashes_is_a_finding_and_no_crash_of_ours() -> None:
     finding = examine_toolchain(replace(TVM, trial="import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"))
-    assert finding.verdict is Verdict.PROBLEM
+    assert finding.verdict is Verdict.ERROR
     assert finding.measured.endswith(": its trial is ended by SIGSEGV")
     again = "install it again: python -m pip install --force-reinstall apache-tvm apache-tvm-ffi"
     assert finding.advice == (again,)

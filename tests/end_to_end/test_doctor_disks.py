@@ -33,9 +33,9 @@ mount(world.cache, "size=2m")
 (world.cache / "filler").write_bytes(bytes((2 << 20) - 4096))
 code, found = doctor(world.cache)
 assert code == 36
-assert found["space"]["verdict"] == "problem", found["space"]
-assert found["space"]["advice"][0] == "make room: mlcbuild cache gc --max-size 50G"
-problems = [check for check in found.values() if check["verdict"] == "problem"]
+assert found["space"]["verdict"] == "error", found["space"]
+assert found["space"]["advice"][0] == "free space: mlcbuild cache gc --max-size 50G"
+problems = [check for check in found.values() if check["verdict"] == "error"]
 assert {"space", "small writes"} <= {check["name"] for check in problems}
 assert "no space left while" in found["small writes"]["measured"], found["small writes"]
 # It took nothing away, and left nothing.
@@ -124,7 +124,7 @@ if os.fork() == 0:
     os.setuid(65534)
     finding = owner(Path("."))
     print(finding, file=sys.stderr)
-    right = finding.verdict.value == "problem" and "belongs to root" in finding.measured
+    right = finding.verdict.value == "error" and "belongs to root" in finding.measured
     os._exit(0 if right and "sudo chown" in finding.advice[0] else 1)
 _, status = os.wait()
 assert status == 0

@@ -45,16 +45,16 @@ def test_a_healthy_bucket_is_tried_whole_and_left_as_it_was(doctor: Doctor, worl
     assert without_figures(said.replace(world.prefix, "PREFIX")).splitlines()[:13] == [
         "remote s3://of-the-tests/PREFIX",
         "  ok       credentials       the credentials file of the AWS tools, profile default",
-        "  ok       look-ups          N s each, at most N s; the first one, with its connection, N s",
+        "  ok       look-ups          N s each, at most N s; the first one, including its connection, N s",
         "  ok       clock             within N s of ours",
         "  ok       digest function   blake3, which is part of every key",
         "  ok       blobs             written in N s, found, and read back",
         "  ok       results           written, and read back",
-        "  ok       conditions        a write that demands that nothing be there is refused where something is",
-        "  ok       checksums         bytes other than those that were promised are refused",
-        "  ok       parts             three, put together in N s",
+        "  ok       conditions        a conditional write does not replace an existing object",
+        "  ok       checksums         an upload with a wrong checksum is rejected",
+        "  ok       parts             three parts, joined in N s",
         "  ok       throughput        up N MB/s, down and verified N MB/s (N MB)",
-        "  ok       retries           none, in 16 requests",
+        "  ok       retries           none in 16 requests",
         "  ok       left behind       nothing: 7 objects were removed",
     ]
     assert world.keys() == {}
@@ -74,7 +74,7 @@ def test_a_namespace_is_written_to_and_what_lies_around_it_is_read(
     code, said = doctor.text("remote", **settings(world, proxy.endpoint) | {"MLCBUILD_REMOTE_NAMESPACE": "pull/12"})
     assert code == 0
     assert f"remote s3://{world.bucket}/{world.prefix}/namespaces/pull/12\n" in said
-    assert said.count("skipped  writing           not tried: what is sent goes to the namespace") == 1
+    assert said.count("skipped  writing           not tested: results are sent to the namespace") == 1
     written = [path for method, path in proxy.counts() if method in ("PUT", "POST", "DELETE")]
     assert written
     assert all(f"/{world.prefix}/namespaces/pull/12/v1/blake3/" in path for path in written)
@@ -83,7 +83,7 @@ def test_a_namespace_is_written_to_and_what_lies_around_it_is_read(
 def refused(said: Outcome, *, because: str, code: int = 2) -> None:
     """We are turned away at the first request, and nothing else is tried."""
     assert said.code == code
-    assert said.of("problem") == ["look-ups"]
+    assert said.of("error") == ["look-ups"]
     assert because in said.measured("look-ups")
     assert set(WRITING) <= set(said.of("skipped"))
 
@@ -104,7 +104,7 @@ def test_no_credentials_at_all(doctor: Doctor, world: World, tmp_path: Path) -> 
     (tmp_path / "credentials").unlink()
     said = doctor(**settings(world))
     assert said.code == 2
-    assert said.of("problem") == ["credentials", "look-ups"]
+    assert said.of("error") == ["credentials", "look-ups"]
     assert "no credentials were found" in said.measured("credentials")
 
 
@@ -130,7 +130,7 @@ def test_who_may_read_and_not_write(doctor: Doctor, world: World, proxy: FaultPr
     said = doctor(**settings(world, proxy.endpoint))
     assert said.code == 2
     assert said.verdict("look-ups") == "ok"
-    assert said.of("problem") == ["blobs", "results"]
+    assert said.of("error") == ["blobs", "results"]
     assert "AccessDenied (status 403)" in said.measured("blobs")
     # What may have come through all the same could not be removed, and is said to be there.
     assert said.measured("left behind").startswith("2 objects, 40 B at most: ")
@@ -156,7 +156,7 @@ def test_a_server_that_fails_now_and_then_is_told_of(doctor: Doctor, world: Worl
     said = doctor(**settings(world, proxy.endpoint))
     assert said.code == 0
     assert said.of("warning") == ["retries"]
-    assert said.measured("retries") == "2 of 16 requests had to be made again"
+    assert said.measured("retries") == "2 of 16 requests had to be repeated"
 
 
 def signed_without(*dropped: str) -> Callable[[Request], Request]:
@@ -183,8 +183,8 @@ def test_a_server_that_takes_every_demand_and_heeds_none(doctor: Doctor, world: 
     said = doctor(**settings(world, proxy.endpoint))
     assert said.code == 0
     assert said.of("warning") == ["conditions", "checksums"]
-    assert said.measured("conditions") == "the server takes If-None-Match and heeds it not"
-    assert said.measured("checksums") == "the server takes bytes other than those that were promised"
+    assert said.measured("conditions") == "the server ignores If-None-Match"
+    assert said.measured("checksums") == "the server accepts an upload with a wrong checksum"
     assert world.keys() == {}
 
 
@@ -199,17 +199,17 @@ def test_a_server_that_refuses_what_it_does_not_know(doctor: Doctor, world: Worl
     assert said.code == 36
     assert said.verdict("blobs") == "ok"  # without all that
     assert said.of("warning") == ["conditions", "checksums"]
-    assert said.measured("conditions") == "the server refuses If-None-Match"
-    assert said.measured("checksums") == "the server refuses uploads with a checksum, so it checks none"
-    assert said.of("problem") == ["parts"]
+    assert said.measured("conditions") == "the server does not support If-None-Match"
+    assert said.measured("checksums") == "the server rejects uploads with a checksum, so it does not check them"
+    assert said.of("error") == ["parts"]
 
 
 def test_a_server_that_answers_with_other_bytes(doctor: Doctor, world: World, proxy: FaultProxy) -> None:
     proxy.faults.append(Fault(wanted=lambda request: request.method == "GET", times=-1, flip=True))
     said = doctor(**settings(world, proxy.endpoint))
     assert said.code == 36
-    assert said.measured("blobs") == "a blob comes back with other bytes"
-    assert said.measured("results") == "a result comes back as another one than was written"
+    assert said.measured("blobs") == "a blob reads back with other bytes"
+    assert said.measured("results") == "a result reads back different from what was written"
     assert said.verdict("throughput") == "skipped"
 
 
@@ -227,8 +227,8 @@ def test_who_may_not_remove_leaves_what_the_bucket_removes(doctor: Doctor, world
 @pytest.mark.parametrize(
     ("seconds", "code", "verdict", "measured"),
     [
-        (7200, 36, "problem", "s ahead of ours"),
-        (-7200, 36, "problem", "s behind ours"),
+        (7200, 36, "error", "s ahead of ours"),
+        (-7200, 36, "error", "s behind ours"),
         (-120, 0, "warning", "s behind ours"),
         (20, 0, "ok", "s of ours"),
     ],
@@ -247,8 +247,8 @@ def test_a_clock_for_which_requests_are_refused(doctor: Doctor, world: World, pr
     date = email.utils.formatdate(time.time() + 7200, usegmt=True)
     proxy.faults.append(Fault(times=-1, status=403, code="RequestTimeTooSkewed", headers=(("Date", date),)))
     said = doctor(**settings(world, proxy.endpoint))
-    # This machine is to blame, and no credential.
+    # The cause is this machine, not a credential.
     assert said.code == 36
-    assert said.of("problem") == ["look-ups", "clock"]
+    assert said.of("error") == ["look-ups", "clock"]
     assert "RequestTimeTooSkewed" in said.measured("look-ups")
     assert said.checks["look-ups"]["advice"] == ["set this machine's clock"]

@@ -42,20 +42,20 @@ def test_a_healthy_server(doctor: Doctor, server: http_server.Cache) -> None:
     assert code == 0
     assert without_figures(said.replace(server.address, "http://server")).splitlines()[:-2] == [
         "remote http://server",
-        "  ok       credentials       none are sent",
-        "  ok       look-ups          N s each, at most N s; the first one, with its connection, N s",
+        "  ok       credentials       none",
+        "  ok       look-ups          N s each, at most N s; the first one, including its connection, N s",
         "  ok       clock             within N s of ours",
         "  ok       digest function   blake3, which nothing in this protocol tells the server",
         "  ok       blobs             written in N s, found, and read back",
         "  ok       results           written, and read back",
-        "  ok       conditions        a write that demands that nothing be there is refused where something is",
-        "  warning  checksums         the server takes bytes other than those that were promised",
-        "           what is damaged on its way in is found by whoever reads it, and made again",
-        "  skipped  parts             this kind of server takes blobs whole",
+        "  ok       conditions        a conditional write does not replace an existing object",
+        "  warning  checksums         the server accepts an upload with a wrong checksum",
+        "           readers detect blobs that were damaged in the upload, and build them again",
+        "  skipped  parts             this kind of server takes blobs in one part",
         "  ok       throughput        up N MB/s, down and verified N MB/s (N MB)",
-        "  ok       retries           none, in 15 requests",
-        "  ok       left behind       5 blobs and results, N MB: this kind of server removes nothing; it drops what is"
-        " not used",
+        "  ok       retries           none in 15 requests",
+        "  ok       left behind       5 blobs and results, N MB: this kind of server cannot remove them; it drops "
+        "unused objects",
     ]
 
 
@@ -83,7 +83,7 @@ def test_a_server_that_checks_what_it_is_given(doctor: Doctor, server: http_serv
 
     server.faults.append(check)
     said = doctor("--remote", server.address, WRITE)
-    assert said.of("warning") == said.of("problem") == []
+    assert said.of("warning") == said.of("error") == []
     assert said.verdict("checksums") == "ok"
 
 
@@ -97,7 +97,7 @@ def test_a_server_that_writes_over_results(doctor: Doctor, server: http_server.C
 
     server.faults.append(overwrite)
     said = doctor("--remote", server.address, WRITE)
-    assert said.measured("conditions") == "the server takes If-None-Match and heeds it not"
+    assert said.measured("conditions") == "the server ignores If-None-Match"
 
 
 def test_a_server_of_another_digest_function(doctor: Doctor, server: http_server.Cache) -> None:
@@ -121,7 +121,7 @@ def test_a_server_that_refuses_us(doctor: Doctor, server: http_server.Cache, sta
     server.faults.append(http_server.status(status, times=1000))
     said = doctor("--remote", server.address, WRITE)
     assert said.code == 2
-    assert said.of("problem") == ["look-ups"]
+    assert said.of("error") == ["look-ups"]
     assert f"the server answered {status} " in said.measured("look-ups")
     # It tells its time all the same.
     assert said.verdict("clock") == "ok"
@@ -143,7 +143,7 @@ def test_a_server_that_never_comes_to_an_end(doctor: Doctor, server: http_server
         MLCBUILD_REMOTE_SLOWEST="100000000",
     )
     assert time.monotonic() - began < 30
-    assert (said.code, said.of("problem")) == (36, ["look-ups"])
+    assert (said.code, said.of("error")) == (36, ["look-ups"])
 
 
 def test_where_credentials_come_from(doctor: Doctor, server: http_server.Cache) -> None:
@@ -179,7 +179,7 @@ def test_a_server_that_names_blobs_by_another_function(doctor: Doctor) -> None:
     with grpc_server.running(DigestFunction.SHA256) as server:
         said = doctor("--remote", server.address, WRITE)
     assert said.code == 2
-    assert said.of("problem") == ["look-ups"]
+    assert said.of("error") == ["look-ups"]
     assert "does not name blobs by blake3, as this workspace does" in said.measured("look-ups")
     assert 'set digest = "sha256"' in said.checks["look-ups"]["advice"][0]
 
@@ -195,7 +195,7 @@ def test_a_server_that_takes_no_results(doctor: Doctor) -> None:
         server.faults.append(frozen)
         said = doctor("--remote", server.address, WRITE)
     assert said.code == 2
-    assert said.of("problem") == ["results"]
+    assert said.of("error") == ["results"]
     assert "takes no results from clients" in said.measured("results")
 
 
@@ -218,13 +218,13 @@ def test_buildgrid(doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with buildgrid.running(folder) as address:
         said = doctor("--remote", f"grpc://{address}/main/a", WRITE)
         assert said.code == 0
-        assert said.of("warning") == said.of("problem") == []
-        assert said.measured("checksums") == "bytes other than those that were promised are refused"
+        assert said.of("warning") == said.of("error") == []
+        assert said.measured("checksums") == "an upload with a wrong checksum is rejected"
         assert said.measured("digest function") == "sha256, as the server says itself"
         frozen = doctor("--remote", f"grpc://{address}/frozen", WRITE)
-        assert (frozen.code, frozen.of("problem")) == (2, ["results"])
+        assert (frozen.code, frozen.of("error")) == (2, ["results"])
         absent = doctor("--remote", f"grpc://{address}/nobodys", WRITE)
-        assert (absent.code, absent.of("problem")) == (2, ["look-ups"])
+        assert (absent.code, absent.of("error")) == (2, ["look-ups"])
 
 
 def test_no_remote_is_nothing_wrong(doctor: Doctor) -> None:
@@ -271,8 +271,8 @@ def test_signatures(doctor: Doctor, tmp_path: Path) -> None:
     assert signing(doctor) == (
         0,
         [
-            "  skipped  trusted keys      none: whatever this server has is believed",
-            "           name the keys that sign: trusted_keys",
+            "  skipped  trusted keys      none: all results of this server are accepted",
+            "           to accept only signed results, set trusted_keys",
             "  skipped  our key           nothing is sent, so nothing is signed",
         ],
     )
@@ -287,15 +287,16 @@ def test_signatures(doctor: Doctor, tmp_path: Path) -> None:
         2,
         [
             f"  ok       trusted keys      1: {others.line}",
-            f"  problem  our key           results are signed by {ours.line}, which is none of the trusted keys",
-            "           add it to trusted_keys where results are read, or sign with another one",
+            f"  error    our key           results are signed by {ours.line}, which is not one of the trusted keys",
+            "           add it to trusted_keys of the machines that read, or sign with another key",
         ],
     )
     assert signing(doctor, trusted_keys=ours.public, **writing) == (
         0,
         [
             f"  ok       trusted keys      1: {ours.line}",
-            "  warning  our key           results are sent unsigned, and who trusts keys, as is done here, misses them",
+            "  warning  our key           results are sent unsigned, so machines that trust keys, like this one, do "
+            "not accept them",
             "           set signing_key in the user's settings, or MLCBUILD_REMOTE_SIGNING_KEY",
         ],
     )
@@ -303,9 +304,9 @@ def test_signatures(doctor: Doctor, tmp_path: Path) -> None:
     assert signing(doctor, trusted_keys=ours.public, namespace="pull/12", unsigned="namespace", **writing) == (
         0,
         [
-            f"  ok       trusted keys      1: {ours.line}; in the namespace pull/12 also what nobody signed",
+            f"  ok       trusted keys      1: {ours.line}; in the namespace pull/12 also unsigned results",
             "  ok       our key           none: results go unsigned to the namespace pull/12, where this machine "
-            "believes them, and who says the same",
+            "accepts unsigned results",
         ],
     )
     assert signing(doctor, trusted_keys=ours.public, namespace="pull/12", **writing)[1][1].startswith(
@@ -322,6 +323,6 @@ def test_a_signing_key_of_another_kind(doctor: Doctor, tmp_path: Path) -> None:
     code, lines = signing(doctor, signing_key=str(key), role="read-write")
     assert code == 2
     assert lines[-2:] == [
-        "  problem  our key           the key that signs results is no private Ed25519 key",
+        "  error    our key           the key that signs results is no private Ed25519 key",
         "           make one: openssl genpkey -algorithm ed25519 -out FILE",
     ]

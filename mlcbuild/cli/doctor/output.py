@@ -18,17 +18,17 @@ from mlcbuild.cli.output.terminal import OutputFormat, Style, is_terminal
 from mlcbuild.cli.settings.execution import ExecutionOptions
 from mlcbuild.cli.settings.remote import RemoteOptions
 from mlcbuild.doctor.examination import Examined, examine_all
-from mlcbuild.doctor.finding import Blame, Verdict
+from mlcbuild.doctor.finding import Cause, Verdict
 
 _VERDICT_WIDTH = max(len(verdict.value) for verdict in Verdict)
 _NAME_WIDTH = 17
 _INDENT = "  "
-# The first blame that any problem has decides: what no retry mends comes first.
+# The first cause of any error decides: those that a retry does not fix come first.
 _CODES = {
-    Blame.SETTINGS: ExitCode.COMMAND_LINE,
-    Blame.TARGETS: ExitCode.ANALYSIS_FAILED,
-    Blame.MACHINE: ExitCode.LOCAL_ENVIRONMENT,
-    Blame.MLCBUILD: ExitCode.INTERNAL,
+    Cause.SETTINGS: ExitCode.COMMAND_LINE,
+    Cause.TARGETS: ExitCode.ANALYSIS_FAILED,
+    Cause.MACHINE: ExitCode.LOCAL_ENVIRONMENT,
+    Cause.MLCBUILD: ExitCode.INTERNAL,
 }
 
 
@@ -66,7 +66,7 @@ def run_doctor(
 def finding_lines(examined: Examined, style: Style) -> list[str]:
     """One line for the finding, and below it one for each hint."""
     finding = examined.finding
-    paint = {Verdict.OK: style.good, Verdict.WARNING: style.warning, Verdict.PROBLEM: style.error}
+    paint = {Verdict.OK: style.good, Verdict.WARNING: style.warning, Verdict.ERROR: style.error}
     verdict = paint.get(finding.verdict, style.dim)(f"{finding.verdict.value:<{_VERDICT_WIDTH}}")
     first = f"{_INDENT}{verdict}  {examined.name:<{_NAME_WIDTH}} {text.printable(finding.measured)}"
     margin = " " * (len(_INDENT) + _VERDICT_WIDTH + 2)
@@ -76,7 +76,7 @@ def finding_lines(examined: Examined, style: Style) -> list[str]:
 def summary(found: Sequence[Examined]) -> str:
     counts = Counter(each.finding.verdict for each in found)
     words = {
-        Verdict.PROBLEM: text.plural(counts[Verdict.PROBLEM], "problem"),
+        Verdict.ERROR: text.plural(counts[Verdict.ERROR], "error"),
         Verdict.WARNING: text.plural(counts[Verdict.WARNING], "warning"),
         Verdict.OK: f"{counts[Verdict.OK]} ok",
         Verdict.SKIPPED: f"{counts[Verdict.SKIPPED]} skipped",
@@ -86,8 +86,8 @@ def summary(found: Sequence[Examined]) -> str:
 
 
 def exit_code(found: Iterable[Examined]) -> ExitCode:
-    blamed = {each.finding.blame for each in found if each.finding.verdict is Verdict.PROBLEM}
-    return next((code for blame, code in _CODES.items() if blame in blamed), ExitCode.OK)
+    blamed = {each.finding.cause for each in found if each.finding.verdict is Verdict.ERROR}
+    return next((code for cause, code in _CODES.items() if cause in blamed), ExitCode.OK)
 
 
 def document(found: Sequence[Examined], code: ExitCode) -> dict[str, object]:
@@ -103,7 +103,7 @@ def document(found: Sequence[Examined], code: ExitCode) -> dict[str, object]:
                 "verdict": each.finding.verdict.value,
                 "measured": each.finding.measured,
                 "advice": list(each.finding.advice),
-                "blame": each.finding.blame.value if each.finding.verdict is Verdict.PROBLEM else None,
+                "cause": each.finding.cause.value if each.finding.verdict is Verdict.ERROR else None,
                 "figures": dict(each.finding.figures),
                 "seconds": each.seconds,
             }

@@ -40,7 +40,7 @@ def test_a_whole_cluster_is_reached_looked_at_and_tried(world: ClusterWorld, clu
     told = [check for check in checks if check["verdict"] != "ok"]
     assert [(check["name"], check["verdict"]) for check in told] in ([], [("tasks", "warning")]), told
     assert checks[0]["subject"] == cluster.address
-    assert named(checks, "strangers")["measured"] == "who has another token is refused"
+    assert named(checks, "strangers")["measured"] == "a connection with another token is rejected"
     figures = named(checks, "nodes")["figures"]
     assert (figures["count"], figures["used"], figures["cpus"], figures["gpus"]) == (4, 3, 4, 3)
     rows = [check["figures"] for check in checks if check["name"] == "node"]
@@ -57,7 +57,7 @@ def test_a_cluster_with_another_token_is_told_at_once(world: ClusterWorld, clust
     code, checks = doctor(world, RAY_AUTH_TOKEN="another" * 6)
     assert code == 2
     found = named(checks, "cluster")
-    assert found["verdict"] == "problem"
+    assert found["verdict"] == "error"
     assert "Authentication token is missing or incorrect" in found["measured"]
     assert "both have the same token" in found["advice"][0]
     assert found["seconds"] < 15
@@ -73,7 +73,7 @@ def test_a_cluster_that_takes_any_token_is_warned_of(namespace: Namespace, tmp_p
         assert named(checks, "strangers")["verdict"] == "warning", checks
         assert "can run anything" in named(checks, "strangers")["measured"]
         # And its head has no cpus.
-        assert (code, named(checks, "nodes")["verdict"]) == (2, "problem")
+        assert (code, named(checks, "nodes")["verdict"]) == (2, "error")
     finally:
         open_cluster.close()
 
