@@ -1,7 +1,7 @@
-"""Runs every action twice, in different surroundings, and fails those whose outputs differ.
+"""Checks determinism: runs every action twice, in different environments, and fails those whose outputs differ.
 
-Whatever differs between the two is not in an action's key: where its directory lies, how long that path is, the seed
-of Python's hashes, the time zone, the locale, the moment, and where the system puts things in memory.
+What differs between the two runs is not in an action's key: the path of its directory and the length of that path, the
+seed of Python's hashes, the time zone, the locale, the time, and the addresses that the system chooses.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class _Pair:
 
 
 class DeterminismChecker:
-    """An `Executor` over two that share this machine; the second starts when the first has succeeded.
+    """An `Executor` over two executors on this machine. The second run starts when the first has succeeded.
 
-    Actions that are no pure functions (fetches, measurements) run once. An action whose two results differ FAILS, with
-    the first difference of the first file that has one; both results stay in the store.
+    Actions that are not pure functions (fetches, measurements) run once. An action with two different results fails
+    with the first difference in the first file that has one. Both results stay in the store.
     """
 
     def __init__(self, first: Executor, second: Executor, store: LocalBlobStore) -> None:
@@ -79,7 +79,7 @@ class DeterminismChecker:
             return
         try:
             self._second.submit(pair.request)
-        except RuntimeError:  # It was closed in between: the build has ended.
+        except RuntimeError:  # The executor was closed in between, because the build has ended.
             self._report(replace(outcome, kind=OutcomeKind.CANCELLED, outputs=()))
 
     def _on_second(self, outcome: ExecutionOutcome) -> None:
@@ -87,7 +87,7 @@ class DeterminismChecker:
             first = self._pairs.pop(outcome.identifier).first
         assert first is not None
         if outcome.kind is OutcomeKind.FAILED:
-            outcome = replace(outcome, message=f"{outcome.message}\n  it had succeeded before, in other surroundings")
+            outcome = replace(outcome, message=f"{outcome.message}\n  it had succeeded before, in another environment")
         elif outcome.kind is OutcomeKind.SUCCEEDED:
             difference = self._difference(first.outputs, outcome.outputs)
             outcome = replace(first, run_seconds=first.run_seconds + outcome.run_seconds)
@@ -97,24 +97,24 @@ class DeterminismChecker:
         self._report(outcome)
 
     def _difference(self, first: tuple[FileEntry, ...], second: tuple[FileEntry, ...]) -> str:
-        """The first difference, for people; "" for none."""
+        """The first difference, for people; "" if there is none."""
         ones, others = ({entry.path: entry for entry in entries} for entries in (first, second))
         for path in sorted(ones.keys() | others.keys()):
             one, other = ones.get(path), others.get(path)
             if one is None or other is None:
-                return f"{path}, which only the {'second' if one is None else 'first'} wrote"
+                return f"{path}, which only the {'second' if one is None else 'first'} run wrote"
             if one.digest != other.digest:
-                return f"{path}, {self._told(one, other)}"
+                return f"{path}, {self._described(one, other)}"
             if one.is_executable != other.is_executable:
                 return f"the executable bit of {path}"
         return ""
 
-    def _told(self, one: FileEntry, other: FileEntry) -> str:
+    def _described(self, one: FileEntry, other: FileEntry) -> str:
         try:
             if max(one.digest.size_bytes, other.digest.size_bytes) > _MOST_READ_BYTES:
                 return f"of {one.digest.size_bytes} and {other.digest.size_bytes} bytes"
             told = first_difference(self._store.read(one.digest), self._store.read(other.digest))
             files = " and ".join(str(self._store.path_of(entry.digest)) for entry in (one, other))
         except BlobMissingError:
-            return "which cannot be read any more"
+            return "which can no longer be read"
         return f"{told}\n  the files: {files}"

@@ -1,4 +1,4 @@
-"""Where two outputs of one action differ first, told so that a person can find the cause."""
+"""Describes the first difference between two outputs of an action, so that a person can find the cause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ELF = b"\x7fELF\x02\x01"  # 64 bits, little-endian
 
 
 def first_difference(first: bytes, second: bytes) -> str:
-    """One line for two different contents: a path into JSON, a line of text, or a byte with its ELF section."""
+    """One line about two different contents: a path in JSON, a line of text, or a byte with its ELF section."""
     if first == second:
         raise ValueError("the contents are equal")
     told = _in_json(first, second) or _in_text(first, second)
@@ -21,7 +21,7 @@ def first_difference(first: bytes, second: bytes) -> str:
     offset = next((at for at, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), None)
     if offset is None:
         shorter, longer = sorted((len(first), len(second)))
-        return f"the first {shorter} bytes are equal, and one of the two goes on to {longer}"
+        return f"the first {shorter} bytes are equal, and one of the two has {longer} bytes"
     section = _section_at(first, offset)
     where = f"byte {offset}" + (f" (section {section})" if section else "")
     return f"{where}: {_hex(first, offset)} against {_hex(second, offset)}"
@@ -81,7 +81,7 @@ def _in_text(first: bytes, second: bytes) -> str:
 
 
 def _section_at(content: bytes, offset: int) -> str:
-    """The name of the section of an ELF file that holds a byte; "" where there is none (System V ABI, chapter 4)."""
+    """The name of the section of an ELF file that contains a byte; "" if there is none (System V ABI, chapter 4)."""
     if content[:6] != _ELF:
         return ""
     try:
@@ -98,4 +98,4 @@ def _section_at(content: bytes, offset: int) -> str:
     return ""
 
 
-_NO_BITS = 8  # a section that takes no room in the file
+_NO_BITS = 8  # a section without bytes in the file

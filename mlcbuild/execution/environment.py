@@ -1,7 +1,7 @@
-"""The environment of actions and of the servers they are forked from: fixed, whatever the user's own is.
+"""The environment variables of actions and of the servers that they are forked from. The user's own do not count.
 
-An action sees its declared variables and these, nothing else. Numeric libraries get one thread each: the
-scheduler fills the machine with actions, and a sum's order must not depend on a core count.
+An action sees its declared variables and these, and nothing else. Numeric libraries get one thread each: the
+scheduler fills the machine with actions, and the order of a sum must not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ FIXED = {
     "MKL_NUM_THREADS": "1",
     "TVM_NUM_THREADS": "1",
 }
-TEMPORARY = ".tmp"  # the directory for temporary files, inside the action's own
+TEMPORARY = ".tmp"  # the directory for temporary files, in the action's own
 
-
-# Instead of the fixed ones, to find out whether a result depends on them.
+# They replace the fixed ones to find out whether a result depends on them.
 OTHER: Mapping[str, str] = {"PYTHONHASHSEED": "1", "TZ": "<+14>-14", "LC_ALL": "C"}
 
 
 def of_action(
     declared: Sequence[tuple[str, str]], directory: Path, changed: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """The variables of an action in `directory`: the fixed ones, HOME, TMPDIR, those changed, then the declared."""
+    """The variables of an action in `directory`: the fixed ones, HOME, TMPDIR, `changed`, then the declared ones."""
     own = {"HOME": str(directory), "TMPDIR": str(directory / TEMPORARY)}
     return {**FIXED, **own, **changed, **dict(declared)}
 
@@ -41,5 +40,5 @@ def of_network_action(declared: Sequence[tuple[str, str]]) -> dict[str, str]:
 
 
 def of_server(changed: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
-    """The variables a fork server starts with. HOME names nothing, so no library finds a user's configuration."""
+    """The variables that a fork server starts with. HOME does not exist, so no library finds a user's configuration."""
     return {**FIXED, "HOME": "/nonexistent", "PYTHONNOUSERSITE": "1", **changed}

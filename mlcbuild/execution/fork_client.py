@@ -1,4 +1,4 @@
-"""The client's side of a fork server: starts one on first use, launches processes in it, waits for their end."""
+"""The client of a fork server: starts the server on first use, launches processes in it, waits for their ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mlcbuild.execution.log import BoundedLog
 from mlcbuild.execution.memory import MemoryWatch
 
 PROGRAM = Path(__file__).with_name("fork_server.py")
-_DRAIN_SECONDS = 1.0  # how long to read on after the end, for what an escaped descendant still holds open
+_DRAIN_SECONDS = 1.0  # how long to read the log after the end, if a descendant still holds it open
 _CLOSE_SECONDS = 10.0
 _PIECE_BYTES = 1 << 16
 _SHOWN_BYTES = 2000
@@ -33,21 +33,21 @@ _MFD_NOEXEC_SEAL = 8  # linux/memfd.h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnd:
-    """How a process ended. `status` is that of wait(2); None where the server went away or could not fork."""
+    """How a process ended. `status` is that of wait(2); None if the server died or could not fork."""
 
     status: int | None
-    result: bytes  # what it wrote on its channel, or why there is no process
+    result: bytes  # what it wrote to its channel, or why there is no process
     log: bytes
-    peak_bytes: int  # its largest resident set, what it shares with its server included; of all its processes
+    peak_bytes: int  # the largest resident set of all its processes; what it shares with its server is included
     timed_out: bool
-    out_of_memory: bool  # it held more than it was given
-    error: str  # why it could not be started; "" where it was
+    out_of_memory: bool  # It used more than its limit.
+    error: str  # why it could not be started; "" if it was
 
 
 class ForkedProcess:
-    """A process started by a server. `wait` from one thread; `kill` from any.
+    """A process that a server has started. Call `wait` from one thread, `kill` from any.
 
-    A stage is sent its request on its `channel`.
+    A stage gets its request on its `channel`.
     """
 
     def __init__(self, *, control: socket.socket, channel: socket.socket | None, log: int, request: bytes) -> None:
@@ -63,7 +63,7 @@ class ForkedProcess:
     def kill(self) -> None:
         """Kill the process and its group. Does nothing after its end.
 
-        Where the server has not yet forked it (it may be importing), `wait` returns at once and it never runs.
+        If the server has not forked it yet (it may be importing), `wait` returns at once, and the process never runs.
         """
         with self._lock, contextlib.suppress(OSError):
             if self._open and self._pid:
@@ -73,17 +73,17 @@ class ForkedProcess:
 
     @property
     def resident_bytes(self) -> int:
-        """What it and its descendants were seen to hold when they were last looked at."""
+        """What it and its descendants used when they were last measured."""
         return self._watch.resident_bytes
 
     def wait(self, timeout: float = 0.0, *, memory_bytes: int = 0) -> ProcessEnd:
-        """Send the request, collect what comes, and return at the end.
+        """Send the request, collect what the process writes, and return at its end.
 
-        `timeout` is in seconds from the fork on (a server that starts takes its time); 0 for none. Whatever holds
-        more than `memory_bytes` is killed; 0 for no limit.
+        `timeout` is in seconds from the fork on, because a server may still have to start; 0: none. A process that
+        uses more than `memory_bytes` is killed; 0: no limit.
         """
         if self._channel is not None:
-            with contextlib.suppress(OSError):  # a process killed before it has read its request
+            with contextlib.suppress(OSError):  # It was killed before it had read its request.
                 self._channel.sendall(self._request)
                 self._channel.shutdown(socket.SHUT_WR)
         try:
@@ -113,7 +113,7 @@ class ForkedProcess:
                     self.kill()
                 if not events and deadline is not None and time.monotonic() >= deadline:
                     if self._control not in selector.get_map():
-                        break  # it has ended; something that escaped still holds its log
+                        break  # It has ended, and a descendant still holds its log.
                     timed_out, deadline = True, None
                     self.kill()
                 for key, _ in events:
@@ -135,7 +135,7 @@ class ForkedProcess:
                             watch.stop()
         facts = _facts(told)
         if "status" not in facts and "pid" in facts:
-            # The server went away. Its guardian ends what it ran, unless that was killed as well.
+            # The server died. Its guardian kills what it ran, unless the guardian was killed too.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(int(facts["pid"]), signal.SIGKILL)
         return ProcessEnd(
@@ -150,15 +150,15 @@ class ForkedProcess:
 
 
 def interpreter_command(settings: Mapping[str, object]) -> list[str]:
-    """The command that becomes a fork server."""
-    # No -I: it would ignore PYTHONHASHSEED too. -s and -P are its other parts.
+    """The command that starts a fork server."""
+    # Not -I, which would ignore PYTHONHASHSEED too. -s and -P are its other parts.
     return [sys.executable, "-s", "-P", str(PROGRAM), json.dumps(settings)]
 
 
 class ForkClient:
-    """A fork server that holds the modules in `preload`. Started by the first `launch`, and again after its death.
+    """Uses a fork server that holds the modules in `preload`. The first `launch` starts it, also after it has died.
 
-    `hide` names modules that nothing in it can import; `log` is the file for what the server itself prints.
+    `hide` names modules that nothing in it can import. `log` is the file for what the server itself prints.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class ForkClient:
         self._hello: dict[str, object] = {}
 
     def launch(self, request: Mapping[str, object]) -> ForkedProcess:
-        """Start a process for a request (see `fork_server`). Raises OSError where the server cannot start."""
+        """Start a process for a request (see `fork_server`). Raises OSError if the server cannot start."""
         text = json.dumps(request).encode()
         is_tool = "arguments" in request
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -195,14 +195,14 @@ class ForkClient:
             with self._lock:
                 self._ensure_running()
                 assert self._socket is not None
-                with contextlib.suppress(OSError):  # it died just now: the control socket says so
+                with contextlib.suppress(OSError):  # It died just now, which the control socket reports.
                     descriptors = [their_control.fileno(), their_channel, their_log]
                     socket.send_fds(self._socket, [b"t" if is_tool else b"f"], descriptors)
             ours.pop_all()
         return ForkedProcess(control=control, channel=channel, log=log, request=text)
 
     def start_error(self) -> str:
-        """Why the server could not get ready; "" where it did."""
+        """Why the server could not start; "" if it did."""
         with self._lock:
             self._read_hello()
             if "ready" in self._hello or self._process is None:
@@ -214,14 +214,14 @@ class ForkClient:
             return f"{sys.executable} ended with exit code {code} while importing {', '.join(self.preload)}\n{printed}"
 
     def hello(self) -> Mapping[str, object]:
-        """What the server said when its imports were done: its `ready` pid, `threads`, our `modules` it holds."""
+        """The server's first message: its pid as `ready`, its number of `threads`, and our `modules` that it holds."""
         with self._lock:
             self._ensure_running()
             self._read_hello()
             return dict(self._hello)
 
     def close(self) -> None:
-        """End the server and all it runs. It starts again if used again."""
+        """End the server and everything that it runs. The next `launch` starts it again."""
         with self._lock:
             self._forget()
 
@@ -254,7 +254,7 @@ class ForkClient:
         for _ in range(2):
             if self._socket is None or self._hello:
                 return
-            # A server that ended with requests unread resets the connection once; what it said comes after.
+            # A server that ended before it read all requests resets the connection once; its message comes after that.
             with contextlib.suppress(ConnectionResetError):
                 if line := self._socket.recv(_PIECE_BYTES):
                     self._hello = json.loads(line)
@@ -266,7 +266,7 @@ class ForkClient:
                 self._read_hello()
             self._socket.close()
         if self._process is not None:
-            if not self._hello:  # still importing, so it has forked nothing
+            if not self._hello:  # It is still importing, so it has forked nothing.
                 self._process.kill()
             try:
                 self._process.wait(_CLOSE_SECONDS)
@@ -278,11 +278,11 @@ class ForkClient:
 
 
 def _memory_file(content: bytes) -> int:
-    """The descriptor of a file that has no name, and that nobody can execute: some machines allow no other."""
+    """The descriptor of a file without a name that nobody can execute: some machines allow no other."""
     try:
         descriptor = os.memfd_create("request", os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # Linux 6.3
+        if error.errno != errno.EINVAL:  # The flag is of Linux 6.3.
             raise
         descriptor = os.memfd_create("request")
     os.write(descriptor, content)
@@ -290,7 +290,7 @@ def _memory_file(content: bytes) -> int:
 
 
 def _facts(told: bytes | bytearray) -> dict[str, Any]:
-    """What the server has said of a process so far, in lines that are complete."""
+    """What the server has reported about a process so far, in complete lines."""
     facts: dict[str, Any] = {}
     for line in told.splitlines(keepends=True):
         if line.endswith(b"\n"):

@@ -1,30 +1,32 @@
-"""A process that imports slow libraries once and forks a child for each action. Run as a script, by path.
+"""A process that imports slow libraries once, and forks a child for each action. It is run as a script, by path.
 
-Started by exec, with nothing of ours but this file and the few that it loads from beside it, and single-threaded, so
-that a fork is safe and an edited module is never stale: our own code is imported in the child. The one argument is
-JSON::
+It is started by exec and holds nothing of ours but this file and the few files that it loads from beside it: our own
+code is imported in the child, so that an edited module is never stale. It has a single thread, so that a fork is safe.
+Its only argument is JSON::
 
     {"socket": 3, "preload": ["numpy", "tvm"], "hide": ["torch"]}
 
-`socket` is an inherited SOCK_SEQPACKET socket. On it the server says `ready` once its imports are done (or what
-failed, and ends), then takes messages of one byte, `f` for a stage and `t` for a tool, that carry three file
+`socket` is an inherited SOCK_SEQPACKET socket. The server sends `ready` on it once its imports are done; or, if one
+failed, `error`, and ends. Then it takes messages of one byte, `f` for a stage and `t` for a tool, with three file
 descriptors:
 
-- *control*, kept by the server: it writes `{"pid": …}`, and `{"status": …, "peak_bytes": …}` when the child has
-  ended (`status` as of wait(2)); any byte from the client, or its going away, kills the child's process group;
-- *channel*, handed to a stage's child, which reads its request from it as JSON up to the end of the stream, and writes
-  the result there; for a tool, a file with the request: what hinders its start comes as `result` on *control*;
+- *control*, which the server keeps. It writes `{"pid": …}` to it, and `{"status": …, "peak_bytes": …}` when the child
+  has ended (`status` is that of wait(2)). Any byte from the client, or the end of the client, kills the child's process
+  group;
+- *channel*. For a stage the child gets it, reads its request from it as JSON up to the end of the stream, and writes
+  the result to it. For a tool it is a file with the request; if the tool cannot start, *control* gets the reason as
+  `result`;
 - *log*, the child's standard output and standard error.
 
-When the socket closes, everything that runs is killed and the server ends.
+When the socket closes, the server kills everything that runs, and ends.
 
-A server that outlives its clients is given `listen` instead, an inherited socket that they connect to::
+A server that outlives its clients gets `listen` instead, an inherited socket that clients connect to::
 
     {"listen": 3, "path": "….sock", "lock": "….lock", "idle_seconds": 900, "preload": …, "hide": …}
 
-It greets each client with `ready`, or with `stale` where what it has loaded is no more what lies on the disk; then
-it listens no longer. So it does when a client sends `q`, or after `idle_seconds` without one, holding the lock
-under which clients connect; it ends with the last of them.
+It greets each client with `ready`; or with `stale`, if what it has loaded has changed on disk, and then it accepts no
+more clients. It also stops to accept when a client sends `q`, or after `idle_seconds` without a client, while it holds
+the lock under which clients connect. It ends with its last client.
 """
 
 from __future__ import annotations
@@ -43,7 +45,6 @@ import selectors
 import signal
 import socket
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -55,12 +56,11 @@ if TYPE_CHECKING:
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ALWAYS = ("dataclasses", "enum", "inspect", "typing")  # what nearly every module of ours imports
-_FALLTHROUGH_EXIT = 70  # EX_SOFTWARE: the child's own plumbing failed
-_NOT_STARTED = 127 << 8  # as a shell says it, in the form of wait(2)
+_NOT_STARTED = 127 << 8  # the code that shells use, in the form of wait(2)
 
 
 class ForkServer:
-    """The loop. Its state is one control socket for each child that runs."""
+    """The loop of the server. Its state is one control socket for each running child."""
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class ForkServer:
         source_loader: Any,
         sandbox: Any,
         spawning: Any,
+        stage_child: Any,
         guardian: Any,
         requests: Iterable[socket.socket] = (),
     ) -> None:
@@ -76,6 +77,7 @@ class ForkServer:
         self._source_loader = source_loader
         self._sandbox = sandbox
         self._spawning = spawning
+        self._stage_child = stage_child
         self._guardian = guardian
         self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._pid = os.getpid()
@@ -87,7 +89,7 @@ class ForkServer:
     def serve(self) -> None:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
-        self._reap()  # what ended before anybody listened
+        self._reap()  # what ended before the signal was handled
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         for client in self._clients:
             self._selector.register(client, selectors.EVENT_READ)
@@ -107,7 +109,7 @@ class ForkServer:
                     self._greet(self._listener)
                 elif key.fileobj in self._clients:
                     self._hear(key.fileobj)
-                elif key.data in self._controls:  # a kill, or the client went away
+                elif key.data in self._controls:  # The client wants it killed, or has ended.
                     self._selector.unregister(key.fileobj)
                     _kill_group(key.data)
 
@@ -135,10 +137,10 @@ class ForkServer:
             self._listener = None
 
     def _hear(self, client: socket.socket) -> None:
-        """A request of a client, or its going away."""
+        """Take a request from a client, or notice its end."""
         try:
             message, descriptors, _, _ = socket.recv_fds(client, 1, 3, socket.MSG_CMSG_CLOEXEC)
-        except ConnectionResetError:  # it died before it had read all we said
+        except ConnectionResetError:  # It died before it had read everything.
             message, descriptors = b"", []
         if message == b"q" and self._listener:
             self._listener.close()
@@ -153,10 +155,10 @@ class ForkServer:
             return
         control, (channel, log) = socket.socket(fileno=descriptors[0]), descriptors[1:]
         try:
-            if not select.select([control], [], [], 0)[0]:  # else it was cancelled before it began
+            if not select.select([control], [], [], 0)[0]:  # Otherwise it was cancelled before it began.
                 if not self._guardian.pid:
                     self._guardian.start()
-                self._guardian.marks.sink()
+                self._guardian.marks.lower()
                 pid = self._spawn(channel, log) if message == b"t" else self._fork(control, channel, log)
                 self._controls[pid] = control
                 self._marks[pid] = self._guardian.marks.current
@@ -195,10 +197,10 @@ class ForkServer:
             control = self._controls.pop(pid, None)
             self._marks.pop(pid, None)
             if control is not None:
-                # The child is still a zombie, so its number cannot have become another group's.
+                # The child is still a zombie, so no other group can have its number yet.
                 _kill_group(pid)
             _, status, usage = os.wait4(pid, 0)
-            if pid == self._guardian.pid:  # who is killed is replaced
+            if pid == self._guardian.pid:  # It was killed, and is replaced.
                 self._guardian.start()
                 continue
             self._kill_strays()
@@ -209,9 +211,10 @@ class ForkServer:
                 control.close()
 
     def _kill_strays(self) -> None:
-        """Kill what left its process group, lost its parent, and belongs to no action that runs.
+        """Kill processes that left their process group, lost their parent, and belong to no running action.
 
-        It became ours, as we are a subreaper. Those whose mark says nothing go when nothing runs.
+        They became our children, because this process is a subreaper. Those without a mark are killed when no action
+        runs.
         """
         marks = set(self._marks.values())
         try:
@@ -222,12 +225,12 @@ class ForkServer:
             if pid == self._guardian.pid or pid in self._controls:
                 continue
             if not (marks and self._guardian.marks.of(pid) in (*marks, 0)):
-                with contextlib.suppress(OSError):  # another user's
+                with contextlib.suppress(OSError):  # It belongs to another user.
                     os.kill(pid, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill all that runs, and wait until it has gone."""
-        self._marks.clear()  # what any action has left running is a stray now
+        """Kill everything that runs, and wait until it has ended."""
+        self._marks.clear()  # Whatever any action has left running is a stray now.
         for pid in self._controls:
             _kill_group(pid)
         self._kill_strays()
@@ -244,7 +247,7 @@ class ForkServer:
             self._listener.socket.close()
 
     def _become_child(self, control: socket.socket, channel: socket.socket, log: int) -> NoReturn:
-        """In the child: leave the server behind, become what the request says, and never return."""
+        """In the child: drop what belongs to the server, do what the request says, and never return."""
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -259,53 +262,15 @@ class ForkServer:
             self._close_listener_of_child()
             for descriptor in (self._nothing, log, self._wake_read, self._wake_write):
                 os.close(descriptor)
-            os._exit(_run(channel, self._source_loader, self._sandbox))
+            os._exit(self._stage_child.run(channel, source_loader=self._source_loader, sandbox=self._sandbox))
         except BaseException:
             traceback.print_exc()
             sys.stderr.flush()
-        os._exit(_FALLTHROUGH_EXIT)
-
-
-def _run(channel: socket.socket, source_loader: Any, sandbox: Any) -> int:
-    """Read a stage's request and carry it out; the exit status."""
-    pieces = []
-    while piece := channel.recv(1 << 16):
-        pieces.append(piece)
-    request = json.loads(b"".join(pieces))
-    os.chdir(request["directory"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    tempfile.tempdir = None
-    policy = request.get("sandbox")
-    if policy:
-        try:
-            sandbox.confine(policy)
-        except OSError as error:
-            _tell(channel, {"unconfined": str(error)})
-            return _FALLTHROUGH_EXIT
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    source_loader.install(
-        package_root=request["package_root"],
-        directories=request["module_paths"],
-        names=request["module_names"],
-        cache=request["bytecode"],
-    )
-    witness = sandbox.Witness(policy) if policy else None
-    if witness:
-        witness.watch()
-    stage_call = importlib.import_module("mlcbuild.execution.stage_call")
-    plumbing = len(source_loader.FOUND)
-    result = stage_call.call(request["call"])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    seen = {"undeclared": witness.undeclared, "network": witness.asked_for_network} if witness else {}
-    _tell(channel, {**result, **seen, "modules": source_loader.FOUND[plumbing:]})
-    return 0
+        os._exit(self._stage_child.FAILED)
 
 
 def _kill_group(pid: int) -> None:
-    """Kill a child's group, or the child alone where it has not yet become a leader."""
+    """Kill a child's process group; or the child alone, if it does not lead a group yet."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -314,13 +279,13 @@ def _kill_group(pid: int) -> None:
 
 
 def _tell(stream: socket.socket, message: dict[str, Any]) -> None:
-    """Send a line of JSON; whoever went away is not told."""
+    """Send a line of JSON, unless the other side has closed the connection."""
     with contextlib.suppress(OSError):
         stream.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _import_if_installed(name: str) -> None:
-    """What is not installed is left to the stage, which may do without it."""
+    """A library that is not installed is left out: the stage may be able to run without it."""
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -329,7 +294,7 @@ def _import_if_installed(name: str) -> None:
 
 
 def _load_beside(name: str) -> Any:
-    """A file of ours beside this one, without the package that it is in."""
+    """Load a file beside this one, without the package that it is in."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -342,7 +307,7 @@ def main() -> int:
     settings = json.loads(sys.argv[1])
     listens = "listen" in settings
     if listens and os.fork():
-        os._exit(0)  # It is nobody's child: some programs kill their children when they end.
+        os._exit(0)  # The server must be no child of its client: some programs kill their children when they end.
     for name in _ALWAYS:
         importlib.import_module(name)
     entrance = socket.socket(fileno=settings["listen" if listens else "socket"])
@@ -354,7 +319,9 @@ def main() -> int:
     os.umask(0o022)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     guardian = _load_beside("guardian").Guardian()
-    source_loader, sandbox, spawning = map(_load_beside, ("source_loader", "sandbox", "spawning"))
+    source_loader, sandbox, spawning, stage_child = map(
+        _load_beside, ("source_loader", "sandbox", "spawning", "stage_child")
+    )
     sys.meta_path.insert(0, source_loader.HidingFinder(settings["hide"]))
     try:
         for name in settings["preload"]:
@@ -376,6 +343,7 @@ def main() -> int:
         source_loader=source_loader,
         sandbox=sandbox,
         spawning=spawning,
+        stage_child=stage_child,
         guardian=guardian,
         requests=() if listens else (entrance,),
     )
@@ -408,4 +376,4 @@ if __name__ == "__main__":
     except Exception:
         traceback.print_exc()
     sys.stderr.flush()
-    os._exit(code)  # without the teardown of the libraries, for which a build would wait
+    os._exit(code)  # It skips the teardown of the libraries, for which a build would have to wait.

@@ -1,14 +1,15 @@
-"""A process that outlives its fork server by a moment, to kill whatever the server's actions have left running.
+"""A process that outlives its fork server for a moment, to kill what the server's actions have left running.
 
-A server that ends in order kills all that itself. One that is killed cannot, and neither can its client, if it is
-killed too; what the kernel offers (PR_SET_PDEATHSIG) reaches a stage, but no tool, and nothing that either has started.
-So a child that only reads a pipe notices when the other end closes, and finds the rest by its mark.
+A server that ends normally kills all of that itself. A server that is killed cannot, and neither can its client if that
+is killed too. The kernel's mechanism for this (PR_SET_PDEATHSIG) reaches a stage, but no tool, and nothing that either
+of them has started. So the guardian, a child of the server, reads a pipe. When the other end closes, it finds what is
+left by its mark.
 
-A *mark* is a limit that all descendants of an action inherit, however they detach themselves, and that limits nobody:
-microseconds of real-time scheduling. It may only sink, so marks count down. Each server has a range of its own, by
-chance, below what its own process inherits: that may be another server's mark.
+A *mark* is a resource limit that all descendants of an action inherit, even if they detach themselves, and that limits
+nothing in practice: microseconds of real-time scheduling. A process can only lower it, so marks count down. Each server
+uses a random range of its own, below the limit that its own process has inherited, which may be another server's mark.
 
-The fork server loads this file by path; it imports the standard library only.
+The fork server loads this file by path. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _QUIET_ROUNDS = 3
 
 
 class Marks:
-    """The marks of one server's actions; `current` is that of the calling process, and of what it starts next."""
+    """The marks of one server's actions. `current` is the mark of this process, and of what it starts next."""
 
     def __init__(self) -> None:
         inherited = resource.getrlimit(_MARK)[1]  # negative: unlimited
@@ -41,18 +42,18 @@ class Marks:
         self.current = self._first
 
     def take_none(self) -> None:
-        """For a process that is no action's, nor is to be taken for what another server's action has left."""
+        """For a process that belongs to no action, and must not look like one that another server's action has left."""
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(_MARK, (self._first, self._first))
 
-    def sink(self) -> None:
-        """The next one. Where a lower limit holds already, what is started goes without."""
+    def lower(self) -> None:
+        """Take the next mark. If a lower limit is already set, what starts next has no mark."""
         self.current -= 1
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(_MARK, (self.current, self.current))
 
     def of(self, pid: int) -> int:
-        """0 where it has none of ours."""
+        """The mark of a process; 0 if it has none of these."""
         try:
             mark = resource.prlimit(pid, _MARK)[1]
         except OSError:
@@ -61,7 +62,7 @@ class Marks:
 
 
 class Guardian:
-    """Started by its construction, before the first of its `marks`. `pid` is a child of the calling process, or 0."""
+    """Starts when it is created, before the first of its `marks` is taken. `pid` is a child of this process, or 0."""
 
     def __init__(self) -> None:
         self.marks = Marks()
@@ -70,7 +71,7 @@ class Guardian:
         self.start()
 
     def start(self) -> None:
-        """Once more, after its end. Where there can be no process, there is none; ask again."""
+        """Start it, or start it again after it has ended. If no process can be started, `pid` stays 0."""
         self.leave()
         self.pid = 0
         try:
@@ -92,25 +93,31 @@ class Guardian:
         os.close(read)
 
     def dismiss(self) -> None:
-        """The server kills what is left itself. To wait for the guardian's end is the caller's business."""
+        """End it, because the server kills what is left itself. The caller waits for its end."""
         if self.pid:
-            os.kill(self.pid, signal.SIGKILL)  # Somebody may have stopped it, and then it would hear nothing.
+            os.kill(
+                self.pid, signal.SIGKILL
+            )  # Somebody may have stopped it (SIGSTOP), and then it would notice nothing.
 
     def leave(self) -> None:
-        """For a fork of the server, whose end is not the server's."""
+        """Close the pipe in a fork of the server, so that the guardian does not wait for the end of the fork."""
         if self._write >= 0:
             os.close(self._write)
         self._write = -1
 
 
 def _watch(read: int, marks: Marks) -> None:
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # whoever ends the server so means it as well
+    for number in (
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # These are often sent to the server and to this process.
         signal.signal(number, signal.SIG_IGN)
     os.setsid()
     marks.take_none()
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"guardian", 0, 0, 0)
     os.read(read, 1)
-    # Whoever starts others faster than they are found is found in one of the next rounds.
+    # A process that starts others faster than they are found is found in one of the next rounds.
     quiet = 0
     for _ in range(_ROUNDS):
         others = {int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()}  # noqa: PTH208
@@ -125,7 +132,7 @@ def _watch(read: int, marks: Marks) -> None:
 
 
 def _has_ended(pid: int) -> bool:
-    """Also where nobody has waited for it. Its first thread's end is not that of the others."""
+    """True also for a zombie. The end of its first thread is not the end of the others."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as statistics:  # noqa: PTH123
             fields = statistics.read().rpartition(b")")[2].split()

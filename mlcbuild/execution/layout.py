@@ -1,12 +1,13 @@
-"""Lay out an action's inputs in its empty directory, and see afterwards whether it wrote to them.
+"""Lays out an action's inputs in its empty directory, and checks afterwards whether the action wrote to them.
 
-For a stage of ours a blob is a symbolic link to the store's read-only file: nothing is copied, whatever its size.
-A tool gets files of its own (a reflink where the file system can, else a copy), because tools look at links: tar
-archives them, a program finds its neighbours through them. So does whatever is executable, for its mode.
+A stage gets each blob as a symbolic link to the store's read-only file, so nothing is copied. A tool gets files of its
+own (a reflink if the file system supports it, else a copy), because tools treat links in their own ways: tar archives
+the link, and a program looks for its neighbours where the link leads. Executable inputs are copied too, because of
+their mode.
 """
 
 # ruff: noqa: PTH103, PTH123, PTH211
-# Paths are strings here: making a Path costs more than the system call that it is for.
+# Paths are strings here: to make a Path costs more than the system call that needs it.
 
 from __future__ import annotations
 
@@ -23,12 +24,12 @@ from mlcbuild.engine.action import StageCall
 from mlcbuild.engine.executor import ExecutionRequest, FileEntry
 from mlcbuild.execution.environment import TEMPORARY
 
-_MODIFIED = 946_684_800  # 2000-01-01, the modification time of every copied input: one that no run can change
+_MODIFIED = 946_684_800  # 2000-01-01, the modification time of every copied input: the same in every run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedBlob:
-    """A blob that an action reads in place, and what its file looked like before."""
+    """A blob that an action reads in the store, and the state of its file before."""
 
     entry: FileEntry
     file: Path
@@ -36,7 +37,7 @@ class LinkedBlob:
 
 
 class MissingInputsError(Exception):
-    """Blobs that have gone from the store; the engine makes them again."""
+    """Blobs are no longer in the store. The engine makes them again."""
 
     def __init__(self, digests: Sequence[Digest]) -> None:
         super().__init__(f"{len(digests)} blobs are not in the store")
@@ -44,7 +45,7 @@ class MissingInputsError(Exception):
 
 
 def lay_out(request: ExecutionRequest, directory: Path, store: LocalBlobStore) -> tuple[LinkedBlob, ...]:
-    """Put inputs and the directories of outputs below `directory`.
+    """Put inputs and the directories for outputs into `directory`.
 
     Raises MissingInputsError, the other errors of the store, and OSError.
     """
@@ -69,7 +70,7 @@ def lay_out(request: ExecutionRequest, directory: Path, store: LocalBlobStore) -
 
 
 def changed(blobs: Iterable[LinkedBlob]) -> list[LinkedBlob]:
-    """Those whose file is there and not as it was."""
+    """Those whose file exists and has changed."""
     found = []
     for blob in blobs:
         with contextlib.suppress(FileNotFoundError):
@@ -79,12 +80,12 @@ def changed(blobs: Iterable[LinkedBlob]) -> list[LinkedBlob]:
 
 
 def vanished(blobs: Iterable[LinkedBlob]) -> list[Digest]:
-    """The digests of those whose file is there no more."""
+    """The digests of those whose file no longer exists."""
     return [blob.entry.digest for blob in blobs if not blob.file.exists()]
 
 
 def _directories(request: ExecutionRequest) -> list[str]:
-    """Every directory to be made, parents first."""
+    """All directories to create, parents first."""
     found = {TEMPORARY}
     for path in (*(entry.path for entry in request.inputs), *request.outputs, *_argument_directories(request)):
         found.add(path.removesuffix("/") if path.endswith("/") else os.path.dirname(path))  # noqa: PTH120
@@ -92,7 +93,7 @@ def _directories(request: ExecutionRequest) -> list[str]:
 
 
 def _argument_directories(request: ExecutionRequest) -> list[str]:
-    """Directories that a stage is given, which may hold no file at all."""
+    """Directories among a stage's arguments, which may contain no file."""
     call = request.command
     if not isinstance(call, StageCall):
         return []

@@ -1,6 +1,6 @@
-"""Where the clients of a fork server that outlives them come in, and when it is closed.
+"""The socket on which a fork server accepts clients, if it outlives them, and when it stops to accept.
 
-The fork server loads this file by path; it imports the standard library only.
+The fork server loads this file by path. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 class Listener:
-    """Where clients come in. `greeting` is what they are told first."""
+    """Accepts clients. `greeting` is the first message to each of them."""
 
     def __init__(
         self, bound: socket.socket, *, path: str, lock: str, idle_seconds: float, greeting: Mapping[str, Any]
@@ -30,10 +30,10 @@ class Listener:
         self._lock = lock
         bound.setblocking(False)
         self._inode = os.stat(path).st_ino  # noqa: PTH116
-        self._loaded = _state_of_what_is_loaded()
+        self._loaded = _states(_loaded_files())
 
     def accept(self) -> socket.socket | None:
-        """The next client, if it is a process of the same user."""
+        """The next client; None if there is none, or it is a process of another user."""
         try:
             client, _ = self.socket.accept()
         except OSError:
@@ -46,10 +46,11 @@ class Listener:
         return client
 
     def is_stale(self) -> bool:
-        return _state_of_what_is_loaded(self._loaded) != self._loaded
+        """Whether a file of what this process has loaded has changed on disk."""
+        return _states(self._loaded) != self._loaded
 
     def closed_unless_somebody_connects(self) -> bool:
-        """Take the path away, unless a client is about to connect."""
+        """Remove the socket's path, unless a client is about to connect. Returns whether it was removed."""
         with open(self._lock, "w") as lock:  # noqa: PTH123
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -61,21 +62,24 @@ class Listener:
             return True
 
     def close(self) -> None:
-        """Take the path away, where it is still ours."""
+        """Remove the socket's path, if it is still ours."""
         with contextlib.suppress(OSError):
             if os.stat(self._path).st_ino == self._inode:  # noqa: PTH116
                 os.unlink(self._path)  # noqa: PTH108
 
 
-def _state_of_what_is_loaded(paths: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
-    """The files of modules and libraries in this process, or those given, and what they look like."""
-    found = set(paths)
-    if not found:
-        found |= {str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
-        found |= {line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").open() if "/" in line}  # noqa: SIM115
-        found |= set(sys.path)  # an installation changes the folder
+def _loaded_files() -> set[str]:
+    """The files of modules and libraries in this process, and the folders of the import path."""
+    found = {str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
+    with Path("/proc/self/maps").open() as lines:
+        found |= {line.split(maxsplit=5)[5].strip() for line in lines if "/" in line}
+    return found | set(sys.path)  # An installation changes such a folder.
+
+
+def _states(paths: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Path → inode, size and modification time; () for what does not exist."""
     states: dict[str, tuple[int, ...]] = {}
-    for path in found:
+    for path in paths:
         try:
             status = os.stat(path)  # noqa: PTH116
         except OSError:

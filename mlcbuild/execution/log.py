@@ -1,4 +1,4 @@
-"""What an action printed, kept within bounds: the head and the tail."""
+"""The output of an action, of which only the head and the tail are kept if it is long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _KEPT_BYTES = 1 << 20
 
 
 class BoundedLog:
-    """Keeps the first and the last `kept` bytes of what is written; drops what is between."""
+    """Keeps the first and the last `kept` bytes of what is written, and drops what is in between."""
 
     def __init__(self, kept: int = _KEPT_BYTES) -> None:
         self._kept = kept
@@ -22,7 +22,7 @@ class BoundedLog:
             self._drop()
 
     def bytes(self) -> bytes:
-        """Everything where it fits; else head, a line that says how much is missing, and tail."""
+        """Everything if it fits; else the head, a line that says how much is missing, and the tail."""
         if len(self._tail) > self._kept:
             self._drop()
         if not self._dropped:

@@ -1,8 +1,8 @@
-"""How much memory the processes of an action hold, and how much this machine has left: read from /proc and /sys.
+"""How much memory the processes of an action use, and how much is free on this machine, read from /proc and /sys.
 
-A limit is kept by looking, not by the kernel. A control group would have to be delegated to whoever builds, which
-it rarely is, and charges files that were read as well; `RLIMIT_AS` and `RLIMIT_DATA` count what is reserved, of which
-compilers and drivers reserve many times what they use, and hold for each process alone.
+A limit is enforced by measuring, not by the kernel. A control group would have to be delegated to the user who builds,
+which it rarely is, and it also counts files that were read. `RLIMIT_AS` and `RLIMIT_DATA` count reserved memory, for
+each process separately, and compilers and drivers reserve many times what they use.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _LOOK_SECONDS = 0.1
-_CLOSE_LOOK_SECONDS = 0.02  # where more than half of the limit is used: an allocation of gigabytes takes no longer
+_CLOSE_LOOK_SECONDS = 0.02  # once more than half of the limit is used; to allocate gigabytes takes no longer
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_HELD = ("Pss_Anon:", "Pss_Shmem:")  # not files that are mapped: the kernel can take their pages back
-# Limit, use, and the name of what can be taken back in memory.stat: control groups, version 2 and version 1.
+_HELD = ("Pss_Anon:", "Pss_Shmem:")  # without mapped files: the kernel can take their pages back
+# For control groups of version 2 and version 1: limit, use, and the name in memory.stat of what can be taken back.
 _GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "inactive_file"),
     (
@@ -30,20 +30,20 @@ _GROUPS = (
 
 
 class MemoryWatch:
-    """Looks at what a process and its descendants hold, now and then. `next_look` is in monotonic seconds."""
+    """Measures from time to time what a process and its descendants use. `next_look` is in monotonic seconds."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self.resident_bytes = 0  # when it last looked
+        self.resident_bytes = 0  # at the last look
         self.peak_bytes = 0
-        self.is_over = False  # they held more than the limit
+        self.is_over = False  # They used more than the limit.
         self.next_look = time.monotonic() + _LOOK_SECONDS
 
     def look(self, pid: int) -> bool:
-        """Look at the tree below `pid`, 0 for one that is not there yet; whether it has just gone over the limit."""
+        """Measure the tree below `pid`; 0: not started yet. Returns whether it has just exceeded the limit."""
         resident = self.resident_bytes = resident_bytes(pid) if pid else 0
         limit = self._limit_bytes
-        # The exact figure takes longer, and is never the larger one.
+        # The exact figure takes longer to read, and is never larger.
         held = held_bytes(pid) if 0 < limit < resident else 0
         self.peak_bytes = max(self.peak_bytes, held or resident)
         self.is_over = held > limit > 0
@@ -58,12 +58,12 @@ class MemoryWatch:
 
 
 class FreeMemory:
-    """Whether there is room for so many bytes, by readings that need not be new where they say that there is."""
+    """Whether so many bytes are free. An old reading is enough if it says yes."""
 
     def __init__(self, available_bytes: Callable[[], int]) -> None:
         self._available_bytes = available_bytes
         self._seen = 0
-        self._until = 0.0  # in monotonic seconds, a reading is believed
+        self._until = 0.0  # in monotonic seconds: how long the last reading is used
 
     def has(self, count: int) -> bool:
         if count > self._seen or time.monotonic() > self._until:
@@ -73,13 +73,13 @@ class FreeMemory:
 
 
 class KernelKills:
-    """Whether the kernel has killed for want of memory since it was last asked, anywhere on this machine."""
+    """Whether the kernel's OOM killer has killed anything on this machine since the last question."""
 
     def __init__(self) -> None:
         self._count = _kernel_kills()
 
     def since(self) -> bool:
-        """True as well where the kernel does not count them."""
+        """True also if the kernel does not count its kills."""
         before, self._count = self._count, _kernel_kills()
         return self._count is None or before is None or self._count > before
 
@@ -93,17 +93,17 @@ def _kernel_kills() -> int | None:
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident sets of a process and its descendants, together: quick, and too much where they share pages."""
+    """The sum of the resident sets of a process and its descendants. Fast, but too large if they share pages."""
     return sum(_resident(member) for member in _tree(pid))
 
 
 def held_bytes(pid: int) -> int:
-    """What a process and its descendants hold and nobody can take back; shared pages count in proportion."""
+    """What a process and its descendants use and the kernel cannot take back. Shared pages count in proportion."""
     return sum(_held(member) for member in _tree(pid))
 
 
 def available_bytes() -> int:
-    """What could be had now without anything being killed for it; a very large number where nobody tells."""
+    """What can be allocated now without anything being killed; a very large number if nothing says how much."""
     limits = [_machine_available()]
     for limit_file, use_file, cache_name in _GROUPS:
         try:

@@ -1,4 +1,4 @@
-"""A directory for one executor's actions, and the removal of what earlier, killed ones left."""
+"""A directory for the actions of one executor. Directories that killed executors left are removed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOCK = "lock"
 
 
 class Scratch:
-    """`directory` for this process alone, held by a lock that its death releases."""
+    """`directory` belongs to this process alone. A lock marks it as used, and is released when the process dies."""
 
     def __init__(self, parent: Path) -> None:
         parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ class Scratch:
 
 
 def remove(directory: Path) -> None:
-    """Remove a tree, whatever modes its directories were given; what resists is left, to be found next time."""
+    """Remove a tree, whatever modes its directories have. What cannot be removed stays for the next time."""
     with contextlib.suppress(OSError):
         _remove_plainly(str(directory))
         return
@@ -51,7 +51,7 @@ def remove(directory: Path) -> None:
 
 
 def _remove_plainly(directory: str) -> None:
-    """A third of the time of rmtree, which is careful of others who put links there meanwhile. Raises OSError."""
+    """Takes a third of the time of rmtree, which guards against links that others create meanwhile. Raises OSError."""
     with os.scandir(directory) as entries:
         inside = list(entries)
     for entry in inside:
@@ -82,7 +82,7 @@ def _remove_abandoned(parent: Path) -> None:
         try:
             lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            continue  # just being made, or not one of ours
+            continue  # It is just being created, or is not one of ours.
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove(directory)

@@ -1,8 +1,8 @@
-"""Fork servers that outlive the build that started them, one a kind: found by name, in a directory of the user's.
+"""Fork servers that outlive the build that started them. Builds find them by name in a directory of the user.
 
-A server's name stands for all that an action could notice of it: the interpreter, what it holds, its variables, our
-files that run in it, the limits, control groups and namespaces that its children inherit. Whether the libraries that
-it holds are still those on the disk it looks at itself, whenever a client comes.
+A server's name is derived from everything that an action could notice about it: the interpreter, the modules that it
+holds, its variables, our files that run in it, and the limits, control groups and namespaces that its children inherit.
+The server itself checks whether the libraries that it holds have changed on disk, whenever a client connects.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from mlcbuild.execution.fork_client import PROGRAM, ForkClient, interpreter_comm
 IDLE_SECONDS = 15 * 60.0
 _MOST_PATH_BYTES = 107  # of a socket: sockaddr_un
 _NAME_BYTES = 24
-_STARTED_BESIDE = ("guardian.py", "listener.py", "sandbox.py", "source_loader.py", "spawning.py")
+_STARTED_BESIDE = ("guardian.py", "listener.py", "sandbox.py", "source_loader.py", "spawning.py", "stage_child.py")
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "user")
 _ANSWER_SECONDS = 30.0
 _ASK_SECONDS = 0.5
 
 
 def pool_directory(environment: Mapping[str, str], fallback: Path) -> Path:
-    """Where the sockets lie: `$XDG_RUNTIME_DIR/mlcbuild`, else `fallback`, else, for what is too long, a short path."""
+    """The directory for the sockets: `$XDG_RUNTIME_DIR/mlcbuild`, or `fallback`; if both are too long, a short path."""
     runtime = environment.get("XDG_RUNTIME_DIR", "")
     places = [Path(runtime, "mlcbuild")] if runtime.startswith("/") and Path(runtime).is_dir() else []
     places.append(fallback)
@@ -47,9 +47,9 @@ def pool_directory(environment: Mapping[str, str], fallback: Path) -> Path:
 
 
 class PooledForkClient(ForkClient):
-    """A fork server of the pool in `directory`: found there, or started and left there.
+    """Uses a fork server of the pool in `directory`. If there is none yet, it starts one and leaves it there.
 
-    Raises LocalEnvironmentError at its first launch where others could reach the directory.
+    The first launch raises LocalEnvironmentError if other users could reach the directory.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class PooledForkClient(ForkClient):
     def _is_open(self, connection: socket.socket) -> bool:
         connection.setblocking(False)
         try:
-            self._read_hello()  # It came first, so it would hide the end.
+            self._read_hello()  # It comes first, so it would hide the end.
             return connection.recv(1, socket.MSG_PEEK) != b""
         except BlockingIOError:
             return True
@@ -104,7 +104,7 @@ class PooledForkClient(ForkClient):
             connection.setblocking(True)
 
     def _start(self, path: Path) -> None:
-        """Give a new server its socket, where clients can already queue."""
+        """Start a server with a socket that clients can already connect to."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(str(path))
             listener.listen(64)
@@ -119,7 +119,7 @@ class PooledForkClient(ForkClient):
             }
             log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                # Not subprocess: nobody waits for a process that is to stay. What is started here forks and ends.
+                # Not subprocess, which would wait for a process that stays. What starts here forks and ends.
                 command = interpreter_command(settings)
                 started = os.posix_spawn(
                     command[0],
@@ -146,7 +146,7 @@ class PooledForkClient(ForkClient):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledServer:
-    """A server of the pool. `pid` is 0 where it did not answer, because it is still importing."""
+    """A server of the pool. `pid` is 0 if it did not answer, because it is still importing."""
 
     name: str
     pid: int = 0
@@ -155,7 +155,7 @@ class PooledServer:
 
 
 def pooled_servers(directory: Path) -> list[PooledServer]:
-    """The servers that are there. Sockets of dead ones are passed over."""
+    """The servers in a pool. Sockets of dead servers are skipped."""
     found = []
     for path in sorted(directory.glob("*.sock")):
         connection = _connect(path)
@@ -177,7 +177,7 @@ def pooled_servers(directory: Path) -> list[PooledServer]:
 
 
 def shut_down(directory: Path) -> int:
-    """Tell every server to end, once what it runs has ended; how many there were. Clears away what dead ones left."""
+    """Tell every server to end after its running actions. Returns how many there were. Removes sockets of dead ones."""
     count = 0
     for path in sorted(directory.glob("*.sock")):
         with _locked(path.with_suffix(".lock")):
@@ -198,7 +198,7 @@ def _name(preload: Sequence[str], hide: Sequence[str], variables: Mapping[str, s
     executable = os.stat(sys.executable)  # noqa: PTH116
     limits = [resource.getrlimit(getattr(resource, name)) for name in sorted(dir(resource)) if name[:7] == "RLIMIT_"]
     groups = Path("/proc/self/cgroup").read_text(encoding="utf-8")
-    said: list[object] = [
+    parts: list[object] = [
         [sys.executable, sys.prefix, sys.version, executable.st_ino, executable.st_mtime_ns],
         [list(preload), list(hide), sorted(variables.items())],
         [hashlib.sha256(path.read_bytes()).hexdigest() for path in (PROGRAM, *map(PROGRAM.with_name, _STARTED_BESIDE))],
@@ -207,7 +207,7 @@ def _name(preload: Sequence[str], hide: Sequence[str], variables: Mapping[str, s
         [os.readlink(f"/proc/self/ns/{kind}") for kind in _NAMESPACES],  # noqa: PTH115
         os.readlink("/proc/self/root"),  # noqa: PTH115
     ]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:_NAME_BYTES]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:_NAME_BYTES]
 
 
 def _prepare(directory: Path) -> None:
@@ -224,7 +224,7 @@ def _prepare(directory: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Whoever connects or leaves holds this: a server does not leave while a client is on its way in."""
+    """Held while a client connects and while a server closes, so that no server closes while a client connects."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -234,7 +234,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _connect(path: Path) -> socket.socket | None:
-    """None where nobody listens. Whoever does belongs to this user."""
+    """None if nobody listens there, or it is a process of another user."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.connect(str(path))

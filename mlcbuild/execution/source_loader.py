@@ -1,8 +1,8 @@
-"""Import our packages from their sources, never from stale bytecode.
+"""Imports our packages from their sources, never from stale bytecode.
 
-Python trusts a `.pyc` file whose recorded modification second and size match the source, so an edit within the
-same second that keeps the size would run the old code under the new code's key. Here compiled code is kept by
-the SHA-256 of the source instead. The fork server loads this file by path; it imports the standard library only.
+Python trusts a `.pyc` file if the recorded size and modification time in seconds match the source. So an edit within
+the same second that keeps the size would run the old code under the new code's key. Here compiled code is cached by
+the SHA-256 of the source instead. The fork server loads this file by path. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOUND: list[str] = []  # the full names of modules that were found here, in orde
 
 
 class ContentLoader(SourceFileLoader):
-    """A source loader whose bytecode cache is keyed by what is compiled; `cache` is its directory, "" for none."""
+    """A source loader with a bytecode cache that is keyed by the source. `cache` is its directory; "": none."""
 
     cache = ""
 
@@ -46,7 +46,7 @@ class ContentLoader(SourceFileLoader):
 
 
 def _keep(entry: Path, data: bytes) -> None:
-    """Write by rename; a cache that cannot be written is done without."""
+    """Write to a temporary file and rename it. If the cache cannot be written, the code is compiled each time."""
     temporary = entry.with_name(f"{entry.name}.{os.getpid()}")
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def _keep(entry: Path, data: bytes) -> None:
 
 
 class DirectoryFinder:
-    """Finds the top-level modules `names` in `directories`, and all below them: Python sources alone."""
+    """Finds the top-level modules `names` in `directories`, and everything in them. Only Python sources count."""
 
     def __init__(self, directories: Sequence[str], names: Sequence[str]) -> None:
         self._directories = tuple(directories)
@@ -71,7 +71,7 @@ class DirectoryFinder:
             return None
         folders: list[str] = []
         for entry in self._directories if path is None else path:
-            # By name alone, never by listing: what else lies there is nobody's business.
+            # By name and not by listing: a stage may not see what else is in the folder.
             location = os.path.join(entry, fullname.rpartition(".")[2])  # noqa: PTH118
             for file in (os.path.join(location, "__init__.py"), f"{location}.py"):  # noqa: PTH118
                 if os.path.isfile(file):  # noqa: PTH113
@@ -90,12 +90,12 @@ class DirectoryFinder:
 
 
 def _keep_others_from(folder: str) -> None:
-    """Let Python's own finder not list a folder for modules that are not found here."""
+    """Keep Python's own finder from listing a folder for modules that are not found here."""
     sys.path_importer_cache[folder] = None
 
 
 class HidingFinder:
-    """Makes modules look not installed, so that what a library does with them does not depend on the machine."""
+    """Makes modules look as if they were not installed, so that libraries do the same on every machine."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = frozenset(names)
@@ -109,6 +109,6 @@ class HidingFinder:
 
 
 def install(*, package_root: str, directories: Sequence[str], names: Sequence[str], cache: str) -> None:
-    """Find `mlcbuild` in `package_root`, and the top-level modules `names` in `directories`, before anything else."""
+    """Find `mlcbuild` in `package_root` and the top-level modules `names` in `directories`, before any other finder."""
     ContentLoader.cache = cache
     sys.meta_path[:0] = [DirectoryFinder([package_root], ["mlcbuild"]), DirectoryFinder(directories, names)]

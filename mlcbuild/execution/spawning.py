@@ -1,9 +1,9 @@
-"""Start a tool without copying the process that starts it: vfork, then exec, which costs a third of a fork.
+"""Starts a tool with vfork and exec, which costs a third of a fork because the starting process is not copied.
 
-The child of a vfork runs nothing of ours, so a thread of the starting process is confined in its stead: Landlock,
-seccomp and "no new privileges" hold for one thread and what it starts, and end with it.
+The child of a vfork runs no code of ours, so a thread of the starting process is confined in its place: Landlock,
+seccomp and "no new privileges" apply to one thread and what it starts, and end with it.
 
-The fork server loads this file by path; it imports the standard library only.
+The fork server loads this file by path. It imports only the standard library.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 class StartError(Exception):
-    """`answer` is what the client is told: `errno` and `error`, or `unconfined`."""
+    """`answer` is sent to the client: `errno` and `error`, or `unconfined`."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
         super().__init__(str(answer))
@@ -27,8 +27,8 @@ class StartError(Exception):
 def spawn(request: dict[str, Any], *, standard_input: int, log: int, confine: Callable[[dict[str, Any]], None]) -> int:
     """The pid of a new session's leader that runs `arguments` in `directory` with `environment`.
 
-    Raises StartError where that cannot be run, OSError where no process can. Umask and limits are the caller's. To wait
-    for the process is the caller's business too.
+    Raises StartError if the program cannot be run, OSError if no process can be started. Umask and limits are those of
+    the caller, and the caller has to wait for the process.
     """
     policy = request.get("sandbox")
     if not policy:
@@ -43,7 +43,7 @@ def spawn(request: dict[str, Any], *, standard_input: int, log: int, confine: Ca
             return
         try:
             started.append(_start(request, standard_input, log))
-        except Exception as error:  # the caller's, as without a thread
+        except Exception as error:  # raised in the caller's thread below
             started.append(error)
 
     thread = threading.Thread(target=start_confined)
@@ -64,7 +64,7 @@ def _start(request: dict[str, Any], standard_input: int, log: int) -> int:
     try:
         process = subprocess.Popen(
             request["arguments"],
-            # Not looked for in PATH.
+            # It is not looked for in PATH.
             executable=program if "/" in program else f"./{program}",
             stdin=standard_input,
             stdout=log,
@@ -74,22 +74,22 @@ def _start(request: dict[str, Any], standard_input: int, log: int) -> int:
             start_new_session=True,
         )
     except OSError as error:
-        if error.filename is None:  # no process
+        if error.filename is None:  # There is no process.
             raise
         if error.filename == request["directory"]:
             raise OSError(error.errno, f"{error.filename}: {error.strerror}") from None
         raise StartError({"errno": error.errno, "error": error.strerror}) from None
-    except ValueError as error:  # no exec takes such arguments, or variables
+    except ValueError as error:  # exec does not accept such arguments or variables
         raise StartError({"errno": errno.EINVAL, "error": str(error)}) from None
-    # Else the object's end would wait for a process that is not its own to wait for.
+    # Otherwise the object would wait for the process when it is deleted, and the caller waits for it.
     process.returncode = 0
     return process.pid
 
 
 def _wait_until_gone(thread: threading.Thread) -> None:
-    """One that was joined may still be ending, and a fork wants none beside it.
+    """A thread that was joined may still be ending, and a process should have no other thread when it forks.
 
-    Libraries may have threads of their own: those stay.
+    Threads of libraries stay.
     """
     while os.path.exists(f"/proc/self/task/{thread.native_id}"):  # noqa: PTH110
         os.sched_yield()

@@ -1,11 +1,11 @@
-"""Call a stage's function in a process of its own, and say how it went.
+"""Calls a stage's function in the forked child, and describes the result.
 
-This module is imported by the forked child alone. A call is a JSON object with `function`
+Only the forked child imports this module. A call is a JSON object with `function`
 (`package.module:name`), `inputs` ([argument, path or [path, …]] pairs), `groups` and `outputs` ([argument, path]
 pairs), `plugins` ([argument, name or [name, …]] pairs; a name is `package.module:object`), `parameters` (an object),
 `hints` (an object) and `module_paths` (where modules of a workspace lie). Paths are
-relative to the current directory, the action's, and stay so: no absolute path can get into an output by way of an
-argument.
+relative to the current directory, which is the action's, and stay relative: an argument cannot bring an absolute path
+into an output.
 
 The answer is a JSON object: `kind` (`succeeded`, `failed`, `environment` or `out of memory`) and `message`.
 """
@@ -25,11 +25,11 @@ from mlcbuild.errors import InfrastructureError, MlcbuildError, StageError
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MESSAGE_CHARACTERS = 4000
-_PLUMBING = frozenset({__file__, str(Path(__file__).with_name("source_loader.py")), importlib.__file__})
+_OWN_FILES = frozenset({__file__, str(Path(__file__).with_name("source_loader.py")), importlib.__file__})
 
 
 def call(description: dict[str, Any]) -> dict[str, Any]:
-    """Run the described call. Raises nothing: every failure is in the answer, its traceback on standard error."""
+    """Run the described call. Raises nothing: a failure is in the answer, and its traceback on standard error."""
     kind, message = _outcome(description)
     return {"kind": kind, "message": message[:_MESSAGE_CHARACTERS]}
 
@@ -46,7 +46,7 @@ def _outcome(description: dict[str, Any]) -> tuple[str, str]:
         _print_traceback(error)
         return (
             "out of memory",
-            "memory ran out\n  run fewer at once (--jobs), or use a machine with more of it",
+            "out of memory\n  run fewer actions at once (--jobs), or use a machine with more memory",
         )
     except BaseException as error:
         _print_traceback(error)
@@ -64,7 +64,7 @@ def _function(name: str) -> Callable[..., object]:
     module = importlib.import_module(module_name)
     function = getattr(module, attribute, None)
     if callable(function):
-        return function  # type: ignore[no-any-return]  # What a module defines is known to be callable, no more.
+        return function  # type: ignore[no-any-return]  # It is known to be callable, but not with what types.
     own = [
         known
         for known, value in vars(module).items()
@@ -77,7 +77,7 @@ def _function(name: str) -> Callable[..., object]:
 
 
 def _object(name: str) -> object:
-    """What a plug-in's `package.module:name` names."""
+    """The object that a plug-in's `package.module:name` names."""
     module_name, _, attribute = name.partition(":")
     module = importlib.import_module(module_name)
     if not hasattr(module, attribute):
@@ -86,10 +86,10 @@ def _object(name: str) -> object:
 
 
 def _check_arguments(name: str, function: Callable[..., object], arguments: dict[str, Any]) -> None:
-    """Raises StageError where the function does not take what the rule gives."""
+    """Raises StageError if the function does not take the arguments that the rule gives."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # something callable that does not tell
+    except (TypeError, ValueError):  # It is callable, but does not say what it takes.
         return
     try:
         signature.bind(**arguments)
@@ -117,24 +117,24 @@ def _arguments(description: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Print it, and what led to it, without the frames that call and import the stage's own code: they say nothing
-    about the mistake.
+    """Print an error and its causes, without the frames that call and import the stage's code: they say nothing about
+    the error.
     """
     told = traceback.TracebackException.from_exception(error)
     left: list[traceback.TracebackException] = [told]
     while left:
         one = left.pop()
-        one.stack = traceback.StackSummary.from_list([frame for frame in one.stack if not _is_plumbing(frame.filename)])
+        one.stack = traceback.StackSummary.from_list([frame for frame in one.stack if not _is_own(frame.filename)])
         left += [other for other in (one.__cause__, one.__context__, *(one.exceptions or ())) if other is not None]
     print("".join(told.format()), end="", file=sys.stderr)
 
 
-def _is_plumbing(file: str) -> bool:
-    return file.startswith("<frozen importlib") or file in _PLUMBING
+def _is_own(file: str) -> bool:
+    return file.startswith("<frozen importlib") or file in _OWN_FILES
 
 
 def _advice_on_import(error: BaseException, module_paths: Sequence[str]) -> str:
-    """What to say where a module is missing that the workspace has, outside of what the stage's key counts."""
+    """Advice if a module is missing that the workspace has, but that is not in the stage's key."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     path = error.name.replace(".", "/")

@@ -60,7 +60,7 @@ def test_a_second_run_that_fails_is_told(world: World) -> None:
     world.commands(command("moody", 'test "$PYTHONHASHSEED" = 0; touch $1'))
     done = world.build("--check-determinism")
     assert done.code == 1
-    assert "it had succeeded before, in other surroundings" in done.err
+    assert "it had succeeded before, in another environment" in done.err
 
 
 def test_both_files_can_be_looked_at(world: World) -> None:

@@ -19,7 +19,7 @@ from mlcbuild.execution.differences import first_difference
         (b"a\nb\nc", b"a\nB\nc", 'line 2: "b" against "B"'),
         (b"a\nb", b"a\nb\nc", "2 lines against 3"),
         (b"\x00\x01\x02", b"\x00\x01\x03", "byte 2: 02 against 03"),
-        (b"\x00\x01", b"\x00\x01\x03", "the first 2 bytes are equal, and one of the two goes on to 3"),
+        (b"\x00\x01", b"\x00\x01\x03", "the first 2 bytes are equal, and one of the two has 3 bytes"),
         (b'{"nodes":[{"x":1},{"x":2}]}', b'{"nodes":[{"x":1},{"x":3}]}', "/nodes/1/x: 2 against 3"),
         (b'{"a":1,"b":2}', b'{"b":2,"a":1}', '/: keys ["a", "b"] against ["b", "a"]'),
         (b"[1,2]", b"[1,2,3]", "/: 2 elements against 3"),

@@ -143,7 +143,7 @@ def test_marks_below_those_of_another_server_are_marks() -> None:
         "inherited = 1 << 60\n"
         "resource.setrlimit(resource.RLIMIT_RTTIME, (inherited, inherited))\n"
         "guardian = module.Guardian()\n"
-        "guardian.marks.sink()\n"
+        "guardian.marks.lower()\n"
         "mark = resource.getrlimit(resource.RLIMIT_RTTIME)[1]\n"
         "assert mark < inherited and mark == guardian.marks.of(os.getpid()), mark\n"
         "while resource.prlimit(guardian.pid, resource.RLIMIT_RTTIME)[1] == inherited: time.sleep(0.01)\n"

@@ -1,5 +1,5 @@
-"""Stages from nothing to a pinned file: each runs with the network and the user's own environment.
+"""Stages that make a pinned file from nothing. They run with the network and the user's own environment.
 
-A fetch is keyed by its pin (SHA-256) and file name; where the bytes come from arrives in `hints`, which is not
-in the key. Every module has `chunks`, which yields the bytes from wherever they are, and `run`, the stage.
+The key of a fetch contains its pin (SHA-256) and file name. The source of the bytes is in `hints`, which are not in the
+key. Every module has `chunks`, which yields the bytes from their source, and `run`, the stage.
 """

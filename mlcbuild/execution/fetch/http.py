@@ -1,7 +1,7 @@
-"""A file from an http or https address. Hints: `urls`, one or more that serve the same bytes, tried in order.
+"""Fetches a file from an http or https address. Hints: `urls`, one or more that serve the same bytes, tried in order.
 
-Proxies and certificates are those of the user's environment, as `urllib.request` reads them. A download that
-breaks off is resumed where it broke; a partial file never outlives the fetch.
+Proxies and certificates are those of the user's environment, as `urllib.request` reads them. An interrupted download is
+resumed. If the fetch fails, no partial file is left.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from typing import Any
 
 from mlcbuild.errors import FetchError
 from mlcbuild.execution.fetch import verify
-from mlcbuild.execution.fetch.progress import Progress, note
+from mlcbuild.execution.fetch.progress import DownloadProgress, note
 
 _CHUNK_BYTES = 1 << 18
 _TIMEOUT_SECONDS = 60.0
-_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)  # before each further try since bytes last came
+_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)  # before each further attempt since bytes last arrived
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 
 
 def run(*, file: Path, sha256: str, name: str, hints: dict[str, Any]) -> None:
     """Download to `file` from the first address that serves the pinned bytes. Raises FetchError."""
     verify.check_pin(sha256, name)
-    problems: list[FetchError] = []
+    errors: list[FetchError] = []
     for url in addresses(hints):
         try:
             return verify.receive(download(url), file=file, sha256=sha256, what=url)
         except FetchError as error:
-            problems.append(error)
-    raise _all_failed(problems)
+            errors.append(error)
+    raise _all_failed(errors)
 
 
 def chunks(hints: Mapping[str, Any]) -> Iterator[bytes]:
-    """The bytes that the first address which answers serves. Raises FetchError."""
-    problems: list[FetchError] = []
+    """The bytes from the first address that answers. Raises FetchError."""
+    errors: list[FetchError] = []
     for url in addresses(hints):
         stream = download(url)
         try:
             first = next(stream, b"")
         except FetchError as error:
-            problems.append(error)
+            errors.append(error)
             continue
         yield first
         yield from stream
         return
-    raise _all_failed(problems)
+    raise _all_failed(errors)
 
 
 def addresses(hints: Mapping[str, Any]) -> list[str]:
-    """The addresses of a fetch. Raises FetchError where there are none."""
+    """The addresses of a fetch. Raises FetchError if there are none."""
     urls = [url for url in hints.get("urls", ()) if isinstance(url, str)]
     if not urls:
         raise FetchError("a fetch over http needs at least one address in 'urls'")
@@ -64,13 +64,13 @@ def addresses(hints: Mapping[str, Any]) -> list[str]:
 
 
 def download(url: str, headers: Mapping[str, str] | None = None) -> Iterator[bytes]:
-    """The bytes at one address, tried again and resumed after transient failures. Raises FetchError.
+    """The bytes at one address. After a transient failure the download is resumed. Raises FetchError.
 
-    `Authorization` among the headers goes to the address' own host only, whatever it redirects to.
+    The header `Authorization` is sent only to the host of the address, and not to hosts that it redirects to.
     """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise FetchError(f"{url!r} is not an http or https address")
-    progress = Progress(url)
+    progress = DownloadProgress(url)
     received = 0
     version = ""
     pauses = iter(_PAUSES_SECONDS)
@@ -95,7 +95,7 @@ def download(url: str, headers: Mapping[str, str] | None = None) -> Iterator[byt
             reason = f"HTTP {error.code} {error.reason}"
             if error.code not in _TRANSIENT:
                 raise FetchError(f"{url}: {reason}", advice=_advice(error.code)) from None
-        except (OSError, http.client.HTTPException, _BrokenOff) as error:
+        except (OSError, http.client.HTTPException, _IncompleteBodyError) as error:
             cause = getattr(error, "reason", None) or error
             reason = str(cause) or type(cause).__name__
             if isinstance(cause, ssl.SSLCertVerificationError):
@@ -110,12 +110,12 @@ def download(url: str, headers: Mapping[str, str] | None = None) -> Iterator[byt
         time.sleep(pause)
 
 
-class _BrokenOff(Exception):  # noqa: N818
-    """A body shorter than its announced length."""
+class _IncompleteBodyError(Exception):
+    """A body is shorter than its announced length."""
 
 
 class _RedirectHandler(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, without credentials where they lead to another host."""
+    """Follows redirects, without credentials if they lead to another host."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -128,7 +128,7 @@ class _RedirectHandler(urllib.request.HTTPRedirectHandler):
 
 @contextlib.contextmanager
 def _open(url: str, headers: dict[str, str], start: int, version: str) -> Iterator[Any]:
-    """An open response, from byte `start` on where the server can and the content is still that `version`."""
+    """An open response, from byte `start` if the server supports that and the content is still that `version`."""
     headers.setdefault("User-Agent", "mlcbuild")
     headers["Accept-Encoding"] = "identity"
     if start and version and not version.startswith("W/"):
@@ -140,13 +140,13 @@ def _open(url: str, headers: dict[str, str], start: int, version: str) -> Iterat
 
 
 def _start(response: Any) -> int:
-    """The offset of a response's first byte."""
+    """The offset of the first byte of a response."""
     if response.status != http.HTTPStatus.PARTIAL_CONTENT:
         return 0
     unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
     first = rest.partition("-")[0]
     if unit != "bytes" or not first.isdigit():
-        raise _BrokenOff(f"a partial answer with the range {response.headers.get('Content-Range')!r}")
+        raise _IncompleteBodyError(f"a partial response with the range {response.headers.get('Content-Range')!r}")
     return int(first)
 
 
@@ -161,7 +161,7 @@ def _read(response: Any, expected: int | None) -> Iterator[bytes]:
         count += len(chunk)
         yield chunk
     if expected is not None and count < expected:
-        raise _BrokenOff(f"the connection broke off after {count} of {expected} bytes")
+        raise _IncompleteBodyError(f"the connection was closed after {count} of {expected} bytes")
 
 
 def _origin(url: str) -> tuple[str, str]:
@@ -171,14 +171,14 @@ def _origin(url: str) -> tuple[str, str]:
 
 def _advice(code: int) -> tuple[str, ...]:
     if code in (401, 403):
-        return ("it asks for credentials, or refuses yours",)
+        return ("the server requires credentials, or does not accept yours",)
     if code in (404, 410):
         return ("check the address: nothing is there",)
     return ()
 
 
-def _all_failed(problems: list[FetchError]) -> FetchError:
-    if len(problems) == 1:
-        return problems[0]
-    listed = "\n".join(str(problem) for problem in problems)
-    return FetchError(f"none of {len(problems)} addresses served the file\n{listed}")
+def _all_failed(errors: list[FetchError]) -> FetchError:
+    if len(errors) == 1:
+        return errors[0]
+    listed = "\n".join(str(error) for error in errors)
+    return FetchError(f"none of {len(errors)} addresses served the file\n{listed}")

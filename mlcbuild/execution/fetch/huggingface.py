@@ -1,8 +1,8 @@
-"""Files of a Hugging Face repository at one commit. Hints: `repository`, `revision` (40 hexadecimal digits), `files`.
+"""Fetches files of a Hugging Face repository at a commit. Hints: `repository`, `revision` (40 hex digits), `files`.
 
 `files` are names or patterns (`*`, `?`, `[…]`, where `*` matches `/` too). The result is a directory; its pin is the
-SHA-256 of a manifest in the form of sha256sum, one line `<SHA-256 of the file>  <path>\\n` a file, sorted by the
-paths' UTF-8 bytes. `HF_ENDPOINT` names another server, `HF_TOKEN` is sent to that server alone.
+SHA-256 of a manifest in the form of sha256sum: a line `<SHA-256 of the file>  <path>\\n` for each file, sorted by the
+paths' UTF-8 bytes. `HF_ENDPOINT` names another server. `HF_TOKEN` is sent only to that server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def run(*, directory: Path, sha256: str, hints: dict[str, Any]) -> None:
-    """Download the files into `directory` if together they have the pinned digest. Raises FetchError."""
+    """Download the files into `directory`, if all together have the pinned digest. Raises FetchError."""
     what = f"{verify.hint(hints, 'repository')} at {verify.hint(hints, 'revision')}"
     verify.check_pin(sha256, what)
     directory.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def manifest_digest(digests: Mapping[str, str]) -> str:
 
 
 def names(hints: Mapping[str, Any]) -> list[str]:
-    """The files to fetch, sorted; the repository is only asked where there are patterns. Raises FetchError."""
+    """The files to fetch, sorted. Only patterns need a request to the server. Raises FetchError."""
     wanted = [name for name in hints.get("files", ()) if isinstance(name, str)]
     if not wanted:
         raise FetchError("a fetch from Hugging Face needs at least one name or pattern in 'files'")

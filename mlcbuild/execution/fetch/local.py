@@ -1,4 +1,4 @@
-"""A file of this machine from outside the workspace. Hints: `path`, absolute or from `~`."""
+"""Fetches a file of this machine from outside the workspace. Hints: `path`, absolute or starting with `~`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(*, file: Path, sha256: str, name: str, hints: dict[str, Any]) -> None:
 
 
 def chunks(hints: Mapping[str, Any]) -> Iterator[bytes]:
-    """The bytes of the file. Raises FetchError where it cannot be read."""
+    """The bytes of the file. Raises FetchError if it cannot be read."""
     given = verify.hint(hints, "path")
     try:
         path = Path(given).expanduser()

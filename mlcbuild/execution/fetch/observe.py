@@ -1,4 +1,4 @@
-"""The pin of what an address serves now: what `mlcbuild fetch --update` writes."""
+"""The pin of what an address serves now, which `mlcbuild fetch --update` writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KINDS = ("http", "huggingface", "local", "pypi", "s3")
 
 
 def observe(kind: str, hints: Mapping[str, Any]) -> str:
-    """Fetch, keep nothing, and return the pin (64 hexadecimal digits). Raises FetchError, ValueError for `kind`."""
+    """Fetch, store nothing, and return the pin (64 hexadecimal digits). Raises FetchError, ValueError for `kind`."""
     if kind == "huggingface":
         return huggingface.observe(hints)
     chunks = {"http": http.chunks, "local": local.chunks, "pypi": pypi.chunks, "s3": s3.chunks}.get(kind)

@@ -1,4 +1,4 @@
-"""What a fetch says while it works, on standard error: an action's log, or the terminal of `fetch --update`."""
+"""Prints the progress of a fetch to standard error: an action's log, or the terminal of `fetch --update`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class Progress:
-    """Prints a line every few seconds. `total` is in bytes, None while it is not known."""
+class DownloadProgress:
+    """Prints a line every few seconds. `total` is in bytes; None: not known yet."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -1,7 +1,7 @@
-"""One file out of a wheel of a pinned package. Hints: `package`, `version`, `path` (inside the wheel).
+"""Fetches one file from a wheel of a pinned package. Hints: `package`, `version`, `path` (in the wheel).
 
 pip finds the wheel with the user's own configuration: index, proxies, credentials, a folder of wheels. Source
-distributions are never taken, because pip would run their code.
+distributions are never used, because pip would run their code.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _CHUNK_BYTES = 1 << 20
 
 
 def run(*, file: Path, sha256: str, name: str, hints: dict[str, Any]) -> None:
-    """Write the wheel's member to `file` if it has the pinned digest. Raises FetchError."""
+    """Write the file from the wheel to `file`, if it has the pinned digest. Raises FetchError."""
     verify.check_pin(sha256, name)
     what = f"{verify.hint(hints, 'path')} of {_requirement(hints)}"
     verify.receive(chunks(hints, directory=file.parent), file=file, sha256=sha256, what=what)
 
 
 def chunks(hints: Mapping[str, Any], *, directory: Path | None = None) -> Iterator[bytes]:
-    """The bytes of the wheel's member; the wheel lies below `directory` meanwhile. Raises FetchError."""
+    """The bytes of the file in the wheel. Meanwhile the wheel is in `directory`. Raises FetchError."""
     member = verify.hint(hints, "path")
     with tempfile.TemporaryDirectory(prefix=".wheel-", dir=directory) as folder:
         wheel = _download(_requirement(hints), Path(folder))
@@ -64,7 +64,7 @@ def _download(requirement: str, folder: Path) -> Path:
         reason = lines[-1] if lines else f"pip ended with exit code {done.returncode}"
         raise FetchError(
             f"pip could not download {requirement}: {reason}",
-            advice=("pip uses your own configuration (`pip config list`); only wheels are taken",),
+            advice=("pip uses your own configuration (`pip config list`); only wheels are used",),
         )
     return wheels[0]
 

@@ -1,7 +1,7 @@
-"""An object of an S3 store. Hints: `url` (`s3://bucket/key`) and, where it is not the environment's, `endpoint_url`.
+"""Fetches an object of an S3 store. Hints: `url` (`s3://bucket/key`), and `endpoint_url` unless the environment has it.
 
-Credentials, region and endpoint are found as boto3 finds them (`AWS_*` variables, `~/.aws`). boto3 is an extra of
-mlcbuild (`s3`) and is imported when something is fetched.
+boto3 finds credentials, region and endpoint (`AWS_*` variables, `~/.aws`). boto3 is an extra of mlcbuild (`s3`), and is
+imported when something is fetched.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from mlcbuild.errors import FetchError, LocalEnvironmentError
 from mlcbuild.execution.fetch import verify
-from mlcbuild.execution.fetch.progress import Progress, note
+from mlcbuild.execution.fetch.progress import DownloadProgress, note
 
 _CHUNK_BYTES = 1 << 18
 _PAUSES_SECONDS = (0.5, 2.0, 5.0)
@@ -28,7 +28,7 @@ def run(*, file: Path, sha256: str, name: str, hints: dict[str, Any]) -> None:
 
 
 def chunks(hints: Mapping[str, Any]) -> Iterator[bytes]:
-    """The bytes of the object. Raises FetchError, and LocalEnvironmentError where boto3 is not installed."""
+    """The bytes of the object. Raises FetchError, and LocalEnvironmentError if boto3 is not installed."""
     url = verify.hint(hints, "url")
     bucket, key = _split(url)
     try:
@@ -50,7 +50,7 @@ def chunks(hints: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def _resumed(client: Any, bucket: str, key: str, url: str) -> Iterator[bytes]:
-    """The body, asked for again from where it broke off: boto3 retries requests, but not bodies."""
+    """The body. If it is interrupted, the rest is requested again: boto3 retries requests, but not bodies."""
     import botocore.exceptions
 
     broken = (
@@ -58,7 +58,7 @@ def _resumed(client: Any, bucket: str, key: str, url: str) -> Iterator[bytes]:
         botocore.exceptions.ReadTimeoutError,
         botocore.exceptions.IncompleteReadError,
     )
-    progress = Progress(url)
+    progress = DownloadProgress(url)
     received = 0
     same: dict[str, str] = {}
     pauses = iter(_PAUSES_SECONDS)
@@ -78,7 +78,7 @@ def _resumed(client: Any, bucket: str, key: str, url: str) -> Iterator[bytes]:
             pause = next(pauses, None)
             if pause is None:
                 raise
-            note(f"{url}: {error}; going on from byte {received} in {pause:g} s")
+            note(f"{url}: {error}; continuing at byte {received} in {pause:g} s")
         time.sleep(pause)
         same = {"Range": f"bytes={received}-"} if received else {}
         if "ETag" in answer:
@@ -98,5 +98,5 @@ def _advice(response: Mapping[str, Any]) -> tuple[str, ...]:
     if code in ("NoSuchKey", "NoSuchBucket", "404"):
         return ("check bucket and key, and the endpoint (AWS_ENDPOINT_URL)",)
     if code in ("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
-        return ("the credentials that boto3 found may not read it",)
+        return ("the credentials that boto3 found do not permit to read it",)
     return ()

@@ -1,4 +1,4 @@
-"""Write a stream to a file if it is what the pin says, and nothing otherwise."""
+"""Writes a stream to a file if it has the pinned digest, and writes nothing otherwise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def check_pin(sha256: str, what: str) -> None:
-    """Raises FetchError for a missing pin, or one that is no SHA-256 in lower-case hexadecimal."""
+    """Raises FetchError if the pin is missing or is not a SHA-256 in lower-case hexadecimal."""
     if not sha256:
         raise FetchError(f"{what} has no pinned sha256", advice=(UPDATE,))
     if not _SHA256.fullmatch(sha256):
@@ -23,11 +23,11 @@ def check_pin(sha256: str, what: str) -> None:
 
 
 def check_digest(actual: str, sha256: str, what: str) -> None:
-    """Raises FetchError where `actual` is not the pin."""
+    """Raises FetchError if `actual` is not the pin."""
     if actual != sha256:
         raise FetchError(
-            f"{what} has another SHA-256 than its pin\n  expected {sha256}\n  actual   {actual}",
-            advice=(f"if it was meant to change, {UPDATE}; if not, do not trust it",),
+            f"the SHA-256 of {what} is not the pinned one\n  expected {sha256}\n  actual   {actual}",
+            advice=(f"if this change was expected, {UPDATE}; otherwise do not trust the file",),
         )
 
 
@@ -40,7 +40,7 @@ def digest(chunks: Iterable[bytes]) -> str:
 
 
 def save(chunks: Iterable[bytes], file: Path) -> str:
-    """Write a stream to `file` and return its SHA-256. Leaves no file behind where the stream fails."""
+    """Write a stream to `file` and return its SHA-256. If the stream fails, no file is left."""
     hasher = hashlib.sha256()
     try:
         with file.open("wb") as stream:
@@ -54,7 +54,7 @@ def save(chunks: Iterable[bytes], file: Path) -> str:
 
 
 def receive(chunks: Iterable[bytes], *, file: Path, sha256: str, what: str) -> None:
-    """`save`, then keep the file only if it has the pinned digest. Raises FetchError."""
+    """`save`, and then keep the file only if it has the pinned digest. Raises FetchError."""
     actual = save(chunks, file)
     try:
         check_digest(actual, sha256, what)
@@ -64,7 +64,7 @@ def receive(chunks: Iterable[bytes], *, file: Path, sha256: str, what: str) -> N
 
 
 def hint(hints: Mapping[str, Any], name: str) -> str:
-    """A text among the hints. Raises FetchError where it is missing."""
+    """A text among the hints. Raises FetchError if it is missing."""
     value = hints.get(name)
     if not isinstance(value, str) or not value:
         raise FetchError(f"a fetch needs {name!r}, which is {value!r}")

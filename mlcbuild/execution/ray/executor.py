@@ -11,7 +11,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,30 +27,17 @@ from mlcbuild.execution.ray.call_failures import CallFailure
 from mlcbuild.execution.ray.calls import NodeError, NodeLostError
 from mlcbuild.execution.ray.cluster import Cluster, ClusterState
 from mlcbuild.execution.ray.environment_fingerprint import EnvironmentFingerprint
-from mlcbuild.execution.ray.execute_call import CodeFiles, code_files, execute_call
+from mlcbuild.execution.ray.execute_call import code_files, execute_call
 from mlcbuild.execution.ray.messages import environment_from_json, outcome_from_json
 from mlcbuild.execution.ray.remote_blobs import RemoteBlobs
 from mlcbuild.execution.ray.settings import RaySettings
+from mlcbuild.execution.ray.submissions import Submission, Submissions
 
 _STOP_SECONDS = 8.0  # for a node to stop an action, before its worker is killed
 _UNKNOWN_PEAK_BYTES = 1 << 30  # of a process that was killed for its memory, if nobody says how much it had
 _IDLE_SECONDS = 60.0  # before a fork server without a client ends on a node
 _IDLE_SECONDS_HERE = 2.0  # if the cluster ends with the build
 _ROUNDS = 4  # how often a node may say that it lacks a blob
-
-
-@dataclass(kw_only=True, eq=False)
-class _Submission:
-    """An action that was given to the cluster."""
-
-    request: ExecutionRequest
-    submitted: float
-    code: CodeFiles = ()
-    number: int = 0  # of its pending call; 0: none
-    rounds: int = 0
-    is_cancelled: bool = False
-    is_done: bool = False
-    timer: threading.Timer | None = field(default=None)
 
 
 class RayExecutor:
@@ -87,10 +74,8 @@ class RayExecutor:
         self._falls_back = falls_back
         self._say = say
         self._said: set[str] = set()
-        self._report: Callable[[ExecutionOutcome], None] | None = None
-        self._lock = threading.Lock()
-        self._submissions: dict[str, _Submission] = {}
-        self._waiting: list[_Submission] = []  # for the cluster
+        self._saying = threading.Lock()
+        self._submissions = Submissions()
         self._here = this_machine() if falls_back else MachineResources(cpus=0)
         self._numbers = itertools.count(1)
         self._settings = settings
@@ -114,7 +99,6 @@ class RayExecutor:
         self._nodes = self._cluster.nodes
         self._transfer = BlobTransfer(self._cluster, store, self._say_once)
         self._remote_blobs = RemoteBlobs()
-        self._closed = False
 
     # The interface of an executor
 
@@ -140,89 +124,66 @@ class RayExecutor:
                 return ""
 
     def start(self, report: Callable[[ExecutionOutcome], None]) -> None:
-        self._report = report
+        self._submissions.start(report)
 
     def can_fetch(self, digests: Sequence[Digest]) -> frozenset[Digest]:
         """The blobs that nodes have put into the remote in this build."""
         return self._remote_blobs.those_sent(digests)
 
     def submit(self, request: ExecutionRequest) -> None:
-        if self._report is None:
-            raise RuntimeError("start() comes before submit()")
-        submission = _Submission(request=request, submitted=time.monotonic())
-        with self._lock:
-            if self._closed:
-                raise RuntimeError(f"{request.identifier} was submitted to a closed executor")
-            self._submissions[request.identifier] = submission
-            self._remote_blobs.doubt_those_of(request.identifier)
-            waits = self._cluster.state is not ClusterState.READY
-            if waits:
-                self._waiting.append(submission)
-        if not waits:
-            self._begin(submission)
-        else:
+        self._remote_blobs.doubt_those_of(request.identifier)
+        is_waiting = self._cluster.state is not ClusterState.READY
+        submission = self._submissions.add(request, is_waiting=is_waiting)
+        if is_waiting:
             self._begin_waiting()  # The cluster may have become ready just now.
+        else:
+            self._begin(submission)
 
     def cancel(self, identifier: str) -> None:
         """The node stops the action with all its processes, or its worker is killed. The outcome is CANCELLED."""
-        with self._lock:
-            submission = self._submissions.get(identifier)
-            if submission is None or submission.is_cancelled:
-                return
-            submission.is_cancelled = True
-            number = submission.number
-            is_waiting = submission in self._waiting
-            if is_waiting:
-                self._waiting.remove(submission)
-            submission.timer = threading.Timer(_STOP_SECONDS, self._kill, (submission,))
-            submission.timer.daemon = True
-            submission.timer.start()
-        if is_waiting:
-            self._fail(submission, OutcomeKind.CANCELLED, "")
-        elif number:
-            self._cluster.cancel(number, force=False)
+        submission = self._submissions.cancel(
+            identifier, lambda submission: threading.Timer(_STOP_SECONDS, self._kill, (submission,))
+        )
+        if submission is None:
+            return
+        if submission.is_waiting:
+            self._submissions.fail(submission, OutcomeKind.CANCELLED, "")
+        elif submission.number:
+            self._cluster.cancel(submission.number, force=False)
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            submissions = list(self._submissions.values())
-        for submission in submissions:
-            submission.is_cancelled = True
+        submissions = self._submissions.close()
         self._cluster.close()
         self._transfer.close()
         for submission in submissions:
-            self._fail(submission, OutcomeKind.CANCELLED, "")
+            self._submissions.fail(submission, OutcomeKind.CANCELLED, "")
 
     # To the cluster
 
     def _begin_waiting(self) -> None:
         """Actions that waited for the cluster start, or fail if it failed."""
-        with self._lock:
-            if self._cluster.state not in (ClusterState.READY, ClusterState.FAILED):
-                return
-            waiting, self._waiting = self._waiting, []
-        for submission in waiting:
-            if submission.is_done:
-                continue
+        if self._cluster.state not in (ClusterState.READY, ClusterState.FAILED):
+            return
+        for submission in self._submissions.take_waiting():
             if self._cluster.state is not ClusterState.FAILED:
                 self._begin(submission)
             elif self._falls_back:
-                self._fail(submission, OutcomeKind.LOST, self._cluster.error.message)
+                self._submissions.fail(submission, OutcomeKind.LOST, self._cluster.error.message)
             else:
-                self._fail(submission, OutcomeKind.ENVIRONMENT, str(self._cluster.error))
+                self._submissions.fail(submission, OutcomeKind.ENVIRONMENT, str(self._cluster.error))
 
-    def _begin(self, submission: _Submission) -> None:
+    def _begin(self, submission: Submission) -> None:
         try:
             if reason := self._nodes.unmet_requirement(submission.request.requirements):
                 kind = OutcomeKind.LOST if self._falls_back else OutcomeKind.ENVIRONMENT
-                self._fail(submission, kind, f"no node can run {submission.request.identifier}: {reason}")
+                self._submissions.fail(submission, kind, f"no node can run {submission.request.identifier}: {reason}")
                 return
             submission.code = code_files(submission.request, self._store, self._module_paths)
             self._send(submission)
         except (MlcbuildError, OSError) as error:
-            self._fail(submission, OutcomeKind.ENVIRONMENT, str(error))
+            self._submissions.fail(submission, OutcomeKind.ENVIRONMENT, str(error))
 
-    def _send(self, submission: _Submission, node: str = "") -> None:
+    def _send(self, submission: Submission, node: str = "") -> None:
         """Have the action run, on `node` (an identifier) or on any node that has what it requires."""
         request = submission.request
         options = self._nodes.options_for(request.requirements)
@@ -237,10 +198,8 @@ class RayExecutor:
             store=None if self._nodes.all_share_store or node else self._store,
         )
         number = next(self._numbers)
-        with self._lock:
-            submission.number = 0 if submission.is_cancelled else number
-        if not submission.number:
-            self._fail(submission, OutcomeKind.CANCELLED, "")
+        if not self._submissions.begin_call(submission, number):
+            self._submissions.fail(submission, OutcomeKind.CANCELLED, "")
             return
         self._cluster.call(
             number,
@@ -252,7 +211,7 @@ class RayExecutor:
 
     # From the cluster
 
-    def _on_answer(self, submission: _Submission, head: Mapping[str, Any], blobs: Sequence[bytes]) -> None:
+    def _on_answer(self, submission: Submission, head: Mapping[str, Any], blobs: Sequence[bytes]) -> None:
         submission.number = 0
         node = head.get("node_id", "")
         if "environment" in head:
@@ -274,24 +233,24 @@ class RayExecutor:
                 kept = [Digest.parse(text) for text in head["kept"]]
                 self._transfer.run(lambda: self._fetch_outputs(submission, node, outcome, kept, blobs[1:]))
             else:
-                self._finish(submission, outcome)
+                self._submissions.finish(submission, outcome)
 
-    def _send_elsewhere(self, submission: _Submission) -> None:
+    def _send_elsewhere(self, submission: Submission) -> None:
         reason = self._nodes.unmet_requirement(submission.request.requirements)
         if reason:
-            self._fail(submission, OutcomeKind.ENVIRONMENT, reason)
+            self._submissions.fail(submission, OutcomeKind.ENVIRONMENT, reason)
         else:
             self._send(submission)
 
-    def _on_node_error(self, submission: _Submission, node: str, message: str, *, disk_is_full: bool) -> None:
+    def _on_node_error(self, submission: Submission, node: str, message: str, *, disk_is_full: bool) -> None:
         """An error of one machine. A node with a full disk gets no more actions, as long as there are other nodes."""
         name = self._nodes.name_of(node)
         if disk_is_full and self._nodes.exclude(node, "its disk is full"):
-            self._fail(submission, OutcomeKind.LOST, f"{name}: {message.partition(chr(10))[0]}")
+            self._submissions.fail(submission, OutcomeKind.LOST, f"{name}: {message.partition(chr(10))[0]}")
         else:
-            self._fail(submission, OutcomeKind.ENVIRONMENT, f"{name}: {message}")
+            self._submissions.fail(submission, OutcomeKind.ENVIRONMENT, f"{name}: {message}")
 
-    def _send_inputs(self, submission: _Submission, node: str, wanted: Sequence[Digest]) -> None:
+    def _send_inputs(self, submission: Submission, node: str, wanted: Sequence[Digest]) -> None:
         submission.rounds += 1
         missing = self._store.missing(wanted)
         if missing:
@@ -300,11 +259,11 @@ class RayExecutor:
             self._remote_blobs.doubt(missing)
             identifier = submission.request.identifier
             outcome = ExecutionOutcome(identifier=identifier, kind=OutcomeKind.INPUTS_MISSING, missing=missing)
-            self._finish(submission, outcome)
+            self._submissions.finish(submission, outcome)
             return
         if submission.rounds > _ROUNDS:
             message = f"{self._nodes.name_of(node)} does not keep the blobs that it is sent"
-            self._fail(submission, OutcomeKind.LOST, message)
+            self._submissions.fail(submission, OutcomeKind.LOST, message)
             return
 
         def send() -> None:
@@ -316,7 +275,7 @@ class RayExecutor:
 
     def _fetch_outputs(
         self,
-        submission: _Submission,
+        submission: Submission,
         node: str,
         outcome: ExecutionOutcome,
         kept: Sequence[Digest],
@@ -337,79 +296,49 @@ class RayExecutor:
                 output_seconds=outcome.output_seconds + seconds,
                 run_seconds=outcome.run_seconds + seconds,
             )
-            self._finish(submission, outcome)
+            self._submissions.finish(submission, outcome)
 
-    def _moved(self, submission: _Submission, node: str, move: Callable[[], None]) -> bool:
+    def _moved(self, submission: Submission, node: str, move: Callable[[], None]) -> bool:
         """Whether blobs could be moved. If not, the action has failed."""
         try:
             move()
         except NodeLostError as error:
-            self._fail(submission, OutcomeKind.LOST, str(error))
+            self._submissions.fail(submission, OutcomeKind.LOST, str(error))
         except NodeError as error:
             self._on_node_error(submission, node, str(error), disk_is_full=error.disk_is_full)
         except (MlcbuildError, OSError) as error:
-            self._fail(submission, OutcomeKind.ENVIRONMENT, str(error))
+            self._submissions.fail(submission, OutcomeKind.ENVIRONMENT, str(error))
         else:
             return True
         return False
 
-    def _on_failure(self, submission: _Submission, failure: CallFailure) -> None:
+    def _on_failure(self, submission: Submission, failure: CallFailure) -> None:
         submission.number = 0
         is_memory = failure.kind is OutcomeKind.OUT_OF_MEMORY
         peak = max(submission.request.requirements.memory_bytes, failure.peak_bytes) or _UNKNOWN_PEAK_BYTES
         message = f"{submission.request.identifier}: {failure.message}" if failure.message else ""
-        self._fail(submission, failure.kind, message, peak_bytes=peak if is_memory else 0)
+        self._submissions.fail(submission, failure.kind, message, peak_bytes=peak if is_memory else 0)
 
     def _on_cluster_lost(self, reason: str) -> None:
-        with self._lock:
-            submissions = list(self._submissions.values())
-        for submission in submissions:
+        for submission in self._submissions.all():
             submission.number = 0
-            self._fail(submission, OutcomeKind.LOST, reason)
+            self._submissions.fail(submission, OutcomeKind.LOST, reason)
 
     def _on_cluster_failed(self) -> None:
         if self._falls_back:
             self._say_once(f"the build continues without the Ray cluster: {self._cluster.error}")
         self._begin_waiting()
 
-    # Outcomes
+    # Ends
 
-    def _kill(self, submission: _Submission) -> None:
+    def _kill(self, submission: Submission) -> None:
         if submission.number:
             self._cluster.cancel(submission.number, force=True)
             time.sleep(1.0)
-        self._fail(submission, OutcomeKind.CANCELLED, "")
-
-    def _fail(self, submission: _Submission, kind: OutcomeKind, message: str, *, peak_bytes: int = 0) -> None:
-        self._finish(
-            submission,
-            ExecutionOutcome(
-                identifier=submission.request.identifier,
-                kind=kind,
-                message=message,
-                run_seconds=time.monotonic() - submission.submitted,
-                peak_bytes=peak_bytes,
-            ),
-        )
-
-    def _finish(self, submission: _Submission, outcome: ExecutionOutcome) -> None:
-        with self._lock:
-            if submission.is_done:
-                return
-            submission.is_done = True
-            self._submissions.pop(submission.request.identifier, None)
-            if submission.timer is not None:
-                submission.timer.cancel()
-        if submission.is_cancelled and outcome.kind is not OutcomeKind.CANCELLED:
-            outcome = ExecutionOutcome(identifier=outcome.identifier, kind=OutcomeKind.CANCELLED)
-        if not outcome.queued_seconds:
-            waited = time.monotonic() - submission.submitted - outcome.run_seconds
-            outcome = replace(outcome, queued_seconds=max(0.0, waited))
-        assert self._report is not None
-        self._report(outcome)
+        self._submissions.fail(submission, OutcomeKind.CANCELLED, "")
 
     def _say_once(self, message: str) -> None:
-        with self._lock:
+        with self._saying:
             if message in self._said:
                 return
             self._said.add(message)

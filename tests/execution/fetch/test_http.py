@@ -68,7 +68,7 @@ def test_a_server_that_knows_no_ranges_is_read_again_from_the_start(site: Site, 
 def test_a_download_that_keeps_breaking_off_leaves_nothing(site: Site, tmp_path: Path) -> None:
     site.pages["/weights"] = BODY
     site.cuts = [10, 0, 0, 0, 0, 0]
-    with pytest.raises(FetchError, match="broke off"):
+    with pytest.raises(FetchError, match="the connection was closed after"):
         fetch(tmp_path / "w", f"{site.url}/weights")
     assert list(tmp_path.iterdir()) == []
 

@@ -59,7 +59,7 @@ def test_names_alone_need_no_listing(site: Site, tmp_path: Path) -> None:
 
 def test_a_file_that_changed_is_refused_and_nothing_is_kept(site: Site, tmp_path: Path) -> None:
     site.pages[f"/owner/model/resolve/{COMMIT}/config.json"] = b"other"
-    with pytest.raises(FetchError, match="another SHA-256"):
+    with pytest.raises(FetchError, match="is not the pinned one"):
         huggingface.run(directory=tmp_path / "m", sha256=PIN, hints=dict(HINTS))
     assert not (tmp_path / "m").exists()
 

@@ -24,7 +24,7 @@ def test_a_path_from_the_home_directory(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_file_that_changed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"other")
-    with pytest.raises(FetchError, match="another SHA-256"):
+    with pytest.raises(FetchError, match="is not the pinned one"):
         local.run(file=tmp_path / "out", sha256=PIN, name="m", hints={"path": str(tmp_path / "model.gguf")})
     assert not (tmp_path / "out").exists()
 
