@@ -1,4 +1,4 @@
-"""Answers to queries, from a loaded workspace."""
+"""Evaluates queries on a loaded workspace."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ Found = Mapping[Label, object]  # an ordered set: its keys
 
 
 def evaluate(query: Query, loaded: LoadedWorkspace, *, current_package: str = "") -> tuple[Label, ...]:
-    """The labels that answer a query: sorted, but in the order of the path for `somepath`.
+    """The labels that a query finds: sorted, or for `somepath` in the order of the path.
 
-    `loaded` must have been loaded with the query's own `patterns` (`Query.patterns`) and the same `current_package`.
-    Wildcards take in targets tagged "manual". Targets are seen in the configuration that was loaded; files are no
-    part of an answer.
+    `loaded` must be loaded with the query's `patterns` and the same `current_package`. Wildcards include targets tagged
+    "manual". Targets have the attributes of the loaded configuration. Files are never found.
     """
     found = _Evaluator(loaded, current_package).of(query.root)
     if isinstance(query.root, CallNode) and query.root.function.name == "somepath":
@@ -101,9 +100,9 @@ class _Evaluator:
 
 
 def attribute_text(target: Target, name: str) -> str | None:
-    """An attribute's value as `attr` sees it: lists as `[a, b]`, tables as `{key: value}`, labels in full.
+    """An attribute's value as text for `attr`: lists as `[a, b]`, tables as `{key: value}`, full labels.
 
-    None for an attribute that the rule lacks or that has no value.
+    None if the rule does not have the attribute, or it has no value.
     """
     if name == "name":
         return target.label.name

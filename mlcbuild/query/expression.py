@@ -1,4 +1,4 @@
-"""Query expressions: their grammar, and the parser that points at mistakes.
+"""Query expressions: the grammar, and the parser, whose errors point at the place.
 
 The language is the part of Bazel's that fits static targets (https://bazel.build/query/language)::
 
@@ -26,7 +26,7 @@ _DEEPEST = 100
 
 
 class Operator(enum.Enum):
-    """What two sets become."""
+    """An operation on two sets."""
 
     UNION = "+"
     EXCEPT = "-"
@@ -42,7 +42,7 @@ _OPERATORS = {
 
 
 class ParameterKind(enum.Enum):
-    """What a function's argument is."""
+    """The kind of a function's argument."""
 
     EXPRESSION = "expression"
     WORD = "word"
@@ -52,7 +52,7 @@ class ParameterKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Function:
-    """A function of the language. The last `optional` of its parameters may be left out."""
+    """A function of the language. The last `optional` parameters may be omitted."""
 
     name: str
     parameters: tuple[ParameterKind, ...]
@@ -65,55 +65,55 @@ FUNCTIONS: tuple[Function, ...] = (
         name="deps",
         parameters=(ParameterKind.EXPRESSION, ParameterKind.INTEGER),
         optional=1,
-        doc="deps(x), deps(x, depth): x and all that it needs, or what is at most `depth` steps away.",
+        doc="deps(x), deps(x, depth): x and its dependencies, or those at most `depth` steps away.",
     ),
     Function(
         name="rdeps",
         parameters=(ParameterKind.EXPRESSION, ParameterKind.EXPRESSION, ParameterKind.INTEGER),
         optional=1,
-        doc="rdeps(universe, x), rdeps(universe, x, depth): x and all that needs it, in what the universe needs.",
+        doc="rdeps(universe, x), rdeps(universe, x, depth): x and the targets of the universe that depend on it.",
     ),
     Function(
         name="allpaths",
         parameters=(ParameterKind.EXPRESSION, ParameterKind.EXPRESSION),
-        doc="allpaths(a, b): every target on a way from a to b.",
+        doc="allpaths(a, b): every target on a path from a to b.",
     ),
     Function(
         name="somepath",
         parameters=(ParameterKind.EXPRESSION, ParameterKind.EXPRESSION),
-        doc="somepath(a, b): the targets on one shortest way from a to b, in order.",
+        doc="somepath(a, b): the targets on one shortest path from a to b, in order.",
     ),
     Function(
         name="kind",
         parameters=(ParameterKind.REGEX, ParameterKind.EXPRESSION),
-        doc='kind(regex, x): the targets of x whose kind ("model_library rule") the expression is found in.',
+        doc='kind(regex, x): the targets of x whose kind ("model_library rule") matches.',
     ),
     Function(
         name="attr",
         parameters=(ParameterKind.WORD, ParameterKind.REGEX, ParameterKind.EXPRESSION),
-        doc="attr(name, regex, x): the targets of x in whose attribute's value the expression is found.",
+        doc="attr(name, regex, x): the targets of x whose attribute's value matches.",
     ),
     Function(
         name="filter",
         parameters=(ParameterKind.REGEX, ParameterKind.EXPRESSION),
-        doc="filter(regex, x): the targets of x in whose label the expression is found.",
+        doc="filter(regex, x): the targets of x whose label matches.",
     ),
 )
-"""The functions of the language; regular expressions are Python's and found anywhere unless anchored."""
+"""The functions of the language. Regular expressions are Python's, and match anywhere unless anchored."""
 
 _FUNCTIONS = {function.name: function for function in FUNCTIONS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PatternNode:
-    """The targets that patterns name; several where they came from `set(…)`."""
+    """The targets of patterns; `set(…)` has several."""
 
     patterns: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperationNode:
-    """`first`, and what is then done to it, from the left. Long chains are one node, not one inside another."""
+    """`first` and the operations on it, from the left. A long chain is one node, not nested ones."""
 
     first: Node
     steps: tuple[tuple[Operator, Node], ...]
@@ -132,7 +132,7 @@ Node = PatternNode | OperationNode | CallNode
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """A parsed query; `patterns` are all that stand in it: what must be loaded to answer."""
+    """A parsed query. `patterns` are all its patterns; their packages must be loaded to evaluate it."""
 
     text: str
     root: Node
@@ -140,7 +140,7 @@ class Query:
 
 
 def parse_query(text: str) -> Query:
-    """Read a query. Raises UsageError that shows where it goes wrong."""
+    """Parse a query. Raises UsageError that points at the place of the error."""
     parser = _Parser(text)
     root = parser.parse()
     return Query(text=text, root=root, patterns=tuple(dict.fromkeys(parser.patterns)))
@@ -157,7 +157,7 @@ class _Token:
 
 
 class _Parser:
-    """A descent through the grammar, one token ahead."""
+    """A recursive-descent parser with one token of look-ahead."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -170,7 +170,7 @@ class _Parser:
         node = self._expression()
         token = self._token
         if token.kind != "end":
-            raise self._error(f"{token} is not expected here", token.position)
+            raise self._error(f"unexpected {token}", token.position)
         return node
 
     @property
@@ -186,8 +186,8 @@ class _Parser:
                 start = position + len(self._text[position:]) - len(self._text[position:].lstrip())
                 character = self._text[start]
                 if character in "\"'":
-                    raise self._error("a quote is opened and not closed", start)
-                advice = ("patterns with such characters are written in quotes",) if character != "*" else ()
+                    raise self._error("a quote is not closed", start)
+                advice = ("put patterns with such characters in quotes",) if character != "*" else ()
                 raise self._error(f'"{character}" is not expected here', start, *advice)
             kind = match.lastgroup
             found = match[kind]
@@ -228,7 +228,7 @@ class _Parser:
         if token.kind == "symbol" and token.text == "(":
             self._depth += 1
             if self._depth > _DEEPEST:
-                raise self._error(f"more than {_DEEPEST} parentheses inside each other", token.position)
+                raise self._error(f"more than {_DEEPEST} nested parentheses", token.position)
             node = self._expression()
             self._expect(")", "to close the parenthesis")
             self._depth -= 1
@@ -239,7 +239,9 @@ class _Parser:
         if not token.text:
             raise self._error("a pattern is empty", token.position)
         if token.text.startswith("-"):
-            raise self._error("a pattern in a query has no sign", token.position, 'take away with "x - y"')
+            raise self._error(
+                "a pattern in a query cannot begin with -", token.position, 'to exclude targets, write "x - y"'
+            )
         self.patterns.append(token.text)
         return PatternNode(patterns=(token.text,))
 
@@ -259,7 +261,7 @@ class _Parser:
             )
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise self._error(f"more than {_DEEPEST} parentheses inside each other", name.position)
+            raise self._error(f"more than {_DEEPEST} nested parentheses", name.position)
         self._expect("(", f"after {function.name}")
         arguments: list[Node | str | re.Pattern[str] | int] = []
         for index, kind in enumerate(function.parameters):
@@ -286,12 +288,12 @@ class _Parser:
                 raise self._error(f'bad regular expression "{token.text}": {error.msg}', token.position) from None
         if kind is ParameterKind.INTEGER:
             if not (token.text.isascii() and token.text.isdigit()):
-                raise self._error(f"a depth is a number of steps, not {token}", token.position)
+                raise self._error(f"a depth must be a number of steps, not {token}", token.position)
             return int(token.text)
         return token.text
 
     def _error(self, message: str, position: int, *advice: str) -> UsageError:
-        """An error that shows the line of the query and points at the place."""
+        """An error with the line of the query and a mark at the place."""
         before = self._text[:position]
         start = before.rfind("\n") + 1
         line = self._text[start:].partition("\n")[0].replace("\t", " ")

@@ -1,4 +1,4 @@
-"""Results of queries in the forms that people and programs read."""
+"""Formats the results of queries as text and JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mlcbuild.workspace.target import Target
 
 
 def dependencies_first(labels: Iterable[Label], loaded: LoadedWorkspace) -> tuple[Label, ...]:
-    """The same labels, each after those that it needs, directly or not."""
+    """The same labels, each after its direct and indirect dependencies."""
     wanted = dict.fromkeys(labels)
     return tuple(label for label in loaded.closure(wanted) if label in wanted)
 
@@ -27,9 +27,9 @@ def label_kind_lines(labels: Iterable[Label], loaded: LoadedWorkspace) -> list[s
 
 
 def json_records(labels: Iterable[Label], loaded: LoadedWorkspace) -> list[dict[str, JsonValue]]:
-    """One record a target, of values that `json` writes.
+    """One JSON object a target.
 
-    `label`, `rule`, `attributes` (those that have a value, defaults included, by name), `tags`, `dependencies`
+    `label`, `rule`, `attributes` (by name, those that have a value, including defaults), `tags`, `dependencies`
     (labels of targets), `files` (paths of files that labels name), `location` (path, line, column).
     """
     return [_record(loaded.targets[label], loaded) for label in labels]

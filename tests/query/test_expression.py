@@ -54,27 +54,27 @@ def test_name_of_a_function_alone_is_a_pattern() -> None:
     [
         ("", 1, "expected a pattern, a function or a parenthesis, not the end"),
         ("//a +", 6, "expected a pattern, a function or a parenthesis, not the end"),
-        ("//a //b", 5, '"//b" is not expected here'),
+        ("//a //b", 5, 'unexpected "//b"'),
         ("(//a", 5, 'expected ")" to close the parenthesis, not the end'),
-        ("//a)", 4, '")" is not expected here'),
+        ("//a)", 4, 'unexpected ")"'),
         ("deps(//a", 9, 'expected "," and another argument of deps, not the end'),
         ("deps()", 6, 'expected a pattern, a function or a parenthesis, not ")"'),
-        ("deps(//a, b)", 11, 'a depth is a number of steps, not "b"'),
+        ("deps(//a, b)", 11, 'a depth must be a number of steps, not "b"'),
         ("deps(//a, 1, 2)", 12, 'expected ")" to close deps(, not ","'),
         ("rdeps(//a)", 10, 'expected "," and another argument of rdeps, not ")"'),
         ("kind('(', //a)", 6, 'bad regular expression "("'),
         ("filter(//a", 11, 'expected "," and another argument of filter'),
         ("kin('x', //a)", 1, 'unknown function "kin"'),
-        ("'//a", 1, "a quote is opened and not closed"),
+        ("'//a", 1, "a quote is not closed"),
         ("''", 1, "a pattern is empty"),
         ("//a & //b", 5, '"&" is not expected here'),
         ("*", 1, '"*" is not expected here'),
-        ("'-//a'", 1, "a pattern in a query has no sign"),
+        ("'-//a'", 1, "a pattern in a query cannot begin with -"),
         ("set(//a + //b)", 9, 'expected ")" to close set(, not "+"'),
         ("union", 1, 'expected a pattern, a function or a parenthesis, not "union"'),
     ],
 )
-def test_mistake_is_shown_where_it_is(text: str, column: int, reason: str) -> None:
+def test_an_error_is_shown_at_its_place(text: str, column: int, reason: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_query(text)
     message, line, caret, *_ = str(caught.value).split("\n")
@@ -93,7 +93,7 @@ def test_mistake_in_a_later_line_shows_that_line() -> None:
 
 
 def test_nesting_is_limited_and_chains_are_not() -> None:
-    with pytest.raises(UsageError, match="parentheses inside each other"):
+    with pytest.raises(UsageError, match="nested parentheses"):
         parse_query("(" * 5000 + "//a" + ")" * 5000)
     assert len(parse_query(" + ".join(["//a"] * 20_000)).patterns) == 1
 

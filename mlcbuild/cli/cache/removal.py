@@ -43,7 +43,7 @@ def remove_results(
             continue
         except OSError as error:
             raise LocalEnvironmentError(
-                f"{file} cannot be removed: {error.strerror}", advice=("check who owns it",)
+                f"{file} cannot be removed: {error.strerror}", advice=("check its owner",)
             ) from error
         removed.append(file.name)
     if output is OutputFormat.JSON:

@@ -98,7 +98,7 @@ def opened_remote(transfer: Transfer, options: GlobalOptions, *, writes: bool) -
             "set MLCBUILD_REMOTE_UPLOAD=results, or change the setting that says never",
         )
         if policy.role.value != "read-write":
-            reason = f'the role here is "{policy.role.value}"'
+            reason = f'this machine has the role "{policy.role.value}"'
             advice = (
                 "if this machine may send results, set MLCBUILD_REMOTE_ROLE=read-write, as CI jobs do,\n"
                 'or role = "read-write" in [remote] of your settings.toml'

@@ -51,13 +51,13 @@ class Progress:
         if len(self.executors) < 2 and not any(self.executors.values()):
             return ""
         counts = Counter(action.executor for action in self.running.values())
-        told = []
+        places = []
         for executor, nodes in self.executors.items():
             if counts[executor] and nodes:
-                told.append(f"{counts[executor]} on {text.plural(len(nodes), 'node')} of {executor}")
+                places.append(f"{counts[executor]} on {text.plural(len(nodes), 'node')} of {executor}")
             elif counts[executor]:
-                told.append(f"{counts[executor]} {executor}")
-        return ", ".join(told)
+                places.append(f"{counts[executor]} {executor}")
+        return ", ".join(places)
 
     @property
     def counter(self) -> str:

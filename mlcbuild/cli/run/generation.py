@@ -46,10 +46,10 @@ def generate_text(package: Path, wanted: GenerationOptions, options: GlobalOptio
     except Exception as error:
         return report_run_error(error, options)
     if generation.context_is_full:
-        print(f"{style.warning('note:')} the answer ends here, as the model's context is full", file=sys.stderr)
+        print(f"{style.warning('note:')} the answer is cut: the model's context is full", file=sys.stderr)
     if wanted.stats:
-        told = statistics_line(generation.statistics)
-        print(f"{told} · seed {seed}" if wanted.temperature > 0 else told, file=sys.stderr)
+        line = statistics_line(generation.statistics)
+        print(f"{line} · seed {seed}" if wanted.temperature > 0 else line, file=sys.stderr)
     return ExitCode.OK
 
 

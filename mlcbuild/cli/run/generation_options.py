@@ -27,32 +27,34 @@ class GenerationOptions:
 
 
 def _generate(
-    prompt: Annotated[
-        str, typer.Option("--prompt", metavar="TEXT", show_default=False, help="What the model is told. Needed.")
-    ],
+    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", show_default=False, help="The prompt. Required.")],
     raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the text, instead of answering it by the chat template.")
+        bool, typer.Option("--raw", help="Continue the text instead of answering it through the chat template.")
     ] = False,
     max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help="Stop after N tokens.")] = 128,
     temperature: Annotated[
         float,
-        typer.Option("--temperature", metavar="T", min=0.0, help="0 always takes the likeliest token."),
+        typer.Option("--temperature", metavar="T", min=0.0, help="0 always takes the most likely token."),
     ] = 0.0,
     top_p: Annotated[
         float,
-        typer.Option("--top-p", metavar="P", min=0.0, max=1.0, help="Sample from the likeliest tokens that sum to P."),
+        typer.Option(
+            "--top-p",
+            metavar="P",
+            min=0.0,
+            max=1.0,
+            help="Sample from the most likely tokens that sum to P.",
+        ),
     ] = 1.0,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="N", min=0, show_default=False, help="Sample the same text each time."),
+        typer.Option("--seed", metavar="N", min=0, show_default=False, help="Seed of the sampling."),
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option("--threads", metavar="N", min=1, show_default=False, help="Default: one a core."),
+        typer.Option("--threads", metavar="N", min=1, show_default=False, help="Threads. Default: one per core."),
     ] = None,
-    stats: Annotated[
-        bool, typer.Option("--stats", help="At the end, tell on standard error how fast it went.")
-    ] = False,
+    stats: Annotated[bool, typer.Option("--stats", help="Print the speed to standard error at the end.")] = False,
 ) -> GenerationOptions:
     """Generate text with a model_package: one answer, not a chat. Tokens appear as they come."""
     return GenerationOptions(

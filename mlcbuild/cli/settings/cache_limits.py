@@ -1,4 +1,4 @@
-"""Sizes and ages as people write them, `50G` and `30d`, and which of them limit the disk cache."""
+"""The limits of the disk cache: options, variables, or `[cache]` of the user's settings."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ MAX_AGE_VARIABLE = "MLCBUILD_CACHE_MAX_AGE"
 
 
 def read_limits(max_size: str, max_age: str, environment: Mapping[str, str]) -> Limits:
-    """Each limit for itself, the first of these that says it: an option ("" says nothing), a variable, `[cache]` of the
-    user's settings. Raises UsageError for the former two, WorkspaceErrors for the last.
+    """Each limit from the first source that has it: an option ("" has none), a variable, the user's `[cache]`.
+
+    Raises UsageError for options and variables, WorkspaceErrors for the file.
     """
     from mlcbuild.cache.eviction import Limits
     from mlcbuild.cli.settings.user_file import user_settings

@@ -1,6 +1,4 @@
-"""The user's own `settings.toml`, for all workspaces of who builds: a remote cache, where actions run,
-and limits of the disk cache.
-"""
+"""The user's `settings.toml`, which applies to all workspaces: remote cache, execution, limits of the disk cache."""
 
 from __future__ import annotations
 
@@ -22,16 +20,16 @@ from mlcbuild.workspace.values import ValueReader, read_table
 SETTINGS_FILE = "settings.toml"
 CACHE_TABLE = "cache"
 CACHE_SETTINGS: tuple[Attribute, ...] = (
-    Attribute(name="max_size", kind=AttributeKind.STRING, doc="The most that `cache gc` leaves: 50G, 50GiB."),
-    Attribute(name="max_age", kind=AttributeKind.STRING, doc="How long `cache gc` leaves what nobody uses: 30d."),
+    Attribute(name="max_size", kind=AttributeKind.STRING, doc="The size that `cache gc` keeps: 50G, 50GiB."),
+    Attribute(name="max_age", kind=AttributeKind.STRING, doc="How long `cache gc` keeps unused results: 30d."),
 )
-"""What `[cache]` may say."""
+"""The settings of `[cache]`."""
 _TABLES = (REMOTE_TABLE, EXECUTION_TABLE, CACHE_TABLE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserSettings:
-    """What the file in `folder` says; None stands for nothing."""
+    """The settings in the file of `folder`; None for a setting that it does not have."""
 
     folder: Path
     remote: RemoteTable | None = None
@@ -41,18 +39,18 @@ class UserSettings:
 
 
 def user_settings_file(environment: Mapping[str, str]) -> Path:
-    """`$XDG_CONFIG_HOME/mlcbuild/settings.toml`, by default below `~/.config`; a relative folder counts for nothing."""
+    """`$XDG_CONFIG_HOME/mlcbuild/settings.toml`, by default below `~/.config`. A relative folder is ignored."""
     base = environment.get("XDG_CONFIG_HOME", "")
     return (Path(base) if base.startswith("/") else Path.home() / ".config") / "mlcbuild" / SETTINGS_FILE
 
 
 def user_settings(environment: Mapping[str, str]) -> UserSettings:
-    """What the file of whoever builds says. Raises WorkspaceErrors with all mistakes in it; none quotes a secret."""
+    """The settings of the user who builds. Raises WorkspaceErrors with all errors in the file; none quotes a secret."""
     return read_user_settings(user_settings_file(environment))
 
 
 def read_user_settings(path: Path) -> UserSettings:
-    """Nothing where there is no such file. Raises WorkspaceErrors with all mistakes in it; none quotes a secret."""
+    """No settings if there is no file. Raises WorkspaceErrors with all errors in the file; none quotes a secret."""
     if not path.exists():
         return UserSettings(folder=path.parent)
     errors = ErrorCollector()
