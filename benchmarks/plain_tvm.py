@@ -54,9 +54,8 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
         from mlcbuild.compiler.backends.cuda import phase1 as cuda_phase1
         from mlcbuild.compiler.backends.cuda import phase5 as cuda_phase5
         from mlcbuild.compiler.kernels.workspace import lift_global_buffers
-        from mlcbuild.compiler.models.config import read_document
-        from mlcbuild.compiler.models.families import read_config
-        from mlcbuild.compiler.models.registry import build_model
+        from mlcbuild.compiler.models.compilable import build_model
+        from mlcbuild.compiler.models.description import read_model
         from mlcbuild.compiler.passes import phase0, phase1, phase2, phase3, phase5
         from mlcbuild.compiler.passes.add_workspaces import add_workspaces
         from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
@@ -66,32 +65,36 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
         from mlcbuild.compiler.phases.phase3 import PHASE3
         from mlcbuild.compiler.phases.phase5 import PHASE5
         from mlcbuild.compiler.phases.pipeline import PhaseContext, apply
-        from mlcbuild.compiler.stages import export
+        from mlcbuild.compiler.stages import export, resolve_model
+        from mlcbuild.rules.families import families
         from tests.compiler import schemes
+        from tests.compiler.resolving import model_builders
     host = {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"}
     limits = {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32}
     target = targets.parse({"kind": "cuda", "arch": arch, **limits, "host": host})
-    model_config = read_config(read_document(config), where=config.name)
     with tempfile.TemporaryDirectory() as folder:  # for the metadata alone, which do not depend on how layers are shown
-        described = Path(folder) / "metadata.json"
+        at = Path(folder).joinpath
+        resolved = {"model": at("model.json"), "parameters": at("parameters.json")}
+        resolve_model.run(config=config, families=families(), **resolved)
         scheme = schemes.scheme(quantization)
         export.run(
-            config=config,
-            module=Path(folder) / "module.json",
-            metadata=described,
+            **resolved,
+            module=at("module.json"),
+            metadata=at("metadata.json"),
+            models=model_builders(),
             scheme=scheme,
             reader=schemes.reader_class(scheme),
         )
-        document = metadata_file.read(described)
+        description, document = read_model(resolved["model"]), metadata_file.read(at("metadata.json"))
     with clock.step("export"):
-        model = build_model(model_config, schemes.reader(scheme))
+        model = build_model(description, model_builders(), schemes.reader(scheme))
         module, _ = model.export_tvm(spec=model.specification())
         module = inline_private_functions(ir.without_spans(module))
         module = relax.transform.CanonicalizeBindings()(relax.transform.Normalize()(module))
     context = PhaseContext(
         target=target,
-        metadata=document | asdict(model_config.sizes),
-        sizes=model_config.sizes,
+        metadata=document | asdict(description.sizes),
+        sizes=description.sizes,
         cuda_graph=True,
     )
     phases = (

@@ -1,12 +1,13 @@
 """Plug-ins of our own, found by listing a folder: a file or folder that is added there is known, and nowhere named.
 
-Nothing is imported. Rules name what is found to actions (`engine.action.StageCall.plugins`). What was listed is known
-by path, because a build that has nothing to do must see what was added since (`engine.no_op_record`).
+Listing imports nothing. Rules name what is found to actions (`engine.action.StageCall.plugins`). What was listed is
+known by path, because a build that has nothing to do must see what was added since (`engine.no_op_record`).
 """
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 _ROOT = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # Imported by every command: no pathlib.
 _listed: set[str] = set()
@@ -25,6 +26,14 @@ def plugins_in(folder: str, *, module: str = "") -> tuple[str, ...]:
     else:
         found = [name.removesuffix(".py") for name in names if name.endswith(".py") and name != "__init__.py"]
     return tuple(sorted(found))
+
+
+def load_plugin(name: str) -> Any:
+    """The object that `package.module:name` names, imported: for whoever is no action, to which plug-ins are given."""
+    import importlib  # Costs a millisecond, which who only lists does not pay.
+
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def listed_folders() -> frozenset[str]:

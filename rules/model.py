@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mlcbuild.engine.action import DerivedArtifact, SourceArtifact
+from mlcbuild.rules.families import family_plugins
 from mlcbuild.rules.providers import FilesInfo, ModelInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
@@ -21,7 +24,7 @@ def implement(context: RuleContext) -> Providers:
         config = files[0][1]
     if source_label is None:
         assert config is not None
-        return (ModelInfo(config=config), FilesInfo(files=(("config.json", config),)))
+        return (_model(context, config), FilesInfo(files=(("config.json", config),)))
     source = context.files(source_label)
     if not source.files:
         raise context.error(f"source {source_label} has no files", attribute="source")
@@ -30,19 +33,34 @@ def implement(context: RuleContext) -> Providers:
         "mlcbuild.compiler.stages.import_config:run",
         inputs={"source": source},
         outputs={"config": "config.json", "tokenizer": "tokenizer/"},
+        plugins={"families": family_plugins()},
     )
     config = config or imported.output("out/config.json")
     tokenizer = imported.output("out/tokenizer/")
     return (
-        ModelInfo(config=config, tokenizer=tokenizer, source=source),
+        replace(_model(context, config), tokenizer=tokenizer, source=source),
         FilesInfo(files=(("config.json", config), ("tokenizer/", tokenizer))),
+    )
+
+
+def _model(context: RuleContext, config: SourceArtifact | DerivedArtifact) -> ModelInfo:
+    """A model that is known by its config.json, which its family reads."""
+    resolved = context.stage(
+        "ResolveModel",
+        "mlcbuild.compiler.stages.resolve_model:run",
+        inputs={"config": config},
+        outputs={"model": "model.json", "parameters": "parameters.json"},
+        plugins={"families": family_plugins()},
+    )
+    return ModelInfo(
+        config=config, model=resolved.output("out/model.json"), parameters=resolved.output("out/parameters.json")
     )
 
 
 MODEL = Rule(
     schema=RuleSchema(
         name="model",
-        doc="A model of the llama family: Llama 2 and 3, Mistral, SmolLM2, TinyLlama.",
+        doc="A model of a family that `mlcbuild info` names.",
         attributes=(
             Attribute(
                 name="source",

@@ -1,15 +1,18 @@
 """`model_library`: a model compiled for a platform.
 
-Export → Phase0 … Phase3 → Partition → (ScheduleKernel → CompileKernel, one pair a distinct kernel) → Lower → Link.
+ConfigureModel → Export → Phase0 … Phase3 → Partition → (ScheduleKernel → CompileKernel, one pair a distinct kernel)
+→ Lower → Link.
 What is a backend's own is in `rules/backends/`; for a GPU each kernel goes on after CompileKernel.
 """
 
 from __future__ import annotations
 
-from mlcbuild.compiler.models.config import OVERRIDE_RANGES
+from mlcbuild.compiler.models.sizes import OVERRIDE_RANGES
 from mlcbuild.engine.action import DiscoveredArtifacts
 from mlcbuild.rules import schemes
 from mlcbuild.rules.backend import PlatformInfo
+from mlcbuild.rules.configured_model import ConfiguredModel, configure
+from mlcbuild.rules.families import model_plugins
 from mlcbuild.rules.kernels import KernelActions
 from mlcbuild.rules.optimization import LEVELS
 from mlcbuild.rules.passes import CompilerPassInfo, PhasePasses
@@ -76,19 +79,35 @@ def platform_of(context: RuleContext) -> PlatformInfo:
     return platform
 
 
-def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformInfo) -> LibraryInfo:
-    """Declare the actions from a model's configuration to its library, in the order data flows."""
+def configure_library(context: RuleContext, model: ModelInfo) -> ConfiguredModel:
+    """Declare the check of a target with `LIBRARY_ATTRIBUTES`, and what applies its overrides."""
+    return configure(
+        context,
+        model,
+        quantization=context.target.string("quantization"),
+        overrides=dict(context.target.table("overrides")),
+    )
+
+
+def compile_library(
+    context: RuleContext, model: ModelInfo, configured: ConfiguredModel, platform: PlatformInfo
+) -> LibraryInfo:
+    """Declare the actions from a model to its library, in the order data flows."""
     target, optimization = platform.target, LEVELS[context.target.string("opt")]
-    overrides = dict(context.target.table("overrides"))
     quantization = context.target.string("quantization")
     passes = PhasePasses(platform=platform, added=_added_passes(context))
     tvm = ("tvm",)
     export = context.stage(
         "Export",
         "mlcbuild.compiler.stages.export:run",
-        inputs={"config": model.config},
+        # Without the target's sizes: overrides do not export again.
+        inputs={"model": model.model, "parameters": configured.parameters},
         outputs={"module": "module.json", "metadata": "metadata.json"},
-        plugins={"scheme": schemes.plugin(quantization), "reader": schemes.scheme(quantization).reader},
+        plugins={
+            "models": model_plugins(),
+            "scheme": schemes.plugin(quantization),
+            "reader": schemes.scheme(quantization).reader,
+        },
         toolchains=tvm,
     )
     module, metadata = export.output("out/module.json"), export.output("out/metadata.json")
@@ -129,7 +148,7 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
             "graph": partition.output("out/graph.json"),
             "signatures": DiscoveredArtifacts(action=partition.identifier, group="signatures"),
             "metadata": metadata,
-            "config": model.config,
+            "model": configured.model,
         },
         outputs={
             "executable": "executable.bin",
@@ -139,7 +158,6 @@ def compile_library(context: RuleContext, model: ModelInfo, platform: PlatformIn
         parameters={
             "target": target,
             "cuda_graph": optimization.cuda_graph and platform.has_cuda_graphs,
-            "overrides": overrides,
             **passes.parameters("phase5"),
         },
         plugins=passes.plugins("phase5"),
@@ -170,7 +188,8 @@ def _added_passes(context: RuleContext) -> list[CompilerPassInfo]:
 
 def implement(context: RuleContext) -> Providers:
     platform = platform_of(context)
-    compiled = compile_library(context, context.required("model", ModelInfo), platform)
+    model = context.required("model", ModelInfo)
+    compiled = compile_library(context, model, configure_library(context, model), platform)
     name = f"{context.label.name.rpartition('/')[2]}{platform.library_suffix}"
     return (compiled, FilesInfo(files=((name, compiled.library),)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcbuild.rules import schemes
-from mlcbuild.rules.model_library import LIBRARY_ATTRIBUTES, compile_library, platform_of
+from mlcbuild.rules.model_library import LIBRARY_ATTRIBUTES, compile_library, configure_library, platform_of
 from mlcbuild.rules.providers import ExecutableInfo, FilesInfo, ModelInfo, PackageInfo
 from mlcbuild.rules.quantized_weights import ENCODE, quantize
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
@@ -13,16 +13,16 @@ from mlcbuild.workspace.schema import RuleSchema
 def implement(context: RuleContext) -> Providers:
     model = context.required("model", ModelInfo)
     quantization = context.target.string("quantization")
-    weights = quantize(context, model, quantization=quantization, encode=context.target.string("encode"))
+    configured = configure_library(context, model)
+    weights = quantize(context, model, configured, quantization=quantization, encode=context.target.string("encode"))
     platform = platform_of(context)
-    compiled = compile_library(context, model, platform)
+    compiled = compile_library(context, model, configured, platform)
     assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer
     generated = context.stage(
         "GenConfig",
         "mlcbuild.compiler.stages.gen_config:run",
-        inputs={"config": model.config, "tokenizer": model.tokenizer},
+        inputs={"model": configured.model, "config": model.config, "tokenizer": model.tokenizer},
         outputs={"chat_config": "mlc-chat-config.json", "tokenizer_files": "tokenizer/"},
-        parameters={"overrides": dict(context.target.table("overrides"))},
         plugins={"scheme": schemes.plugin(quantization)},
     )
     files = FilesInfo(

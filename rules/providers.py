@@ -64,12 +64,15 @@ class ToolInfo(Provider):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo(Provider):
-    """A model: its config.json, and, unless it is a shape alone, its weights and tokenizer."""
+    """A model: its config.json, what its family made of it, and, unless it is a shape alone, its weights and
+    tokenizer."""
 
     name: ClassVar[str] = "model"
     noun: ClassVar[str] = "model"
 
     config: SourceArtifact | DerivedArtifact
+    model: DerivedArtifact  # model.json of ResolveModel
+    parameters: DerivedArtifact  # parameters.json of ResolveModel
     tokenizer: DerivedArtifact | None = None
     source: FilesInfo | None = None
 

@@ -1,6 +1,6 @@
 """`quantized_weights`: a model's weights, quantized, in MLC's shard format.
 
-ImportWeights → Quantize (one a shard, as its manifest announces) → IndexWeights.
+ConfigureModel → ImportWeights → Quantize (one a shard, as its manifest announces) → IndexWeights.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcbuild.compiler.manifest import read_manifest
-from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, Discovery, SourceArtifact
+from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, Discovery
 from mlcbuild.rules import schemes
+from mlcbuild.rules.configured_model import ConfiguredModel, configure
 from mlcbuild.rules.providers import FilesInfo, ModelInfo, WeightsInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext, stage_action
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
@@ -35,7 +36,7 @@ class QuantizeShards:
     """Announces one Quantize action for each shard that ImportWeights wrote, and the groups of what they make."""
 
     owner: str
-    config: SourceArtifact | DerivedArtifact
+    parameters: DerivedArtifact
     quantization: str
     encode: str
 
@@ -51,7 +52,7 @@ class QuantizeShards:
                     owner=self.owner,
                     inputs={
                         "shard": DerivedArtifact(action=discovering, path=f"out/shards/{shard['file']}"),
-                        "config": self.config,
+                        "parameters": self.parameters,
                     },
                     outputs={
                         "shard_out": f"params_shard_{index}.bin",
@@ -75,7 +76,9 @@ class QuantizeShards:
         return Discovery(actions=tuple(actions), groups=(("records", records), ("shards", shards)))
 
 
-def quantize(context: RuleContext, model: ModelInfo, *, quantization: str, encode: str) -> WeightsInfo:
+def quantize(
+    context: RuleContext, model: ModelInfo, configured: ConfiguredModel, *, quantization: str, encode: str
+) -> WeightsInfo:
     """Declare the actions from a model's source to its quantized shards. Raises WorkspaceError for a bare shape."""
     if model.source is None:
         raise context.error(
@@ -86,11 +89,11 @@ def quantize(context: RuleContext, model: ModelInfo, *, quantization: str, encod
     imported = context.stage(
         "ImportWeights",
         "mlcbuild.compiler.stages.import_weights:run",
-        inputs={"source": model.source, "config": model.config},
+        inputs={"source": model.source, "parameters": configured.parameters},
         outputs={"manifest": "manifest.json", "shards": "shards/"},
         manifest="manifest",
         discoverer=QuantizeShards(
-            owner=str(context.label), config=model.config, quantization=quantization, encode=encode
+            owner=str(context.label), parameters=configured.parameters, quantization=quantization, encode=encode
         ),
     )
     index = context.stage(
@@ -98,7 +101,7 @@ def quantize(context: RuleContext, model: ModelInfo, *, quantization: str, encod
         "mlcbuild.compiler.stages.index_weights:run",
         inputs={
             "records": DiscoveredArtifacts(action=imported.identifier, group="records"),
-            "config": model.config,
+            "parameters": configured.parameters,
         },
         outputs={"index": "tensor-cache.json"},
         parameters={"encode": encode},
@@ -111,12 +114,9 @@ def quantize(context: RuleContext, model: ModelInfo, *, quantization: str, encod
 
 
 def implement(context: RuleContext) -> Providers:
-    weights = quantize(
-        context,
-        context.required("model", ModelInfo),
-        quantization=context.target.string("quantization"),
-        encode=context.target.string("encode"),
-    )
+    model, quantization = context.required("model", ModelInfo), context.target.string("quantization")
+    configured = configure(context, model, quantization=quantization)
+    weights = quantize(context, model, configured, quantization=quantization, encode=context.target.string("encode"))
     return (weights, FilesInfo(files=(("tensor-cache.json", weights.index), ("", weights.shards))))
 
 

@@ -33,8 +33,8 @@ NAMES = frozenset(
     {
         "mlcbuild.compiler.backends.cuda.architectures",
         "mlcbuild.compiler.manifest",
-        "mlcbuild.compiler.families.llama.family",
-        "mlcbuild.compiler.models.config",
+        "mlcbuild.compiler.models.family",
+        "mlcbuild.compiler.models.sizes",
         "mlcbuild.compiler.phases.places",
         "mlcbuild.compiler.quantization.scheme",
     }
@@ -170,6 +170,26 @@ def test_a_quantization_scheme_is_asked_without_loading_numpy_or_tvm() -> None:
     program = f"import sys, {', '.join(modules)}; print([name for name in {sorted(HEAVY)!r} if name in sys.modules])"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+def test_a_family_says_what_its_models_are_without_loading_numpy_or_tvm() -> None:
+    program = (
+        "import sys; from mlcbuild.rules.families import families; assert families(); "
+        f"print([name for name in {sorted(HEAVY)!r} if name in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_no_stage_and_no_family_imports_a_family() -> None:
+    families = PACKAGE / "compiler" / "families"
+    wrong = []
+    for path in modules_of("compiler"):
+        folder = path.parent.name if path.is_relative_to(families) else ""
+        for name in imports_of(path):
+            if name.startswith("mlcbuild.compiler.families") and name.split(".")[3:4] != [folder]:
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_every_room_is_named_in_the_architecture_page() -> None:

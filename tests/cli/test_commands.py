@@ -13,6 +13,7 @@ import pytest
 
 from mlcbuild.cli.main import main
 from mlcbuild.query.expression import FUNCTIONS
+from mlcbuild.rules.families import families
 from mlcbuild.rules.registry import load_rules
 
 Snapshot = Callable[[str, str], None]
@@ -163,7 +164,16 @@ def test_patterns_are_relative_to_the_directory_one_stands_in(
 def test_info(workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
     assert main(["info"]) == 0
     shown = capsys.readouterr().out.replace(str(workspace.parent), "<tmp>")
-    snapshot("info", "".join(line for line in shown.splitlines(True) if not line.startswith("toolchains")))
+    changing = ("toolchains", "models", "model types")  # what is installed, and which families there are
+    snapshot("info", "".join(line for line in shown.splitlines(True) if not line.startswith(changing)))
+
+
+def test_info_names_the_models_of_every_family(workspace: Path, capsys: Capture) -> None:
+    assert main(["info"]) == 0
+    shown = capsys.readouterr().out
+    for family in families():
+        assert family.models in shown
+        assert all(model_type in shown for model_type in family.model_types)
 
 
 def test_info_for_programs(workspace: Path, capsys: Capture) -> None:

@@ -30,6 +30,7 @@ from mlcbuild.compiler.stages import (
 )
 from mlcbuild.plugins import plugins_in
 from tests.compiler import schemes
+from tests.compiler.resolving import model_builders, write_configured, write_resolved
 
 CPU_TARGET: Mapping[str, object] = {"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"}
 CUDA_TARGET: Mapping[str, object] = {
@@ -83,10 +84,13 @@ def compile_graph(
     run = _Timer(report)
     at = directory.joinpath
     level = {"target": dict(target)}
+    write_resolved(directory, json.loads(at("config.json").read_text()))
     run(
         "Export",
         export.run,
-        config=at("config.json"),
+        model=at("model.json"),
+        parameters=at("parameters.json"),
+        models=model_builders(),
         module=at("export.json"),
         metadata=at("metadata.export.json"),
         scheme=scheme,
@@ -133,9 +137,10 @@ def finish_library(
     report: Report | None = None,
     architectures: Sequence[str] = (),
 ) -> Path:
-    """From `phase3.json`, `metadata.phase0.json` and `config.json` to `lib.so`, in `directory`."""
+    """From `phase3.json`, `metadata.phase0.json`, `model.json` and `parameters.json` to `lib.so`, in `directory`."""
     run = _Timer(report)
     at = directory.joinpath
+    write_configured(directory, json.loads(at("metadata.phase0.json").read_text())["quantization"], overrides)
     for name in ("kernels", "scheduled", "signatures", "objects", "sources", "launches", "cubins", "device_code"):
         at(name).mkdir(exist_ok=True)
     tool = {"target": dict(target)}
@@ -190,11 +195,10 @@ def finish_library(
         graph=at("graph.json"),
         signatures=tuple(at("signatures", f"{name}.json") for name in names),
         metadata=at("metadata.phase0.json"),
-        config=at("config.json"),
+        model=at("configured.json"),
         executable=at("executable.bin"),
         shape_functions=at("shape_functions.o"),
         metadata_out=at("metadata.json"),
-        overrides=dict(overrides or {}),
         cuda_graph=on_gpu and opt in ("O2", "O3"),
         backend=backend_passes(target, 5),
         **tool,

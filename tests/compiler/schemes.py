@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlcbuild.compiler.models.families import parameter_list
 from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, Role
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
+from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.rules.schemes import NAMES, scheme
+from tests.compiler.resolving import parameters_of
 from tests.compiler.tiny_models import Array
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ __all__ = ["NAMES", "encoder", "encoder_class", "matrix", "reader", "reader_clas
 
 def matrix(shape: tuple[int, ...], *, name: str = "w.weight", role: Role = Role.LINEAR) -> Parameter:
     """A parameter of one tensor."""
-    return Parameter(name=name, role=role, tensors=(CheckpointTensor(name=name, shape=shape),))
+    source = CheckpointTensor(name=name, shape=shape)
+    return Parameter(name=name, role=role, shape=shape, sources=(source,))
 
 
 def encoder_class(of: QuantizationScheme) -> Callable[[QuantizationScheme], Encoder]:
@@ -47,8 +49,9 @@ def stored(document: Mapping[str, object], of: QuantizationScheme, tensors: Mapp
     """The float32 tensors of a checkpoint, by Hugging Face's names, as a package of the scheme has them, by
     MLC-LLM's."""
     found: dict[str, Array] = {}
-    for parameter in parameter_list(document).parameters:
-        whole = np.concatenate([tensors[tensor.name] for tensor in parameter.tensors]).astype(of.model_dtype)
+    for parameter in parameters_of(document).parameters:
+        parts = [tensors[tensor.name] for tensor in parameter.sources]
+        whole = carry_out(parameter.operations, parts).astype(of.model_dtype)
         arrays = encoder(of).encode(parameter, whole)
         found |= {tensor.name: array for tensor, array in zip(of.stored(parameter), arrays, strict=True)}
     return found
@@ -57,11 +60,11 @@ def stored(document: Mapping[str, object], of: QuantizationScheme, tensors: Mapp
 def restored(document: Mapping[str, object], of: QuantizationScheme, weights: Mapping[str, Array]) -> dict[str, Array]:
     """The float32 tensors that a package's weights stand for, by Hugging Face's names."""
     found: dict[str, Array] = {}
-    for parameter in parameter_list(document).parameters:
+    for parameter in parameters_of(document).parameters:
         whole = encoder(of).decode(parameter, [weights[tensor.name] for tensor in of.stored(parameter)])
-        sizes = np.cumsum([tensor.shape[0] for tensor in parameter.tensors])[:-1]
+        sizes = np.cumsum([tensor.shape[0] for tensor in parameter.sources])[:-1]
         parts = np.split(whole.astype(np.float32), sizes)
-        found |= {tensor.name: part for tensor, part in zip(parameter.tensors, parts, strict=True)}
+        found |= {tensor.name: part for tensor, part in zip(parameter.sources, parts, strict=True)}
     return found
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import tvm
 from tvm import relax, te, tirx
 
 from mlcbuild.compiler import ir
+from tests.compiler.resolving import write_resolved
 from tests.compiler.tiny_llama import TINY_LLAMA
 
 CONTEXT = 64
@@ -16,7 +16,7 @@ CONTEXT = 64
 
 def write_small_graph(directory: Path, *, factor: float = 2.0) -> None:
     """Write `phase3.json`, a module whose `main(x (n, 8) float32)` gives factor * x + 1, scaled twice,
-    `metadata.phase0.json`, and `config.json` with a context of `CONTEXT` tokens."""
+    `metadata.phase0.json`, and `model.json` and `parameters.json` of a model with a context of `CONTEXT` tokens."""
     builder = relax.BlockBuilder()
     rows = tirx.Var("seq_len", "int64")
     x = relax.Var("x", relax.TensorType((rows, 8), "float32"))
@@ -35,8 +35,8 @@ def write_small_graph(directory: Path, *, factor: float = 2.0) -> None:
         builder.emit_func_output(result)
     directory.mkdir(parents=True, exist_ok=True)
     ir.save_module(_with_a_twin(builder.finalize()), directory / "phase3.json")
-    (directory / "metadata.phase0.json").write_text('{"model_task": "chat"}')
-    (directory / "config.json").write_text(json.dumps(TINY_LLAMA | {"max_position_embeddings": CONTEXT}))
+    (directory / "metadata.phase0.json").write_text('{"model_task": "chat", "quantization": "q0f32"}')
+    write_resolved(directory, TINY_LLAMA | {"max_position_embeddings": CONTEXT})
 
 
 def _with_a_twin(module: tvm.IRModule) -> tvm.IRModule:

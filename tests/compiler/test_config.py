@@ -1,35 +1,48 @@
-"""A config.json is read whole or refused by field."""
+"""A config.json is read whole or refused by field, whichever family it is of."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlcbuild.compiler.families.llama.family import LlamaConfig
-from mlcbuild.compiler.models.families import read_config
+from mlcbuild.compiler.models.config import read_document
+from mlcbuild.compiler.models.decoder import DecoderConfig
+from mlcbuild.compiler.models.rotary import RotaryEmbedding
 from mlcbuild.errors import StageError
+from mlcbuild.rules.families import families
+from tests.compiler.resolving import model_of
 from tests.compiler.tiny_models import TINY
 
 
-def config(overrides: Mapping[str, object] | None = None, **changes: object) -> LlamaConfig:
-    return read_config({**TINY, **changes}, overrides=overrides)
+def resolved(**changes: object) -> dict[str, Any]:
+    """What a chat config says of the model, and what libraries without overrides are made for."""
+    model = model_of({**TINY, **changes})
+    sizes = {name: getattr(model.sizes, name) for name in model.sizes.__dataclass_fields__}
+    return {**model.model_config, **sizes}
+
+
+def rotary(**changes: object) -> RotaryEmbedding:
+    from mlcbuild.compiler import json_values
+
+    configuration = model_of({**TINY, **changes}).configuration
+    return json_values.decode(DecoderConfig, configuration, where="configuration").attention.rotary
 
 
 def test_defaults_are_those_of_the_family() -> None:
-    found = config(num_key_value_heads=None)
-    assert found.num_key_value_heads == found.num_attention_heads
-    assert found.head_dim == 16
-    assert found.position_embedding_base == 10000.0
-    assert found.context_window_size == 128
-    assert found.prefill_chunk_size == 128
-    assert config(max_position_embeddings=8192).prefill_chunk_size == 2048
-    assert found.sliding_window_size == -1
-    assert not found.attention_bias
+    found = resolved(num_key_value_heads=None)
+    assert found["num_key_value_heads"] == found["num_attention_heads"]
+    assert found["head_dim"] == 16
+    assert found["position_embedding_base"] == 10000.0
+    assert found["context_window_size"] == 128
+    assert found["prefill_chunk_size"] == 128
+    assert resolved(max_position_embeddings=8192)["prefill_chunk_size"] == 2048
+    assert found["sliding_window_size"] == -1
+    assert "attention_bias" not in found
 
 
 @pytest.mark.parametrize(
@@ -52,8 +65,8 @@ def test_defaults_are_those_of_the_family() -> None:
         ("rms_norm_eps", float("nan"), r'"rms_norm_eps" is nan'),
         ("rope_theta", -1.0, r'"rope_theta" is -1'),
         ("tie_word_embeddings", 1, r'"tie_word_embeddings" is 1; it has to be true or false'),
-        ("hidden_act", "gelu", r'"hidden_act" is "gelu"; this family computes "silu"'),
-        ("partial_rotary_factor", 0.5, r"this family rotates whole heads"),
+        ("hidden_act", "mish", r'"hidden_act" is "mish"; known: gelu, .*silu'),
+        ("partial_rotary_factor", 0.5, r"whole heads are rotated here"),
         ("rope_scaling", {"rope_type": "yarn", "factor": 4.0}, r'"rope_type" is "yarn"; RoPE is computed here'),
         ("rope_scaling", {"rope_type": "linear"}, r'"rope_scaling": the field "factor" is missing'),
         ("rope_scaling", 3, r'"rope_scaling" is 3; it has to be an object'),
@@ -62,13 +75,13 @@ def test_defaults_are_those_of_the_family() -> None:
 )
 def test_missing_or_absurd_field_is_told_with_what_is_allowed(field: str, value: object, message: str) -> None:
     with pytest.raises(StageError, match=message):
-        read_config({**TINY, field: value})
+        model_of({**TINY, field: value})
 
 
 def test_linear_rope_scaling_divides_positions() -> None:
-    found = config(rope_scaling={"type": "linear", "factor": 4.0})
-    assert found.rope_scale == 0.25
-    assert found.tvm_rope_scaling == {}
+    found = rotary(rope_scaling={"type": "linear", "factor": 4.0})
+    assert found.position_scale == 0.25
+    assert found.tvm_scaling == {}
 
 
 def test_llama3_rope_scaling_is_read_in_both_forms() -> None:
@@ -79,55 +92,34 @@ def test_llama3_rope_scaling_is_read_in_both_forms() -> None:
         "original_max_position_embeddings": 64,
         "rope_type": "llama3",
     }
-    older = config(rope_scaling=values, rope_theta=500000.0)
-    newer = config(rope_parameters={**values, "rope_theta": 500000.0})
+    older = rotary(rope_scaling=values, rope_theta=500000.0)
+    newer = rotary(rope_parameters={**values, "rope_theta": 500000.0})
     assert older == newer
-    assert older.tvm_rope_scaling == values
-    assert older.rope_scale == 1.0
+    assert older.tvm_scaling == values
+    assert older.position_scale == 1.0
 
 
 def test_plain_rope_parameters_carry_the_base() -> None:
-    assert config(rope_parameters={"rope_type": "default", "rope_theta": 123.0}).position_embedding_base == 123.0
+    assert rotary(rope_parameters={"rope_type": "default", "rope_theta": 123.0}).base == 123.0
 
 
 def test_mistral_window_stands_in_for_the_context() -> None:
-    found = config(model_type="mistral", sliding_window=32)
-    assert (found.sliding_window_size, found.context_window_size) == (32, -1)
-    assert found.prefill_chunk_size == 32
-    assert found.attention_sink_size == 4
-    without = config(model_type="mistral", sliding_window=None)
-    assert (without.sliding_window_size, without.context_window_size) == (-1, 128)
-
-
-def test_overrides_replace_sizes() -> None:
-    found = config({"context_window_size": 64, "prefill_chunk_size": 16, "max_batch_size": 2})
-    assert (found.context_window_size, found.prefill_chunk_size, found.max_batch_size) == (64, 16, 2)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"context_window": 64}, 'unknown override "context_window"(.|\n)*did you mean "context_window_size"'),
-        ({"context_window_size": "64"}, '"context_window_size" is "64"'),
-        ({"context_window_size": -1}, "only a model with a sliding window"),
-        ({"prefill_chunk_size": 256}, "prefill_chunk_size is 256; it has to be from 1 to the context_window_size"),
-        ({"tensor_parallel_shards": 2}, '"tensor_parallel_shards" is 2; it has to be from 1 to 1'),
-        ({"sliding_window_size": 16}, 'a model of type "llama" has no sliding window'),
-    ],
-)
-def test_bad_override_is_told(overrides: Mapping[str, object], message: str) -> None:
-    with pytest.raises(StageError, match=message):
-        config(overrides)
+    found = resolved(model_type="mistral", sliding_window=32)
+    assert (found["sliding_window_size"], found["context_window_size"]) == (32, -1)
+    assert found["prefill_chunk_size"] == 32
+    assert found["attention_sink_size"] == 4
+    without = resolved(model_type="mistral", sliding_window=None)
+    assert (without["sliding_window_size"], without["context_window_size"]) == (-1, 128)
 
 
 def test_file_that_is_no_json_object_is_told(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text("{")
     with pytest.raises(StageError, match=r"config\.json is not valid JSON"):
-        LlamaConfig.from_file(path)
+        read_document(path)
     path.write_text("[1]")
     with pytest.raises(StageError, match="does not hold a JSON object"):
-        LlamaConfig.from_file(path)
+        read_document(path)
 
 
 JSON = st.recursive(
@@ -135,13 +127,21 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
     max_leaves=3,
 )
+OPTIONAL = ("head_dim", "rope_theta", "rope_scaling", "rope_parameters", "sliding_window", "quantization_config")
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from([*TINY, "head_dim", "rope_theta", "rope_scaling", "rope_parameters", "sliding_window"]), JSON)
-def test_any_value_in_any_field_is_read_or_refused_as_a_mistake_in_the_input(field: str, value: object) -> None:
+@given(
+    st.sampled_from([name for family in families() for name in family.model_types]),
+    st.sampled_from([*TINY, *OPTIONAL]),
+    JSON,
+)
+def test_any_value_in_any_field_is_read_or_refused_as_a_mistake_in_the_input(
+    model_type: str, field: str, value: object
+) -> None:
     try:
-        found = read_config({**TINY, field: value})
+        found = model_of({**TINY, "model_type": model_type, field: value})
     except StageError:
         return
-    json.dumps(found.model_config())
+    json.dumps(found.model_config, allow_nan=False)
+    json.dumps(found.configuration, allow_nan=False)

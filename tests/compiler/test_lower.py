@@ -16,7 +16,9 @@ from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_f
 from mlcbuild.compiler.stages import lower, partition
 from mlcbuild.errors import InternalError, StageError
 from tests.compiler.pipeline import CPU_TARGET
+from tests.compiler.resolving import write_configured, write_resolved
 from tests.compiler.small_graph import CONTEXT, write_small_graph
+from tests.compiler.tiny_llama import TINY_LLAMA
 
 
 def _partitioned(directory: Path) -> list[str]:
@@ -38,17 +40,17 @@ def _signatures(directory: Path, names: list[str]) -> tuple[Path, ...]:
 
 
 def _lower(directory: Path, signatures: tuple[Path, ...], **overrides: object) -> dict[str, Any]:
+    write_configured(directory, "q0f32", overrides)
     lower.run(
         graph=directory / "graph.json",
         signatures=signatures,
         metadata=directory / "metadata.phase0.json",
-        config=directory / "config.json",
+        model=directory / "configured.json",
         executable=directory / "executable.bin",
         shape_functions=directory / "shape_functions.o",
         metadata_out=directory / "metadata.json",
         target=dict(CPU_TARGET),
         cuda_graph=False,
-        overrides=overrides,
     )
     document: dict[str, Any] = json.loads((directory / "metadata.json").read_text())
     return document
@@ -92,24 +94,11 @@ def test_metadata_says_what_sizes_a_library_is_made_for(tmp_path: Path) -> None:
 
 def test_a_mistrals_window_is_in_the_metadata(tmp_path: Path) -> None:
     names = _partitioned(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mistral", "sliding_window": 48}))
+    write_resolved(tmp_path, TINY_LLAMA | {"model_type": "mistral", "sliding_window": 48})
     document = _lower(tmp_path, _signatures(tmp_path, names))
     assert document["context_window_size"] == -1
     assert document["sliding_window_size"] == 48
     assert document["attention_sink_size"] == 4
-
-
-def test_a_prefill_chunk_longer_than_the_context_is_refused(tmp_path: Path) -> None:
-    names = _partitioned(tmp_path)
-    with pytest.raises(StageError, match="prefill_chunk_size is 65"):
-        _lower(tmp_path, _signatures(tmp_path, names), prefill_chunk_size=65)
-
-
-def test_an_unknown_override_is_told(tmp_path: Path) -> None:
-    names = _partitioned(tmp_path)
-    with pytest.raises(StageError, match=r'unknown override "contxt"'):
-        _lower(tmp_path, _signatures(tmp_path, names), contxt=1)
 
 
 def test_a_kernel_without_a_signature_is_told(tmp_path: Path) -> None:

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from mlcbuild.compiler import ir
-from mlcbuild.compiler.models.families import read_config
-from mlcbuild.compiler.models.registry import build_model
+from mlcbuild.compiler.models.compilable import build_model
+from mlcbuild.compiler.models.description import Layers
 from mlcbuild.compiler.models.repetition import Repetition, repeated_names
 from mlcbuild.compiler.passes.repeat_layers import repeat_layers
 from mlcbuild.compiler.stages import export
 from mlcbuild.errors import InternalError, StageError
 from tests.compiler import schemes
 from tests.compiler.inlining import inlined
+from tests.compiler.resolving import model_builders, model_of, write_resolved
 from tests.compiler.tiny_llama import TINY_LLAMA
 
 SCHEME = schemes.scheme("q4f16_1")
@@ -28,6 +29,10 @@ SCHEME = schemes.scheme("q4f16_1")
 def _names(before: int, width: int, count: int, after: int) -> list[str]:
     inside = [f"model.layers.{layer}.p{offset}.weight" for layer in range(count) for offset in range(width)]
     return [*(f"model.first{i}" for i in range(before)), *inside, *(f"model.last{i}" for i in range(after))]
+
+
+def _layers(count: int) -> Layers:
+    return Layers(name="model.layers", count=count)
 
 
 sizes = {
@@ -41,9 +46,9 @@ sizes = {
 @given(**sizes)
 def test_names_of_the_shown_layers_give_those_of_all(before: int, width: int, count: int, after: int) -> None:
     shown = _names(before, width, min(count, 2), after)
-    names = repeated_names(shown, count)
+    names = repeated_names(shown, _layers(count))
     assert names == _names(before, width, count, after)
-    repetition = Repetition.of(names)
+    repetition = Repetition.of(names, _layers(count))
     assert repetition == Repetition(before=before, width=width, count=count, after=after)
     assert repetition.length == len(shown)
     assert [repetition.layer(place) for place in range(len(shown))] == [
@@ -56,7 +61,7 @@ def test_every_parameter_is_reached_from_the_one_that_stands_for_it(
     before: int, width: int, count: int, after: int
 ) -> None:
     names = _names(before, width, count, after)
-    repetition = Repetition.of(names)
+    repetition = Repetition.of(names, _layers(count))
     shown = _names(before, width, min(count, 2), after)
     for place, name in enumerate(names):
         stand_in = shown[repetition.stand_in(place)]
@@ -71,7 +76,7 @@ def test_every_parameter_is_reached_from_the_one_that_stands_for_it(
 
 
 def test_a_model_without_layers_has_nothing_that_repeats() -> None:
-    repetition = Repetition.of(["a", "b"])
+    repetition = Repetition.of(["a", "b"], _layers(0))
     assert (repetition.shown, repetition.length, repetition.count) == (0, 2, 0)
 
 
@@ -86,13 +91,15 @@ def test_a_model_without_layers_has_nothing_that_repeats() -> None:
 )
 def test_layers_that_are_not_alike_do_not_repeat(names: list[str]) -> None:
     with pytest.raises(StageError, match="not alike"):
-        Repetition.of(names)
+        Repetition.of(names, _layers(2))
 
 
 def _exported(directory: Path, config: dict[str, object]) -> tuple[tvm.IRModule, list[str]]:
-    (directory / "config.json").write_text(json.dumps(config))
+    write_resolved(directory, config)
     export.run(
-        config=directory / "config.json",
+        model=directory / "model.json",
+        parameters=directory / "parameters.json",
+        models=model_builders(),
         module=directory / "module.json",
         metadata=directory / "metadata.json",
         scheme=SCHEME,
@@ -130,10 +137,10 @@ def _with_parameters_in_order(module: tvm.IRModule) -> tvm.IRModule:
 def test_what_is_put_in_is_the_model_that_shows_all(tmp_path: Path, layers: int, changes: dict[str, object]) -> None:
     document = TINY_LLAMA | {"num_hidden_layers": layers} | changes
     shown, names = _exported(tmp_path, document)
-    model = build_model(read_config(document, where="config.json"), schemes.reader(SCHEME))
+    model = build_model(model_of(document), model_builders(), schemes.reader(SCHEME))
     whole, parameters = model.export_tvm(spec=model.specification())
     assert names == [name for name, _ in parameters]
-    put_in = inlined(repeat_layers(shown, names))
+    put_in = inlined(repeat_layers(shown, names, _layers(layers)))
     expected = inlined(ir.without_spans(whole))
     for variable in expected.get_global_vars():
         assert len(expected[variable].params) == len(put_in[variable.name_hint].params)
@@ -143,7 +150,7 @@ def test_what_is_put_in_is_the_model_that_shows_all(tmp_path: Path, layers: int,
 def test_parameters_that_do_not_fit_the_module_are_refused(tmp_path: Path) -> None:
     shown, names = _exported(tmp_path, TINY_LLAMA | {"num_hidden_layers": 4})
     with pytest.raises(StageError, match=r"takes \d+ parameters, not the \d+"):
-        repeat_layers(shown, names[1:])
+        repeat_layers(shown, names[1:], _layers(4))
 
 
 def test_a_parameter_of_a_layer_used_elsewhere_is_found(tmp_path: Path) -> None:
@@ -169,4 +176,4 @@ def test_a_parameter_of_a_layer_used_elsewhere_is_found(tmp_path: Path) -> None:
         function.attrs,
     )
     with pytest.raises(InternalError, match="used outside"):
-        repeat_layers(shown, names)
+        repeat_layers(shown, names, _layers(4))

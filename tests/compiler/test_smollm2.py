@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, pre_tokenizers
 
-from mlcbuild.compiler.models.families import read_config
 from mlcbuild.compiler.stages import import_config
+from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.source import open_source
+from mlcbuild.rules.families import families
+from tests.compiler.resolving import model_of, parameters_of
 from tests.smollm2 import smollm2_gguf
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
@@ -40,7 +42,9 @@ def gguf() -> Path:
 @pytest.fixture(scope="module")
 def imported(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("smollm2")
-    import_config.run(source=gguf, config=directory / "config.json", tokenizer=directory / "tokenizer")
+    import_config.run(
+        source=gguf, config=directory / "config.json", tokenizer=directory / "tokenizer", families=families()
+    )
     return directory
 
 
@@ -66,25 +70,37 @@ def random_texts() -> Iterator[str]:
         yield "".join(chr(source.choice(kinds)()) for _ in range(source.randrange(1, 60)))
 
 
-def test_every_tensor_is_what_transformers_dequantizes(gguf: Path) -> None:
+def test_every_tensor_is_what_transformers_dequantizes(gguf: Path, imported: Path) -> None:
     import torch
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     expected = {name: tensor.numpy() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
+    parameters = parameters_of(json.loads((imported / "config.json").read_text()))
+    assert {tensor.name for tensor in sources_of(parameters.parameters)} == expected.keys()
     source = open_source(gguf)
-    assert source.descriptions.keys() == expected.keys()
+    found = Checkpoint(source, parameters)
     for name, tensor in expected.items():
-        np.testing.assert_array_equal(source.read(name).numbers("float32"), tensor, err_msg=name)
+        np.testing.assert_array_equal(found.read(name).numbers("float32"), tensor, err_msg=name)
     source.close()
 
 
 def test_config_is_the_models(imported: Path) -> None:
-    config = read_config(json.loads((imported / "config.json").read_text()))
-    assert (config.hidden_size, config.intermediate_size, config.num_hidden_layers) == (576, 1536, 30)
-    assert (config.num_attention_heads, config.num_key_value_heads, config.head_dim) == (9, 3, 64)
-    assert (config.vocab_size, config.context_window_size, config.tie_word_embeddings) == (49152, 8192, True)
-    assert (config.position_embedding_base, config.rms_norm_eps) == (100000.0, 1e-05)
+    model = model_of(json.loads((imported / "config.json").read_text()))
+    expected = {
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
+        "vocab_size": 49152,
+        "context_window_size": 8192,
+        "tie_word_embeddings": True,
+        "position_embedding_base": 100000.0,
+        "rms_norm_eps": 1e-05,
+    }
+    assert {name: model.model_config[name] for name in expected} == expected
 
 
 def test_ids_are_those_of_transformers(imported: Path, peer: Any) -> None:

@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from mlcbuild.compiler.families.llama.family import LlamaConfig
+from mlcbuild.compiler.models.gguf_config import shortest_decimal
 from mlcbuild.compiler.stages import gen_config, import_config
 from mlcbuild.compiler.tokenizer import conversation
 from mlcbuild.errors import StageError
+from mlcbuild.rules.families import families
 from mlcbuild.runtime.chat_template import render
 from tests.compiler import schemes
+from tests.compiler.resolving import model_of, parameters_of, write_configured, write_resolved
 from tests.compiler.tiny_models import TINY, checkpoint, write_config, write_gguf
 
 CHATML = (
@@ -46,19 +50,23 @@ DIALOGUE = [
 
 
 def imported(source: Path, directory: Path) -> tuple[dict[str, Any], Path]:
-    import_config.run(source=source, config=directory / "config.json", tokenizer=directory / "tokenizer")
+    import_config.run(
+        source=source, config=directory / "config.json", tokenizer=directory / "tokenizer", families=families()
+    )
     document: dict[str, Any] = json.loads((directory / "config.json").read_text())
     return document, directory / "tokenizer"
 
 
 def generated(directory: Path, **overrides: object) -> dict[str, Any]:
+    write_resolved(directory, json.loads((directory / "config.json").read_text()))
+    write_configured(directory, "q4f16_1", overrides)
     gen_config.run(
+        model=directory / "configured.json",
         config=directory / "config.json",
         tokenizer=directory / "tokenizer",
         chat_config=directory / "mlc-chat-config.json",
         tokenizer_files=directory / "files",
         scheme=schemes.scheme("q4f16_1"),
-        overrides=overrides,
     )
     document: dict[str, Any] = json.loads((directory / "mlc-chat-config.json").read_text())
     return document
@@ -73,9 +81,27 @@ def tiny(tmp_path: Path) -> Path:
 
 def test_gguf_metadata_becomes_a_config_that_reads_the_same(tmp_path: Path) -> None:
     document, _ = imported(write_gguf(tmp_path / "m.gguf", checkpoint()), tmp_path)
-    assert LlamaConfig.from_document(document) == LlamaConfig.from_document(TINY)
+    assert model_of(document) == model_of(TINY)
+    assert parameters_of(document) == parameters_of(TINY)
     assert document["rms_norm_eps"] == 1e-05
     assert document["eos_token_id"] == 0
+
+
+@given(st.integers(0, 999_999), st.integers(-30, 30))
+def test_a_decimal_of_six_digits_comes_back_from_a_ggufs_float32(digits: int, exponent: int) -> None:
+    decimal = float(f"{digits}e{exponent}")
+    assert shortest_decimal(float(np.float32(decimal))) == decimal
+
+
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_any_float32_of_a_gguf_keeps_its_bits(number: float) -> None:
+    assert np.float32(shortest_decimal(number)) == np.float32(number)
+
+
+def test_an_architecture_of_no_family_is_told(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", checkpoint(), architecture="llame")
+    with pytest.raises(StageError, match=r'architecture "llame", which is not supported(.|\n)*did you mean "llama"'):
+        imported(path, tmp_path)
 
 
 def test_gguf_without_a_head_is_tied(tmp_path: Path) -> None:
@@ -159,9 +185,8 @@ def test_source_without_configuration_or_tokenizer_is_told(tmp_path: Path) -> No
     write_config(folder / "config.json")
     with pytest.raises(StageError, match=r"holds no tokenizer\.json"):
         imported(folder, tmp_path)
-    write_config(folder / "config.json", num_hidden_layers=-1)
-    with pytest.raises(StageError, match=r'"num_hidden_layers" is -1'):
-        imported(folder, tmp_path)
+    with pytest.raises(StageError, match=r"model\.bin does not exist"):
+        imported(tmp_path / "model.bin", tmp_path)
 
 
 def test_truncated_gguf_is_told(tmp_path: Path) -> None:

@@ -13,19 +13,22 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from mlcbuild.compiler.models.operations import Operation, Permute, Reshape, Slice
+from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterList, Role, write_parameters
 from mlcbuild.compiler.stages import import_weights, index_weights, quantize
 from mlcbuild.errors import StageError
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.tensor_cache import TensorCache
 from tests.compiler import schemes
-from tests.compiler.tiny_models import TINY, Array, checkpoint, write_config, write_gguf, write_torch
+from tests.compiler.resolving import write_resolved
+from tests.compiler.tiny_models import TINY, Array, checkpoint, write_gguf, write_torch
 
 
 def imported(directory: Path, source: Path, config: Mapping[str, object] = TINY) -> dict[str, Any]:
-    write_config(directory / "config.json", config)
+    write_resolved(directory, config)
     import_weights.run(
         source=source,
-        config=directory / "config.json",
+        parameters=directory / "parameters.json",
         manifest=directory / "manifest.json",
         shards=directory / "shards",
     )
@@ -41,7 +44,7 @@ def quantized(directory: Path, quantization: str, *, encode: str = "raw") -> dic
         records.append(directory / f"records_{number:05d}.json")
         quantize.run(
             shard=directory / "shards" / shard["file"],
-            config=directory / "config.json",
+            parameters=directory / "parameters.json",
             shard_out=directory / f"params_shard_{number}.bin",
             records=records[-1],
             scheme=scheme,
@@ -51,7 +54,7 @@ def quantized(directory: Path, quantization: str, *, encode: str = "raw") -> dic
         )
     index_weights.run(
         records=tuple(reversed(records)),
-        config=directory / "config.json",
+        parameters=directory / "parameters.json",
         index=directory / "tensor-cache.json",
         scheme=scheme,
         encode=encode,
@@ -109,6 +112,42 @@ def test_shards_keep_together_what_one_parameter_fuses(tmp_path: Path) -> None:
         assert len({place[f"{prefix}.mlp.{which}_proj.weight"] for which in ("gate", "up")}) == 1
     for shard in manifest["shards"]:
         assert sorted(load_file(tmp_path / "shards" / shard["file"])) == sorted(shard["tensors"])
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_parameters_of_one_tensor_stay_with_it_and_are_made_of_their_parts(tmp_path: Path) -> None:
+    tensors = {
+        "first": np.arange(40_000, dtype=np.float32).reshape(200, 200),
+        "between": np.ones((200, 200), np.float32),
+        "last": np.arange(800, dtype=np.float32).reshape(2, 400),
+    }
+    first, between, last = (CheckpointTensor(name=name, shape=array.shape) for name, array in tensors.items())
+    listed = ParameterList(
+        parameters=(
+            matrix("upper", (50, 200), first, Slice(axis=0, begin=0, end=50)),
+            matrix("between", (200, 200), between),
+            matrix("lower", (200, 150), first, Slice(axis=0, begin=50, end=200), Permute(axes=(1, 0))),
+            matrix("reshaped", (2, 20, 20), last, Reshape(shape=(2, 20, 20))),
+        )
+    )
+    write_parameters(listed, tmp_path / "parameters.json")
+    import_weights.run(
+        source=source(tmp_path, tensors),
+        parameters=tmp_path / "parameters.json",
+        manifest=tmp_path / "manifest.json",
+        shards=tmp_path / "shards",
+    )
+    shards = json.loads((tmp_path / "manifest.json").read_text())["shards"]
+    assert [shard["tensors"] for shard in shards] == [["first"], ["between"], ["last"]]
+    found = stored(tmp_path, quantized(tmp_path, "q0f32"))
+    np.testing.assert_array_equal(found["upper"], tensors["first"][:50])
+    np.testing.assert_array_equal(found["lower"], tensors["first"][50:].T)
+    np.testing.assert_array_equal(found["between"], tensors["between"])
+    np.testing.assert_array_equal(found["reshaped"], tensors["last"].reshape(2, 20, 20))
+
+
+def matrix(name: str, shape: tuple[int, ...], source: CheckpointTensor, *operations: Operation) -> Parameter:
+    return Parameter(name=name, role=Role.LINEAR, shape=shape, sources=(source,), operations=operations)
 
 
 def test_bad_tensors_are_listed_together(tmp_path: Path) -> None:
@@ -238,7 +277,7 @@ def test_index_refuses_records_of_another_quantization(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="do not hold the weights of q4f32_1"):
         index_weights.run(
             records=(tmp_path / "records_00000.json",),
-            config=tmp_path / "config.json",
+            parameters=tmp_path / "parameters.json",
             index=tmp_path / "tensor-cache.json",
             scheme=schemes.scheme("q4f32_1"),
         )

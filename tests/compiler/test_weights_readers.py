@@ -12,13 +12,25 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.source import WeightSource, open_source
 from mlcbuild.errors import StageError
-from tests.compiler.tiny_models import Array, checkpoint, write_gguf, write_torch
+from tests.compiler.resolving import parameters_of
+from tests.compiler.tiny_models import TINY, Array, checkpoint, write_gguf, write_torch
 
 
 def read_all(source: WeightSource, dtype: str = "float32") -> dict[str, Array]:
     tensors = {name: source.read(name).numbers(dtype) for name in source.descriptions}
+    source.close()
+    return tensors
+
+
+def read_gguf(path: Path) -> dict[str, Array]:
+    """All tensors by Hugging Face's names, as the tiny model's family finds them."""
+    parameters = parameters_of(TINY)
+    source = open_source(path)
+    found = Checkpoint(source, parameters)
+    tensors = {tensor.name: found.read(tensor.name).numbers("float32") for tensor in sources_of(parameters.parameters)}
     source.close()
     return tensors
 
@@ -63,13 +75,13 @@ def test_float16_checkpoint_keeps_its_bits(tmp_path: Path) -> None:
 
 def test_gguf_undoes_the_interleaving_of_query_and_key_rows(tmp_path: Path) -> None:
     tensors = checkpoint()
-    assert_same(read_all(open_source(write_gguf(tmp_path / "m.gguf", tensors))), tensors)
+    assert_same(read_gguf(write_gguf(tmp_path / "m.gguf", tensors)), tensors)
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"])
 def test_gguf_quantized_types_are_close_to_what_was_quantized(tmp_path: Path, kind: str) -> None:
     tensors = checkpoint()
-    found = read_all(open_source(write_gguf(tmp_path / "m.gguf", tensors, kind=kind)))
+    found = read_gguf(write_gguf(tmp_path / "m.gguf", tensors, kind=kind))
     # The coarsest type, Q4_0, has sixteen steps of an eighth of a block's largest weight; one end is a step short.
     for name, tensor in tensors.items():
         assert np.abs(found[name] - tensor).max() <= np.abs(tensor).max() / 8 * 1.001, name
@@ -92,7 +104,7 @@ def test_gguf_k_quants_are_read_row_by_row(tmp_path: Path, kind: str) -> None:
     writer.write_tensors_to_file()
     writer.close()
     source = open_source(tmp_path / "m.gguf")
-    found = source.read("model.layers.0.mlp.down_proj.weight").data
+    found = source.read("blk.0.ffn_down.weight").data
     source.close()
     assert found.shape == (6, 512)
     with np.errstate(all="ignore"):
@@ -187,11 +199,11 @@ def test_formats_in_a_directory_are_taken_in_order(tmp_path: Path) -> None:
     def first(seed: int) -> Array:
         return checkpoint(seed=seed)["model.norm.weight"]
 
-    def found() -> Array:
-        return read_all(open_source(tmp_path))["model.norm.weight"]
+    def found(name: str = "model.norm.weight") -> Array:
+        return read_all(open_source(tmp_path))[name]
 
     write_gguf(tmp_path / "m.gguf", checkpoint(seed=3))
-    assert np.array_equal(found(), first(3))
+    assert np.array_equal(found("output_norm.weight"), first(3))
     write_torch(tmp_path / "pytorch_model.bin", checkpoint(seed=2))
     assert np.array_equal(found(), first(2))
     save_file(checkpoint(seed=1), tmp_path / "model.safetensors")

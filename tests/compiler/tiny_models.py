@@ -73,12 +73,17 @@ def write_config(path: Path, config: Mapping[str, object] = TINY, **changes: obj
 
 
 def write_gguf(
-    path: Path, tensors: Mapping[str, Array], config: Mapping[str, Any] = TINY, *, kind: str = "F32"
+    path: Path,
+    tensors: Mapping[str, Array],
+    config: Mapping[str, Any] = TINY,
+    *,
+    kind: str = "F32",
+    architecture: str = "llama",
 ) -> Path:
     """A GGUF file as llama.cpp's converter makes it: q and k interleaved, matrices of the quantized type `kind`."""
     import gguf
 
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])

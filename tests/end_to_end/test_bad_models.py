@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,7 @@ def test_every_bad_model_is_told_with_what_is_wrong_and_nothing_of_it_is_kept(wo
     assert "Traceback" not in done.err
     told = [line for line in done.err.splitlines() if " failed after " in line or line.startswith("    ")]
     said = "\n".join(line.partition("] ")[2] or line for line in sorted_by_target(told)) + "\n"
+    said = re.sub(r"known: llama, mistral.*", "known: llama, mistral …", said)  # and those of other families
     assert said == (EXPECTED / "bad_models.txt").read_text()
     world.verify()
 

@@ -249,6 +249,7 @@ def test_the_model_goes_through_every_stage(built: tuple[BuiltActions, BuiltActi
     assert mnemonics == {
         "CompileDevice",
         "CompileKernel",
+        "ConfigureModel",
         "Export",
         "FatBinary",
         "GenConfig",
@@ -263,5 +264,6 @@ def test_the_model_goes_through_every_stage(built: tuple[BuiltActions, BuiltActi
         "Phase2",
         "Phase3",
         "Quantize",
+        "ResolveModel",
         "ScheduleKernel",
     }

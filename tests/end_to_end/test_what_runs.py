@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiler.tiny_models import checkpoint, write_config, write_gguf
+from tests.compiler.tiny_models import TINY, checkpoint, write_config, write_gguf
 
 pytestmark = pytest.mark.slow
 
@@ -98,6 +98,9 @@ prompts = ["a b c"]
 tolerance = 0.01
 """
 IMPORT = {"ImportConfig", "ImportWeights"}
+FAMILY = {"ImportConfig", "ResolveModel", "Export"}  # the stages that are given families
+SIZES = {"ConfigureModel", "GenConfig", "Lower", "Link"}
+READ = {"ResolveModel", "ConfigureModel", "Export"}  # whatever a model is read differently by
 WEIGHTS = {"ImportWeights", "Quantize", "IndexWeights"}
 PHASES = {"Phase0", "Phase1", "Phase2", "Phase3"}
 KERNELS = {"ScheduleKernel", "CompileKernel"}
@@ -187,7 +190,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Place:
     write_gguf(place.root / "tiny.gguf", checkpoint())
     write_config(place.root / "config.json")
     assert set(place.build()) == {
-        "ImportConfig", *WEIGHTS, "GenConfig", "Export", *CODE, "CompileDevice", "Command",
+        "ImportConfig", *WEIGHTS, *READ, "GenConfig", *CODE, "CompileDevice", "Command",
     }  # fmt: skip
     assert place.build() == {}
     return place
@@ -291,6 +294,27 @@ def reformatted(place: Place) -> None:
     place.write(file, json.dumps(json.loads(file.read_text()), indent=4).encode())
 
 
+def longer_context(place: Place) -> None:
+    config(max_position_embeddings=96)(place)
+
+
+def own_config(place: Place) -> None:
+    """The model with weights gets a config.json of its own, which says what the file says, but for the context."""
+    found = {**TINY, "max_position_embeddings": 96}
+    place.write(place.root / "own.json", json.dumps(found).encode())
+    build_file('source = "tiny.gguf"', 'source = "tiny.gguf"\nconfig = "own.json"')(place)
+
+
+def family_added(place: Place) -> None:
+    """A family that is the llama family under another name, for another model type."""
+    for name in ("family", "model"):
+        text = (place.code / f"mlcbuild/compiler/families/llama/{name}.py").read_text()
+        text = text.replace("families.llama", "families.throwaway").replace('name="llama"', 'name="throwaway"')
+        text = text.replace('model_types=("llama", "mistral")', 'model_types=("throwaway",)')
+        text = text.replace('"llama": GGUFArchitecture(', '"throwaway": GGUFArchitecture(')
+        place.write(place.code / f"mlcbuild/compiler/families/throwaway/{name}.py", text.encode())
+
+
 def renamed_model(place: Place) -> None:
     place.write(place.root / "BUILD.toml", BUILD_FILE.replace("weights", "other").encode())
 
@@ -348,20 +372,22 @@ TABLE = (
     # Files.
     row("an executable source", made_executable, *IMPORT),
     row("other weights", other_weights, "ImportConfig", *WEIGHTS),
-    row("a config reformatted", reformatted, "Export", "Lower"),
+    row("a config reformatted", reformatted, "ResolveModel"),
+    row("a context length", longer_context, *READ, "Lower", "Link"),
+    row("a context length beside weights", own_config, *READ, "GenConfig", "Lower"),
     # One kernel has the number of layers in it: the cache's own for looking at all layers in a debugger.
-    row("one layer more", config(num_hidden_layers=3), "Export", *CODE, *DEVICE),
-    row("a wider model", config(intermediate_size=128), "Export", *CODE, *DEVICE),
+    row("one layer more", config(num_hidden_layers=3), *READ, *CODE, *DEVICE),
+    row("a wider model", config(intermediate_size=128), *READ, *CODE, *DEVICE),
     row("the input of a command", appended("text", "two\n"), "Command"),
     # Attributes.
     row("the arguments of a command", build_file("cat $1 > $2", "cat $1 >> $2"), "Command"),
-    row("a context", build_file("context_window_size = 64", "context_window_size = 96"), "GenConfig", "Lower", "Link"),
-    row("a batch", build_file("max_batch_size = 4", "max_batch_size = 8"), "GenConfig", "Lower", "Link"),
-    row("a chunk", build_file("prefill_chunk_size = 16", "prefill_chunk_size = 32"), "GenConfig", "Lower", "Link"),
+    row("a context", build_file("context_window_size = 64", "context_window_size = 96"), *SIZES),
+    row("a batch", build_file("max_batch_size = 4", "max_batch_size = 8"), *SIZES),
+    row("a chunk", build_file("prefill_chunk_size = 16", "prefill_chunk_size = 32"), *SIZES),
     row("an encoding", build_file('opt = "O2"', 'opt = "O2"\nencode = "f32-to-bf16"'), "Quantize", "IndexWeights"),
     row(
         "a quantization", build_file('"q4f32_1"', '"q0f32"'),
-        "Quantize", "IndexWeights", "GenConfig", "Export", *CODE,
+        "ConfigureModel", "Quantize", "IndexWeights", "GenConfig", "Export", *CODE,
     ),
     row("a level", build_file('opt = "O2"', 'opt = "O0"'), *KERNELS, "Link"),
     row("a level that does the same", build_file('opt = "O2"', 'opt = "O3"')),
@@ -380,7 +406,12 @@ TABLE = (
     row("another pytest", distribution("pytest")),
     # mlcbuild's own code, changed without a change of what it makes: what follows is cut off.
     row("code of Export", code("compiler/stages/export"), "Export"),
-    row("code of the model", code("compiler/families/llama/model"), "Export"),
+    row("a model on TVM", code("compiler/families/llama/model"), "Export"),
+    row("a shared part of models", code("compiler/models/attention"), "Export"),
+    row("what a family says of its models", code("compiler/families/llama/family"), *FAMILY),
+    row("a family added", family_added, *FAMILY),
+    row("code of ResolveModel", code("compiler/stages/resolve_model"), "ResolveModel"),
+    row("code of ConfigureModel", code("compiler/stages/configure_model"), "ConfigureModel"),
     row("a pass of Phase0", code("compiler/passes/attach_softmax_with_temperature"), "Phase0"),
     row("a pass of Phase1", code("compiler/passes/fuse_transpose_matmul"), "Phase1"),
     row("the list of Phase2", code("compiler/phases/phase2"), "Phase2"),

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from mlcbuild.compiler.models.families import parameter_list
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.model import Model
 from tests.compiler import schemes
+from tests.compiler.resolving import parameters_of
 
 PROMPT_TOKENS = 45
 DECODED_TOKENS = 12
@@ -35,9 +35,9 @@ class Weights:
     def __init__(self, document: dict[str, Any], scheme: QuantizationScheme, *, seed: int) -> None:
         random = np.random.default_rng(seed)
         tensors: dict[str, Any] = {}
-        for parameter in parameter_list(document).parameters:
-            numbers = [random.standard_normal(tensor.shape, np.float32) for tensor in parameter.tensors]
-            for tensor, array in zip(parameter.tensors, numbers, strict=True):
+        for parameter in parameters_of(document).parameters:
+            numbers = [random.standard_normal(tensor.shape, np.float32) for tensor in parameter.sources]
+            for tensor, array in zip(parameter.sources, numbers, strict=True):
                 vector = len(tensor.shape) == 1
                 tensors[tensor.name] = 1 + 0.1 * array if vector else array * np.float32(tensor.shape[-1] ** -0.5)
         self.stored = schemes.stored(document, scheme, tensors)

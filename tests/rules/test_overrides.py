@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.compiler.models.config import Overrides
+from mlcbuild.compiler.models.sizes import Overrides
 from mlcbuild.errors import StageError, WorkspaceErrors
 from mlcbuild.rules.model_library import OVERRIDES
 from mlcbuild.rules.registry import load_rules

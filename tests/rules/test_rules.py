@@ -158,7 +158,7 @@ def test_equal_stages_of_two_targets_differ_in_their_names_alone(tmp_path: Path)
         for name in ("one", "two")
     )
     analysis = analysed(model_workspace(tmp_path, targets), "//models:one", "//models:two")
-    first, second = (each for each in analysis.actions if each.mnemonic == "Export")
+    first, second = (each for each in analysis.actions if each.mnemonic == "ConfigureModel")
     assert first.command == second.command
     assert first.inputs == second.inputs
     assert first.outputs == second.outputs
@@ -234,7 +234,7 @@ def test_a_library_needs_a_platform_of_its_own_or_a_default(tmp_path: Path) -> N
     }
 
 
-def test_overrides_reach_no_stage_before_lower(tmp_path: Path) -> None:
+def test_overrides_reach_no_stage_but_the_one_that_applies_them(tmp_path: Path) -> None:
     targets = (
         '[[model_library]]\nname = "l"\nmodel = ":shape"\nquantization = "q4f16_1"\nplatform = ":v3"\n'
         "overrides = { max_batch_size = 4 }\n"
@@ -245,7 +245,32 @@ def test_overrides_reach_no_stage_before_lower(tmp_path: Path) -> None:
         for each in analysis.actions
         if isinstance(each.command, StageCall) and "max_batch_size" in str(each.command.parameters)
     ]
-    assert holding == ["Lower"]
+    assert holding == ["ConfigureModel"]
+    # Export takes the model's own sizes, so that every library of a model and quantization shares it.
+    taken = {item.artifact.action for item in action(analysis, "Export").inputs if item.path.endswith("model.json")}
+    assert taken == {"//models:shape ResolveModel"}
+    taken = {item.artifact.action for item in action(analysis, "Lower").inputs if item.path.endswith("model.json")}
+    assert taken == {"//models:l ConfigureModel"}
+
+
+def test_a_bare_config_and_one_that_is_imported_are_read_by_their_family(tmp_path: Path) -> None:
+    analysis = analysed(model_workspace(tmp_path, ""), "//models:all")
+    reading = {each.owner: each.inputs[0].artifact for each in analysis.actions if each.mnemonic == "ResolveModel"}
+    assert reading == {
+        "//models:m": DerivedArtifact(action="//models:m ImportConfig", path="out/config.json"),
+        "//models:shape": SourceArtifact(path="models/config.json"),
+    }
+
+
+def test_families_are_given_to_no_stage_but_those_that_read_models(tmp_path: Path) -> None:
+    targets = '[[model_package]]\nname = "p"\nmodel = ":m"\nquantization = "q4f16_1"\nplatform = ":v3"\n'
+    analysis = analysed(model_workspace(tmp_path, targets), "//models:p")
+    named = {
+        each.mnemonic
+        for each in analysis.actions
+        if isinstance(each.command, StageCall) and "compiler.families" in str(each.command.plugins)
+    }
+    assert named == {"ImportConfig", "ResolveModel", "Export"}
 
 
 def test_a_fetch_without_a_pin_is_never_kept(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mlcbuild.compiler.stages import gen_config, import_config, import_weights, index_weights, quantize
+from mlcbuild.rules.families import families
 from tests.compiler import schemes
 from tests.compiler.pipeline import CPU_TARGET, compile_library
+from tests.compiler.resolving import write_configured, write_resolved
 
 
 def build_package(
@@ -25,15 +27,18 @@ def build_package(
     package.mkdir(parents=True)
     work.mkdir()
     config, tokenizer = work / "config.json", work / "tokenizer"
-    import_config.run(source=source, config=config, tokenizer=tokenizer)
-    import_weights.run(source=source, config=config, manifest=work / "manifest.json", shards=work / "shards")
+    import_config.run(source=source, config=config, tokenizer=tokenizer, families=families())
+    write_resolved(work, json.loads(config.read_text()))
+    write_configured(work, quantization, overrides)
+    parameters = work / "parameters.json"
+    import_weights.run(source=source, parameters=parameters, manifest=work / "manifest.json", shards=work / "shards")
     scheme = schemes.scheme(quantization)
     records = []
     for number, shard in enumerate(json.loads((work / "manifest.json").read_text())["shards"]):
         records.append(work / f"records_{number}.json")
         quantize.run(
             shard=work / "shards" / shard["file"],
-            config=config,
+            parameters=parameters,
             shard_out=package / f"params_shard_{number}.bin",
             records=records[-1],
             scheme=scheme,
@@ -43,18 +48,18 @@ def build_package(
         )
     index_weights.run(
         records=tuple(records),
-        config=config,
+        parameters=parameters,
         index=package / "tensor-cache.json",
         scheme=scheme,
         encode=encode,
     )
     gen_config.run(
+        model=work / "configured.json",
         config=config,
         tokenizer=tokenizer,
         chat_config=package / "mlc-chat-config.json",
         tokenizer_files=package,
         scheme=scheme,
-        overrides=overrides or {},
     )
     library = compile_library(
         json.loads(config.read_text()), quantization, CPU_TARGET, work / "library", overrides=overrides

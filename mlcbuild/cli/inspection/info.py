@@ -11,7 +11,7 @@ from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, is_in_workspace, open_workspace
-from mlcbuild.compiler.families.llama.family import MODEL_TYPES
+from mlcbuild.rules.families import families
 from mlcbuild.rules.registry import load_rules
 from mlcbuild.rules.rule import Rule
 from mlcbuild.rules.schemes import NAMES
@@ -39,7 +39,11 @@ def _document(opened: OpenWorkspace | None, environment: Mapping[str, str], conf
         "version": mlcbuild.__version__,
         "paths": {"disk_cache": str(default_root())},
         "workers": _workers(environment),
-        "model_types": sorted(MODEL_TYPES),
+        "model_types": sorted(name for family in families() for name in family.model_types),
+        "families": [
+            {"name": family.name, "models": family.models, "gguf_architectures": sorted(family.gguf)}
+            for family in families()
+        ],
         "quantizations": sorted(NAMES),
         "toolchains": _toolchains(),
         "platforms": [],
@@ -135,7 +139,8 @@ def _rows(document: dict[str, object]) -> list[tuple[str, str]]:
     if isinstance(workers := document["workers"], list) and workers:
         held = [f"{worker['pid'] or 'starting'} ({', '.join(worker['holds']) or 'nothing'})" for worker in workers]
         rows += [("warm workers", ", ".join(held))]
-    rows += [("model types", names("model_types")), ("quantizations", names("quantizations"))]
+    rows += [("models", names("families", "models")), ("model types", names("model_types"))]
+    rows += [("quantizations", names("quantizations"))]
     rows += [("platforms", names("platforms", "label")), ("configurations", names("configurations"))]
     rows += [("toolchains", ", ".join(f"{name} {found or '(none)'}" for name, found in toolchains.items()))]
     rows += [("rules", names("rules", "name"))]

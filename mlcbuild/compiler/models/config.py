@@ -1,7 +1,6 @@
-"""Reading a model's `config.json`: fields checked one by one, and the overrides that a library may have.
+"""Reading a model's `config.json`, field by field.
 
-The families' own modules say which fields they have; this one says how a field is read, and how a
-mistake is told.
+The families' own modules say which fields they have; this one says how a field is read, and how a mistake is told.
 """
 
 from __future__ import annotations
@@ -9,23 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.errors import StageError
-from mlcbuild.suggestions import known_values
 
 MAX_CONTEXT = 1 << 27
-MAX_BATCH = 1 << 16
-OVERRIDE_RANGES: dict[str, tuple[int, int]] = {
-    "context_window_size": (-1, MAX_CONTEXT),
-    "prefill_chunk_size": (1, MAX_CONTEXT),
-    "max_batch_size": (1, MAX_BATCH),
-    "sliding_window_size": (-1, MAX_CONTEXT),
-    "attention_sink_size": (0, MAX_CONTEXT),
-    "tensor_parallel_shards": (1, 1),
-}
-"""The least and greatest value of each override."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,37 +81,6 @@ class ConfigReader:
         if not isinstance(value, Mapping):
             raise self.fail(name, f"is {_show(value)}; it has to be an object")
         return ConfigReader(value, f'{self.where}, "{name}"')
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overrides:
-    """What a library may set apart from the model's own configuration; None leaves a value as it is.
-
-    Sizes are in tokens. -1 for `context_window_size` means none (with a sliding window), -1 for
-    `sliding_window_size` means no window.
-    """
-
-    context_window_size: int | None = None
-    prefill_chunk_size: int | None = None
-    max_batch_size: int | None = None
-    sliding_window_size: int | None = None
-    attention_sink_size: int | None = None
-    tensor_parallel_shards: int | None = None
-
-    @staticmethod
-    def parse(document: Mapping[str, object]) -> Overrides:
-        """Overrides from JSON values by name. Raises StageError for an unknown name or a bad value."""
-        known = tuple(field.name for field in fields(Overrides))
-        for name in document:
-            if name not in known:
-                raise StageError(f'unknown override "{name}"', advice=(known_values(name, known),))
-        reader = ConfigReader(document, "overrides")
-        values = {
-            name: reader.integer(name, low=low, high=high)
-            for name, (low, high) in OVERRIDE_RANGES.items()
-            if reader.has(name)
-        }
-        return Overrides(**values)
 
 
 def read_document(path: Path) -> dict[str, object]:

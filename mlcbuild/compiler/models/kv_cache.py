@@ -7,7 +7,6 @@ Which kernels a cache uses depends on the target, and Export does not know one: 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -16,21 +15,25 @@ from tvm import relax, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
+from mlcbuild.compiler.models.decoder import AttentionConfig
+
 PLACEHOLDER = "mlcbuild.create_paged_kv_cache"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVCacheGeometry:
-    """Shapes, dtype and rotary embedding of a cache.
+    """Kind of attention, shapes, dtype and rotary embedding of a cache.
 
-    `rope_scale` multiplies positions; `rope_scaling` holds the arguments of TVM's frequency rule, sorted by
-    name, empty for the plain one.
+    `attention_kind` is TVM's word. Where it `rotates`, `rope_scale` multiplies positions, and `rope_scaling` holds the
+    arguments of TVM's frequency rule, sorted by name, empty for the plain one.
     """
 
+    attention_kind: str
     num_hidden_layers: int
     num_attention_heads: int
     num_key_value_heads: int
     head_dim: int
+    rotates: bool
     rope_theta: float
     rope_scale: float
     rope_scaling: tuple[tuple[str, object], ...]
@@ -59,22 +62,22 @@ class KVCacheGeometry:
         }
 
 
-def attend(cache: PagedKVCache, qkv: nn.Tensor, *, layer: relax.Expr, geometry: KVCacheGeometry) -> nn.Tensor:
+def attend(cache: PagedKVCache, qkv: nn.Tensor, *, layer: relax.Expr, config: AttentionConfig) -> nn.Tensor:
     """Append keys and values of a layer, by its number, to the cache and attend over it; queries and keys are rotated.
 
     `qkv` (batch, n, (query heads + 2 key-value heads) * head_dim) → (batch, n, query heads * head_dim). Each side is
     reshaped once, which costs nothing: two reshapes in a row would become a copy.
     """
     batch, length, _ = qkv.shape
-    heads, width = geometry.num_attention_heads, geometry.head_dim
-    total = heads + 2 * geometry.num_key_value_heads
+    heads, width = config.query_heads, config.head_dim
+    total = heads + 2 * config.key_value_heads
     attended = relax.BlockBuilder.current().emit(
         relax.call_dps_packed(
             "vm.builtin.attention_kv_cache_attention_with_fused_qkv",
             [
                 cache._expr,
                 layer,
-                relax.prim_value(1.0 / math.sqrt(width)),
+                relax.prim_value(config.softmax_scale),
                 nn.op.reshape(qkv, (batch * length, total, width))._expr,
             ],
             out_ty=relax.TensorType((batch * length, heads, width), qkv.dtype),

@@ -1,15 +1,21 @@
-"""A model's parameters as values: what each is called, which tensors of a checkpoint make it, and its part
-in the model.
+"""`parameters.json`: a model's parameters, and how each is made of a checkpoint's tensors.
 
-A family lists its own (`families.llama.parameters`); import, quantization and the weights index all read that
-list, so that a name is written once.
+ResolveModel writes it from a family's own list; import, quantization and the weights index read it, so none of them
+knows a family. Export fails where a model has other parameters than the list.
 """
 
 from __future__ import annotations
 
 import enum
+import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.compiler import json_values
+from mlcbuild.compiler.models.operations import Operation, Shape, result_shape
+
+VERSION = 1
 
 
 class Role(enum.Enum):
@@ -22,45 +28,72 @@ class Role(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointTensor:
-    """A tensor by the name and shape that it has in a Hugging Face checkpoint."""
+class GGUFTensor:
+    """A tensor by the name and shape that it has in a GGUF file, slowest axis first, and what makes Hugging Face's of
+    it."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: Shape
+    operations: tuple[Operation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointTensor:
+    """A tensor by the name and shape that it has in a Hugging Face checkpoint; `gguf` is where a GGUF file has it, None
+    where it has none."""
+
+    name: str
+    shape: Shape
+    gguf: GGUFTensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.gguf is not None:
+            made = result_shape(self.gguf.operations, [self.gguf.shape])
+            if made != self.shape:
+                raise ValueError(f"{self.name} is {self.shape}, and made {made} of {self.gguf.name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One parameter by MLC-LLM's name, made of `tensors` one after another along their first axis."""
+    """One parameter by MLC-LLM's name, made of `sources` by `operations`; without any it is its one source."""
 
     name: str
     role: Role
-    tensors: tuple[CheckpointTensor, ...]
+    shape: Shape
+    sources: tuple[CheckpointTensor, ...]
+    operations: tuple[Operation, ...] = ()
 
     def __post_init__(self) -> None:
-        tails = {tensor.shape[1:] for tensor in self.tensors}
-        if len(tails) != 1:
-            raise ValueError(f"{self.name}: tensors that do not stack: {self.tensors}")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (sum(tensor.shape[0] for tensor in self.tensors), *self.tensors[0].shape[1:])
+        made = result_shape(self.operations, [source.shape for source in self.sources])
+        if made != self.shape:
+            raise ValueError(f"{self.name} is {self.shape}, and its sources make {made}")
 
     @property
     def elements(self) -> int:
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterList:
-    """All parameters of a model in the order of its layers; `ignored` are tensors that checkpoints of the
-    family may hold and the model has no use for."""
+    """All parameters of a model in the order of its layers.
+
+    `ignored` are tensors that checkpoints of the family may hold and the model has no use for, as regular expressions
+    for whole names, of Hugging Face or GGUF. `quantized_as` is the method by which the checkpoint's weights are
+    quantized already, "" where they are not.
+    """
 
     parameters: tuple[Parameter, ...]
-    ignored: tuple[str, ...] = ()  # regular expressions for whole names
+    ignored: tuple[str, ...] = ()
+    quantized_as: str = ""
 
     def is_ignored(self, name: str) -> bool:
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)
+
+
+def read_parameters(path: Path) -> ParameterList:
+    """The list in a `parameters.json`. Raises StageError for another file."""
+    return json_values.read(ParameterList, path, version=VERSION)
+
+
+def write_parameters(parameters: ParameterList, path: Path) -> None:
+    json_values.write(parameters, path, version=VERSION)

@@ -1,4 +1,4 @@
-"""Layers that repeat: a module shows two of them, and the names of all parameters say how many there are.
+"""Layers that repeat (`models.description.Layers`): a module shows two of them.
 
 The first stands for every layer but the last, the second for the last. What the phases do to a model then costs the
 same however many layers it has; Lower puts in the others.
@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mlcbuild.compiler.models.description import Layers
 from mlcbuild.errors import StageError
 
 SHOWN = 2
-_LAYER = re.compile(r"(?P<before>.*\.layers)\.(?P<number>\d+)\.(?P<after>.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +27,17 @@ class Repetition:
     after: int
 
     @staticmethod
-    def of(names: Sequence[str]) -> Repetition:
-        """The repetition in the names of all parameters, in their order: `model.layers.7.mlp.down_proj.weight` is one
-        of layer 7. Raises StageError for layers that are not one after another or not alike."""
-        numbers = [_number(name) for name in names]
+    def of(names: Sequence[str], layers: Layers) -> Repetition:
+        """The repetition in the names of all parameters, in their order. Raises StageError for layers that are not one
+        after another, not alike, or not as many as `layers` says."""
+        numbers = [_number(name, layers) for name in names]
         inside = [place for place, number in enumerate(numbers) if number is not None]
         if not inside:
             return Repetition(before=len(names), width=0, count=0, after=0)
-        before, count = inside[0], len({*numbers} - {None})
+        before, count = inside[0], layers.count
         width = numbers.count(0)
-        expected = [_renumbered(name, number) for number in range(count) for name in names[before : before + width]]
+        first = names[before : before + width]
+        expected = [_renumbered(name, number, layers) for number in range(count) for name in first]
         if list(names[before : before + count * width]) != expected or len(inside) != count * width:
             raise StageError("the parameters of the model's layers are not alike, or not in the layers' order")
         return Repetition(before=before, width=width, count=count, after=len(names) - before - count * width)
@@ -77,23 +78,24 @@ class Repetition:
         return place - (self.count - self.shown) * self.width
 
 
-def repeated_names(shown: Sequence[str], count: int) -> list[str]:
-    """The names of all parameters of a model of `count` layers, from those of one that shows fewer."""
-    first = [name for name in shown if _number(name) == 0]
+def repeated_names(shown: Sequence[str], layers: Layers) -> list[str]:
+    """The names of all parameters of a model, from those of one that shows fewer layers."""
+    first = [name for name in shown if _number(name, layers) == 0]
     names = list[str]()
     for name in shown:
-        number = _number(name)
+        number = _number(name, layers)
         if number is None:
             names.append(name)
         elif number == 0 and name == first[0]:
-            names += [_renumbered(each, layer) for layer in range(count) for each in first]
+            names += [_renumbered(each, layer, layers) for layer in range(layers.count) for each in first]
     return names
 
 
-def _number(name: str) -> int | None:
-    found = _LAYER.fullmatch(name)
-    return None if found is None else int(found["number"])
+def _number(name: str, layers: Layers) -> int | None:
+    found = re.match(rf"{re.escape(layers.name)}\.(\d+)\.", name)
+    return None if found is None else int(found[1])
 
 
-def _renumbered(name: str, number: int) -> str:
-    return _LAYER.sub(rf"\g<before>.{number}.\g<after>", name)
+def _renumbered(name: str, number: int, layers: Layers) -> str:
+    rest = name.removeprefix(f"{layers.name}.").partition(".")[2]
+    return f"{layers.name}.{number}.{rest}"

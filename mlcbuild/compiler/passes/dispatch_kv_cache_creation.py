@@ -86,7 +86,7 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IR
     builder = relax.BlockBuilder()
     with builder.function(name, list(placeholder.function.params)), quick_script_parsing():
         cache = TIRPagedKVCache(
-            attn_kind="mha",
+            attn_kind=geometry.attention_kind,
             max_batch_size=sizes[0],
             max_total_seq_len=sizes[1],
             prefill_chunk_size=sizes[2],
@@ -100,7 +100,7 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IR
             v_head_dim=geometry.head_dim,
             mla_original_qk_head_dim=0,
             mla_original_v_head_dim=0,
-            rope_mode=RopeMode.NORMAL,
+            rope_mode=RopeMode.NORMAL if geometry.rotates else RopeMode.NONE,
             rope_scale=geometry.rope_scale,
             rope_theta=geometry.rope_theta,
             rope_scaling=dict(geometry.rope_scaling),

@@ -23,6 +23,12 @@ def _sizes(context: PhaseContext) -> LibrarySizes:
     return context.sizes
 
 
+def _repeated(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    if context.layers is None:
+        raise InternalError("Phase5 runs without the layers of a model")
+    return repeat_layers(module, context.parameters, context.layers)
+
+
 def _workspaces(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
     stubs = {name: signature.stub() for name, signature in context.signatures.items() if signature.workspace}
     return add_workspaces(module, stubs)
@@ -37,7 +43,7 @@ def _metadata(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
 
 
 PASSES: Passes = {
-    "RepeatLayers": lambda module, context: repeat_layers(module, context.parameters),
+    "RepeatLayers": _repeated,
     "InlinePrivateFunctions": module_pass(inline_private_functions),
     "Normalize": tvm_pass(transform.Normalize),
     "CanonicalizeBindings": tvm_pass(transform.CanonicalizeBindings),

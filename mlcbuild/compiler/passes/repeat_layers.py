@@ -11,16 +11,17 @@ from collections.abc import Iterator, Sequence
 import tvm
 from tvm import relax, tirx
 
+from mlcbuild.compiler.models.description import Layers
 from mlcbuild.compiler.models.repetition import SHOWN, Repetition
 from mlcbuild.errors import InternalError, StageError
 
 
-def repeat_layers(module: tvm.IRModule, names: Sequence[str]) -> tvm.IRModule:
-    """The module with all layers; `names` are those of all parameters, in the order of the tuple that functions take.
+def repeat_layers(module: tvm.IRModule, names: Sequence[str], layers: Layers) -> tvm.IRModule:
+    """The module with all `layers`; `names` are those of all parameters, in the order of the tuple that functions take.
 
     Calls are left without types. Raises StageError for a module whose parameters are not those that show `names`.
     """
-    repetition = Repetition.of(names)
+    repetition = Repetition.of(names, layers)
     functions = {}
     for variable, function in module.functions_items():
         parameters = _parameters(function)

@@ -14,6 +14,7 @@ from mlcbuild.errors import InternalError
 from mlcbuild.suggestions import known_values
 
 if TYPE_CHECKING:  # Known to Lower alone: the other phases do not run again when these change.
+    from mlcbuild.compiler.models.description import Layers
     from mlcbuild.compiler.models.sizes import LibrarySizes
     from mlcbuild.compiler.signature import Signature
 
@@ -30,6 +31,7 @@ class PhaseContext:
     target: tvm.target.Target
     metadata: Mapping[str, Any] = field(default_factory=dict)
     sizes: LibrarySizes | None = None
+    layers: Layers | None = None
     parameters: tuple[str, ...] = ()
     signatures: Mapping[str, Signature] = field(default_factory=dict)
     cuda_graph: bool = False  # decoding steps are recorded once and replayed

@@ -1,61 +1,99 @@
-"""Export: a model's configuration becomes a Relax module.
+"""Export: a model becomes a Relax module.
 
-Reads `config` (config.json). Writes `module` (IR, high-level operators), which shows two of many equal layers (see
-`models.repetition`), and `metadata` (JSON), which names the parameters of all. It knows no target and needs no weights,
-so that every library of a model and quantization shares it. Sizes that a library may override are left to Lower.
+Reads `model` (model.json of ResolveModel) and `parameters` (parameters.json). Writes `module` (IR, high-level
+operators), which shows two of many equal layers (see `models.repetition`), and `metadata` (JSON), which names the
+parameters of all. It knows no target and needs no weights, so that every library of a model and quantization shares it.
+Sizes that a library may override are left to Lower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
-from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.families import read_config
-from mlcbuild.compiler.models.registry import build_model
+from mlcbuild.compiler.models.compilable import AnyModelBuilder, build_model
+from mlcbuild.compiler.models.description import read_model
+from mlcbuild.compiler.models.parameters import ParameterList, read_parameters
 from mlcbuild.compiler.models.repetition import SHOWN, Repetition, repeated_names
 from mlcbuild.compiler.quantization.reader import Reader
-from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme, StoredTensor
+from mlcbuild.errors import StageError
+
+_MOST_TOLD = 10
 
 
 def run(
     *,
-    config: Path,
+    model: Path,
+    parameters: Path,
     module: Path,
     metadata: Path,
+    models: Sequence[AnyModelBuilder],
     scheme: QuantizationScheme,
     reader: Callable[[QuantizationScheme], Reader],
 ) -> None:
-    """`scheme` and its `reader` are plug-ins. Raises StageError for an unsupported model type, a bad configuration, and
-    a matrix that the scheme cannot store."""
-    model_config = read_config(read_document(config), where=config.name)
-    layers = model_config.num_hidden_layers
-    model = build_model(model_config, reader(scheme), layers=min(layers, SHOWN))
-    exported, parameters = model.export_tvm(spec=model.specification())
+    """`models`, `scheme` and its `reader` are plug-ins.
+
+    Raises StageError for a matrix that the scheme cannot store, and for a model whose parameters are not those of the
+    list.
+    """
+    description = read_model(model)
+    layers = description.layers
+    built = build_model(description, models, reader(scheme), layers=min(layers.count, SHOWN))
+    exported, shown = built.export_tvm(spec=built.specification())
+    names = repeated_names([name for name, _ in shown], layers)
+    repetition = Repetition.of(names, layers)
+    stand_ins = [shown[repetition.stand_in(place)][1] for place in range(len(names))]
+    found = [
+        StoredTensor(name=name, shape=tuple(map(int, parameter.shape)), dtype=str(parameter.dtype))
+        for name, parameter in zip(names, stand_ins, strict=True)
+    ]
+    _check(found, read_parameters(parameters), scheme, family=description.family)
     ir.save_module(exported, module)
-    names = repeated_names([name for name, _ in parameters], layers)
-    repetition = Repetition.of(names)
-    stand_ins = [parameters[repetition.stand_in(place)][1] for place in range(len(names))]
     document: dict[str, object] = {
-        "model_type": model_config.model_type,
+        "model_type": description.model_type,
         "quantization": scheme.name,
         "pipeline_parallel_stages": 1,
         "disaggregation": False,
         "kv_state_kind": "kv_cache",
-        "vocab_size": model_config.vocab_size,
-        "active_vocab_size": model_config.vocab_size,
+        "vocab_size": description.vocab_size,
+        "active_vocab_size": description.vocab_size,
         "model_task": "chat",
         "params": [
             {
-                "name": name,
-                "shape": [int(size) for size in parameter.shape],
-                "dtype": str(parameter.dtype),
+                "name": parameter.name,
+                "shape": list(parameter.shape),
+                "dtype": parameter.dtype,
                 "preprocs": [],
                 "pipeline_stages": [0],
             }
-            for name, parameter in zip(names, stand_ins, strict=True)
+            for parameter in found
         ],
     }
     metadata_file.write(document, metadata)
+
+
+def _check(found: Sequence[StoredTensor], listed: ParameterList, scheme: QuantizationScheme, *, family: str) -> None:
+    """Raises StageError where the module's parameters are not those that the weights of a package have.
+
+    Their order is the module's own: packages are read by name.
+    """
+    expected = {stored.name: stored for parameter in listed.parameters for stored in scheme.stored(parameter)}
+    actual = {parameter.name: parameter for parameter in found}
+    wrong = [name for name in expected | actual if expected.get(name) != actual.get(name)]
+    if wrong:
+        told = [f"{name}: {_shown(expected, name)} in the list, {_shown(actual, name)} in the model" for name in wrong]
+        more = [f"… and {len(told) - _MOST_TOLD} more"] if len(told) > _MOST_TOLD else []
+        raise StageError(
+            f"the model of the family {family} has other parameters than its family.py lists",
+            advice=(*told[:_MOST_TOLD], *more),
+        )
+
+
+def _shown(tensors: Mapping[str, StoredTensor], name: str) -> str:
+    if name not in tensors:
+        return "absent"
+    tensor = tensors[name]
+    return f"{'×'.join(map(str, tensor.shape))} {tensor.dtype}"

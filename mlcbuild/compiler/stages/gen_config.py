@@ -1,8 +1,8 @@
 """GenConfig: `mlc-chat-config.json`, what a serving engine reads of a model beside its library and weights.
 
-Reads `config` (config.json) and the directory `tokenizer`. Writes `chat_config` and the directory
-`tokenizer_files`, the files that a package holds. A value comes from the model's configuration, else
-generation_config.json, else config.json, else MLC-LLM's defaults.
+Reads `model` (model.json of ConfigureModel), `config` (config.json, for token ids and sampling) and the directory
+`tokenizer`. Writes `chat_config` and the directory `tokenizer_files`, the files that a package holds. A value comes
+from the model, else generation_config.json, else config.json, else MLC-LLM's defaults.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from mlcbuild.compiler.models.config import ConfigReader, read_document
-from mlcbuild.compiler.models.families import read_config
+from mlcbuild.compiler.models.description import read_model
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.tokenizer import conversation
 from mlcbuild.errors import StageError
@@ -34,38 +34,40 @@ _FILES = ("tokenizer.model", "tokenizer.json", "vocab.json", "merges.txt", "adde
 
 def run(
     *,
+    model: Path,
     config: Path,
     tokenizer: Path,
     chat_config: Path,
     tokenizer_files: Path,
     scheme: QuantizationScheme,
-    overrides: Mapping[str, object] | None = None,
 ) -> None:
     """`scheme` is a plug-in. Raises StageError for a tokenizer that cannot be read, or has more tokens than the model's
     vocabulary."""
     document = read_document(config)
-    model = read_config(document, overrides=overrides)
+    description = read_model(model)
+    sizes = description.sizes
     generation_file = tokenizer / "generation_config.json"
     generation = read_document(generation_file) if generation_file.is_file() else {}
     files = [name for name in _FILES if (tokenizer / name).is_file()]
     vocabulary = _read_tokenizer(tokenizer / "tokenizer.json")
     active = vocabulary.get_vocab_size(with_added_tokens=True)
-    if active > model.vocab_size:
+    if active > description.vocab_size:
         raise StageError(
-            f"the tokenizer has {active} tokens, and the model's vocabulary {model.vocab_size}: they are of two models"
+            f"the tokenizer has {active} tokens, and the model's vocabulary {description.vocab_size}: "
+            "they are of two models"
         )
     tokens = {name: _token_ids(name, generation, document) for name in _TOKEN_DEFAULTS}
     chat: dict[str, object] = {
         "version": VERSION,
-        "model_type": model.model_type,
+        "model_type": description.model_type,
         "quantization": scheme.name,
-        "model_config": model.model_config(),
-        "vocab_size": model.vocab_size,
-        "context_window_size": model.context_window_size,
-        "sliding_window_size": model.sliding_window_size,
-        "prefill_chunk_size": model.prefill_chunk_size,
-        "attention_sink_size": model.attention_sink_size,
-        "tensor_parallel_shards": model.tensor_parallel_shards,
+        "model_config": description.model_config,
+        "vocab_size": description.vocab_size,
+        "context_window_size": sizes.context_window_size,
+        "sliding_window_size": sizes.sliding_window_size,
+        "prefill_chunk_size": sizes.prefill_chunk_size,
+        "attention_sink_size": sizes.attention_sink_size,
+        "tensor_parallel_shards": sizes.tensor_parallel_shards,
         "pipeline_parallel_stages": 1,
         "active_vocab_size": active,
         **{name: _sampling(name, generation, document) for name in _DEFAULTS},

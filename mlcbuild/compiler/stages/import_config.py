@@ -1,23 +1,23 @@
-"""ImportConfig: what a model is and how it reads text, from whatever its source is.
+"""ImportConfig: a model's configuration and tokenizer in Hugging Face's form, from whatever its source is.
 
-Reads `source` (a GGUF file, or a directory with one, or a Hugging Face directory). Writes `config`
-(config.json, checked) and the directory `tokenizer` (tokenizer.json, tokenizer_config.json and their like).
-Weights are not read.
+Reads `source` (a GGUF file, or a directory with one, or a Hugging Face directory). Writes `config` (config.json, which
+ResolveModel checks) and the directory `tokenizer` (tokenizer.json, tokenizer_config.json and their like). Weights are
+not read. The families, which know the metadata of GGUF files, are given as plug-ins.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
-from mlcbuild.compiler.families.llama.from_gguf import config_document
-from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.families import read_config
+from mlcbuild.compiler.models.resolving import AnyFamily
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.source import gguf_file
 from mlcbuild.errors import StageError
+from mlcbuild.suggestions import known_values
 
 # What belongs to a tokenizer in a Hugging Face directory; generation_config.json has its sampling defaults.
 TOKENIZER_FILES: tuple[str, ...] = (
@@ -33,14 +33,15 @@ TOKENIZER_FILES: tuple[str, ...] = (
 )
 
 
-def run(*, source: Path, config: Path, tokenizer: Path) -> None:
-    """Raises StageError for a source without a configuration or tokenizer, and for a bad one."""
+def run(*, source: Path, config: Path, tokenizer: Path, families: Sequence[AnyFamily]) -> None:
+    """Raises StageError for a source without a configuration or tokenizer, and for a GGUF file that is damaged or of
+    no family's architecture."""
     tokenizer.mkdir(parents=True, exist_ok=True)
     gguf = gguf_file(source)
     if gguf is None and source.is_file() and source.suffix == ".gguf":
         gguf = source  # By its name alone: reading it says what it is instead.
     if gguf is not None:
-        _import_gguf(gguf, config, tokenizer)
+        _import_gguf(gguf, config, tokenizer, families)
     elif source.is_dir():
         _import_directory(source, config, tokenizer)
     elif source.exists():
@@ -52,13 +53,19 @@ def run(*, source: Path, config: Path, tokenizer: Path) -> None:
         raise StageError(f"the model {source.name} does not exist")
 
 
-def _import_gguf(path: Path, config: Path, tokenizer: Path) -> None:
+def _import_gguf(path: Path, config: Path, tokenizer: Path, families: Sequence[AnyFamily]) -> None:
+    architectures = {name: architecture for family in families for name, architecture in family.gguf.items()}
     file = GGUFFile(path)
     try:
-        document = config_document(file)
-        read_config(document, where=path.name)
+        architecture = file.string("general.architecture")
+        if architecture not in architectures:
+            raise StageError(
+                f'{path.name} holds a model of the architecture "{architecture}", which is not supported',
+                advice=(known_values(architecture, sorted(architectures)),),
+            )
+        document = architectures[architecture].config(file)
         config.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        for name, text in tokenizer_files(file).items():
+        for name, text in tokenizer_files(file, architectures[architecture].cuts).items():
             (tokenizer / name).write_text(text, encoding="utf-8")
     finally:
         file.close()
@@ -68,7 +75,6 @@ def _import_directory(directory: Path, config: Path, tokenizer: Path) -> None:
     own = directory / "config.json"
     if not own.is_file():
         raise StageError(f"the directory {directory.name} holds no config.json")
-    read_config(read_document(own))
     shutil.copyfile(own, config)
     if not (directory / "tokenizer.json").is_file():
         has_model = (directory / "tokenizer.model").is_file()

@@ -1,48 +1,44 @@
 """ImportWeights: a checkpoint of any known format becomes safetensors shards by Hugging Face names.
 
-Reads `source` (a file or directory) and `config` (config.json). Writes the directory `shards` and `manifest`:
-`{"version": 1, "shards": [{"file", "tensors"}]}`. Tensors that one parameter fuses (q, k and v; gate and up)
-stay together, so that each shard is quantized alone. One tensor is in memory at a time.
+Reads `source` (a file or directory) and `parameters` (parameters.json). Writes the directory `shards` and `manifest`:
+`{"version": 1, "shards": [{"file", "tensors"}]}`. Tensors that one parameter is made of (q, k and v; gate and up), and
+parameters that are made of one tensor, stay together, so that each shard is quantized alone. One tensor is in memory at
+a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from pathlib import Path
 
 from mlcbuild.compiler.manifest import write_manifest
-from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.families import parameter_list
-from mlcbuild.compiler.models.parameters import Parameter, ParameterList
+from mlcbuild.compiler.models.parameters import Parameter, read_parameters
+from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.source import open_source
-from mlcbuild.compiler.weights.tensor import STORAGE, TensorDescription
 from mlcbuild.errors import StageError
 
 SHARD_ELEMENTS = (128 << 20) // 4  # 128 MiB of float32: whatever the source's type, the same shards
-_SHOWN = 10
 
 
-def run(*, source: Path, config: Path, manifest: Path, shards: Path) -> None:
-    """Raises StageError for a damaged checkpoint, and for tensors missing, unknown or of another shape,
-    listed."""
-    document = read_document(config)
-    if document.get("quantization_config") is not None:
+def run(*, source: Path, parameters: Path, manifest: Path, shards: Path) -> None:
+    """Raises StageError for a checkpoint that is damaged, is quantized already, or does not fit the list."""
+    listed = read_parameters(parameters)
+    if listed.quantized_as:
         raise StageError(
-            'config.json: the field "quantization_config" says that the weights are quantized already; '
-            "weights are imported in float32, float16 or bfloat16"
+            'config.json: the field "quantization_config" says that the weights are quantized already '
+            f"({listed.quantized_as}); weights are imported in float32, float16 or bfloat16"
         )
-    expected = parameter_list(document)
     weights = open_source(source)
     try:
-        described = weights.descriptions
-        _check(expected, described)
+        checkpoint = Checkpoint(weights, listed)
         shards.mkdir(parents=True, exist_ok=True)
         entries: list[dict[str, object]] = []
-        for index, group in enumerate(_packed(expected.parameters)):
+        for index, group in enumerate(_packed(listed.parameters)):
             file_name = f"shard_{index:05}.safetensors"
-            tensors = [described[tensor.name] for parameter in group for tensor in parameter.tensors]
-            write_safetensors(shards / file_name, tensors, lambda tensor: weights.read(tensor.name))
+            tensors = [checkpoint.description(tensor.name) for tensor in sources_of(group)]
+            write_safetensors(shards / file_name, tensors, lambda tensor: checkpoint.read(tensor.name))
             entries.append({"file": file_name, "tensors": [tensor.name for tensor in tensors]})
     finally:
         weights.close()
@@ -50,44 +46,28 @@ def run(*, source: Path, config: Path, manifest: Path, shards: Path) -> None:
 
 
 def _packed(parameters: tuple[Parameter, ...]) -> Iterator[list[Parameter]]:
-    """Parameters in order, as many to a shard as fit; a larger one has a shard of its own."""
+    """Parameters in order, as many to a shard as fit; what is larger has a shard of its own."""
     shard: list[Parameter] = []
     elements = 0
-    for parameter in parameters:
-        if shard and elements + parameter.elements > SHARD_ELEMENTS:
+    for group in _together(parameters):
+        size = sum(math.prod(tensor.shape) for tensor in sources_of(group))
+        if shard and elements + size > SHARD_ELEMENTS:
             yield shard
             shard, elements = [], 0
-        shard.append(parameter)
-        elements += parameter.elements
+        shard += group
+        elements += size
     if shard:
         yield shard
 
 
-def _check(expected: ParameterList, found: Mapping[str, TensorDescription]) -> None:
-    wanted = {tensor.name: tensor for parameter in expected.parameters for tensor in parameter.tensors}
-    problems = [f"missing: {name} {_shape(wanted[name].shape)}" for name in wanted if name not in found]
-    problems += [
-        f"of another shape: {name} is {_shape(found[name].shape)} and has to be {_shape(tensor.shape)}"
-        for name, tensor in wanted.items()
-        if name in found and found[name].shape != tensor.shape
-    ]
-    problems += [
-        f"of a type that is not read: {name} is {found[name].dtype}"
-        for name in wanted
-        if name in found and found[name].dtype not in STORAGE
-    ]
-    problems += [
-        f"unknown: {name} {_shape(found[name].shape)}"
-        for name in sorted(found)
-        if name not in wanted and not expected.is_ignored(name)
-    ]
-    if problems:
-        shown = problems[:_SHOWN]
-        if len(problems) > _SHOWN:
-            shown.append(f"… and {len(problems) - _SHOWN} more")
-        count = "1 tensor does" if len(problems) == 1 else f"{len(problems)} tensors do"
-        raise StageError(f"the checkpoint does not fit config.json: {count} not match", advice=tuple(shown))
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "×".join(str(size) for size in shape) or "scalar"
+def _together(parameters: tuple[Parameter, ...]) -> list[list[Parameter]]:
+    """Parameters that are made of the same tensors, in groups in the order of their first members."""
+    group_of: dict[str, int] = {}  # by the tensors that a group is made of
+    groups: dict[int, list[Parameter]] = {}
+    for number, parameter in enumerate(parameters):
+        joined = sorted({group_of[tensor.name] for tensor in parameter.sources if tensor.name in group_of})
+        first = joined[0] if joined else number
+        members = [member for group in joined for member in groups.pop(group)]
+        groups[first] = [*members, parameter]
+        group_of |= {tensor.name: first for member in groups[first] for tensor in member.sources}
+    return [groups[first] for first in sorted(groups)]

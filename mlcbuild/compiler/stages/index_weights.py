@@ -1,6 +1,6 @@
 """IndexWeights: the records of all shards become `tensor-cache.json`.
 
-Reads `records` (one JSON file a shard) and `config` (config.json). Writes `index`, in the form and with the
+Reads `records` (one JSON file a shard) and `parameters` (parameters.json). Writes `index`, in the form and with the
 metadata that MLC-LLM writes, after checking that every tensor of the scheme is there once.
 """
 
@@ -12,23 +12,22 @@ from pathlib import Path
 
 import numpy as np
 
-from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.families import parameter_list
+from mlcbuild.compiler.models.parameters import read_parameters
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme, StoredTensor
 from mlcbuild.compiler.weights.tensor_cache import check_encoding, shard_name, write_index
 from mlcbuild.errors import StageError
 
 
 def run(
-    *, records: tuple[Path, ...], config: Path, index: Path, scheme: QuantizationScheme, encode: str = "raw"
+    *, records: tuple[Path, ...], parameters: Path, index: Path, scheme: QuantizationScheme, encode: str = "raw"
 ) -> None:
     """`scheme` is a plug-in. Raises StageError where the shards do not hold exactly the tensors of the scheme."""
     check_encoding(encode)
     by_name = {record["dataPath"]: record for record in (json.loads(path.read_bytes()) for path in records)}
     # Shards are numbered; their order is the number's and not that of the text.
     ordered = [by_name.get(shard_name(number)) for number in range(len(records))]
-    parameters = parameter_list(read_document(config)).parameters
-    expected = {stored.name: stored for parameter in parameters for stored in scheme.stored(parameter)}
+    listed = read_parameters(parameters).parameters
+    expected = {stored.name: stored for parameter in listed for stored in scheme.stored(parameter)}
     found: dict[str, StoredTensor] = {}
     for number, record in enumerate(ordered):
         if record is None:
@@ -43,7 +42,7 @@ def run(
     wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
     if wrong:
         raise StageError(f"the shards do not hold the weights of {scheme.name}: {', '.join(wrong[:10])}")
-    elements = sum(parameter.elements for parameter in parameters)
+    elements = sum(parameter.elements for parameter in listed)
     size = sum(math.prod(stored.shape) * np.dtype(stored.dtype).itemsize for stored in found.values())
     metadata = {"ParamSize": len(found), "ParamBytes": size, "BitsPerParam": size * 8 / elements}
     write_index(index, metadata=metadata, records=ordered)

@@ -1,7 +1,7 @@
 """Lower: the graph becomes bytecode of TVM's virtual machine.
 
 Reads `graph` (of Partition), `signatures` (of every kernel; their bodies are not needed), `metadata` (of Phase0) and
-`config` (config.json, for the sizes that memory is planned for).
+`model` (model.json of ConfigureModel, for its layers and the sizes that memory is planned for).
 Writes `executable` (the virtual machine's own binary form), `shape_functions` (an object file with the host functions
 that compute sizes) and `metadata_out`, which is also what the function `_metadata` of the library returns.
 `phases.phase5` lists its passes, `passes.phase5` has their code.
@@ -20,8 +20,7 @@ from tvm import relax, tirx
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.families import read_config
+from mlcbuild.compiler.models.description import read_model
 from mlcbuild.compiler.passes.attach_metadata import attached_metadata
 from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_function
 from mlcbuild.compiler.passes.phase5 import PASSES
@@ -37,31 +36,30 @@ def run(
     graph: Path,
     signatures: Sequence[Path],
     metadata: Path,
-    config: Path,
+    model: Path,
     executable: Path,
     shape_functions: Path,
     metadata_out: Path,
     target: dict[str, Any],
     cuda_graph: bool,
-    overrides: dict[str, Any],
     backend: Passes | None = None,
     passes: Sequence[Run] = (),
     places: Sequence[Mapping[str, str]] = (),
 ) -> None:
-    """`overrides` are the sizes of `models.config.Overrides`; they change memory plans, never a kernel. With
-    `cuda_graph` decoding on a GPU is recorded once and replayed. `backend` has the passes that run in place of the
-    common ones; `passes` are a workspace's, which run at `places` (`phases.added.added_passes`).
+    """With `cuda_graph` decoding on a GPU is recorded once and replayed. `backend` has the passes that run in place of
+    the common ones; `passes` are a workspace's, which run at `places` (`phases.added.added_passes`).
 
-    Raises StageError for a bad override, and for signatures that are not those of the graph's kernels.
+    Raises StageError for signatures that are not those of the graph's kernels.
     """
-    sizes = read_config(read_document(config), overrides=overrides, where=config.name).sizes
-    document = metadata_file.read(metadata) | asdict(sizes)
+    description = read_model(model)
+    document = metadata_file.read(metadata) | asdict(description.sizes)
     module = ir.load_module(graph)
     kernels = _kernel_names(module)
     context = PhaseContext(
         target=targets.parse(target),
         metadata=document,
-        sizes=sizes,
+        sizes=description.sizes,
+        layers=description.layers,
         parameters=tuple(parameter["name"] for parameter in document.get("params", [])),
         signatures=_read_signatures(kernels, signatures),
         cuda_graph=cuda_graph,

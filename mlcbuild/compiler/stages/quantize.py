@@ -1,6 +1,6 @@
 """Quantize: one imported shard becomes one shard of a package's weights.
 
-Reads `shard` (safetensors, Hugging Face names) and `config` (config.json). Writes `shard_out` (raw bytes) and
+Reads `shard` (safetensors, Hugging Face names) and `parameters` (parameters.json). Writes `shard_out` (raw bytes) and
 `records`: the shard's record in `tensor-cache.json`, with its file called `params_shard_<index>.bin` there.
 """
 
@@ -10,12 +10,9 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-
-from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.families import parameter_list
-from mlcbuild.compiler.models.parameters import Parameter
+from mlcbuild.compiler.models.parameters import Parameter, read_parameters
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, StoredTensor
+from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile
 from mlcbuild.compiler.weights.tensor import Array
 from mlcbuild.compiler.weights.tensor_cache import check_encoding, shard_name, write_shard
@@ -25,7 +22,7 @@ from mlcbuild.errors import StageError
 def run(
     *,
     shard: Path,
-    config: Path,
+    parameters: Path,
     shard_out: Path,
     records: Path,
     scheme: QuantizationScheme,
@@ -37,15 +34,15 @@ def run(
     weights that are not finite."""
     check_encoding(encode)
     source = SafetensorsFile(shard)
-    parameters = [
+    present = [
         parameter
-        for parameter in parameter_list(read_document(config)).parameters
-        if any(tensor.name in source.descriptions for tensor in parameter.tensors)
+        for parameter in read_parameters(parameters).parameters
+        if any(tensor.name in source.descriptions for tensor in parameter.sources)
     ]
     record = write_shard(
         shard_out,
         data_path=shard_name(index),
-        tensors=_quantized(source, parameters, scheme, encoder(scheme)),
+        tensors=_quantized(source, present, scheme, encoder(scheme)),
         encode=encode,
     )
     records.write_text(json.dumps(record, separators=(",", ":")) + "\n", encoding="utf-8")
@@ -55,9 +52,10 @@ def _quantized(
     source: SafetensorsFile, parameters: list[Parameter], scheme: QuantizationScheme, encoder: Encoder
 ) -> Iterator[tuple[StoredTensor, Array]]:
     for parameter in parameters:
-        missing = [tensor.name for tensor in parameter.tensors if tensor.name not in source.descriptions]
+        missing = [tensor.name for tensor in parameter.sources if tensor.name not in source.descriptions]
         if missing:
             raise StageError(f"the shard has only a part of {parameter.name}: it lacks {', '.join(missing)}")
-        parts = [source.read(tensor.name).numbers(scheme.model_dtype) for tensor in parameter.tensors]
-        weights = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        weights = carry_out(
+            parameter.operations, [source.read(tensor.name).numbers(scheme.model_dtype) for tensor in parameter.sources]
+        )
         yield from zip(scheme.stored(parameter), encoder.encode(parameter, weights), strict=True)

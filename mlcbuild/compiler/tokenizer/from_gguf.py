@@ -1,43 +1,32 @@
 """A `tokenizer.json` and `tokenizer_config.json` from the vocabulary that a GGUF file carries.
 
 Two kinds of vocabulary are read: `gpt2` (byte-level BPE with merges; `tokenizer.ggml.pre` names how text is
-cut first) and `llama` (SentencePiece BPE with scores, byte fallback). Cuts are those of llama.cpp's
-`llm_tokenizer_bpe`.
+cut first, see `tokenizer.cuts`) and `llama` (SentencePiece BPE with scores, byte fallback).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from mlcbuild.compiler.tokenizer.cuts import Cut
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.errors import StageError
+from mlcbuild.suggestions import known_values
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
-_CUTS = {
-    "gpt-2": "gpt2",
-    "default": "gpt2",
-    "smollm": "digits",
-    "llama-bpe": "llama3",
-    "llama3": "llama3",
-    "llama-v3": "llama3",
-    "qwen2": "qwen2",
-}
 _SPACE = "\u2581"
 
 
-def tokenizer_files(file: GGUFFile) -> dict[str, str]:
-    """Texts by file name. Raises StageError for a vocabulary of another kind, or a damaged one."""
+def tokenizer_files(file: GGUFFile, cuts: Mapping[str, Cut]) -> dict[str, str]:
+    """Texts by file name; `cuts` are those that the file may name. Raises StageError for a vocabulary of another kind,
+    or a damaged one."""
     kind = file.string("tokenizer.ggml.model")
     if kind == "gpt2":
-        tokenizer = _byte_level(file)
+        tokenizer = _byte_level(file, cuts)
     elif kind == "llama":
         tokenizer = _sentence_piece(file)
     else:
@@ -59,27 +48,24 @@ def _vocabulary(file: GGUFFile) -> dict[str, int]:
     return vocabulary
 
 
-def _byte_level(file: GGUFFile) -> Tokenizer:
+def _byte_level(file: GGUFFile, cuts: Mapping[str, Cut]) -> Tokenizer:
     name = file.string("tokenizer.ggml.pre", "default")
-    cut = _CUTS.get(name)
+    cut = cuts.get(name)
     if cut is None:
         raise StageError(
             f'{file.path.name}: the tokenizer cuts text by the rule "{name}", which is not known',
-            advice=(f"known: {', '.join(_CUTS)}",),
+            advice=(known_values(name, cuts),),
         )
     merges = [_merge(file, text) for text in file.strings("tokenizer.ggml.merges")]
-    model = models.BPE(vocab=_vocabulary(file), merges=merges, ignore_merges=cut == "llama3")
+    model = models.BPE(vocab=_vocabulary(file), merges=merges, ignore_merges=cut.ignore_merges)
     tokenizer = Tokenizer(model)
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cut in ("gpt2", "digits"))
-    if cut == "gpt2":
-        tokenizer.pre_tokenizer = byte_level
-    elif cut == "digits":
-        digits = pre_tokenizers.Digits(individual_digits=True)
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level])
-    else:
-        pattern = Regex(_LLAMA3 if cut == "llama3" else _QWEN2)
-        split = pre_tokenizers.Split(pattern, behavior="isolated")
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    steps: list[pre_tokenizers.PreTokenizer] = []
+    if cut.digits:
+        steps.append(pre_tokenizers.Digits(individual_digits=True))
+    if cut.pattern:
+        steps.append(pre_tokenizers.Split(Regex(cut.pattern), behavior="isolated"))
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not cut.pattern))
+    tokenizer.pre_tokenizer = steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 

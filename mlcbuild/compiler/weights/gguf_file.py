@@ -32,6 +32,7 @@ _SCALARS = {
 _STRING = 8
 _ARRAY = 9
 _MAX_DIMENSIONS = 4
+_F32 = 0  # of ggml_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,13 @@ class GGUFFile:
 
     def close(self) -> None:
         self.content.close()
+
+    def float32_numbers(self, name: str) -> list[float]:
+        """The numbers of a small tensor, such as factors. Raises StageError for one that is not stored as float32."""
+        tensor = self.tensors[name]
+        if tensor.type_number != _F32 or tensor.size_bytes == 0:
+            raise StageError(f"{self.path.name}: the tensor {name} holds no float32 numbers")
+        return list(struct.unpack_from(f"<{tensor.size_bytes // 4}f", self.content, tensor.begin))
 
     def integer(self, key: str, default: int | None = None) -> int:
         value = self.metadata.get(key, default)

@@ -34,6 +34,8 @@ class SafetensorsFile:
     Raises StageError where it is damaged, and on reading a type that is no weight's.
     """
 
+    has_gguf_names = False
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._entries = _entries(path)

@@ -21,6 +21,8 @@ class ShardedCheckpoint:
     Raises StageError where the index and the files disagree.
     """
 
+    has_gguf_names = False
+
     def __init__(self, index: Path, *, open_file: Callable[[Path], WeightSource]) -> None:
         weight_map = _weight_map(index)
         self._files: dict[str, WeightSource] = {}

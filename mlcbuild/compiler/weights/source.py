@@ -18,7 +18,11 @@ _TORCH_INDEX = "pytorch_model.bin.index.json"
 
 
 class WeightSource(Protocol):
-    """A checkpoint by Hugging Face names."""
+    """A checkpoint, by its own names of tensors."""
+
+    @property
+    def has_gguf_names(self) -> bool:
+        """Whether names and shapes are those of a GGUF file, and not Hugging Face's."""
 
     @property
     def descriptions(self) -> Mapping[str, TensorDescription]: ...

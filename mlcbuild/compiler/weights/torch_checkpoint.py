@@ -39,6 +39,8 @@ class _View:
 class TorchCheckpoint:
     """One file. Raises StageError where it is damaged or holds no dictionary of tensors."""
 
+    has_gguf_names = False
+
     def __init__(self, path: Path) -> None:
         self._path = path
         try:

@@ -21,8 +21,8 @@ from tests.compiler import schemes
 from tests.compiler.backends.cuda import cuda_emulation
 from tests.compiler.backends.cuda.cuda_emulation import run_cuda
 from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET, backend_passes
+from tests.compiler.resolving import model_builders, write_resolved
 from tests.compiler.tiny_llama import TINY_LLAMA
-from tests.compiler.tiny_models import write_config
 
 Array = npt.NDArray[Any]
 
@@ -115,14 +115,16 @@ def test_norms_of_a_type_that_there_is_no_kernel_for_stay() -> None:
 
 def _phase1(directory: Path, target: Mapping[str, object]) -> tvm.IRModule:
     """A tiny llama behind Phase1."""
-    write_config(directory / "config.json", TINY_LLAMA)
+    write_resolved(directory, TINY_LLAMA)
     level: dict[str, Any] = {"target": dict(target)}
     at = directory.joinpath
     scheme = schemes.scheme("q4f16_1")
     export.run(
-        config=at("config.json"),
+        model=at("model.json"),
+        parameters=at("parameters.json"),
         module=at("export.json"),
         metadata=at("metadata.json"),
+        models=model_builders(),
         scheme=scheme,
         reader=schemes.reader_class(scheme),
     )

@@ -20,6 +20,7 @@ from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
 from mlcbuild.compiler.backends.cuda.stages import compile_kernel
 from mlcbuild.compiler.stages import lower, partition, schedule_kernel
 from tests.compiler.pipeline import CUDA_TARGET, backend_passes, compile_graph
+from tests.compiler.resolving import write_configured
 from tests.compiler.tiny_llama import TINY_LLAMA
 
 # Two layers of Llama-3-8B's shape: the kernels of all of them.
@@ -83,15 +84,15 @@ def _names(directory: Path) -> list[str]:
 def _lower(directory: Path, *, cuda_graph: bool = True, output: str = "lowered") -> Path:
     made = directory / output
     made.mkdir()
+    write_configured(directory, "q0f32", {"max_batch_size": 4})
     lower.run(
         graph=directory / "graph.json",
         signatures=tuple(directory / f"{name}.signature.json" for name in _names(directory)),
         metadata=directory / "metadata.phase0.json",
-        config=directory / "config.json",
+        model=directory / "configured.json",
         executable=made / "executable.bin",
         shape_functions=made / "shape_functions.o",
         metadata_out=made / "metadata.json",
-        overrides={"max_batch_size": 4},
         cuda_graph=cuda_graph,
         backend=backend_passes(CUDA_TARGET, 5),
         target=dict(CUDA_TARGET),

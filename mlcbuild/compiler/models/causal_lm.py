@@ -1,0 +1,191 @@
+"""A decoder as a language model: embedding, layers, last norm and head, and the functions that an engine calls.
+
+Entry functions, their arguments and the names of parameters are MLC-LLM's, so that its weights and its serving engine
+fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tvm import relax, te, tirx
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
+
+from mlcbuild.compiler.models.decoder import LAYERS, DecoderConfig
+from mlcbuild.compiler.models.decoder_layer import DecoderLayer
+from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, create_placeholder
+from mlcbuild.compiler.models.norm import rms_norm
+from mlcbuild.compiler.models.outlining import Outliner
+from mlcbuild.compiler.models.parameters import Role
+from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.quantization.layers import Embedding, Linear
+from mlcbuild.compiler.quantization.reader import Reader, take
+
+MakeLayer = Callable[..., DecoderLayer]
+
+
+class Decoder(nn.Module):  # type: ignore[misc]
+    """Embedding table, layers and the last norm."""
+
+    def __init__(self, config: DecoderConfig, reader: Reader, *, layers: int, make_layer: MakeLayer) -> None:
+        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, reader=reader, name="model.embed_tokens")
+        self.layers = nn.ModuleList([make_layer(config, reader, name=f"{LAYERS}.{index}") for index in range(layers)])
+        self.norm = rms_norm(config, dtype=reader.scheme.model_dtype)
+        self.outliner = Outliner("decoder_layer")
+
+    def forward(self, hidden: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
+        norms = [layer.input_layernorm for layer in self.layers] + [self.norm]
+        normed = norms[0](hidden)
+        for number, layer in enumerate(self.layers):
+            hidden, normed = self._layer(layer, hidden, normed, cache, number, norms[number + 1])
+        return normed
+
+    def _layer(
+        self,
+        layer: DecoderLayer,
+        hidden: nn.Tensor,
+        normed: nn.Tensor,
+        cache: PagedKVCache,
+        number: int,
+        next_norm: nn.Module,
+    ) -> tuple[nn.Tensor, ...]:
+        def trace(
+            hidden: relax.Var, normed: relax.Var, cache: relax.Var, number: relax.Var
+        ) -> tuple[nn.Tensor, nn.Tensor]:
+            tensors = (nn.Tensor(_expr=hidden), nn.Tensor(_expr=normed))
+            return layer.forward(*tensors, PagedKVCache(_expr=cache, _name="paged_kv_cache"), number, next_norm)
+
+        arguments = [hidden._expr, normed._expr, cache._expr, relax.prim_value(number)]
+        return self.outliner.call(layer.parts(next_norm), trace, arguments)
+
+
+class CausalLM(nn.Module):  # type: ignore[misc]
+    """A decoder with its head: logits (batch, n, vocabulary) in float32. It has the first `layers` of its layers, whose
+    cache has room for all. `make_layer(config, reader, name=…)` makes a layer with the methods of `DecoderLayer`."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        reader: Reader,
+        *,
+        layers: int,
+        make_layer: MakeLayer = DecoderLayer,
+    ) -> None:
+        self.model = Decoder(config, reader, layers=layers, make_layer=make_layer)
+        self.hidden_size = config.hidden_size
+        self.model_dtype = reader.scheme.model_dtype
+        self.geometry = cache_geometry(config, dtype=reader.scheme.model_dtype)
+        self.tied = config.tie_word_embeddings
+        if not self.tied:
+            self.lm_head = Linear(
+                config.hidden_size, config.vocab_size, reader=reader, role=Role.FINAL_FC, name="lm_head"
+            )
+
+    def logits(self, hidden: nn.Tensor) -> nn.Tensor:
+        """(batch, n, hidden) → (batch, n, vocabulary), float32."""
+        if self.tied:
+            return self.model.embed_tokens.logits(hidden, out_dtype="float32")
+        return self.lm_head(hidden, out_dtype="float32")
+
+    def embed(self, input_ids: nn.Tensor) -> nn.Tensor:
+        """(n,) int32 → (n, hidden)."""
+        return self.model.embed_tokens(input_ids)
+
+    def prefill(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
+        """(1, n, hidden) → logits of the last token (1, 1, vocabulary)."""
+        hidden = self.model(input_embed, paged_kv_cache)
+        return self.logits(_last_token(hidden)), paged_kv_cache
+
+    def decode(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
+        """(1, 1, hidden) → (1, 1, vocabulary)."""
+        return self.logits(self.model(input_embed, paged_kv_cache)), paged_kv_cache
+
+    def batch_prefill(
+        self, input_embeds: nn.Tensor, logit_positions: nn.Tensor, paged_kv_cache: PagedKVCache
+    ) -> tuple[nn.Tensor, PagedKVCache]:
+        """(1, n, hidden) of all sequences, one after another, and the positions (batch,) int32 of their last
+        tokens → (1, batch, vocabulary)."""
+        hidden = self.model(input_embeds, paged_kv_cache)
+        return self.logits(take(hidden, logit_positions, axis=1)), paged_kv_cache
+
+    def batch_decode(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
+        """(batch, 1, hidden) → (batch, 1, vocabulary)."""
+        return self.logits(self.model(input_embeds, paged_kv_cache)), paged_kv_cache
+
+    def batch_verify(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
+        """(1, n, hidden) → logits of every token (1, n, vocabulary)."""
+        return self.logits(self.model(input_embeds, paged_kv_cache)), paged_kv_cache
+
+    def create_paged_kv_cache(
+        self,
+        max_batch_size: tirx.Var,
+        max_total_seq_len: tirx.Var,
+        prefill_chunk_size: tirx.Var,
+        page_size: tirx.Var,
+        support_sliding_window: tirx.Var,
+    ) -> PagedKVCache:
+        """An empty cache; every argument is an integer given at run time."""
+        return create_placeholder(
+            self.geometry,
+            (max_batch_size, max_total_seq_len, prefill_chunk_size, page_size, support_sliding_window),
+        )
+
+    def specification(self) -> dict[str, dict[str, object]]:
+        """The entry functions with their arguments, as `nn.Module.export_tvm` takes them."""
+        hidden = self.hidden_size
+        dtype = self.model_dtype
+        cache = nn.spec.Object(object_type=PagedKVCache)
+        packed = {"param_mode": "packed", "effect_mode": "none"}
+
+        def embeds(*shape: int | str) -> nn.spec.Tensor:
+            return nn.spec.Tensor([*shape, hidden], dtype)
+
+        return {
+            "embed": {"input_ids": nn.spec.Tensor(["seq_len"], "int32"), "$": packed},
+            "prefill": {"input_embed": embeds(1, "seq_len"), "paged_kv_cache": cache, "$": packed},
+            "decode": {"input_embed": embeds(1, 1), "paged_kv_cache": cache, "$": packed},
+            "batch_prefill": {
+                "input_embeds": embeds(1, "seq_len"),
+                "logit_positions": nn.spec.Tensor(["batch_size"], "int32"),
+                "paged_kv_cache": cache,
+                "$": packed,
+            },
+            "batch_decode": {"input_embeds": embeds("batch_size", 1), "paged_kv_cache": cache, "$": packed},
+            "batch_verify": {"input_embeds": embeds(1, "seq_len"), "paged_kv_cache": cache, "$": packed},
+            "create_paged_kv_cache": {
+                "max_batch_size": int,
+                "max_total_seq_len": int,
+                "prefill_chunk_size": int,
+                "page_size": int,
+                "support_sliding_window": int,
+                "$": {"param_mode": "none", "effect_mode": "none"},
+            },
+        }
+
+
+def cache_geometry(config: DecoderConfig, *, dtype: str) -> KVCacheGeometry:
+    """What the KV cache of a decoder looks like."""
+    attention = config.attention
+    return KVCacheGeometry(
+        attention_kind=attention.kind.value,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=attention.query_heads,
+        num_key_value_heads=attention.key_value_heads,
+        head_dim=attention.head_dim,
+        rotates=attention.rotary.form is not RotaryForm.NONE,
+        rope_theta=attention.rotary.base,
+        rope_scale=attention.rotary.position_scale,
+        rope_scaling=tuple(sorted(attention.rotary.tvm_scaling.items())),
+        dtype=dtype,
+    )
+
+
+def _last_token(hidden: nn.Tensor) -> nn.Tensor:
+    """(1, n, hidden) → (1, 1, hidden)."""
+
+    def row(x: te.Tensor) -> te.Tensor:
+        batch, length, width = x.shape
+        return te.compute((batch, 1, width), lambda b, _, k: x[b, length - 1, k], name="last_token")
+
+    return nn.op.tensor_expr_op(row, "last_token", [hidden])

@@ -1,0 +1,75 @@
+"""What a model family is: the one interface that every folder in `compiler/families/` has.
+
+A family is two modules, found by listing the folder:
+
+- `family.py` exports `FAMILY`, a `Family`: which models are of it, and what it makes of a `config.json` and of a GGUF
+  file's metadata. It imports neither tvm nor NumPy. ResolveModel and ImportConfig are given it.
+- `model.py` exports `MODEL`, a `models.compilable.ModelBuilder`: the model on TVM's `relax.frontend.nn`. Export is
+  given it.
+
+No other stage knows a family: what they need is in `model.json` (`models.description`) and `parameters.json`
+(`models.parameters`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.description import Layers
+from mlcbuild.compiler.models.parameters import ParameterList
+from mlcbuild.compiler.models.sizes import ContextLimits
+from mlcbuild.compiler.tokenizer.cuts import Cut
+
+if TYPE_CHECKING:  # Whoever calls a family with a file has imported it; the keys of other stages need not count it.
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
+
+Configuration = TypeVar("Configuration")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyModel(Generic[Configuration]):
+    """What a family makes of one `config.json`.
+
+    `configuration` is a frozen dataclass that `compiler.json_values` can write: all that the family's `model.py` needs,
+    and no size that a library may override. `chat_config` is the object `model_config` of an `mlc-chat-config.json`, in
+    its order; a name of `LibrarySizes` stands where that size goes, with any value.
+    """
+
+    configuration: Configuration
+    vocab_size: int
+    layers: Layers
+    limits: ContextLimits
+    chat_config: Mapping[str, object]
+    parameters: ParameterList
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GGUFArchitecture:
+    """How GGUF files with one value of `general.architecture` are read.
+
+    `config` makes a `config.json` of the metadata; it raises StageError for what the family cannot compute. `cuts` are
+    the values of `tokenizer.ggml.pre` that such files have, and how each cuts text.
+    """
+
+    config: Callable[[GGUFFile], dict[str, object]]
+    cuts: Mapping[str, Cut]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family(Generic[Configuration]):
+    """One family. `name` is its folder's, `models` says in a few words which models it has.
+
+    `resolve` checks a `config.json` whose `model_type` is one of `model_types`; it raises StageError naming the field
+    that is missing, out of range or not supported. `configuration` is the class that it makes. `gguf` has the
+    architectures of GGUF files by name.
+    """
+
+    name: str
+    models: str
+    model_types: tuple[str, ...]
+    configuration: type[Configuration]
+    resolve: Callable[[ConfigReader], FamilyModel[Configuration]]
+    gguf: Mapping[str, GGUFArchitecture] = field(default_factory=dict)

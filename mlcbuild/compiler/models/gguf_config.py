@@ -1,0 +1,122 @@
+"""A Hugging Face `config.json` from the metadata of a GGUF file: the part that architectures of decoders share."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING
+
+from mlcbuild.errors import StageError
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
+
+ROPE_FACTORS = "rope_freqs.weight"
+_EMBEDDING = "token_embd.weight"
+# Llama 3.1's constants; a file holds only the factors that follow from them.
+_LOW, _HIGH, _ORIGINAL = 1.0, 4.0, 8192
+
+
+def decoder_document(file: GGUFFile, *, architecture: str, model_type: str, class_name: str) -> dict[str, object]:
+    """The fields of a `config.json` that `models.decoder.read_decoder` reads, with `tie_word_embeddings` and the ids of
+    special tokens.
+
+    Metadata are those below `architecture`; `class_name` is transformers' class of the model. Raises StageError for
+    what no decoder here has: experts, and heads that are rotated in part.
+    """
+    if file.integer(f"{architecture}.expert_count", 0) > 0:
+        raise StageError(f"{file.path.name} holds a mixture of experts, which is not supported")
+    heads = file.integer(f"{architecture}.attention.head_count")
+    hidden = file.integer(f"{architecture}.embedding_length")
+    if heads < 1:
+        raise StageError(f'{file.path.name}: the metadata "{architecture}.attention.head_count" is {heads}')
+    head_dim = file.integer(f"{architecture}.attention.key_length", hidden // heads)
+    rotated = file.integer(f"{architecture}.rope.dimension_count", head_dim)
+    if rotated != head_dim:
+        raise StageError(f"{file.path.name} rotates {rotated} of {head_dim} elements of a head; here, all are")
+    theta = shortest_decimal(file.number(f"{architecture}.rope.freq_base", 10000.0))
+    document: dict[str, object] = {
+        "architectures": [class_name],
+        "model_type": model_type,
+        "hidden_act": "silu",
+        "hidden_size": hidden,
+        "intermediate_size": file.integer(f"{architecture}.feed_forward_length"),
+        "num_hidden_layers": file.integer(f"{architecture}.block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": file.integer(f"{architecture}.attention.head_count_kv", heads),
+        "head_dim": head_dim,
+        "vocab_size": _vocabulary_size(file),
+        "max_position_embeddings": file.integer(f"{architecture}.context_length"),
+        "rms_norm_eps": shortest_decimal(file.number(f"{architecture}.attention.layer_norm_rms_epsilon")),
+        "rope_theta": theta,
+        "tie_word_embeddings": "output.weight" not in file.tensors,
+    }
+    scaling = _rope_scaling(file, architecture, theta=theta, head_dim=head_dim)
+    if scaling is not None:
+        document["rope_scaling"] = scaling
+    for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
+        if f"tokenizer.ggml.{key}_token_id" in file.metadata:
+            document[f"{name}_token_id"] = file.integer(f"tokenizer.ggml.{key}_token_id")
+    return document
+
+
+def shortest_decimal(number: float) -> float:
+    """The shortest decimal that rounds to the same float32: 1e-05, where the file's bits say 9.99999974e-06."""
+    (exact,) = struct.unpack("<f", struct.pack("<f", number))
+    for digits in range(1, 10):
+        decimal = float(f"{exact:.{digits}g}")
+        if struct.pack("<f", decimal) == struct.pack("<f", exact):
+            return decimal
+    return float(exact)
+
+
+def _vocabulary_size(file: GGUFFile) -> int:
+    """The embedding's rows: the metadata may leave the number out, and may count without padding."""
+    embedding = file.tensors.get(_EMBEDDING)
+    if embedding is None or len(embedding.shape) != 2:
+        raise StageError(f"{file.path.name} lacks the tensor {_EMBEDDING}")
+    return embedding.shape[0]
+
+
+def _rope_scaling(file: GGUFFile, architecture: str, *, theta: float, head_dim: int) -> dict[str, object] | None:
+    kind = file.string(f"{architecture}.rope.scaling.type", "none")
+    if ROPE_FACTORS in file.tensors:
+        return _llama3_scaling(file, theta=theta, head_dim=head_dim)
+    if kind == "linear":
+        factor = shortest_decimal(file.number(f"{architecture}.rope.scaling.factor"))
+        return {"rope_type": "linear", "factor": factor}
+    if kind == "none":
+        return None
+    raise StageError(f'{file.path.name}: RoPE scaling of the type "{kind}" is not supported')
+
+
+def _llama3_scaling(file: GGUFFile, *, theta: float, head_dim: int) -> dict[str, object]:
+    """The rule whose factors, one for each rotated pair, are those in the file."""
+    factors = file.float32_numbers(ROPE_FACTORS)
+    factor = shortest_decimal(max(factors))
+    expected = []
+    for pair in range(head_dim // 2):
+        wavelength = 2 * math.pi * theta ** (2 * pair / head_dim)
+        if wavelength < _ORIGINAL / _HIGH:
+            expected.append(1.0)
+        elif wavelength > _ORIGINAL / _LOW:
+            expected.append(factor)
+        else:
+            smooth = (_ORIGINAL / wavelength - _LOW) / (_HIGH - _LOW)
+            expected.append(1 / ((1 - smooth) / factor + smooth))
+    if len(factors) != len(expected) or not all(map(_is_close, factors, expected)):
+        raise StageError(
+            f"{file.path.name}: the factors in {ROPE_FACTORS} are not those of Llama 3.1's rule, "
+            "the only one that is read"
+        )
+    return {
+        "rope_type": "llama3",
+        "factor": factor,
+        "low_freq_factor": _LOW,
+        "high_freq_factor": _HIGH,
+        "original_max_position_embeddings": _ORIGINAL,
+    }
+
+
+def _is_close(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-4)

@@ -1,0 +1,106 @@
+"""What is done to a checkpoint's tensors to make a parameter: a closed list, carried out by `weights.operations`.
+
+Each takes the tensors that the one before it made. None does arithmetic: numbers are moved and left out, never changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concatenate:
+    """All tensors, one after another along an axis, become one."""
+
+    KIND: ClassVar[str] = "concatenate"
+    axis: int
+
+    def shapes(self, given: Sequence[Shape]) -> list[Shape]:
+        axis = _axis(self.axis, given)
+        rests = {(shape[:axis], shape[axis + 1 :]) for shape in given}
+        if len(rests) != 1:
+            raise ValueError(f"tensors of the shapes {list(given)} cannot be concatenated along axis {axis}")
+        ((before, after),) = rests
+        return [(*before, sum(shape[axis] for shape in given), *after)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """All tensors, which have one shape, become one with a new axis that counts them."""
+
+    KIND: ClassVar[str] = "stack"
+    axis: int
+
+    def shapes(self, given: Sequence[Shape]) -> list[Shape]:
+        if len(set(given)) != 1 or not 0 <= self.axis <= len(given[0]):
+            raise ValueError(f"tensors of the shapes {list(given)} cannot be stacked along axis {self.axis}")
+        return [(*given[0][: self.axis], len(given), *given[0][self.axis :])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """Of each tensor, what lies from `begin` to before `end` along an axis: one part of a split."""
+
+    KIND: ClassVar[str] = "slice"
+    axis: int
+    begin: int
+    end: int
+
+    def shapes(self, given: Sequence[Shape]) -> list[Shape]:
+        axis = _axis(self.axis, given)
+        for shape in given:
+            if not 0 <= self.begin < self.end <= shape[axis]:
+                raise ValueError(f"axis {axis} of a tensor {shape} has no part from {self.begin} to {self.end}")
+        return [(*shape[:axis], self.end - self.begin, *shape[axis + 1 :]) for shape in given]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permute:
+    """Each tensor with its axes in another order: axis `i` is the former axis `axes[i]`."""
+
+    KIND: ClassVar[str] = "permute"
+    axes: tuple[int, ...]
+
+    def shapes(self, given: Sequence[Shape]) -> list[Shape]:
+        for shape in given:
+            if sorted(self.axes) != list(range(len(shape))):
+                raise ValueError(f"{self.axes} is no order of the axes of a tensor {shape}")
+        return [tuple(shape[axis] for axis in self.axes) for shape in given]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reshape:
+    """The numbers of each tensor, in their order, in another shape."""
+
+    KIND: ClassVar[str] = "reshape"
+    shape: Shape
+
+    def shapes(self, given: Sequence[Shape]) -> list[Shape]:
+        for shape in given:
+            if math.prod(shape) != math.prod(self.shape):
+                raise ValueError(f"a tensor {shape} does not fill the shape {self.shape}")
+        return [self.shape] * len(given)
+
+
+Operation = Concatenate | Stack | Slice | Permute | Reshape
+
+
+def result_shape(operations: Sequence[Operation], given: Sequence[Shape]) -> Shape:
+    """The shape of the one tensor that operations make. Raises ValueError where they make several, or none."""
+    shapes = list(given)
+    for operation in operations:
+        shapes = operation.shapes(shapes)
+    if len(shapes) != 1:
+        raise ValueError(f"{len(shapes)} tensors are left, of the shapes {shapes}; one has to be")
+    return shapes[0]
+
+
+def _axis(axis: int, given: Sequence[Shape]) -> int:
+    if not given or not all(0 <= axis < len(shape) for shape in given):
+        raise ValueError(f"not every tensor of the shapes {list(given)} has an axis {axis}")
+    return axis

@@ -1,0 +1,53 @@
+"""A `config.json` by its family: which one reads it, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mlcbuild.compiler import json_values
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.description import ModelDescription
+from mlcbuild.compiler.models.family import Family
+from mlcbuild.compiler.models.parameters import ParameterList
+from mlcbuild.compiler.models.sizes import Overrides, library_sizes
+from mlcbuild.errors import StageError
+from mlcbuild.suggestions import known_values
+
+AnyFamily = Family[Any]
+
+
+def resolve(
+    document: Mapping[str, object], families: Iterable[AnyFamily], *, where: str = "config.json"
+) -> tuple[ModelDescription, ParameterList]:
+    """The model that a `config.json` describes, and its parameters. Raises StageError for a model type of no family,
+    and for fields that its family refuses; `where` names the file."""
+    reader = ConfigReader(document, where)
+    model_type = reader.string("model_type")
+    by_type = {name: family for family in families for name in family.model_types}
+    if model_type not in by_type:
+        raise StageError(
+            f'{where}: the field "model_type" is "{model_type}", which is not supported',
+            advice=(known_values(model_type, sorted(by_type)),),
+        )
+    family = by_type[model_type]
+    found = family.resolve(reader)
+    model = ModelDescription(
+        family=family.name,
+        model_type=model_type,
+        vocab_size=found.vocab_size,
+        layers=found.layers,
+        limits=found.limits,
+        sizes=library_sizes(found.limits, Overrides(), model_type=model_type),
+        chat_config=found.chat_config,
+        configuration=json_values.encode(found.configuration),
+    )
+    return model, replace(found.parameters, quantized_as=_quantized_as(reader))
+
+
+def _quantized_as(reader: ConfigReader) -> str:
+    """The method by which the weights are quantized already; "" where they are not."""
+    if not reader.has("quantization_config"):
+        return ""
+    return reader.table("quantization_config").string("quant_method", default="unknown")

@@ -1,0 +1,118 @@
+"""Rotary position embeddings as values: which elements of a head are turned against each other, and how fast."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from mlcbuild.compiler.models.config import ConfigReader
+
+
+class RotaryForm(enum.Enum):
+    """Which elements of a head are a pair; a whole head is turned."""
+
+    HALVES = "halves"  # i and i + head_dim / 2, as Hugging Face has it
+    NEIGHBOURS = "neighbours"  # 2 i and 2 i + 1, as GPT-J and the original Llama have it
+    NONE = "none"  # nothing is turned: positions are learnt, or there are none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeScaling:
+    """How rotary frequencies are stretched for longer contexts.
+
+    `linear` divides every position by `factor`. `llama3` divides the low frequencies alone, blending between
+    `original_max_position_embeddings / low_freq_factor` and `/ high_freq_factor` (Llama 3.1's rule); the
+    last three fields are its own, 0 for `linear`.
+    """
+
+    rope_type: str
+    factor: float
+    low_freq_factor: float = 0.0
+    high_freq_factor: float = 0.0
+    original_max_position_embeddings: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rope_type not in ("linear", "llama3"):
+            raise ValueError(f"not a kind of RoPE scaling that is computed here: {self.rope_type!r}")
+        if not self.factor >= 1:
+            raise ValueError(f"a RoPE scaling factor is at least 1: {self.factor}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RotaryEmbedding:
+    """`base` is the base of the frequencies, "theta" in configurations; `scaling` is None where they are plain."""
+
+    base: float
+    scaling: RopeScaling | None = None
+    form: RotaryForm = RotaryForm.HALVES
+
+    def __post_init__(self) -> None:
+        if self.form is RotaryForm.NEIGHBOURS and self.tvm_scaling != {"rope_type": "gptj"}:
+            raise ValueError("neighbours are turned by plain frequencies alone")
+
+    @property
+    def position_scale(self) -> float:
+        """What positions are multiplied by before the rotation."""
+        return 1.0 / self.scaling.factor if self.scaling is not None and self.scaling.rope_type == "linear" else 1.0
+
+    @property
+    def tvm_scaling(self) -> dict[str, object]:
+        """The argument `rope_scaling` of `tvm.relax.frontend.nn.llm`; empty where frequencies are plain."""
+        scaling = self.scaling
+        if scaling is None or scaling.rope_type == "linear":
+            return {"rope_type": "gptj"} if self.form is RotaryForm.NEIGHBOURS else {}
+        return {
+            "rope_type": scaling.rope_type,
+            "factor": scaling.factor,
+            "low_freq_factor": scaling.low_freq_factor,
+            "high_freq_factor": scaling.high_freq_factor,
+            "original_max_position_embeddings": scaling.original_max_position_embeddings,
+        }
+
+    @property
+    def model_config(self) -> dict[str, object] | None:
+        """The field `rope_scaling` of a `model_config` in `mlc-chat-config.json`."""
+        if self.scaling is not None and self.scaling.rope_type == "linear":
+            return {"rope_type": "linear", "factor": self.scaling.factor}
+        return self.tvm_scaling or None
+
+
+def read_rotary(reader: ConfigReader, *, max_position_embeddings: int) -> RotaryEmbedding:
+    """The rotary embedding in the fields `rope_theta`, `rope_scaling` and `rope_parameters`. Raises StageError for a
+    rule that is not computed here."""
+    return RotaryEmbedding(base=_theta(reader), scaling=_scaling(reader, max_position_embeddings))
+
+
+def _theta(reader: ConfigReader) -> float:
+    """transformers 5 moved the base into `rope_parameters`; files of both forms are about."""
+    if reader.has("rope_parameters"):
+        inner = reader.table("rope_parameters")
+        if inner.has("rope_theta"):
+            return inner.number("rope_theta", low=1.0, high=1e12)
+    return reader.number("rope_theta", low=1.0, high=1e12, default=10000.0)
+
+
+def _scaling(reader: ConfigReader, positions: int) -> RopeScaling | None:
+    name = "rope_parameters" if reader.has("rope_parameters") else "rope_scaling"
+    if not reader.has(name):
+        return None
+    inner = reader.table(name)
+    # "type" is the name that the key had before transformers 4.43.
+    rope_type = inner.string("rope_type", default=inner.string("type", default="default"))
+    if rope_type == "default":
+        return None
+    if rope_type == "linear":
+        return RopeScaling(rope_type="linear", factor=inner.number("factor", low=1.0, high=1e6))
+    if rope_type == "llama3":
+        low = inner.number("low_freq_factor", low=1e-6, high=1e6)
+        high = inner.number("high_freq_factor", low=1e-6, high=1e6)
+        if not low < high:
+            raise inner.fail("high_freq_factor", f'is {high:g}; it has to exceed "low_freq_factor", {low:g}')
+        return RopeScaling(
+            rope_type="llama3",
+            factor=inner.number("factor", low=1.0, high=1e6),
+            low_freq_factor=low,
+            high_freq_factor=high,
+            original_max_position_embeddings=inner.integer("original_max_position_embeddings", low=1, high=positions),
+        )
+    raise inner.fail("rope_type", f'is "{rope_type}"; RoPE is computed here plain ("default"), "linear" or "llama3"')

@@ -1,0 +1,23 @@
+"""ResolveModel: a `config.json` is read by its family, once for all stages.
+
+Reads `config` (config.json). Writes `model` (model.json, see `models.description`) and `parameters` (parameters.json,
+see `models.parameters`). The families are given as plug-ins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mlcbuild.compiler.models.config import read_document
+from mlcbuild.compiler.models.description import write_model
+from mlcbuild.compiler.models.parameters import write_parameters
+from mlcbuild.compiler.models.resolving import AnyFamily, resolve
+
+
+def run(*, config: Path, model: Path, parameters: Path, families: Sequence[AnyFamily]) -> None:
+    """Raises StageError for a file that is no JSON object, a model type of no family, and fields that its family
+    refuses."""
+    description, listed = resolve(read_document(config), families, where=config.name)
+    write_model(description, model)
+    write_parameters(listed, parameters)

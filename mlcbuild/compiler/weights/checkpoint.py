@@ -1,0 +1,94 @@
+"""A checkpoint of any known format by Hugging Face's names, checked against a model's list of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mlcbuild.compiler.models.operations import Operation
+from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterList
+from mlcbuild.compiler.weights.operations import carry_out
+from mlcbuild.compiler.weights.source import WeightSource
+from mlcbuild.compiler.weights.tensor import STORAGE, Tensor, TensorDescription
+from mlcbuild.errors import StageError
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where the source has a tensor, and what makes Hugging Face's of it."""
+
+    name: str
+    shape: tuple[int, ...]
+    operations: tuple[Operation, ...] = ()
+
+
+class Checkpoint:
+    """Raises StageError for tensors that are missing, unknown, of another shape or of a type that is not read; all are
+    told."""
+
+    def __init__(self, source: WeightSource, parameters: ParameterList) -> None:
+        self._source = source
+        self._described = source.descriptions
+        self._wanted = {tensor.name: tensor for tensor in sources_of(parameters.parameters)}
+        self._places = {name: _place(tensor, source) for name, tensor in self._wanted.items()}
+        _check(self._places.values(), self._described, parameters)
+
+    def description(self, name: str) -> TensorDescription:
+        dtype = self._described[self._places[name].name].dtype
+        return TensorDescription(name=name, dtype=dtype, shape=self._wanted[name].shape)
+
+    def read(self, name: str) -> Tensor:
+        """One tensor, by Hugging Face's name."""
+        place = self._places[name]
+        data = self._source.read(place.name).data
+        if place.operations:
+            data = carry_out(place.operations, [data])
+        return Tensor(description=self.description(name), data=data)
+
+
+def sources_of(parameters: Iterable[Parameter]) -> list[CheckpointTensor]:
+    """What parameters are made of, each tensor once."""
+    return list({tensor.name: tensor for parameter in parameters for tensor in parameter.sources}.values())
+
+
+def _place(tensor: CheckpointTensor, source: WeightSource) -> _Place:
+    if not source.has_gguf_names:
+        return _Place(name=tensor.name, shape=tensor.shape)
+    if tensor.gguf is None:
+        raise StageError(
+            f"the tensor {tensor.name} is not read from GGUF files",
+            advice=("import the model from a Hugging Face directory",),
+        )
+    return _Place(name=tensor.gguf.name, shape=tensor.gguf.shape, operations=tensor.gguf.operations)
+
+
+def _check(wanted: Iterable[_Place], found: Mapping[str, TensorDescription], parameters: ParameterList) -> None:
+    places = {place.name: place for place in wanted}
+    problems = [f"missing: {name} {_shape(place.shape)}" for name, place in places.items() if name not in found]
+    problems += [
+        f"of another shape: {name} is {_shape(found[name].shape)} and has to be {_shape(place.shape)}"
+        for name, place in places.items()
+        if name in found and found[name].shape != place.shape
+    ]
+    problems += [
+        f"of a type that is not read: {name} is {found[name].dtype}"
+        for name in places
+        if name in found and found[name].dtype not in STORAGE
+    ]
+    problems += [
+        f"unknown: {name} {_shape(found[name].shape)}"
+        for name in sorted(found)
+        if name not in places and not parameters.is_ignored(name)
+    ]
+    if problems:
+        shown = problems[:_SHOWN]
+        if len(problems) > _SHOWN:
+            shown.append(f"… and {len(problems) - _SHOWN} more")
+        count = "1 tensor does" if len(problems) == 1 else f"{len(problems)} tensors do"
+        raise StageError(f"the checkpoint does not fit config.json: {count} not match", advice=tuple(shown))
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(str(size) for size in shape) or "scalar"

@@ -1,0 +1,52 @@
+"""What ResolveModel and ConfigureModel make of a config.json, for tests of the stages behind them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from mlcbuild.compiler.models.compilable import AnyModelBuilder
+from mlcbuild.compiler.models.description import ModelDescription
+from mlcbuild.compiler.models.parameters import ParameterList
+from mlcbuild.compiler.models.resolving import resolve
+from mlcbuild.compiler.stages import configure_model, resolve_model
+from mlcbuild.plugins import load_plugin
+from mlcbuild.rules.families import families, model_plugins
+from mlcbuild.rules.schemes import scheme
+
+
+def model_of(config: Mapping[str, object]) -> ModelDescription:
+    return resolve(config, families())[0]
+
+
+def parameters_of(config: Mapping[str, object]) -> ParameterList:
+    return resolve(config, families())[1]
+
+
+def model_builders() -> tuple[AnyModelBuilder, ...]:
+    """Every family's `MODEL`."""
+    return tuple(map(load_plugin, model_plugins()))
+
+
+def write_resolved(directory: Path, config: Mapping[str, object]) -> None:
+    """Write `config.json`, `model.json` and `parameters.json`."""
+    (directory / "config.json").write_text(json.dumps(config))
+    resolve_model.run(
+        config=directory / "config.json",
+        model=directory / "model.json",
+        parameters=directory / "parameters.json",
+        families=families(),
+    )
+
+
+def write_configured(directory: Path, quantization: str, overrides: Mapping[str, object] | None = None) -> None:
+    """Write `configured.json`, the model of a library, beside what `write_resolved` wrote."""
+    configure_model.run(
+        model=directory / "model.json",
+        parameters=directory / "parameters.json",
+        model_out=directory / "configured.json",
+        parameters_out=directory / "parameters.configured.json",
+        scheme=scheme(quantization),
+        overrides=overrides or {},
+    )

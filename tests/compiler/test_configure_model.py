@@ -1,0 +1,72 @@
+"""A model as a library has it: overrides applied, and refused where they or the quantization do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.compiler.models.description import ModelDescription, read_model
+from mlcbuild.errors import StageError
+from tests.compiler.resolving import write_configured, write_resolved
+from tests.compiler.tiny_models import TINY
+
+
+def configured(
+    directory: Path, overrides: Mapping[str, object], *, quantization: str = "q0f32", **changes: object
+) -> ModelDescription:
+    write_resolved(directory, {**TINY, **changes})
+    write_configured(directory, quantization, overrides)
+    return read_model(directory / "configured.json")
+
+
+def test_overrides_replace_sizes_and_nothing_else(tmp_path: Path) -> None:
+    overrides = {"context_window_size": 64, "prefill_chunk_size": 16, "max_batch_size": 2}
+    found = configured(tmp_path, overrides)
+    assert {name: getattr(found.sizes, name) for name in overrides} == overrides
+    assert {name: found.model_config[name] for name in overrides} == overrides
+    before = read_model(tmp_path / "model.json")
+    assert (found.family, found.limits, found.configuration) == (before.family, before.limits, before.configuration)
+
+
+def test_parameters_are_handed_on_as_they_are(tmp_path: Path) -> None:
+    configured(tmp_path, {"max_batch_size": 2})
+    handed_on = (tmp_path / "parameters.configured.json").read_bytes()
+    assert handed_on == (tmp_path / "parameters.json").read_bytes()
+
+
+def test_a_shorter_context_shortens_the_prefill_chunk(tmp_path: Path) -> None:
+    assert configured(tmp_path, {"context_window_size": 8}).sizes.prefill_chunk_size == 8
+
+
+def test_a_model_with_a_window_can_be_made_without(tmp_path: Path) -> None:
+    window = {"model_type": "mistral", "sliding_window": 32}
+    sizes = configured(tmp_path, {"sliding_window_size": -1}, **window).sizes
+    assert (sizes.sliding_window_size, sizes.context_window_size, sizes.attention_sink_size) == (-1, 128, 0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"context_window": 64}, 'unknown override "context_window"(.|\n)*did you mean "context_window_size"'),
+        ({"context_window_size": "64"}, '"context_window_size" is "64"'),
+        ({"context_window_size": -1}, "only a model with a sliding window"),
+        ({"prefill_chunk_size": 256}, "prefill_chunk_size is 256; it has to be from 1 to the context_window_size"),
+        ({"tensor_parallel_shards": 2}, '"tensor_parallel_shards" is 2; it has to be from 1 to 1'),
+        ({"sliding_window_size": 16}, 'a model of type "llama" has no sliding window'),
+    ],
+)
+def test_bad_override_is_told(tmp_path: Path, overrides: Mapping[str, object], message: str) -> None:
+    with pytest.raises(StageError, match=message):
+        configured(tmp_path, overrides)
+
+
+def test_a_sink_as_long_as_the_window_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="attention_sink_size is 32; it has to be smaller"):
+        configured(tmp_path, {"attention_sink_size": 32}, model_type="mistral", sliding_window=32)
+
+
+def test_a_group_that_does_not_divide_a_matrix_is_told_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"model\.layers\.0\.mlp\.down_proj\.weight has 80 columns"):
+        configured(tmp_path, {}, quantization="q4f16_1", intermediate_size=80)
