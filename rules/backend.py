@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar
 
@@ -57,6 +57,11 @@ class PlatformInfo(Provider):
             return {}
         return {"backend": self.plugin(f"{phase}:PASSES")}
 
+    def lacks_dtype(self, dtype: str) -> str:
+        """Why models cannot compute in one of the kind's types on this platform; "" where they can."""
+        del dtype
+        return ""
+
     @property
     def link_toolchains(self) -> tuple[str, ...]:
         """What Link takes: the linker for the host's machine."""
@@ -97,12 +102,17 @@ class Backend:
     `doc` is a sentence for the reference of rules. `attributes` are those of `platform` that the kind has; kinds may
     share one, which then has the same type for all. `platform` checks their values and makes the provider; it raises
     WorkspaceError for a mistake (`RuleContext.error`).
+
+    `model_dtypes` are the types that models can compute in, each with the condition on a platform, "" for none (see
+    `PlatformInfo.lacks_dtype`). `kv_state_kinds` are what its kernels can keep for a sequence, by MLC-LLM's words.
     """
 
     kind: str
     doc: str
     attributes: tuple[Attribute, ...]
     platform: Callable[[RuleContext], PlatformInfo]
+    model_dtypes: Mapping[str, str] = field(default_factory=lambda: {"float32": "", "float16": ""})
+    kv_state_kinds: tuple[str, ...] = ("kv_cache",)
 
 
 @cache

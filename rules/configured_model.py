@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mlcbuild.compiler.models.configuring import configure as configured_with
 from mlcbuild.engine.action import DerivedArtifact, JsonValue
 from mlcbuild.rules import schemes
+from mlcbuild.rules.backend import PlatformInfo, backends
+from mlcbuild.rules.legality import dtype_error
 from mlcbuild.rules.providers import ModelInfo
 from mlcbuild.rules.rule import RuleContext
 
@@ -21,15 +24,40 @@ class ConfiguredModel:
 
 
 def configure(
-    context: RuleContext, model: ModelInfo, *, quantization: str, overrides: Mapping[str, JsonValue] | None = None
+    context: RuleContext,
+    model: ModelInfo,
+    *,
+    quantization: str,
+    overrides: Mapping[str, JsonValue] | None = None,
+    platform: PlatformInfo | None = None,
+    imports_weights: bool = False,
 ) -> ConfiguredModel:
-    """Declare the action that applies and checks overrides and quantization, one a target."""
+    """Declare the action that applies and checks overrides and quantization, one a target.
+
+    `platform` is None where no library is made; `imports_weights` says whether the model's weights are read. Reports
+    what can be told of a model that is at hand, and of the quantization on the platform.
+    """
+    scheme, checked = schemes.scheme(quantization), dict(overrides or {})
+    kinds = None if platform is None else list(backends()[platform.kind].kv_state_kinds)
+    if platform is not None and (wrong := dtype_error(scheme, platform)) is not None:
+        context.report(wrong, attribute="quantization", advice=("see `mlcbuild info --legal`",))
+    if model.known is not None:
+        _, refusals = configured_with(
+            model.known.description,
+            model.known.parameters,
+            scheme=scheme,
+            overrides=checked,
+            kv_state_kinds=kinds,
+            imports_weights=imports_weights,
+        )
+        for refusal in refusals:
+            context.report(refusal.error.message, attribute=refusal.attribute, advice=refusal.error.advice)
     configured = context.stage(
         "ConfigureModel",
         "mlcbuild.compiler.stages.configure_model:run",
         inputs={"model": model.model, "parameters": model.parameters},
         outputs={"model_out": "model.json", "parameters_out": "parameters.json"},
-        parameters={"overrides": dict(overrides or {})},
+        parameters={"overrides": checked, "kv_state_kinds": kinds, "imports_weights": imports_weights},
         plugins={"scheme": schemes.plugin(quantization)},
     )
     return ConfiguredModel(

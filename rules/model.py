@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from mlcbuild.engine.action import DerivedArtifact, SourceArtifact
+from mlcbuild.engine.action import Artifact, DerivedArtifact, SourceArtifact
 from mlcbuild.rules.families import family_plugins
+from mlcbuild.rules.known_model import known_model
 from mlcbuild.rules.providers import FilesInfo, ModelInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
@@ -16,15 +17,15 @@ def implement(context: RuleContext) -> Providers:
     source_label, config_label = target.optional_label("source"), target.optional_label("config")
     if source_label is None and config_label is None:
         raise context.error("a model has `source`, or `config` where only its shape is needed")
-    config: SourceArtifact | DerivedArtifact | None = None
+    config = None
     if config_label is not None:
         files = context.files(config_label).files
         if len(files) != 1 or not isinstance(files[0][1], SourceArtifact | DerivedArtifact):
             raise context.error(f"config {config_label} is not one file", attribute="config")
-        config = files[0][1]
+        config = _Config(file=files[0][1], attribute="config")
     if source_label is None:
         assert config is not None
-        return (_model(context, config), FilesInfo(files=(("config.json", config),)))
+        return (_model(context, config), FilesInfo(files=(("config.json", config.file),)))
     source = context.files(source_label)
     if not source.files:
         raise context.error(f"source {source_label} has no files", attribute="source")
@@ -35,25 +36,40 @@ def implement(context: RuleContext) -> Providers:
         outputs={"config": "config.json", "tokenizer": "tokenizer/"},
         plugins={"families": family_plugins()},
     )
-    config = config or imported.output("out/config.json")
-    tokenizer = imported.output("out/tokenizer/")
-    return (
-        replace(_model(context, config), tokenizer=tokenizer, source=source),
-        FilesInfo(files=(("config.json", config), ("tokenizer/", tokenizer))),
-    )
+    if config is None:
+        own = dict(source.files).get("config.json")
+        config = _Config(file=imported.output("out/config.json"), attribute="source", copied_from=own)
+    model = replace(_model(context, config), tokenizer=imported.output("out/tokenizer/"), source=source)
+    return (model, FilesInfo(files=(("config.json", config.file), ("tokenizer/", imported.output("out/tokenizer/")))))
 
 
-def _model(context: RuleContext, config: SourceArtifact | DerivedArtifact) -> ModelInfo:
-    """A model that is known by its config.json, which its family reads."""
+@dataclass(frozen=True, kw_only=True)
+class _Config:
+    """A config.json, the attribute that leads to it, and the file that ImportConfig copies it from."""
+
+    file: SourceArtifact | DerivedArtifact
+    attribute: str
+    copied_from: Artifact | None = None
+
+
+def _model(context: RuleContext, config: _Config) -> ModelInfo:
+    """A model that is known by its config.json, which its family reads: at once, where that is in the workspace."""
+    at_hand = config.copied_from or config.file
+    known = None
+    if isinstance(at_hand, SourceArtifact):
+        known = known_model(context, at_hand, attribute=config.attribute)
     resolved = context.stage(
         "ResolveModel",
         "mlcbuild.compiler.stages.resolve_model:run",
-        inputs={"config": config},
+        inputs={"config": config.file},
         outputs={"model": "model.json", "parameters": "parameters.json"},
         plugins={"families": family_plugins()},
     )
     return ModelInfo(
-        config=config, model=resolved.output("out/model.json"), parameters=resolved.output("out/parameters.json")
+        config=config.file,
+        known=known,
+        model=resolved.output("out/model.json"),
+        parameters=resolved.output("out/parameters.json"),
     )
 
 

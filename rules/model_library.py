@@ -79,13 +79,17 @@ def platform_of(context: RuleContext) -> PlatformInfo:
     return platform
 
 
-def configure_library(context: RuleContext, model: ModelInfo) -> ConfiguredModel:
+def configure_library(
+    context: RuleContext, model: ModelInfo, platform: PlatformInfo, *, imports_weights: bool = False
+) -> ConfiguredModel:
     """Declare the check of a target with `LIBRARY_ATTRIBUTES`, and what applies its overrides."""
     return configure(
         context,
         model,
         quantization=context.target.string("quantization"),
         overrides=dict(context.target.table("overrides")),
+        platform=platform,
+        imports_weights=imports_weights,
     )
 
 
@@ -189,7 +193,7 @@ def _added_passes(context: RuleContext) -> list[CompilerPassInfo]:
 def implement(context: RuleContext) -> Providers:
     platform = platform_of(context)
     model = context.required("model", ModelInfo)
-    compiled = compile_library(context, model, configure_library(context, model), platform)
+    compiled = compile_library(context, model, configure_library(context, model, platform), platform)
     name = f"{context.label.name.rpartition('/')[2]}{platform.library_suffix}"
     return (compiled, FilesInfo(files=((name, compiled.library),)))
 

@@ -12,6 +12,7 @@ from mlcbuild.engine.action import Artifact, DerivedArtifact, DiscoveredArtifact
 
 if TYPE_CHECKING:
     from mlcbuild.rules.backend import PlatformInfo
+    from mlcbuild.rules.known_model import KnownModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,7 @@ class ModelInfo(Provider):
     noun: ClassVar[str] = "model"
 
     config: SourceArtifact | DerivedArtifact
+    known: KnownModel | None = None  # where config.json is a file of the workspace
     model: DerivedArtifact  # model.json of ResolveModel
     parameters: DerivedArtifact  # parameters.json of ResolveModel
     tokenizer: DerivedArtifact | None = None

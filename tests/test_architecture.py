@@ -33,7 +33,11 @@ NAMES = frozenset(
     {
         "mlcbuild.compiler.backends.cuda.architectures",
         "mlcbuild.compiler.manifest",
+        "mlcbuild.compiler.models.configuring",
+        "mlcbuild.compiler.models.description",
         "mlcbuild.compiler.models.family",
+        "mlcbuild.compiler.models.parameters",
+        "mlcbuild.compiler.models.resolving",
         "mlcbuild.compiler.models.sizes",
         "mlcbuild.compiler.phases.places",
         "mlcbuild.compiler.quantization.scheme",

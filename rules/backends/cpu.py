@@ -16,4 +16,5 @@ BACKEND = Backend(
     doc="the processor of a host.",
     attributes=HOST_ATTRIBUTES,
     platform=platform,
+    model_dtypes={"float32": "", "float16": "", "bfloat16": ""},
 )

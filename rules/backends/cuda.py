@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mlcbuild.compiler.backends.cuda.architectures import in_order, problem
+from mlcbuild.compiler.backends.cuda.architectures import in_order, number, problem
 from mlcbuild.engine.action import Action, DerivedArtifact, ExecutionRequirements, JsonValue
 from mlcbuild.rules.backend import Backend, CompiledKernel, PlatformInfo
 from mlcbuild.rules.host import CPU_OF_A_DEVICE_HOST, HOST_ATTRIBUTES, host_target
@@ -38,6 +38,11 @@ class CudaPlatform(PlatformInfo):
 
     architectures: tuple[str, ...]
     toolkit: str = ""
+
+    def lacks_dtype(self, dtype: str) -> str:
+        """bfloat16 has instructions since compute capability 8.0."""
+        lowest = self.architectures[0] if self.architectures else ""
+        return f"{lowest} has no bfloat16, sm_80 is the first" if dtype == "bfloat16" and number(lowest) < 80 else ""
 
     @property
     def kernel_toolchains(self) -> tuple[str, ...]:
@@ -155,4 +160,5 @@ BACKEND = Backend(
         ),
     ),
     platform=platform,
+    model_dtypes={"float32": "", "float16": "", "bfloat16": "from sm_80 on"},
 )

@@ -13,6 +13,7 @@ from mlcbuild.rules import host
 from mlcbuild.rules.analysis import with_errors_of_analysis
 from mlcbuild.rules.registry import load_rules
 from mlcbuild.workspace.loader import LoadErrors, load
+from tests.compiler.tiny_llama import TINY_LLAMA
 from tests.rules.world import action, analysed, write
 
 TOOL = '[[tool]]\nname = "sh"\npath = "/bin/sh"\narguments = ["-eu"]\n'
@@ -32,13 +33,16 @@ config = "config.json"
 """
 
 
+CONFIG = json.dumps(TINY_LLAMA)
+
+
 def model_workspace(root: Path, targets: str, **files: str) -> Path:
     return write(
         root,
         {
             "models/BUILD.toml": MODEL + targets,
-            "models/config.json": "{}",
-            "models/weights/config.json": "{}",
+            "models/config.json": CONFIG,
+            "models/weights/config.json": CONFIG,
             "models/weights/model.safetensors": "",
             **files,
         },

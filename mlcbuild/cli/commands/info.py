@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from mlcbuild.cli.arguments.help_format import examples
@@ -10,16 +12,28 @@ from mlcbuild.cli.output.terminal import OutputFormat
 
 INFO_EXAMPLES = examples(
     "mlcbuild info                    paths and versions, models, quantizations, platforms, rules",
+    "mlcbuild info --legal            which family, quantization and kind of platform go together",
     "mlcbuild info --output json      for programs, with all attributes of the rules",
 )
 
 
-def info(context: typer.Context, config: ConfigOption = "", output: OutputOption = OutputFormat.TEXT) -> None:
+def info(
+    context: typer.Context,
+    config: ConfigOption = "",
+    legal: Annotated[
+        bool, typer.Option("--legal", help="Show which model family, quantization and platform kind go together.")
+    ] = False,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
     """Show versions, paths, and what can be built here.
 
     Outside a workspace the facts about a workspace are left out.
     """
     from mlcbuild.cli.inspection.info import print_info
+    from mlcbuild.cli.inspection.legality import print_legality
 
+    if legal:
+        print_legality(output)
+        return
     options = global_options(context)
     print_info(options.directory, options.environment, configuration=config, output=output)

@@ -34,6 +34,7 @@ class ModelDescription:
 
     family: str
     model_type: str
+    kv_state_kind: str
     vocab_size: int
     layers: Layers
     limits: ContextLimits

@@ -64,7 +64,8 @@ class Family(Generic[Configuration]):
 
     `resolve` checks a `config.json` whose `model_type` is one of `model_types`; it raises StageError naming the field
     that is missing, out of range or not supported. `configuration` is the class that it makes. `gguf` has the
-    architectures of GGUF files by name.
+    architectures of GGUF files by name. `kv_state_kind` is what a sequence keeps between calls, by MLC-LLM's words for
+    a library's metadata: `kv_cache`, `rnn_state`, `hybrid` or `none`; a backend has kernels for some of them.
     """
 
     name: str
@@ -73,3 +74,4 @@ class Family(Generic[Configuration]):
     configuration: type[Configuration]
     resolve: Callable[[ConfigReader], FamilyModel[Configuration]]
     gguf: Mapping[str, GGUFArchitecture] = field(default_factory=dict)
+    kv_state_kind: str = "kv_cache"

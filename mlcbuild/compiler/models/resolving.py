@@ -36,6 +36,7 @@ def resolve(
     model = ModelDescription(
         family=family.name,
         model_type=model_type,
+        kv_state_kind=family.kv_state_kind,
         vocab_size=found.vocab_size,
         layers=found.layers,
         limits=found.limits,

@@ -8,14 +8,14 @@ here, so that a mistake is told before anything of it is done, and overrides tha
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mlcbuild.compiler.models.configuring import configure
 from mlcbuild.compiler.models.description import read_model, write_model
 from mlcbuild.compiler.models.parameters import read_parameters
-from mlcbuild.compiler.models.sizes import Overrides, library_sizes
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from mlcbuild.errors import StageError
 
 
 def run(
@@ -26,15 +26,23 @@ def run(
     parameters_out: Path,
     scheme: QuantizationScheme,
     overrides: Mapping[str, object],
+    kv_state_kinds: Sequence[str] | None = None,
+    imports_weights: bool = False,
 ) -> None:
-    """`overrides` are those of `models.sizes.Overrides`; `scheme` is a plug-in.
+    """`scheme` is a plug-in; the others are those of `models.configuring.configure`.
 
-    Raises StageError for a bad override, one that the model or another override does not allow, and a parameter that
-    the scheme cannot store.
+    Raises StageError with every reason why the model cannot be built so.
     """
-    description = read_model(model)
-    sizes = library_sizes(description.limits, Overrides.parse(overrides), model_type=description.model_type)
-    for parameter in read_parameters(parameters).parameters:
-        scheme.stored(parameter)
-    write_model(replace(description, sizes=sizes), model_out)
+    configured, refusals = configure(
+        read_model(model),
+        read_parameters(parameters),
+        scheme=scheme,
+        overrides=overrides,
+        kv_state_kinds=kv_state_kinds,
+        imports_weights=imports_weights,
+    )
+    if refusals:
+        first, *others = (refusal.error for refusal in refusals)
+        raise StageError(first.message, advice=(*first.advice, *map(str, others)))
+    write_model(configured, model_out)
     shutil.copyfile(parameters, parameters_out)

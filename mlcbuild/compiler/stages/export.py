@@ -57,7 +57,7 @@ def run(
         "quantization": scheme.name,
         "pipeline_parallel_stages": 1,
         "disaggregation": False,
-        "kv_state_kind": "kv_cache",
+        "kv_state_kind": description.kv_state_kind,
         "vocab_size": description.vocab_size,
         "active_vocab_size": description.vocab_size,
         "model_task": "chat",

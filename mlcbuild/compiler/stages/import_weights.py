@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mlcbuild.compiler.manifest import write_manifest
+from mlcbuild.compiler.models.configuring import quantized_already
 from mlcbuild.compiler.models.parameters import Parameter, read_parameters
 from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.source import open_source
-from mlcbuild.errors import StageError
 
 SHARD_ELEMENTS = (128 << 20) // 4  # 128 MiB of float32: whatever the source's type, the same shards
 
@@ -26,10 +26,7 @@ def run(*, source: Path, parameters: Path, manifest: Path, shards: Path) -> None
     """Raises StageError for a checkpoint that is damaged, is quantized already, or does not fit the list."""
     listed = read_parameters(parameters)
     if listed.quantized_as:
-        raise StageError(
-            'config.json: the field "quantization_config" says that the weights are quantized already '
-            f"({listed.quantized_as}); weights are imported in float32, float16 or bfloat16"
-        )
+        raise quantized_already(listed)
     weights = open_source(source)
     try:
         checkpoint = Checkpoint(weights, listed)

@@ -1,0 +1,70 @@
+"""A model as one library or package has it: its sizes, and every reason why it cannot be built so.
+
+The stage ConfigureModel calls this, and so does the analysis of a workspace for a model whose config.json is at hand,
+so that an error is the same wherever it is found. Nothing here imports NumPy or tvm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mlcbuild.compiler.models.description import ModelDescription
+from mlcbuild.compiler.models.parameters import ParameterList
+from mlcbuild.compiler.models.sizes import Overrides, library_sizes
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from mlcbuild.errors import StageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """Why a model cannot be built as a target says: `attribute` is the target's that says it."""
+
+    attribute: str
+    error: StageError
+
+
+def configure(
+    model: ModelDescription,
+    parameters: ParameterList,
+    *,
+    scheme: QuantizationScheme,
+    overrides: Mapping[str, object],
+    kv_state_kinds: Sequence[str] | None = None,
+    imports_weights: bool = False,
+) -> tuple[ModelDescription, tuple[Refusal, ...]]:
+    """The model with the target's sizes, and all that is wrong with it.
+
+    `kv_state_kinds` are those that the platform has kernels for; None where no library is made. `imports_weights` says
+    whether the model's weights are read.
+    """
+    refusals = []
+    configured = model
+    try:
+        sizes = library_sizes(model.limits, Overrides.parse(overrides), model_type=model.model_type)
+        configured = replace(model, sizes=sizes)
+    except StageError as error:
+        refusals.append(Refusal(attribute="overrides", error=error))
+    try:
+        for parameter in parameters.parameters:
+            scheme.stored(parameter)
+    except StageError as error:
+        refusals.append(Refusal(attribute="quantization", error=error))
+    if kv_state_kinds is not None and model.kv_state_kind not in kv_state_kinds:
+        known = ", ".join(kv_state_kinds) or "none"
+        kept = StageError(
+            f'the platform has no kernels for the {model.kv_state_kind} of a model of type "{model.model_type}"',
+            advice=(f"it has them for: {known}",),
+        )
+        refusals.append(Refusal(attribute="platform", error=kept))
+    if imports_weights and parameters.quantized_as:
+        refusals.append(Refusal(attribute="model", error=quantized_already(parameters)))
+    return configured, tuple(refusals)
+
+
+def quantized_already(parameters: ParameterList) -> StageError:
+    """What is said of a checkpoint whose weights are quantized."""
+    return StageError(
+        'config.json: the field "quantization_config" says that the weights are quantized already '
+        f"({parameters.quantized_as}); weights are imported in float32, float16 or bfloat16"
+    )

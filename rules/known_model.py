@@ -1,0 +1,44 @@
+"""A model whose config.json is a file of the workspace: resolved while the workspace is analysed.
+
+What config.json alone shows is told before anything runs, with the place of the attribute that names the file. A model
+that is fetched or made is resolved by the same code in ResolveModel, before anything else of its targets.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from mlcbuild.compiler.models.description import ModelDescription
+from mlcbuild.compiler.models.parameters import ParameterList
+from mlcbuild.compiler.models.resolving import resolve
+from mlcbuild.engine.action import SourceArtifact
+from mlcbuild.errors import StageError
+from mlcbuild.rules.families import families
+from mlcbuild.rules.rule import RuleContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownModel:
+    """What ResolveModel will write."""
+
+    description: ModelDescription
+    parameters: ParameterList
+
+
+def known_model(context: RuleContext, config: SourceArtifact, *, attribute: str) -> KnownModel | None:
+    """The model of a config.json; None after reporting what is wrong with the file, which `attribute` names."""
+    try:
+        document = json.loads(context.read(config, attribute=attribute))
+    except (ValueError, RecursionError) as error:
+        context.report(f"{config.path} is not valid JSON: {error}", attribute=attribute)
+        return None
+    if not isinstance(document, dict):
+        context.report(f"{config.path} does not hold a JSON object", attribute=attribute)
+        return None
+    try:
+        description, parameters = resolve(document, families(), where=config.path)
+    except StageError as error:
+        context.report(error.message, attribute=attribute, advice=error.advice)
+        return None
+    return KnownModel(description=description, parameters=parameters)
