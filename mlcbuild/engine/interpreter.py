@@ -1,4 +1,4 @@
-"""Which Python runs this."""
+"""The version of the running Python."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import sys
 
 
 def python_version() -> str:
-    """Implementation and version, for example `cpython 3.11.4 final`: not its build, which differs by
-    packager.
-    """
+    """Implementation and version, for example `cpython 3.11.4 final`. Builds by different packagers count as equal."""
     version = sys.version_info
     return f"{sys.implementation.name} {version.major}.{version.minor}.{version.micro} {version.releaselevel}"

@@ -1,4 +1,4 @@
-"""Decides from how a process ended what became of its action, and what people are told."""
+"""Decides what the end of a process means for its action, and writes the message for people."""
 
 from __future__ import annotations
 

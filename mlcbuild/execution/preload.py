@@ -1,4 +1,4 @@
-"""Which modules the fork server of an action holds: those that the action's toolchains and its code ask for."""
+"""Which modules the fork server of an action holds: those that the action's toolchains and imports need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mlcbuild.engine.action import StageCall
 from mlcbuild.engine.executor import ExecutionRequest
 from mlcbuild.toolchains.table import every
 
-# tvm imports torch where there is one: 3 s, 200 MB, and a difference between machines.
+# tvm imports torch if it is installed. That takes 3 s and 200 MB, and makes machines differ.
 HIDDEN = ("torch",)
 
 
@@ -17,7 +17,7 @@ class Preloads:
         self._toolchains = every()
 
     def of(self, request: ExecutionRequest) -> tuple[str, ...]:
-        """Module names, sorted; () for tools, fetches, and stages that want nothing loaded."""
+        """Module names, sorted; () for tools, fetches, and stages that need nothing preloaded."""
         if not isinstance(request.command, StageCall) or request.requirements.network:
             return ()
         imported = frozenset(request.distributions)

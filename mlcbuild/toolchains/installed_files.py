@@ -66,12 +66,12 @@ class InstalledFiles:
         return str(self._remembered(f"tree {folder}", hashlib.sha256(identities.encode()).hexdigest(), read))
 
     def program(self, name: str, *, advice: tuple[str, ...] = ()) -> Path:
-        """The file of a system program. Raises LocalEnvironmentError with `advice` where no folder has it."""
+        """The file of a system program. Raises LocalEnvironmentError with `advice` if no folder has it."""
         self._observed.update(f"{folder}/{name}" for folder in self._program_folders)
         return find_program(name, self._program_folders, advice=advice)
 
     def libraries(self, program: Path, pattern: re.Pattern[bytes]) -> list[Path]:
-        """The libraries that a program loads, as far as their names match `pattern` and they are found."""
+        """The files of the libraries that a program loads and whose names match `pattern`."""
 
         def read() -> list[str]:
             needed = needed_libraries(program.read_bytes())
@@ -85,7 +85,7 @@ class InstalledFiles:
         return found
 
     def _remembered(self, key: str, state: object, read: Callable[[], Any]) -> Any:
-        """What `read` answered when `key` was in the same state, else what it answers now."""
+        """The result of `read`, remembered for as long as the state of `key` stays the same."""
         remembered = self._memory.get(key)
         if isinstance(remembered, list) and len(remembered) == 2 and remembered[0] == state:
             return remembered[1]

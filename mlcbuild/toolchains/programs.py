@@ -30,7 +30,7 @@ _DYNAMIC_STRINGS = 5
 def find_program(name: str, folders: Sequence[str] = PROGRAM_FOLDERS, *, advice: tuple[str, ...] = ()) -> Path:
     """The file of a system program, links resolved, from the first folder that has it.
 
-    Raises LocalEnvironmentError with `advice` where no folder has it.
+    Raises LocalEnvironmentError with `advice` if no folder has it.
     """
     if path := program_path(name, folders):
         return Path(path).resolve()

@@ -1,4 +1,4 @@
-"""All toolchains, and their fingerprints: by content, whatever a version string says."""
+"""All toolchains and their fingerprints, which are made from content and not from version strings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KIND = "toolchains 1"
 
 
 def names() -> tuple[str, ...]:
-    """The names of all toolchains, sorted; those that take a path are among them without one."""
+    """The names of all toolchains, sorted. Those that take a path are listed without one."""
     return plugins_in("toolchains/entries")
 
 
@@ -81,7 +81,7 @@ class Toolchains:
     def fingerprint(self, name: str) -> str:
         """64 hexadecimal digits for a toolchain as an action names it.
 
-        Raises LocalEnvironmentError where the toolchain is not installed, BuildError for an unknown name.
+        Raises LocalEnvironmentError if the toolchain is not installed, BuildError for an unknown name.
         """
         toolchain, path = find(name)
         return hashlib.sha256("\n".join([name, *toolchain.contents(self._files, path)]).encode()).hexdigest()
@@ -91,19 +91,18 @@ class Toolchains:
         return {name: self.fingerprint(name) for name in sorted(set(names))}
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise LocalEnvironmentError where one of these toolchains, as far as metadata tells, is not here, and
-        BuildError for an unknown one.
+        """Raise LocalEnvironmentError if one of these toolchains is not installed, and BuildError for an unknown one.
 
-        A build calls this first, so that what is missing is told before anything runs.
+        It reads metadata only. A build calls it first, so that a missing toolchain is reported before anything runs.
         """
         for name in sorted(set(names)):
             toolchain, path = find(name)
             toolchain.check(self._files, path)
 
     def version(self, name: str) -> str:
-        """What `mlcbuild info` shows of a toolchain that takes no path; "" where it is not installed."""
+        """What `mlcbuild info` shows for a toolchain without a path; "" if it is not installed."""
         return find(name)[0].version(self._files)
 
     def save(self) -> None:
-        """Write what was learnt; does nothing where nothing was."""
+        """Write the memory file, if anything changed."""
         self._memory.save()

@@ -34,31 +34,31 @@ class Toolchain(ABC):
     is_optional: bool = False
     preload: tuple[str, ...] = ()
     preloaded_for: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()  # what to do where it is not installed
+    advice: tuple[str, ...] = ()  # what to do if it is not installed
     trial: str = ""
     trial_seconds: float = 60.0
 
     @abstractmethod
     def check(self, files: InstalledFiles, path: str) -> None:
-        """Raise LocalEnvironmentError where it is not installed, as far as metadata and names of files tell.
+        """Raise LocalEnvironmentError if it is not installed, as far as metadata and file names show.
 
         A build calls this for the toolchains of all its actions before anything runs.
         """
 
     @abstractmethod
     def contents(self, files: InstalledFiles, path: str) -> list[str]:
-        """Lines that change with everything that may change what the toolchain makes: names with hashes of content.
+        """Lines that change with everything that may affect what the toolchain produces: names and hashes of content.
 
-        They do not depend on where things are installed. Raises LocalEnvironmentError, OSError.
+        They do not depend on the paths of the installation. Raises LocalEnvironmentError, OSError.
         """
 
     def version(self, files: InstalledFiles) -> str:
-        """For people; "" where it is not installed, or nobody knows."""
+        """For people; "" if it is not installed, or has no version."""
         del files
         return ""
 
     def repair(self) -> tuple[str, ...]:
-        """What to do where it is installed and does not work."""
+        """Advice if it is installed and does not work."""
         return self.advice
 
 

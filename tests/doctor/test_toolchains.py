@@ -21,7 +21,7 @@ TVM, NVRTC, LINKER, TOOLKIT = (find(name)[0] for name in ("tvm", "nvrtc", "ld", 
 
 
 def examined(toolchain: Toolchain, site: Path) -> Finding:
-    """What a check finds where `site` is all that is installed."""
+    """What a check finds if only `site` is installed."""
     files = InstalledFiles(JsonCache(None, kind="test"), search_path=[str(site)], program_folders=[str(site)])
     check = Check(name=toolchain.name, examine=lambda: examine_toolchain(toolchain, files))
     return examine(Part(name="x", checks=lambda: ()), check).finding

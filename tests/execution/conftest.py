@@ -101,7 +101,7 @@ class World:
         return self.outcomes.get(timeout=_SECONDS)
 
     def content(self, outcome: ExecutionOutcome, path: str = "out.txt") -> str:
-        """The text of an output. Fails with the outcome's message and log where there is none."""
+        """The text of an output. If there is none, the test fails with the outcome's message and log."""
         digests: dict[str, Digest] = {entry.path: entry.digest for entry in outcome.outputs}
         assert path in digests, f"{outcome.kind} {outcome.message}\n{outcome.log.decode()}"
         return self.store.read(digests[path]).decode()

@@ -1,4 +1,4 @@
-"""The first difference of two outputs, as people are told it."""
+"""The first difference of two outputs is described for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a fork server's actions have left is killed, also where the server cannot do it any more."""
+"""What a fork server's actions left running is killed, even if the server can no longer do it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stat_of(pid: int) -> str:
 def test_a_server_and_client_that_are_killed_at_once_leave_nothing_of_a_tool(
     with_guardian: bool, world: World, tmp_path: Path
 ) -> None:
-    """Not even what detached itself. Where the guardian had been killed before, another has taken its place."""
+    """Not even a process that detached itself. If the guardian was killed before, another one replaced it."""
     program = (
         "import sys\n"
         "from pathlib import Path\n"
@@ -118,7 +118,7 @@ def test_a_guardian_does_not_end_with_a_signal_that_is_meant_for_its_server(
 
 @pytest.mark.skipif(platform.machine() not in _EXIT_OF_A_THREAD, reason="the number of exit(2) is not known here")
 def test_a_guardian_kills_what_runs_on_after_its_first_thread(server: ForkClient, tmp_path: Path, world: World) -> None:
-    """Such a process looks like one that has ended and was not waited for."""
+    """Such a process looks like a zombie."""
     program = (
         "import ctypes, os, threading, time\n"
         "threading.Thread(target=time.sleep, args=(1000,)).start()\n"
@@ -134,7 +134,7 @@ def test_a_guardian_kills_what_runs_on_after_its_first_thread(server: ForkClient
 
 
 def test_marks_below_those_of_another_server_are_marks() -> None:
-    """A limit that was inherited holds for whoever may not raise it; and the guardian is nobody's stray."""
+    """A process without privileges cannot raise an inherited limit; and no server kills the guardian of another."""
     program = (
         "import importlib.util, os, resource, sys, time\n"
         "spec = importlib.util.spec_from_file_location('guardian', sys.argv[1])\n"

@@ -1,4 +1,4 @@
-"""The bounded log."""
+"""A long log keeps its head and its tail."""
 
 from __future__ import annotations
 

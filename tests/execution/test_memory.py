@@ -1,4 +1,4 @@
-"""Memory: what an action used is told, what it asks for is its limit, and nobody starts where there is too little."""
+"""Memory: the peak is reported, the request is a limit, and an action waits until its request is free."""
 
 from __future__ import annotations
 

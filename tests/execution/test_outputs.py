@@ -1,4 +1,4 @@
-"""What is taken from an action's directory, and what is refused."""
+"""Which outputs are stored from an action's directory, and which are errors."""
 
 from __future__ import annotations
 

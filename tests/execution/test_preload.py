@@ -1,4 +1,4 @@
-"""An action gets a fork server that holds what its toolchains and its code want, whatever toolchains there are."""
+"""An action gets a fork server with what its toolchains and imports need. A toolchain is added with one file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TVM, NUMPY = find("tvm")[0].preload, find("numpy")[0].preload
 
-# All that a toolchain takes.
+# This is all that a toolchain needs.
 SAFETENSORS = """
 from mlcbuild.toolchains.toolchain import DistributionToolchain
 
@@ -37,7 +37,7 @@ TOOLCHAIN = DistributionToolchain(
 
 @pytest.fixture
 def safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A toolchain more, by one file in a folder of entries."""
+    """One more toolchain: a file in a folder of entries."""
     folder = tmp_path / "more entries"
     folder.mkdir()
     (folder / "safetensors.py").write_text(SAFETENSORS)
@@ -48,7 +48,7 @@ def safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, name)
 
 
-def test_what_is_declared_and_what_is_imported_is_preloaded(world: World) -> None:
+def test_declared_toolchains_and_imported_distributions_are_preloaded(world: World) -> None:
     preloads = Preloads()
     assert preloads.of(world.stage("plain")) == ()
     assert preloads.of(world.stage("plain", toolchains=("ld", "nvrtc"))) == ()
@@ -60,7 +60,7 @@ def test_what_is_declared_and_what_is_imported_is_preloaded(world: World) -> Non
     assert preloads.of(fetch) == ()
 
 
-def test_an_action_runs_where_its_modules_are_loaded_already(world: World) -> None:
+def test_a_stage_starts_with_its_modules_loaded(world: World) -> None:
     modules = ["numpy", "safetensors"]
     bare = world.run(world.stage("loaded", modules=modules))
     numeric = world.run(world.stage("loaded", modules=modules, distributions=("safetensors",)))
@@ -68,7 +68,7 @@ def test_an_action_runs_where_its_modules_are_loaded_already(world: World) -> No
 
 
 @pytest.mark.usefixtures("safetensors")
-def test_a_toolchain_that_is_added_by_a_file_has_a_server_of_its_own(world: World, tmp_path: Path) -> None:
+def test_an_added_toolchain_gets_a_server_that_holds_it(world: World, tmp_path: Path) -> None:
     from mlcbuild.execution.local import LocalExecutor
     from tests.execution.conftest import STAGES
 
@@ -83,7 +83,7 @@ def test_a_toolchain_that_is_added_by_a_file_has_a_server_of_its_own(world: Worl
 
 
 @pytest.mark.usefixtures("safetensors")
-def test_a_toolchain_that_is_added_by_a_file_is_known_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_added_toolchain_is_known_to_builds_info_and_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert "safetensors" in table.names()
     Toolchains().check(["safetensors"])
     assert len(Toolchains().fingerprint("safetensors")) == 64

@@ -1,4 +1,4 @@
-"""Crashes, cancellation, lost servers: nothing runs on, and each end is told for what it was."""
+"""Crashes, cancellation, lost servers: no process stays, and each end is reported correctly."""
 
 from __future__ import annotations
 

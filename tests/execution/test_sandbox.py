@@ -1,4 +1,4 @@
-"""What a confined action can and cannot do, and that whoever tries is told by path."""
+"""What an action in the sandbox can and cannot do; a denied path is named."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_what_mlcbuild_is_installed_beside_is_seen_and_its_checkout_is_not(
 
 
 def test_an_ordinary_user_can_confine() -> None:
-    """Nothing of it needs privileges: run by whoever runs the tests, or by nobody where that is root."""
+    """It needs no privileges: it runs as the user of the tests, or as the user "nobody" if that is root."""
     program = (
         "import ctypes, os, pathlib, platform, socket, struct, sys\n"
         "sandbox = {'__name__': 'sandbox'}\n"

@@ -1,4 +1,4 @@
-"""Fork servers that outlive a build: shared, never stale, gone when nobody wants them."""
+"""Fork servers that outlive a build: they are shared, never stale, and end when they are not used."""
 
 from __future__ import annotations
 

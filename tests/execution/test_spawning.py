@@ -1,4 +1,4 @@
-"""Tools start without a fork of their server, or do not start, and leave nothing in it."""
+"""Tools start without a fork of their server, and leave nothing in it, even if they cannot start."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _nothing_has(variable: str) -> bool:
 def test_whenever_it_is_ended_nothing_of_a_tool_is_left(
     what: str, moments: int, server: ForkClient, tmp_path: Path
 ) -> None:
-    """Before, while and after it starts, alone or beside others, in a sandbox or not; not even what it detached."""
+    """Before, while and after it starts, alone or beside others, in a sandbox or not. Detached processes end too."""
     chance = random.Random(what)
     policy = {"read": ["/usr", "/bin", "/lib", "/lib64"], "write": [], "directory": str(tmp_path), "gpus": False}
     script = "setsid sleep 1000 & (setsid sleep 1000 >/dev/null 2>&1 &); exec sleep 1000"

@@ -1,4 +1,4 @@
-"""What a stage is given, and what is made of how it ends."""
+"""What a stage gets, and how each of its ends is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs: what they see, and how their end is told."""
+"""What a tool sees, and how each of its ends is reported."""
 
 from __future__ import annotations
 

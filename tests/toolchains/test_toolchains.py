@@ -1,4 +1,4 @@
-"""A toolchain's fingerprint is its content, and what is missing of it is told before anything runs."""
+"""The fingerprint of a toolchain is made from its content, and a missing one is reported before anything runs."""
 
 from __future__ import annotations
 

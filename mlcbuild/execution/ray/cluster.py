@@ -67,7 +67,7 @@ class Cluster:
         self._plain_context = context
         self._read_environment = environment
         self._environment: EnvironmentFingerprint | None = None
-        self.context: dict[str, Any] = {}  # what calls say of the build; known once the cluster is ready
+        self.context: dict[str, Any] = {}  # what calls say about the build; set before the first call
         self._numbers = numbers
         self._on_ready = on_ready
         self._on_lost = on_lost

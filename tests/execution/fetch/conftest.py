@@ -1,4 +1,4 @@
-"""A server on the loopback interface that serves bytes, and misbehaves where it is told to."""
+"""A server on the loopback interface that serves bytes, and misbehaves if a test says so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @dataclass(kw_only=True)
 class Site:
-    """What is served: `pages` by path. The rest says how: see the fields' comments."""
+    """What is served: `pages` by path. The other fields say how."""
 
     port: int
     pages: dict[str, bytes] = field(default_factory=dict)
@@ -60,12 +60,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body[:cut])
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def sites() -> Iterator[list[Site]]:
-    """Two sites on ports of their own."""
+    """Two sites on two ports."""
     servers = []
     made = []
     for _ in range(2):
@@ -90,7 +90,7 @@ def site(sites: list[Site]) -> Site:
 
 @pytest.fixture(autouse=True)
 def _no_proxy_and_no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reach the loopback interface directly, and try again at once."""
+    """Use no proxy for the loopback interface, and retry at once."""
     from mlcbuild.execution.fetch import http as fetch_http
     from mlcbuild.execution.fetch import s3
 

@@ -1,4 +1,4 @@
-"""Fetches as the actions that they are: with the network, in a worker, through the executor."""
+"""Fetches as actions: with the network, in a worker, through the executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads: verified, resumed, and never kept in part."""
+"""Downloads are verified and resumed, and leave no partial file."""
 
 from __future__ import annotations
 

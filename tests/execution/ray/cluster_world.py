@@ -1,4 +1,4 @@
-"""A real cluster on this machine: a head and nodes, each started and ended by the numbers of its processes."""
+"""A real cluster on this machine: a head and nodes, each with processes of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OBJECT_STORE_BYTES = 80_000_000
 
 
 class Node:
-    """One node; `store` is where it keeps blobs, unless `shares` says that it uses the builder's."""
+    """One node. `store` is its folder for blobs, unless it `shares` the store of the build."""
 
     def __init__(
         self, cluster: RayCluster, name: str, arguments: Sequence[str], environment: Mapping[str, str]
@@ -35,7 +35,7 @@ class Node:
         self._environment = {_MARK: self.mark, "MLCBUILD_NODE_STORE": str(self.store), **environment}
 
     def start(self) -> None:
-        """On a loaded machine Ray may not see its own start within the half minute that it takes for that."""
+        """Ray gives itself half a minute to start, which may not be enough on a loaded machine."""
         for _ in range(_TRIES):
             done = self._try_to_start()
             if done.returncode == 0:
@@ -57,11 +57,11 @@ class Node:
         )
 
     def processes(self, named: str = "") -> list[int]:
-        """The processes of the node whose command lines hold a text."""
+        """The processes of the node whose command lines contain a text."""
         return [pid for pid in processes_marked(_MARK, self.mark) if named in command_line(pid)]
 
     def kill(self, named: str = "") -> int:
-        """Kill processes of the node, all or some; answers how many."""
+        """Kill all or some processes of the node. Returns how many."""
         pids = self.processes(named)
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -157,7 +157,7 @@ class RayCluster:
         return node
 
     def close(self) -> None:
-        """Kill every process of every node, by its number."""
+        """Kill every process of every node."""
         for _ in range(3):
             for node in (*self.nodes.values(), self.head):
                 node.kill()
@@ -165,7 +165,7 @@ class RayCluster:
         subprocess.run(["rm", "-rf", str(self.temporary)], check=False)
 
     def builder(self) -> dict[str, str]:
-        """The variables of who builds on it."""
+        """The variables of a build on it."""
         names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
         return {name: self.environment[name] for name in names} | {
             "MLCBUILD_EXECUTOR": "ray",
@@ -174,7 +174,7 @@ class RayCluster:
 
 
 def imports() -> dict[str, str]:
-    """What the tests themselves are told of where to import from."""
+    """The import path of the tests themselves."""
     return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 
 

@@ -40,7 +40,7 @@ with running(Path(sys.argv[2])) as server:
         pages = server.client().get_paginator("list_objects_v2").paginate(Bucket=server.bucket, Prefix=prefix.strip())
         print(json.dumps([each["Key"] for page in pages for each in page.get("Contents", ())]), flush=True)
 """
-# Who writes to its buckets. Nodes find it in their own environment, as no secret travels.
+# Nodes find the credentials in their own environment, because no secret is sent to them.
 S3_CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY,
     "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
@@ -73,7 +73,7 @@ def shared_cluster(namespace: Namespace, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture
 def cluster(shared_cluster: RayCluster) -> RayCluster:
-    """The cluster, whole: what a test before this one killed is there again."""
+    """The cluster, with all nodes: those that a test before this one killed are started again."""
     for node in shared_cluster.nodes.values():
         if not node.is_running():
             node.kill()
@@ -102,7 +102,7 @@ def world(tmp_path: Path, cluster: RayCluster) -> ClusterWorld:
 
 @contextmanager
 def serving(namespace: Namespace, program: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A server in the cluster's network, until its standard input is closed, and the first line that it says."""
+    """A server in the cluster's network and its first line of output. It runs until its standard input is closed."""
     process = subprocess.Popen(
         namespace.inside([sys.executable, "-c", program, str(PROJECT), *arguments]),
         stdin=subprocess.PIPE,
@@ -118,13 +118,13 @@ def serving(namespace: Namespace, program: str, *arguments: str) -> Iterator[tup
 
 @dataclass(frozen=True, kw_only=True)
 class HttpRemote:
-    """A cache server in the cluster's network, in a process of its own."""
+    """A cache server in the cluster's network, in a separate process."""
 
     address: str
     process: subprocess.Popen[str]
 
     def end(self) -> int:
-        """Answers how many blobs and results it was sent."""
+        """End it. Returns how many blobs and results it received."""
         out, _ = self.process.communicate("")
         return int(out)
 
@@ -149,7 +149,7 @@ class S3Remote:
         return "on/a/cluster"
 
     def variables(self) -> dict[str, str]:
-        """Of who builds."""
+        """The variables of a build."""
         return {
             "MLCBUILD_REMOTE": f"s3://{self.bucket}/{self.prefix}",
             "MLCBUILD_REMOTE_ENDPOINT": self.endpoint,
@@ -170,7 +170,7 @@ class S3Remote:
 
 @pytest.fixture(scope="module")
 def s3_remote(namespace: Namespace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Remote]:
-    """One for the tests of a file, of which the last may kill it."""
+    """One server for the tests of a file. The last of them may kill it."""
     folder = tmp_path_factory.mktemp("seaweed")
     with serving(namespace, _S3_SERVER, str(folder)) as (process, told):
         endpoint, bucket, server = json.loads(told)

@@ -1,4 +1,4 @@
-"""A network of its own, with nothing but loopback: Ray's servers listen on all addresses, whatever one says."""
+"""A network namespace with only loopback, because Ray's servers always listen on all addresses."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _HOLDER = "import sys; sys.path.insert(0, sys.argv[1]); from tests.execution.ray
 
 
 class NoNamespaceError(Exception):
-    """This machine lets nobody make one."""
+    """No namespace can be created on this machine."""
 
 
 class Namespace:
-    """Holds it until `close`. Raises NoNamespaceError."""
+    """Exists until `close`. Raises NoNamespaceError."""
 
     def __init__(self, project: str) -> None:
         unshare = ["unshare", "--net"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--net"]
@@ -45,7 +45,7 @@ class Namespace:
             raise NoNamespaceError(reason)
 
     def inside(self, command: Sequence[str]) -> list[str]:
-        """The command line that runs a command in it."""
+        """The command line that runs a command in the namespace."""
         enter = ["nsenter", f"--target={self._holder.pid}", "--net"]
         if os.geteuid() != 0:
             enter += ["--user", "--preserve-credentials"]

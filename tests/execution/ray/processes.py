@@ -14,7 +14,7 @@ from tests.execution.ray.cluster_world import Node, RayCluster, command_line, wa
 
 
 def wait_for(command: str, build: subprocess.Popen[str]) -> int:
-    """Until an action of a build runs it; where that never comes, what the build said is told."""
+    """Wait until an action of a build runs it. If the build ends before, the test fails with its output."""
     try:
         wait_until(lambda: sleeping(command) or build.poll() is not None)
         return sleeping(command)[0]
@@ -34,7 +34,7 @@ def ancestors(pid: int) -> Iterator[int]:
 
 
 def worker_of(cluster: RayCluster, pid: int) -> int:
-    """The Ray worker that runs an action, which is none of its children."""
+    """The Ray worker that runs an action. The action is not a child of it."""
     return node_of(cluster, pid).processes("ray::serve")[0]
 
 
@@ -55,6 +55,6 @@ def is_gone(pid: int) -> bool:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """The exit code of a build under way, and what it said."""
+    """The exit code and the output of a running build."""
     out, err = process.communicate(timeout=300)
     return process.returncode, out + err

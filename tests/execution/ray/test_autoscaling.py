@@ -1,4 +1,4 @@
-"""A cluster whose nodes come with the demand and go without it, by Ray's own autoscaler.
+"""A cluster in which Ray's autoscaler adds nodes on demand and removes idle ones.
 
 Its provider is Ray's for tests, which starts nodes on this machine; all else is what a cluster in a cloud has.
 """
@@ -29,7 +29,7 @@ _LARGE = 'requirements = { cpus = 2, labels = { arch = "sm_90" } }'
 
 
 def autoscaling() -> dict[str, Any]:
-    """The configuration of a cluster: a head without CPUs, and one node at most, which goes after six idle seconds."""
+    """The configuration of a cluster: a head without CPUs, and at most one node, removed after six idle seconds."""
     provider = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
     kinds_of_commands = ("setup", "head_setup", "worker_setup", "head_start_ray", "worker_start_ray", "initialization")
     large = {"CPU": 2, "object_store_memory": OBJECT_STORE_BYTES}
@@ -92,7 +92,7 @@ def status(cluster: RayCluster) -> str:
 
 
 def nodes_of(cluster: RayCluster) -> int:
-    """The autoscaler's nodes are its children, and so the head's."""
+    """The autoscaler's nodes are its children, and so descendants of the head."""
     return len(cluster.head.processes("raylet/raylet"))
 
 

@@ -1,4 +1,4 @@
-"""Builds on a real cluster of a head and three nodes, each with a store of its own."""
+"""Builds on a real cluster of a head and three nodes, each with its own store."""
 
 from __future__ import annotations
 

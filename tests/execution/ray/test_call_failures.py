@@ -1,4 +1,4 @@
-"""What Ray's own exceptions are taken for."""
+"""What Ray's exceptions mean for an action."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def _exceptions() -> Any:
         (lambda _: ValueError("no such option"), OutcomeKind.ENVIRONMENT),
     ],
 )
-def test_every_kind_of_failure_is_told_apart(make: Callable[[Any], BaseException], kind: OutcomeKind) -> None:
+def test_every_kind_of_failure_is_recognised(make: Callable[[Any], BaseException], kind: OutcomeKind) -> None:
     failure = failure_of(make(_exceptions()))
     assert failure.kind is kind
     assert (failure.message == "") is (kind is OutcomeKind.CANCELLED)
     assert "Traceback" not in failure.message
 
 
-def test_no_kind_of_failure_that_ray_knows_is_taken_for_one_of_the_action() -> None:
+def test_no_failure_of_ray_counts_as_a_failure_of_the_action() -> None:
     exceptions = _exceptions()
     for name in dir(exceptions):
         kind = getattr(exceptions, name)
@@ -55,7 +55,7 @@ def _of(kind: type[BaseException]) -> BaseException:
     return type(kind.__name__, (kind,), {"__init__": lambda _self: None, "__str__": lambda _self: "what Ray says"})()
 
 
-def test_how_much_memory_was_too_much_is_read_where_ray_says_it() -> None:
+def test_the_memory_that_was_too_much_is_read_from_rays_message() -> None:
     error = _exceptions().OutOfMemoryError(
         "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 127.0.0.1, ID: b4) was "
         "3.32GB used / 23.54GB limit (0.141223)\n"
@@ -77,7 +77,7 @@ def test_how_much_memory_was_too_much_is_read_where_ray_says_it() -> None:
         (ValueError("no such option"), False),
     ],
 )
-def test_a_cluster_that_may_come_is_told_from_one_that_never_will(error: Exception, may_retry: bool) -> None:
+def test_a_connection_is_retried_only_if_another_attempt_may_succeed(error: Exception, may_retry: bool) -> None:
     reason, may_come = connection_failure(error)
     assert may_come is may_retry
     assert reason
@@ -93,6 +93,6 @@ def test_a_cluster_that_may_come_is_told_from_one_that_never_will(error: Excepti
         ("", False),
     ],
 )
-def test_who_has_no_token_is_told_how_one_is_made(reason: str, advised: bool) -> None:
+def test_a_missing_token_is_reported_with_the_command_that_makes_one(reason: str, advised: bool) -> None:
     told = str(unreachable("10.0.0.1:6379", reason))
     assert ("ray get-auth-token --generate" in told) == advised

@@ -1,4 +1,4 @@
-"""What a build makes of nodes that answer late, differ or go away, by what the process that talks to Ray tells it."""
+"""How a build treats nodes that answer late, differ or die, given the messages of the process that talks to Ray."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIFFERENCE = "mlcbuild: 0.1.0 bbbb there, 0.1.0 aaaa here"
 
 
 class Told:
-    """In place of that process: notes what it is asked, and tells what a test says."""
+    """Replaces that process: records the calls to it, and sends what a test says."""
 
     def __init__(
         self, settings: RaySettings, *, on_frame: Callable[[Mapping[str, Any], bytes], None], on_end: object
@@ -147,7 +147,7 @@ def test_where_none_is_alike_it_fails_with_what_each_has(tmp_path: Path) -> None
 
 
 def test_a_call_to_a_node_that_went_away_is_answered(tmp_path: Path) -> None:
-    """Whatever Ray says of it, or when."""
+    """Whatever Ray says about it, and whenever."""
     world = World(tmp_path)
     world.bridge.nodes("going", "staying")
     world.bridge.describes("going", OURS)

@@ -1,4 +1,4 @@
-"""What an action needs, in Ray's words, and what a cluster is told to lack."""
+"""The Ray options for what an action requires, and the message about what a cluster lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blobs that travel between the nodes of a cluster through a server of the Remote Execution API that others wrote."""
+"""Blobs move between the nodes of a cluster through a third-party server of the Remote Execution API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said between machines is what was meant, whatever it is."""
+"""Messages between machines arrive as they were sent."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_an_outcome_arrives_as_it_was(outcome: ExecutionOutcome) -> None:
 
 
 def test_nothing_that_requests_and_outcomes_hold_is_left_out_of_these_tests() -> None:
-    """A field that is added here and forgotten there would be lost on the way."""
+    """A field that is added to the class and not to the message would be lost."""
     request = ExecutionRequest(
         identifier="i",
         mnemonic="m",

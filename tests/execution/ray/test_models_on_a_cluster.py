@@ -1,4 +1,4 @@
-"""A small model for CPUs and for GPUs, compiled on a cluster, blobs over S3: the bytes are those of a local build."""
+"""A small model for CPUs and for GPUs, compiled on a cluster with blobs over S3, has the bytes of a local build."""
 
 from __future__ import annotations
 

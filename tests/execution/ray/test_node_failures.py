@@ -116,7 +116,7 @@ def test_a_node_that_is_drained_loses_its_action_to_another(world: ClusterWorld,
 
 
 def identifier_of(cluster: RayCluster, mark: str) -> str:
-    """Ray's number of a node, from the command line of its raylet."""
+    """Ray's identifier of a node, from the command line of its raylet."""
     node = next(found for found in cluster.nodes.values() if found.mark == mark)
     raylet = node.processes("raylet/raylet")[0]
     arguments = Path(f"/proc/{raylet}/cmdline").read_bytes().decode().split("\0")

@@ -1,4 +1,4 @@
-"""Blobs that travel over S3 between the nodes of a cluster, and the bucket's end in the middle of a build."""
+"""Blobs move over S3 between the nodes of a cluster, and the S3 server dies in the middle of a build."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_blobs_go_from_node_to_node_over_s3_and_are_those_of_a_local_build(
 def test_a_bucket_that_goes_away_fails_no_action_but_those_that_fail(
     world: ClusterWorld, cluster: RayCluster, s3_remote: S3Remote, tmp_path: Path
 ) -> None:
-    """What lay in the bucket alone is made again, and carried by the build itself."""
+    """What was only in the bucket is made again, and moved through Ray."""
     marker = tmp_path / "marker"
     bad = command("bad", f"{until_there(marker)}; exit 3", more="requirements = { cpus = 2 }")
     world.environment |= s3_remote.variables()
