@@ -15,17 +15,19 @@ from mlcbuild.errors import BuildError, InternalError
 
 
 class Graph:
-    """`counts` says how many nodes are in each state. `undigested` are sources whose digests were not asked for yet."""
+    """`move` counts nodes by what their states mean. `undigested` are sources whose digests were not asked for yet."""
 
     def __init__(self) -> None:
         self.actions: dict[str, ActionNode] = {}
         self.sources: dict[str, SourceNode] = {}
         self.targets: dict[str, TargetNode] = {}
-        self.counts: dict[NodeState, int] = dict.fromkeys(NodeState, 0)
+        self.in_flight = 0  # nodes that wait for the answer to an instruction
+        self.unfinished = 0  # actions and targets that are needed and have not ended
+        self.delivering = 0
         self.undigested: list[str] = []
 
     def move(self, node: Node, after: NodeState) -> None:
-        """Change the state of a node. Nothing else does.
+        """Change the state of a node, and the counters. Nothing else does.
 
         Raises InternalError for a move that `mlcbuild.engine.transitions` does not permit.
         """
@@ -33,18 +35,9 @@ class Graph:
         if after not in node.moves[before]:
             raise InternalError(f"{node.name}: a move from {before.value!r} to {after.value!r} is not permitted")
         node.state = after
-        self.counts[before] -= 1
-        self.counts[after] += 1
-
-    @property
-    def in_flight(self) -> int:
-        """How many nodes wait for the answer to an instruction."""
-        return sum(self.counts[state] for state in IN_FLIGHT)
-
-    @property
-    def unfinished(self) -> int:
-        """How many actions and targets are needed and have not ended."""
-        return sum(self.counts[state] for state in UNFINISHED)
+        self.in_flight += (after in IN_FLIGHT) - (before in IN_FLIGHT)
+        self.unfinished += (after in UNFINISHED) - (before in UNFINISHED)
+        self.delivering += (after is NodeState.DELIVERING) - (before is NodeState.DELIVERING)
 
     def add_action(self, action: Action, *, discovered_by: str) -> str:
         """Make an action known. Equal actions merge, whoever owns them. Answers what is wrong; "" for nothing."""
@@ -56,7 +49,6 @@ class Graph:
                 discovered_by=discovered_by,
                 needs=tuple((item.path, item.artifact) for item in action.inputs),
             )
-            self.counts[NodeState.UNWANTED] += 1
         elif known.action != action and replace(known.action, owner=action.owner) != action:
             return f"two different actions are called {action.identifier!r}"
         return ""
@@ -64,7 +56,6 @@ class Graph:
     def add_target(self, target: RequestedTarget) -> TargetNode:
         """Make a target known, which is not known yet."""
         node = self.targets[target.label] = TargetNode(target=target)
-        self.counts[NodeState.UNWANTED] += 1
         return node
 
     def producer(self, identifier: str) -> ActionNode:
@@ -78,7 +69,7 @@ class Graph:
         node = self.sources.get(path)
         if node is None:
             node = self.sources[path] = SourceNode(path=path)
-            self.counts[NodeState.DIGESTING] += 1
+            self.move(node, NodeState.DIGESTING)
             self.undigested.append(path)
         return node
 

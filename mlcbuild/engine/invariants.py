@@ -7,7 +7,7 @@ from collections import Counter
 from mlcbuild.engine.action import CachePolicy
 from mlcbuild.engine.nodes import ActionNode, Consumer, Node, SourceNode
 from mlcbuild.engine.scheduler import Scheduler
-from mlcbuild.engine.transitions import ENDED, NodeState
+from mlcbuild.engine.transitions import ENDED, IN_FLIGHT, UNFINISHED, NodeState
 from mlcbuild.errors import InternalError
 
 # What the leader of a key may be doing, apart from having joined another one.
@@ -28,12 +28,13 @@ def validate(scheduler: Scheduler) -> None:
 def _validate_counts(scheduler: Scheduler) -> None:
     graph = scheduler.graph
     nodes: list[Node] = [*graph.sources.values(), *graph.actions.values(), *graph.targets.values()]
-    recounted = Counter(node.state for node in nodes)
-    for state in NodeState:
-        _require(
-            graph.counts[state] == recounted[state],
-            f"{graph.counts[state]} nodes are counted as {state.value}, {recounted[state]} are",
-        )
+    for name, counted, states in (
+        ("in flight", graph.in_flight, IN_FLIGHT),
+        ("unfinished", graph.unfinished, UNFINISHED),
+        ("being delivered", graph.delivering, {NodeState.DELIVERING}),
+    ):
+        recounted = sum(node.state in states for node in nodes)
+        _require(counted == recounted, f"{counted} nodes are counted as {name}, {recounted} are")
 
 
 def _validate_waiters(scheduler: Scheduler) -> None:

@@ -32,7 +32,7 @@ class SourceNode:
     moves: ClassVar[Moves] = moves_of(SOURCE_TRANSITIONS)
 
     path: str
-    state: NodeState = NodeState.DIGESTING
+    state: NodeState = NodeState.UNWANTED
     digest: Digest | None = None
     is_executable: bool = False
     error: str = ""

@@ -311,7 +311,7 @@ class Scheduler:
             if state.is_stopping or graph.in_flight or not graph.unfinished:
                 break
             self._break_cycle()
-        if state.is_stopping and not self.queue.running and not graph.counts[NodeState.DELIVERING]:
+        if state.is_stopping and not self.queue.running and not graph.delivering:
             self._failures.give_up()
         if graph.undigested:
             paths, graph.undigested = tuple(graph.undigested), []

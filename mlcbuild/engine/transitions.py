@@ -61,6 +61,7 @@ class Transition:
 _S = NodeState
 
 SOURCE_TRANSITIONS = (
+    Transition(_S.UNWANTED, _S.DIGESTING, "something that was asked for needs it"),
     Transition(_S.DIGESTING, _S.DONE, "its digest is known"),
     Transition(_S.DIGESTING, _S.FAILED, "it is absent or cannot be read"),
 )

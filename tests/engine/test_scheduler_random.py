@@ -61,7 +61,9 @@ def a_build_without_faults_equals_recursion(seed: int, size: int) -> None:
     first = world.build(graph)
     check_against_reference(first, graph)
     check_that_runs_had_a_cause(first)
-    assert all(count == 1 for count in first.looked_up.values())
+    # A failure is not shared with actions of the same key that begin later.
+    failed = {node.key for node in first.scheduler.graph.actions.values() if node.state is NodeState.FAILED}
+    assert all(count == 1 or key in failed for key, count in first.looked_up.items())
     second = world.build(graph)
     check_against_reference(second, graph)
     # Which discovered actions are wanted by a target that fails in the end depends on what ends first.
