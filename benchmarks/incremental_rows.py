@@ -77,8 +77,8 @@ def only(*mnemonics: str) -> frozenset[str]:
     return frozenset(mnemonics)
 
 
-_CUT_OFF = "It makes the same: what follows is cut off."
-_OVERRIDE = "Sizes that shape no kernel reach the graph in Lower."
+_CUT_OFF = "Its output is the same: early cutoff."
+_OVERRIDE = "Sizes that change no kernel first matter in Lower."
 
 ROWS: tuple[Row, ...] = (
     Row(name="nothing", change="nothing", edit=None, only=only()),
@@ -86,7 +86,7 @@ ROWS: tuple[Row, ...] = (
         name="comment",
         change="a comment in a pass",
         edit=appended("passes/fuse_transpose_matmul", "\n# A comment.\n"),
-        note="Code counts by meaning.",
+        note="Keys do not contain comments.",
         only=only(),
     ),
     Row(
@@ -121,7 +121,7 @@ ROWS: tuple[Row, ...] = (
         name="phase0",
         change="a pass of Phase0: softmax in chunks of half the size",
         edit=code("backends/cuda/kernels/softmax", "\nCHUNK = 4096\n", "\nCHUNK = 2048\n"),
-        note="All phases see another module; of the kernels, softmax's two are new.",
+        note="All later phases see a different module; only softmax's two kernels are new.",
     ),
     Row(
         name="phase1-equal",
@@ -134,14 +134,14 @@ ROWS: tuple[Row, ...] = (
         name="phase1-name",
         change="a pass of Phase1: another name for its kernels",
         edit=code("passes/fuse_transpose_matmul", '\nNAME = "NT_matmul"\n', '\nNAME = "another_NT_matmul"\n'),
-        note="Kernels are named by content in Partition: no kernel is new.",
+        note="Partition names kernels by their content: no kernel is new.",
         never=KERNELS,
     ),
     Row(
         name="phase1",
         change="a pass of Phase1: products summed in float16",
         edit=code("passes/fuse_transpose_matmul", '= ("float16", "bfloat16")', '= ("bfloat16",)'),
-        note="Every product of the model is another kernel.",
+        note="Every matrix product is a different kernel.",
     ),
     Row(
         name="phase2-equal",
@@ -154,7 +154,7 @@ ROWS: tuple[Row, ...] = (
         name="phase2",
         change="a pass of Phase2: operators are not fused",
         edit=code("passes/phase2", "tvm_pass(transform.FuseOps)", "tvm_pass(lambda: transform.FuseOps(0))"),
-        note="Fused kernels come apart; their parts are new.",
+        note="Fused kernels are split; their parts are new.",
     ),
     Row(
         name="phase3-equal",
@@ -198,14 +198,14 @@ ROWS: tuple[Row, ...] = (
         name="gpu-schedule",
         change="a schedule rule for GPUs: half the warps for a matrix times a vector",
         edit=code("backends/cuda/kernels/gemv", "\n_WARPS = 16\n", "\n_WARPS = 8\n"),
-        note="Every kernel is scheduled again; those that come out another way are compiled.",
+        note="Every kernel is scheduled again; those that differ are compiled.",
         never=only("Partition", "Lower"),
     ),
     Row(
         name="cpu-schedule-gpu-library",
         change="a schedule rule for CPUs",
         edit=appended("backends/cpu/kernels/gemv"),
-        note="It is nothing to the library for GPUs.",
+        note="The library for GPUs does not use it.",
         only=only(),
     ),
     Row(
@@ -221,60 +221,61 @@ ROWS: tuple[Row, ...] = (
         name="quantization-q0f16",
         change="`q4f16_1` → `q0f16`",
         edit=build_file('":cuda" = "q4f16_1"', '":cuda" = "q0f16"'),
-        note="Kernels without a matrix stay.",
+        note="Kernels without a matrix are unchanged.",
     ),
     Row(
         name="quantization-q4f32",
         change="`q4f16_1` → `q4f32_1`",
         edit=build_file('":cuda" = "q4f16_1"', '":cuda" = "q4f32_1"'),
-        note="Activations are float32 then: most kernels are others.",
+        note="Activations become float32: most kernels differ.",
     ),
     Row(
         name="arch",
         change="`sm_90` → `sm_80`",
         edit=build_file('["sm_90"]', '["sm_80"]'),
-        note="The target is in every key from Phase0 on.",
+        note="Every key from Phase0 on contains the target.",
     ),
     Row(
         name="arch-higher",
         change="one architecture more: `sm_90` and `sm_100`",
         edit=build_file('["sm_90"]', '["sm_90", "sm_100"]'),
-        note="Scheduled for the lowest, which stays: each kernel costs its CompileDevice and FatBinary.",
+        note="Kernels are scheduled for the lowest architecture, which is unchanged: each kernel costs a CompileDevice "
+        "and a FatBinary.",
         only=only("CompileDevice", "FatBinary", "Link"),
     ),
     Row(
         name="arch-lower",
         change="one architecture more: `sm_80` and `sm_90`",
         edit=build_file('["sm_90"]', '["sm_80", "sm_90"]'),
-        note="Scheduled for the lowest, which is another: all runs for sm_80. Machine code for sm_90 is made of those "
-        "kernels alone whose CUDA C++ is another.",
+        note="Kernels are scheduled for the lowest architecture, which changes: everything runs for sm_80. Machine "
+        "code for sm_90 is compiled only for kernels whose CUDA C++ differs.",
         never=only("Export"),
     ),
     Row(
         name="layer",
         change="one layer more",
         edit=one_layer_more,
-        note="Equal layers are compiled once. One kernel has their number in it: it copies what all have cached.",
+        note="Equal layers are compiled once. One kernel depends on their number: it copies the cache of all layers.",
     ),
     Row(
         name="second-model",
         change="a second model of the family",
         edit=no_edit,
-        note="A share of its own cold build: what the first has built is there.",
+        note="The share is of its own cold build; the first model's results are in the cache.",
         target="{1}-cuda",
     ),
     Row(
         name="opt-o3",
         change="`O2` → `O3`",
         edit=build_file('opt = "O2"', 'opt = "O3"'),
-        note="The two ask for the same.",
+        note="Both levels mean the same.",
         only=frozenset(),
     ),
     Row(
         name="opt-o1",
         change="`O2` → `O1`",
         edit=build_file('opt = "O2"', 'opt = "O1"'),
-        note="No CUDA graph, which is Lower's business.",
+        note="No CUDA graph; only Lower depends on it.",
         only=only("Lower", "Link"),
     ),
 )
