@@ -15,7 +15,7 @@ from mlcbuild.errors import BuildError, InternalError
 
 
 class Graph:
-    """`move` counts nodes by what their states mean. `undigested` are sources whose digests were not asked for yet."""
+    """`move` keeps the counters. `undigested` are sources whose digests were not asked for yet."""
 
     def __init__(self) -> None:
         self.actions: dict[str, ActionNode] = {}

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import os
 import random
@@ -13,6 +14,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mlcbuild.engine.graph import Graph
 from mlcbuild.engine.nodes import ActionNode, Node, SourceNode, TargetNode
@@ -79,6 +82,23 @@ def test_every_move_that_the_table_does_not_permit_is_refused(kind: type[Node], 
         assert graph.in_flight == (node.state in IN_FLIGHT) - (before in IN_FLIGHT)
         assert graph.unfinished == (node.state in UNFINISHED) - (before in UNFINISHED)
         assert graph.delivering == (node.state is NodeState.DELIVERING) - (before is NodeState.DELIVERING)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(NodeState)), max_size=60))
+def test_counters_equal_a_recount_after_any_sequence_of_moves(moves: list[tuple[int, NodeState]]) -> None:
+    """Moves that the tables do not permit change nothing."""
+    graph = Graph()
+    graph.add_action(action("a"), discovered_by="")
+    graph.add_action(action("b"), discovered_by="a")
+    targets = [graph.add_target(RequestedTarget(label=name, directory=name, outputs=())) for name in "tu"]
+    nodes: list[Node] = [*graph.actions.values(), *targets, graph.source("s"), graph.source("r")]
+    for index, after in moves:
+        permitted = after in nodes[index].moves[nodes[index].state]
+        with contextlib.nullcontext() if permitted else pytest.raises(InternalError):
+            graph.move(nodes[index], after)
+        assert graph.in_flight == sum(node.state in IN_FLIGHT for node in nodes)
+        assert graph.unfinished == sum(node.state in UNFINISHED for node in nodes)
+        assert graph.delivering == sum(node.state is NodeState.DELIVERING for node in nodes)
 
 
 def test_no_move_stands_twice_in_a_table() -> None:
