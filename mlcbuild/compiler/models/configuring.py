@@ -57,14 +57,9 @@ def configure(
             advice=(f"it has them for: {known}",),
         )
         refusals.append(Refusal(attribute="platform", error=kept))
-    if imports_weights and parameters.quantized_as:
-        refusals.append(Refusal(attribute="model", error=quantized_already(parameters)))
+    if imports_weights:
+        try:
+            parameters.require_unquantized()
+        except StageError as error:
+            refusals.append(Refusal(attribute="model", error=error))
     return configured, tuple(refusals)
-
-
-def quantized_already(parameters: ParameterList) -> StageError:
-    """What is said of a checkpoint whose weights are quantized."""
-    return StageError(
-        'config.json: the field "quantization_config" says that the weights are quantized already '
-        f"({parameters.quantized_as}); weights are imported in float32, float16 or bfloat16"
-    )

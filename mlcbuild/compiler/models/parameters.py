@@ -14,6 +14,7 @@ from pathlib import Path
 
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.operations import Operation, Shape, result_shape
+from mlcbuild.errors import StageError
 
 VERSION = 1
 
@@ -88,6 +89,14 @@ class ParameterList:
 
     def is_ignored(self, name: str) -> bool:
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)
+
+    def require_unquantized(self) -> None:
+        """Raises StageError for a checkpoint whose weights are quantized already."""
+        if self.quantized_as:
+            raise StageError(
+                'config.json: the field "quantization_config" says that the weights are quantized already '
+                f"({self.quantized_as}); weights are imported in float32, float16 or bfloat16"
+            )
 
 
 def read_parameters(path: Path) -> ParameterList:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mlcbuild.compiler.manifest import write_manifest
-from mlcbuild.compiler.models.configuring import quantized_already
 from mlcbuild.compiler.models.parameters import Parameter, read_parameters
 from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
@@ -25,8 +24,7 @@ SHARD_ELEMENTS = (128 << 20) // 4  # 128 MiB of float32: whatever the source's t
 def run(*, source: Path, parameters: Path, manifest: Path, shards: Path) -> None:
     """Raises StageError for a checkpoint that is damaged, is quantized already, or does not fit the list."""
     listed = read_parameters(parameters)
-    if listed.quantized_as:
-        raise quantized_already(listed)
+    listed.require_unquantized()
     weights = open_source(source)
     try:
         checkpoint = Checkpoint(weights, listed)
