@@ -1,4 +1,6 @@
-"""What has arrived of the bytes that a socket was given: the system takes megabytes at once, a slow line does not."""
+"""How many bytes a server has acknowledged. A socket accepts megabytes at once, which a slow line
+takes long to send.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ _INTEGER = struct.Struct("i")
 
 
 def unacknowledged_bytes(descriptor: int) -> int:
-    """Bytes that a TCP socket was given and whose receipt nobody has confirmed; 0 where the system does not tell."""
+    """The bytes in a TCP socket that are not yet acknowledged. 0 if the system does not tell."""
     try:
         (count,) = _INTEGER.unpack(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(_INTEGER.size)))
     except OSError:
@@ -19,14 +21,16 @@ def unacknowledged_bytes(descriptor: int) -> int:
 
 
 class AcknowledgedBytes:
-    """Of one request. Not thread-safe."""
+    """The acknowledged bytes of one request. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._given = 0
-        self._arrived = 0
+        self._sent = 0
+        self._acknowledged = 0
 
-    def arrived(self, *, given: int, held: int) -> int:
-        """How many bytes have arrived since the last call, once `given` more were given and `held` are on their way."""
-        self._given += given
-        before, self._arrived = self._arrived, max(self._arrived, self._given - held)
-        return self._arrived - before
+    def update(self, *, sent: int, unacknowledged: int) -> int:
+        """How many bytes were acknowledged since the last call. `sent` more were written,
+        `unacknowledged` are pending.
+        """
+        self._sent += sent
+        before, self._acknowledged = self._acknowledged, max(self._acknowledged, self._sent - unacknowledged)
+        return self._acknowledged - before

@@ -1,4 +1,4 @@
-"""Many small blobs in as few requests as a transport allows: in batches where it has them, else one by one."""
+"""Transfers of many small blobs in as few requests as the transport allows: in batches, or else one by one."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TypeGuard
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.transport import BatchingTransport, ErrorKind, Transport, TransportError
 
-MOST_SINGLE_BYTES = 1 << 20  # what is held in memory of a blob that comes alone
+MOST_SINGLE_BYTES = 1 << 20  # the largest blob that is read into memory without batches
 
 
 def batched_bytes(transport: Transport) -> int:
-    """The size of the largest blob that the two functions here take."""
+    """The size of the largest blob that the functions below accept."""
     return transport.batched_bytes if has_batches(transport) else MOST_SINGLE_BYTES
 
 
 def download_many(transport: Transport, digests: Sequence[Digest]) -> Iterator[tuple[Digest, bytes | None]]:
-    """As `BatchingTransport.download_many`."""
+    """Like `BatchingTransport.download_many`."""
     if has_batches(transport):
         yield from transport.download_many(digests)
         return
@@ -30,14 +30,14 @@ def download_many(transport: Transport, digests: Sequence[Digest]) -> Iterator[t
         except TransportError as error:
             if error.kind is not ErrorKind.ITEM:
                 raise
-            is_there = True  # What came of it, if anything, is not the blob.
+            is_there = True  # What was received, if anything, is not the blob.
         yield digest, b"".join(received) if is_there else None
 
 
 def upload_many(
     transport: Transport, blobs: Sequence[tuple[Digest, Path]], *, replace: bool = False
 ) -> tuple[Digest, ...]:
-    """As `BatchingTransport.upload_many`."""
+    """Like `BatchingTransport.upload_many`."""
     if has_batches(transport):
         return transport.upload_many(blobs, replace=replace)
     _check_small([digest for digest, _ in blobs])
@@ -45,11 +45,11 @@ def upload_many(
 
 
 def has_batches(transport: Transport) -> TypeGuard[BatchingTransport]:
-    """Whether many blobs are one request there."""
+    """Whether the transport transfers many blobs in one request."""
     return hasattr(transport, "download_many")
 
 
 def _check_small(digests: Sequence[Digest]) -> None:
     for digest in digests:
         if digest.size_bytes > MOST_SINGLE_BYTES:
-            raise ValueError(f"{digest} is larger than the {MOST_SINGLE_BYTES} bytes that are taken at once")
+            raise ValueError(f"{digest} is larger than {MOST_SINGLE_BYTES} bytes")

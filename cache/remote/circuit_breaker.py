@@ -1,4 +1,4 @@
-"""When a server has failed for so long that it is left alone for the rest of the build. Pure: no clock, no locks."""
+"""A circuit breaker: decides when a server has failed so often that it is not used any more. Has no clock, no locks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitBreakerLimits:
-    """What opens a breaker: so many operations failed in a row, or such a share of the last ones did.
+    """What opens a circuit breaker: `in_a_row` failed operations, or a `share` of failures among the last ones.
 
-    An operation is a request with all its retries. The share counts over `window` seconds, once there are `least`.
+    An operation is a request with all its retries. The share is that of the last `window` seconds, if there were at
+    least `least` operations in them.
     """
 
     in_a_row: int = 3
@@ -21,13 +22,13 @@ class CircuitBreakerLimits:
 
     def __post_init__(self) -> None:
         if self.in_a_row < 1 or self.least < 1:
-            raise ValueError(f"a breaker that opens before anything failed: {self!r}")
+            raise ValueError(f"a circuit breaker that opens without a failure: {self!r}")
         if not (0 < self.share <= 1 and self.window > 0 and math.isfinite(self.window)):
-            raise ValueError(f"a breaker needs a share in (0, 1] and a window of some seconds: {self!r}")
+            raise ValueError(f"a circuit breaker needs a share in (0, 1] and a window above 0 s: {self!r}")
 
 
 class CircuitBreaker:
-    """Closed until it opens, then open for good. `now` is any clock that does not go back."""
+    """Closed at first. Once open it stays open. `now` is the time of any clock that does not go back."""
 
     def __init__(self, limits: CircuitBreakerLimits) -> None:
         self._limits = limits
@@ -45,7 +46,7 @@ class CircuitBreaker:
         self._add(now, failed=False)
 
     def failed(self, now: float) -> bool:
-        """True where this failure opens the breaker."""
+        """Whether this failure opens the circuit breaker."""
         self._in_a_row += 1
         self._add(now, failed=True)
         many = len(self._recent) >= self._limits.least and self._failures >= self._limits.share * len(self._recent)

@@ -1,4 +1,4 @@
-"""Which remote cache is used, how, and as whom: one checked value, whatever said the parts of it."""
+"""The configuration of a remote cache as one checked value, whatever the sources of its settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlcbuild.cache.remote.settings import ServerSettings
 
 NO_REMOTE = "none"
 SCHEMES = ("s3", "http", "https", "grpc", "grpcs")
-NAMESPACES = "namespaces"  # the folder of all of them, below the address
+NAMESPACES = "namespaces"  # the folder of all namespaces, below the address
 
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,100}")
 _SALT = re.compile(r"[ -~]{1,200}")
@@ -26,8 +26,9 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+]{0,11}")
 
 @dataclass(frozen=True, kw_only=True)
 class S3Options:
-    """What an `s3://` address does not say; empty texts mean what boto finds. Raises ValueError, which quotes no
-    credential.
+    """Settings of a bucket that are not in its address. Empty strings mean what boto finds.
+
+    Raises ValueError, which quotes no credential.
     """
 
     endpoint: str = ""
@@ -44,12 +45,12 @@ class S3Options:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteConfiguration:
-    """Everything that a remote is made from. Raises ValueError, which quotes no credential.
+    """The whole configuration of a remote cache. Raises ValueError, which quotes no credential.
 
-    `address` may hold a name and a password, so `shown` is what people see; "" stands for no remote. `namespace` is a
-    path below the address: results are read from there first, then from the address, and written there alone. `salt`
-    is part of the name of every result. With `trusted_keys`, what none of them signed is a miss; with
-    `unsigned_in_namespace`, not so what nobody signed in the namespace.
+    `address` may contain a user name and a password, so messages use `shown`. "" means no remote cache. `namespace` is
+    a path below the address: results are read from there first, then from the address, and written only there. `salt`
+    is part of the name of every result. With `trusted_keys` a result that none of them signed is a miss, except, with
+    `unsigned_in_namespace`, an unsigned result in the namespace.
     """
 
     address: str = field(default="", repr=False)
@@ -78,7 +79,7 @@ class RemoteConfiguration:
 
     @property
     def shown(self) -> str:
-        """The address for people, without credentials; "none" where there is none."""
+        """The address for messages, without credentials; "none" if there is none."""
         return shown_address(self.address) if self.address else NO_REMOTE
 
     @property
@@ -86,13 +87,13 @@ class RemoteConfiguration:
         return bool(self.address) and self.policy.role is not Role.NONE
 
     def in_namespace(self) -> RemoteConfiguration:
-        """The same for the place below the address that the namespace names."""
+        """The configuration of the namespace: its path below the address."""
         head, mark, tail = self.address.partition("?")
         below = f"{head.rstrip('/')}/{NAMESPACES}/{self.namespace}{mark}{tail}"
         return dataclasses.replace(self, address=below, namespace="")
 
     def s3_settings(self) -> S3Settings:
-        """For an `s3://` address. Raises ValueError."""
+        """The settings of an `s3://` address. Raises ValueError."""
         return S3Settings.of_address(
             self.address,
             deadlines=self.server.deadlines,
@@ -101,7 +102,7 @@ class RemoteConfiguration:
         )
 
     def check_function(self, function: DigestFunction) -> None:
-        """Raises ValueError where it is known without asking that the remote names blobs by another function."""
+        """Raises ValueError if the configuration shows that the remote cache uses another digest function."""
         if self.scheme == "s3" and self.s3.layout is Layout.BAZEL_REMOTE and function is not DigestFunction.SHA256:
             raise ValueError(
                 f"a bucket in the layout of bazel-remote names blobs by sha256, and this workspace by {function.value}"
@@ -109,47 +110,49 @@ class RemoteConfiguration:
 
 
 def check_address(text: str) -> None:
-    """Raises ValueError for what is no address of a remote; the message holds nothing that may be secret."""
+    """Raises ValueError for an invalid address. The message contains nothing that may be secret."""
     scheme, mark, rest = text.partition("://")
     if not mark or scheme not in SCHEMES:
         named = f', not "{scheme}://"' if mark and _SCHEME.fullmatch(scheme) else ""
-        raise ValueError(f"the address of a remote begins with s3://, http(s):// or grpc(s)://{named}")
-    # A password may hold a slash, and then everything after it looks like a path, and what stands before like a port.
+        raise ValueError(f"the address of a remote cache must begin with s3://, http(s):// or grpc(s)://{named}")
+    # If a password contains a slash, the rest looks like a path, and the part before it like a port.
     if "@" in (rest.partition("/")[2] if scheme in ("http", "https") else rest):
-        raise ValueError("an '@' where no name and password can stand: percent-encode it, or leave them out")
+        raise ValueError("an '@' where a user name and password are not allowed: percent-encode it, or remove them")
     if scheme != "s3":
         try:
             _ = urllib.parse.urlsplit(text).port
         except ValueError:
-            raise ValueError("the address of a remote has a host, and a port that is a number up to 65535") from None
+            raise ValueError(
+                "the address of a remote cache needs a host, and its port must be a number up to 65535"
+            ) from None
     _PARSERS[scheme](text)
 
 
 def shown_address(text: str) -> str:
-    """An address, right or wrong, without what may be a credential in it: names, passwords, queries."""
+    """An address, valid or not, without anything that may be a credential: user names, passwords, queries."""
     head, mark, rest = text.partition("://")
     shown = f"{head}{mark}{rest.rpartition('@')[2]}" if mark else text.rpartition("@")[2]
     return re.sub(r"[?#].*", "?…", shown, flags=re.DOTALL)
 
 
 def check_namespace(text: str) -> None:
-    """Raises ValueError."""
+    """Raises ValueError for an invalid namespace."""
     if not all(_SEGMENT.fullmatch(segment) for segment in text.split("/")):
         raise ValueError(
-            f"a namespace is made of letters, digits, '.', '_' and '-', in segments with '/' between: {text!r}"
+            f"a namespace may contain letters, digits, '.', '_' and '-', in segments separated by '/': {text!r}"
         )
 
 
 def check_salt(text: str) -> None:
-    """Raises ValueError."""
+    """Raises ValueError for an invalid salt."""
     if not _SALT.fullmatch(text):
-        raise ValueError("a salt is at most 200 printable ASCII characters")
+        raise ValueError("a salt may have at most 200 printable ASCII characters")
 
 
 def check_endpoint(text: str) -> None:
-    """Raises ValueError, as `S3Settings` does."""
+    """Raises ValueError, like `S3Settings`."""
     if "@" in text:
-        raise ValueError("an endpoint holds no credentials: they are found as the AWS tools find them")
+        raise ValueError("an endpoint must not contain credentials: they are found as the AWS tools find them")
     S3Settings(bucket="any", endpoint=text)
 
 

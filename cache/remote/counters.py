@@ -1,4 +1,4 @@
-"""What a remote cache did in one build, in numbers."""
+"""Counters of what a remote cache did in one build."""
 
 from __future__ import annotations
 
@@ -9,38 +9,40 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 
-class Miss(enum.Enum):
-    """Why a look-up found nothing; the value is what people are told."""
+class MissReason(enum.Enum):
+    """Why a look-up found nothing. The value is its name in messages."""
 
     ABSENT = "absent"
-    INVALID = "invalid"  # damaged, of a failed action, or with a path that leaves the output tree
-    UNSIGNED = "unsigned"  # or signed by nobody who is trusted
-    INCOMPLETE = "incomplete"  # blobs that it names have gone
-    REFUSED = "refused"  # credentials, permissions, an address that nobody has
-    TIMED_OUT = "timed out"  # no answer, or none that could be used, however often it was asked
-    OFF = "off"  # not asked any more
+    INVALID = "invalid"  # damaged, of a failed action, or with a path outside its output tree
+    UNSIGNED = "unsigned"  # or not signed by a trusted key
+    INCOMPLETE = "incomplete"  # blobs that it names are missing
+    DENIED = "denied"  # wrong credentials, missing permissions, an unknown host
+    TIMED_OUT = "timed out"  # no usable answer, after all retries
+    OFF = "off"  # the server is disabled
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counters:
-    """Of all servers of one remote cache together. A look-up is one hit or one miss.
+    """The sums over all servers of one remote cache. A look-up is one hit or one miss.
 
-    A miss has the reason of the first server that gave another one than ABSENT. Bytes are those of blobs and results;
-    those of a large blob count while it moves, none twice, and are taken back where nothing comes of it.
+    The reason of a miss is the first one that is not ABSENT. Bytes are those of blobs and results. The bytes of a large
+    blob are counted while they move, each once, and subtracted again if the transfer fails.
     """
 
     hits: int = 0
-    misses: tuple[tuple[Miss, int], ...] = tuple((reason, 0) for reason in Miss)  # every reason, in declaration order
+    misses: tuple[tuple[MissReason, int], ...] = tuple(
+        (reason, 0) for reason in MissReason
+    )  # all reasons, in the order of MissReason
     blobs_downloaded: int = 0
     blobs_uploaded: int = 0
     bytes_downloaded: int = 0
     bytes_uploaded: int = 0
     results_uploaded: int = 0
-    uploads_dropped: int = 0  # results that were not sent, whatever the reason
-    blobs_wrong: int = 0  # downloads whose bytes were not the blob, every try counted
-    blobs_lost: int = 0  # asked for, and nowhere
+    uploads_dropped: int = 0  # results that were not sent, for any reason
+    blobs_wrong: int = 0  # downloads with wrong bytes, each attempt counted
+    blobs_lost: int = 0  # requested, and on no server
     retries: int = 0
-    failures: int = 0  # operations that failed, with all their retries
+    failures: int = 0  # operations that failed after all retries
 
     @property
     def missed(self) -> int:
@@ -48,32 +50,33 @@ class Counters:
 
 
 class Tally:
-    """Counters that several threads add to."""
+    """Counters that several threads increment."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: collections.Counter[str] = collections.Counter()
-        self._misses: collections.Counter[Miss] = collections.Counter()
+        self._misses: collections.Counter[MissReason] = collections.Counter()
 
     def add(self, **counts: int) -> None:
-        """By the names of Counters' fields."""
+        """Increment counters, by the names of Counters' fields."""
         with self._lock:
             for name, count in counts.items():
                 self._counts[name] += count
 
-    def missed(self, reason: Miss) -> None:
+    def missed(self, reason: MissReason) -> None:
         with self._lock:
             self._misses[reason] += 1
 
     def counters(self) -> Counters:
         with self._lock:
             counts: dict[str, Any] = dict(self._counts)
-            return Counters(misses=tuple((reason, self._misses[reason]) for reason in Miss), **counts)
+            return Counters(misses=tuple((reason, self._misses[reason]) for reason in MissReason), **counts)
 
 
 class TransferProgress:
-    """Counts the bytes of one blob while they move, by the name of a field of Counters: each once, however often they
-    are sent. As a context manager it takes them back at its end, unless the blob is `kept` by then.
+    """Counts the bytes of one blob while they move, in the field `name` of Counters. Bytes sent again count once.
+
+    As a context manager it subtracts the bytes at the end, unless `complete` was called.
     """
 
     def __init__(self, tally: Tally, name: str, size_bytes: int) -> None:
@@ -85,7 +88,7 @@ class TransferProgress:
         self._counted = 0
 
     def restart(self) -> None:
-        """The blob is sent once more."""
+        """The transfer begins again."""
         with self._lock:
             self._position = 0
 
@@ -95,7 +98,7 @@ class TransferProgress:
             self._count(max(self._counted, min(self._position, self._size_bytes)))
 
     def complete(self) -> None:
-        """The whole blob is where it was to go."""
+        """The whole blob has arrived."""
         with self._lock:
             self._count(self._size_bytes)
             self._counted = 0

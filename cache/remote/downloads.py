@@ -1,4 +1,4 @@
-"""Blobs from servers into the store: verified, each once at a time, small ones in batches, large ones in pieces."""
+"""Downloads of blobs into the store. Blobs are verified; small ones come in batches, large ones in pieces."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.cache.store import LocalBlobStore
 
 _TRIES = 2  # Bytes that are wrong twice are wrong on the server.
-_SMALL_BYTES = 64 << 10  # where there are no batches
-_MOST_TOLD = 5  # The rest is counted.
+_SMALL_BYTES = 64 << 10  # without batches
+_MOST_TOLD = 5  # Further ones are only counted.
 _A_BATCH = 64
-_BATCH_BYTES = 3 << 20  # what is held in memory of a batch, about
+_BATCH_BYTES = 3 << 20  # of one batch in memory, approximately
 
 
 class Downloads:
-    """From several servers, asked in order. Thread-safe. A blob that a server fails to send counts as absent there."""
+    """Downloads from several servers, in their order. Thread-safe. A failed download means that the blob is absent
+    there.
+    """
 
     def __init__(
         self,
@@ -37,9 +39,7 @@ class Downloads:
         warn: Callable[[str], object],
     ) -> None:
         self._servers = tuple(servers)
-        self._then = (
-            ", and is made again where it is needed" if purpose is Purpose.BUILD else ": a build makes it again"
-        )
+        self._then = ", and is made again if it is needed" if purpose is Purpose.BUILD else ": a build makes it again"
         self._threads = threads
         self._tally = tally
         self._warn = warn
@@ -47,9 +47,9 @@ class Downloads:
         self._told_wrong = 0
 
     def fetch(self, digests: Sequence[Digest], store: LocalBlobStore) -> tuple[Digest, ...]:
-        """Bring blobs into the store; answer those that came from nowhere. Raises what the store raises."""
+        """Download blobs into the store. Answer those that no server has. Raises what the store raises."""
         with self._single_flight.claim(store.missing(digests)) as mine:
-            left = store.missing(mine)  # Somebody may have landed between the question and the boarding.
+            left = store.missing(mine)  # Another download may have ended since the last question.
             for server in self._servers:
                 if left and not server.is_off(Access.READ):
                     self._threads.for_each(lambda job: job(), self._jobs(server, left, store))
@@ -102,13 +102,14 @@ class Downloads:
     # Small ones
 
     def _together(self, server: RemoteServer, digests: Sequence[Digest], store: LocalBlobStore) -> None:
-        """In memory, and into the store without waiting for the disk: what a power failure damages, which the store's
-        checksum tells, can be had again.
+        """Download small blobs in memory, and store them without waiting for the disk.
+
+        A power failure may damage them. The store's checksum shows that, and they can be downloaded again.
         """
         left = list(digests)
         for _ in range(_TRIES):
             wrong: list[Digest] = []
-            with contextlib.suppress(TransportError):  # What did not come counts as absent.
+            with contextlib.suppress(TransportError):  # Blobs that did not come count as absent.
                 server.ask(Access.READ, partial(self._attempt_together, server, left, store, wrong))
             if not wrong:
                 return
@@ -120,7 +121,7 @@ class Downloads:
     def _attempt_together(
         self, server: RemoteServer, left: list[Digest], store: LocalBlobStore, wrong: list[Digest]
     ) -> None:
-        """Takes out of `left` what has been answered, so that a further attempt asks for the rest."""
+        """Remove the answered blobs from `left`, so that a further attempt asks only for the rest."""
         for digest, content in download_many(server.transport, list(left)):
             left.remove(digest)
             if content is None:

@@ -1,12 +1,12 @@
-"""Ed25519 keys (RFC 8032) as people hand them round: PEM files as OpenSSL writes them, or one line of base64.
+"""Ed25519 keys (RFC 8032) in PEM files as OpenSSL writes them, or public keys as one line of base64.
 
 ::
 
     openssl genpkey -algorithm ed25519 -out ci.key     the private key: PKCS #8 (RFC 5958)
     openssl pkey -in ci.key -pubout -out ci.pub        the public key: SubjectPublicKeyInfo (RFC 8410)
 
-The line between the markers of `ci.pub` alone is a public key as well, short enough for a settings file. `cryptography`
-is imported when a key is used, and no sooner.
+The line between the markers of `ci.pub` is also accepted as a public key, as it fits into a settings file.
+`cryptography` is imported when a key is first used.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 _PUBLIC_PREFIX = bytes.fromhex("302a300506032b6570032100")  # the DER of SubjectPublicKeyInfo before an Ed25519 key
-_PUBLIC_LINE = re.compile(r"MCowBQYDK2VwAyEA[A-Za-z0-9+/]{43}=")  # that, in base64
+_PUBLIC_LINE = re.compile(r"MCowBQYDK2VwAyEA[A-Za-z0-9+/]{43}=")  # the same in base64
 _PUBLIC_PEM = re.compile(r"-----BEGIN PUBLIC KEY-----\s+(\S+)\s+-----END PUBLIC KEY-----")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublicKey:
-    """The 32 bytes of a key that checks signatures."""
+    """A key that verifies signatures: 32 bytes."""
 
     raw: bytes
 
@@ -43,30 +43,30 @@ class PublicKey:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From a PEM file's text, or the one line of base64 in it. Raises ValueError."""
+        """Read the text of a PEM file, or the line of base64 in it. Raises ValueError."""
         found = _PUBLIC_PEM.search(text)
         line = found[1] if found else text.strip()
         if not _PUBLIC_LINE.fullmatch(line):
             if is_private(text):
-                raise ValueError("this is a private key, and the public one is wanted")
-            raise ValueError("not a public Ed25519 key in PEM or as one line of base64")
+                raise ValueError("this is a private key, but a public key is needed")
+            raise ValueError("not a public Ed25519 key in PEM or in one line of base64")
         try:
             return cls(raw=base64.b64decode(line, validate=True).removeprefix(_PUBLIC_PREFIX))
         except binascii.Error:
-            raise ValueError("not a public Ed25519 key in PEM or as one line of base64") from None
+            raise ValueError("not a public Ed25519 key in PEM or in one line of base64") from None
 
     @property
     def line(self) -> str:
-        """The base64 of its SubjectPublicKeyInfo."""
+        """The key's SubjectPublicKeyInfo in base64."""
         return base64.b64encode(_PUBLIC_PREFIX + self.raw).decode()
 
     @functools.cached_property
     def identity(self) -> bytes:
-        """What a signature names its key by: SHA-256 of the key."""
+        """The identifier of the key in signatures: its SHA-256."""
         return hashlib.sha256(self.raw).digest()
 
     def verifies(self, signature: bytes, statement: bytes) -> bool:
-        """Whether the private half signed exactly these bytes. Raises CacheError where `cryptography` is missing."""
+        """Whether the private key signed exactly these bytes. Raises CacheError without `cryptography`."""
         with _Installed():
             from cryptography.exceptions import InvalidSignature
         try:
@@ -84,24 +84,24 @@ class PublicKey:
 
 
 def is_public_line(text: str) -> bool:
-    """Whether this is a public key itself, rather than the path of one."""
+    """Whether the text is a public key, not the path of one."""
     return _PUBLIC_LINE.fullmatch(text.strip()) is not None
 
 
 def is_private(text: str) -> bool:
-    """Whether this looks like a private key, in PEM or as the base64 in it."""
+    """Whether the text looks like a private key, in PEM or in base64."""
     return "PRIVATE KEY" in text or text.strip().startswith("MC4CAQAwBQYDK2Vw")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateKey:
-    """A key that signs, as the text of its PEM file. Neither the key nor a part of it is ever shown."""
+    """A signing key, as the text of its PEM file. No part of the key is ever shown."""
 
     pem: str = field(repr=False)
 
     def __post_init__(self) -> None:
         if "-----BEGIN ENCRYPTED PRIVATE KEY-----" in self.pem:
-            raise ValueError("the private key has a passphrase, which nobody is there to type")
+            raise ValueError("the private key has a passphrase, which a build cannot enter")
         if "-----BEGIN PRIVATE KEY-----" not in self.pem:
             raise ValueError("not a private Ed25519 key in PEM")
 
@@ -122,17 +122,17 @@ class PrivateKey:
         try:
             key = load_pem_private_key(self.pem.encode(), password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
-            key = None  # What is wrong with it is not told: the parser's message may quote the key.
+            key = None  # The parser's message is dropped, because it may quote the key.
         if not isinstance(key, Ed25519PrivateKey):
             raise CacheError(
-                "the key that signs results is no private Ed25519 key",
+                "the signing key is not a private Ed25519 key",
                 advice=("make one: openssl genpkey -algorithm ed25519 -out FILE",),
             )
         return key
 
 
 class _Installed:
-    """Within it, an import that fails is told as what it means to who signs."""
+    """A context manager that turns a failed import into a CacheError with advice."""
 
     def __enter__(self) -> None:
         pass
@@ -140,6 +140,6 @@ class _Installed:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, ImportError):
             raise CacheError(
-                "signatures of cached results need cryptography, which is not installed",
+                "signatures of results need the package cryptography, which is not installed",
                 advice=("pip install 'mlcbuild[signing]'",),
             ) from None

@@ -1,4 +1,4 @@
-"""From a configuration to transports, signatures included: nothing is imported or connected before it is used."""
+"""Opens the remote cache of a configuration. Clients are imported, and connections made, when they are first used."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from mlcbuild.cache.remote.remote_store import RemoteStore
     from mlcbuild.cache.remote.server_lookup import Check
 
-Refuse = Callable[[DigestFunctionError], MlcbuildError]
-"""What to raise for a server that names blobs by another function than the workspace: the two never go together."""
+ErrorMapper = Callable[[DigestFunctionError], MlcbuildError]
+"""Makes the error to raise for a server with another digest function than the workspace."""
 
 
 def open_remote(
-    configuration: RemoteConfiguration, function: DigestFunction, *, refuse: Refuse | None = None
+    configuration: RemoteConfiguration, function: DigestFunction, *, map_error: ErrorMapper | None = None
 ) -> RemoteStore | None:
-    """None where nothing is to be read or written."""
+    """The remote cache. None if the configuration says to neither read nor write."""
     if not configuration.is_used:
         return None
     from mlcbuild.cache.remote.remote_store import RemoteStore
 
     signatures = open_signatures(configuration)
     return RemoteStore(
-        open_transports(configuration, function, refuse=refuse),
+        open_transports(configuration, function, map_error=map_error),
         configuration.policy,
         check=signatures.check,
         check_first=check_of_first(configuration, signatures),
@@ -49,15 +49,15 @@ def open_remote(
 
 
 def open_transports(
-    configuration: RemoteConfiguration, function: DigestFunction, *, refuse: Refuse | None = None
+    configuration: RemoteConfiguration, function: DigestFunction, *, map_error: ErrorMapper | None = None
 ) -> tuple[Transport, ...]:
-    """The servers to read from, in order; the first is the one to write to."""
+    """The servers to read from, in order. The first one is also written."""
     places = [configuration.in_namespace(), configuration] if configuration.namespace else [configuration]
-    return tuple(_opened(place, function, refuse or _refused) for place in places)
+    return tuple(_opened(place, function, map_error or _as_workspace_error) for place in places)
 
 
 def open_signatures(configuration: RemoteConfiguration) -> Signatures:
-    """Signs where the configuration sends and has a key, and checks where it names keys."""
+    """Signs if the configuration uploads and has a signing key; verifies if it has trusted keys."""
     return Signatures(
         signing_key=configuration.signing_key if configuration.policy.sends else None,
         trusted_keys=configuration.trusted_keys,
@@ -66,7 +66,7 @@ def open_signatures(configuration: RemoteConfiguration) -> Signatures:
 
 
 def check_of_first(configuration: RemoteConfiguration, signatures: Signatures) -> Check:
-    """Why a result of the place that is written is not believed: as elsewhere, but unsigned ones may be."""
+    """The check of results from the first server, where unsigned results may be accepted."""
     if not (configuration.namespace and configuration.unsigned_in_namespace):
         return signatures.check
 
@@ -77,12 +77,12 @@ def check_of_first(configuration: RemoteConfiguration, signatures: Signatures) -
     return check
 
 
-def _opened(configuration: RemoteConfiguration, function: DigestFunction, refuse: Refuse) -> Transport:
-    kind = _LateBatching if configuration.scheme in ("grpc", "grpcs") else _Late
-    return kind(configuration, function, refuse)
+def _opened(configuration: RemoteConfiguration, function: DigestFunction, map_error: ErrorMapper) -> Transport:
+    kind = _LazyBatchingTransport if configuration.scheme in ("grpc", "grpcs") else _LazyTransport
+    return kind(configuration, function, map_error)
 
 
-def _refused(error: DigestFunctionError) -> MlcbuildError:
+def _as_workspace_error(error: DigestFunctionError) -> MlcbuildError:
     return WorkspaceError(error.message, advice=error.advice)
 
 
@@ -100,13 +100,13 @@ def _connect(configuration: RemoteConfiguration, function: DigestFunction) -> Tr
     return grpc.connect(configuration.address, function, configuration.server)
 
 
-class _Late:
-    """A Transport that connects when it is first asked for something, and names results by key and salt."""
+class _LazyTransport:
+    """A Transport that connects at its first use, and names results by key and salt."""
 
-    def __init__(self, configuration: RemoteConfiguration, function: DigestFunction, refuse: Refuse) -> None:
+    def __init__(self, configuration: RemoteConfiguration, function: DigestFunction, map_error: ErrorMapper) -> None:
         self._configuration = configuration
         self._function = function
-        self._refuse = refuse
+        self._map_error = map_error
         self._lock = threading.Lock()
         self._transport: Transport | None = None
         self._attempts = 0
@@ -142,7 +142,7 @@ class _Late:
             transport.close()
 
     def _connected(self) -> Transport:
-        """Who waits while somebody else tries in vain gets the same answer, rather than the next long wait."""
+        """Threads that wait during a failed attempt get its error, instead of each trying again."""
         attempts = self._attempts
         with self._lock:
             if self._transport is None:
@@ -152,7 +152,7 @@ class _Late:
                 try:
                     self._transport = _connect(self._configuration, self._function)
                 except DigestFunctionError as error:
-                    raise self._refuse(error) from None
+                    raise self._map_error(error) from None
                 except TransportError as error:
                     self._failure = error
                     raise
@@ -163,12 +163,12 @@ class _Late:
         return self._function.of_bytes(f"mlcbuild salt\n{salt}\n{key}".encode()) if salt else key
 
 
-class _LateBatching(_Late):
-    """The same for a kind of server that takes many small blobs in one request."""
+class _LazyBatchingTransport(_LazyTransport):
+    """The same for a server that takes many small blobs in one request."""
 
     @property
     def batched_bytes(self) -> int:
-        """0 where the server cannot be reached: whatever is asked of it then says why."""
+        """0 if the server cannot be reached; the next request then raises the reason."""
         try:
             return self._batching().batched_bytes
         except TransportError:
@@ -183,4 +183,4 @@ class _LateBatching(_Late):
     def _batching(self) -> BatchingTransport:
         transport = self._connected()
         assert hasattr(transport, "download_many")
-        return transport  # type: ignore[return-value]  # Which kind it is, the scheme has told.
+        return transport  # type: ignore[return-value]  # The scheme has determined the kind.

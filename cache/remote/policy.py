@@ -1,4 +1,4 @@
-"""What a build may do with a remote cache, and how often it tries: values, without addresses."""
+"""What a build may do with a remote cache, and how often it tries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mlcbuild.cache.remote.retrying import RetryPolicy
 
 
 class Role(enum.Enum):
-    """What a build may do with the remote; the value is its name in settings."""
+    """What a build may do with the remote cache. The value is its name in settings."""
 
     NONE = "none"
     READ = "read"
@@ -18,15 +18,15 @@ class Role(enum.Enum):
 
 
 class Upload(enum.Enum):
-    """What a build that may write sends; the value is its name in settings and on the command line."""
+    """What a build that may write uploads. The value is its name in settings and on the command line."""
 
     NEVER = "never"
-    RESULTS = "results"  # of what ran in this build
-    ALWAYS = "always"  # also what was found on the disk
+    RESULTS = "results"  # results of actions that ran in this build
+    ALWAYS = "always"  # also results found on the disk
 
 
 class Purpose(enum.Enum):
-    """What the remote is used for, as it is called in what people are told."""
+    """What the remote cache is used for. The value is its name in messages."""
 
     BUILD = "build"
     PULL = "pull"
@@ -35,27 +35,29 @@ class Purpose(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class RemotePolicy:
-    """`replaces`: results and their blobs take the place of what is there, without a question: whether a blob of the
-    right size is damaged, only reading it would tell, which costs what sending it does. `asks_for_blobs`: a hit costs
-    one more question, and in turn no blob has gone right after it. `drain_seconds`: how long the end of a build waits
-    for uploads.
+    """How a build uses a remote cache.
+
+    `replaces`: uploads replace results and blobs that exist, without asking first. Whether an existing blob is damaged
+    could be found out only by reading it, which costs as much as sending it. `asks_for_blobs`: a hit costs one more
+    request, which checks that all blobs of the result exist. `drain_seconds`: how long the end of a build waits for
+    uploads.
     """
 
     purpose: Purpose = Purpose.BUILD
     role: Role = Role.READ
     upload: Upload = Upload.RESULTS
     replaces: bool = False
-    races: bool = True  # an action need not wait for an answer that takes longer than itself
+    races: bool = True  # an action may run while its look-up takes longer than the action
     asks_for_blobs: bool = False
     drain_seconds: float = 60.0
-    downloads: int = 16  # transfers at a time
+    downloads: int = 16  # simultaneous transfers
     uploads: int = 8
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     breaker: CircuitBreakerLimits = field(default_factory=CircuitBreakerLimits)
 
     def __post_init__(self) -> None:
         if self.drain_seconds < 0:
-            raise ValueError(f"uploads cannot be waited for {self.drain_seconds} seconds")
+            raise ValueError(f"the time to wait for uploads must not be negative: {self.drain_seconds}")
         if self.downloads < 1 or self.uploads < 1:
             raise ValueError(f"at least one transfer at a time is needed: {self.downloads}, {self.uploads}")
 

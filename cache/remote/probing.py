@@ -1,7 +1,7 @@
-"""What a kind of server may tell, or can be tried for, beside moving bytes: for who looks whether all is well.
+"""Probes: what a server supports, beside moving bytes. `mlcbuild doctor` uses them.
 
-A probe makes requests of its own, each within the deadlines of its settings, and retries nothing. What it writes are
-blobs of the caller's, under their right names; all methods raise `TransportError` alone.
+A probe makes its own requests, within the time limits of its settings and without retries. It writes blobs of the
+caller under their right names. All methods raise only `TransportError`.
 """
 
 from __future__ import annotations
@@ -15,56 +15,56 @@ from mlcbuild.cache.remote.configuration import RemoteConfiguration
 from mlcbuild.cache.remote.transport import Transport
 
 
-class Heed(enum.Enum):
-    """What a server does with a demand that a request makes."""
+class Support(enum.Enum):
+    """What a server does with a condition or checksum in a request."""
 
-    HEEDED = "heeded"
-    IGNORED = "ignore_progress"  # the request succeeds as though nothing had been demanded
-    REFUSED = "refused"  # the server does not know the demand, and says so
-    NOT_MADE = "not made"  # this kind of server has no such demand
+    SUPPORTED = "supported"
+    IGNORED = "ignored"  # the request succeeds as if the header were not there
+    REJECTED = "rejected"  # the server answers that it does not support the header
+    NOT_APPLICABLE = "not applicable"  # this kind of server has no such header
 
 
 class Probe(Protocol):
-    """One server and one place in it, as a transport has them."""
+    """One server and one place in it, like those of a transport."""
 
     @property
     def transport(self) -> Transport:
-        """To the same place; connected to when it is first asked for."""
+        """A transport to the same place. It connects when it is first used."""
         ...
 
-    naming: str  # by which function blobs are named, and whether the server knows, for people
-    removes: bool  # whether this kind of server can remove things: where not, `remove` does nothing
+    naming: str  # for people: the digest function, and whether the server knows it
+    removes: bool  # whether this kind of server can delete; if not, `remove` does nothing
 
     def credentials(self) -> str:
-        """Of what kind they are and where they were found, never what they are; "" where none are sent."""
+        """The kind of credentials and where they were found, but no secret. "" if none are sent."""
         ...
 
     def server_time(self) -> float | None:
-        """What the server's clock shows, in seconds since 1970, in whole seconds; None where it does not tell."""
+        """The server's clock, in whole seconds since 1970. None if the server does not tell."""
         ...
 
-    def condition(self, digest: Digest, data: bytes, /) -> Heed:
-        """Whether a second write is refused that demands that nothing be there. Leaves at most the blob."""
+    def condition(self, digest: Digest, data: bytes, /) -> Support:
+        """Whether a second write fails on the condition that nothing exists yet. Leaves at most the blob."""
         ...
 
-    def checksum(self, digest: Digest, data: bytes, /) -> Heed:
-        """Whether bytes are refused that are not those that the request promises. Leaves at most the blob."""
+    def checksum(self, digest: Digest, data: bytes, /) -> Support:
+        """Whether a write with a wrong checksum fails. Leaves at most the blob."""
         ...
 
     def upload_in_parts(self, digest: Digest, path: Path, /) -> bool:
-        """Store a blob of more than `PARTED_BYTES` in parts; False where this kind of server has none."""
+        """Upload a blob of more than `PARTED_BYTES` in parts. False if this kind of server has no parts."""
         ...
 
     def remove(self, digest: Digest, /) -> None:
-        """Remove a blob, there or not."""
+        """Delete a blob, if it exists."""
         ...
 
     def remove_result(self, key: Digest, /) -> None:
-        """Remove what is kept under a key, there or not."""
+        """Delete the result of a key, if it exists."""
         ...
 
     def close(self) -> None:
-        """Let connections go."""
+        """Close connections."""
         ...
 
 
@@ -72,7 +72,7 @@ PARTED_BYTES = 5 << 20
 
 
 def open_probe(configuration: RemoteConfiguration, function: DigestFunction) -> Probe:
-    """For the configuration's address, without its namespace. Nothing is imported or asked for yet."""
+    """A probe of the configuration's address, without its namespace. Makes no request yet."""
     if configuration.scheme == "s3":
         from mlcbuild.cache.remote.s3.probing import S3Probe
 

@@ -1,4 +1,4 @@
-"""One server as the layer above sees it: requests are made again, and a server that keeps failing is left alone."""
+"""One server with retries and a circuit breaker: requests are retried, and a server that keeps failing is disabled."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 
 class Access(enum.Enum):
-    """What a request is made for: who may not write may still read."""
+    """Whether a request reads or writes. A server that denies writes may still be read."""
 
     READ = "read"
     WRITE = "write"
 
 
 class RemoteServer:
-    """Thread-safe. `stopped` is set when nobody waits any more: no request is made again after that.
+    """One server. Thread-safe. After `stopped` is set, no request is retried.
 
-    An error of kind ITEM tells nothing of the server, and is for the caller to tell.
+    An error of kind ITEM says nothing about the server. The caller has to report it.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class RemoteServer:
     ) -> None:
         self.transport = transport
         self._purpose = purpose.value
-        # Who builds has another way to what the server would have answered; who only moves things has not.
+        # A build can make what the server would have answered; a pull or push cannot.
         self._goes_on = "without its answer" if purpose is Purpose.BUILD else "with the rest"
         self._tally = tally
         self._warn = warn
@@ -59,7 +59,7 @@ class RemoteServer:
         self._breaker = CircuitBreaker(limits)
         self._off: set[Access] = set()
         self._has_failed = False
-        self.damaged: set[Digest] = set()  # blobs that it is known to have with bytes that are not theirs
+        self.damaged: set[Digest] = set()  # blobs that the server has with wrong bytes
 
     @property
     def address(self) -> str:
@@ -69,11 +69,9 @@ class RemoteServer:
         return access in self._off
 
     def ask(self, access: Access, request: Callable[[], T], *, size_bytes: int = 0) -> T:
-        """The answer to `request`, tried again after transient errors. Raises TransportError, at once where off."""
+        """The answer to `request`, with retries. Raises TransportError, at once if the server is disabled."""
         if access in self._off:
-            raise TransportError(
-                f"{self.address} is not used any more in this {self._purpose}", kind=ErrorKind.UNUSABLE
-            )
+            raise TransportError(f"{self.address} is disabled for this {self._purpose}", kind=ErrorKind.UNUSABLE)
         try:
             answer = self._retrying.run(request, size_bytes=size_bytes, again=lambda: self._tally.add(retries=1))
         except TransportError as error:
@@ -84,29 +82,29 @@ class RemoteServer:
         return answer
 
     def _sleep(self, seconds: float) -> bool:
-        """Not for a server that others have found to be off."""
+        """Wait before a retry. False if another thread has disabled the server meanwhile."""
         return Access.READ not in self._off and self._pause(seconds) and Access.READ not in self._off
 
     def _failed(self, access: Access, error: TransportError) -> None:
         self._tally.add(failures=1)
         if error.kind is ErrorKind.ITEM or self._stopped.is_set():
-            return  # What we cut off ourselves tells nothing of the server either.
-        alone = f"is left alone for the rest of the {self._purpose}"
+            return  # Nor does a request that was cut off here say anything about the server.
+        disabled = f"disabled for this {self._purpose}"
         if error.kind is ErrorKind.TRANSIENT:
             with self._lock:
                 opened = self._breaker.failed(self._clock())
                 is_first, self._has_failed = not self._has_failed, True
             if opened:
-                self._turn_off(Access.READ, f"keeps failing and {alone}", error)
+                self._turn_off(Access.READ, f"keeps failing; {disabled}", error)
             elif is_first:
                 self._warn(
-                    f"the remote cache {self.address} failed, the {self._purpose} goes on {self._goes_on}: {error}"
+                    f"the remote cache {self.address} failed; the {self._purpose} continues {self._goes_on}: {error}"
                 )
-        elif error.kind is ErrorKind.REFUSED and access is Access.WRITE:
-            self._turn_off(Access.WRITE, f"refuses uploads, nothing more is sent to it in this {self._purpose}", error)
+        elif error.kind is ErrorKind.DENIED and access is Access.WRITE:
+            self._turn_off(Access.WRITE, f"denied an upload; uploads are {disabled}", error)
         else:
-            why = "refuses us" if error.kind is ErrorKind.REFUSED else "cannot be used"
-            self._turn_off(Access.READ, f"{why} and {alone}", error)
+            why = "denied access" if error.kind is ErrorKind.DENIED else "cannot be used"
+            self._turn_off(Access.READ, f"{why}; {disabled}", error)
 
     def _turn_off(self, access: Access, told: str, error: TransportError) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""The cache that others share, over any transports: whatever they do, a build gets right bytes or none."""
+"""A remote cache over any transports. Whatever servers do, a build gets the right bytes or none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
-from mlcbuild.cache.remote.counters import Counters, Miss, Tally
+from mlcbuild.cache.remote.counters import Counters, MissReason, Tally
 from mlcbuild.cache.remote.downloads import Downloads
 from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
 from mlcbuild.cache.remote.remote_server import Access, RemoteServer
@@ -31,13 +31,14 @@ def _as_it_is(_key: Digest, result: ActionResult) -> ActionResult:
 
 
 class RemoteStore:
-    """The engine's RemoteStore (engine/remote.py) over one transport or several: all are read, in order, and the first
-    is written, so that a place of one's own can lie over one that others trust.
+    """A RemoteCache for the engine (engine/remote.py), over one transport or several.
 
-    `check` says why a result is not to be believed, "" where it is, and `check_first` the same for the first transport
-    where that is another question; `sign` answers the result with its signature. All are called from several threads.
-    No failure of a server is raised: it is told to whoever called `start`, once of a kind and server, and counted. One
-    cache serves one build. The transports are its own, and `close` closes them.
+    All transports are read, in their order, and the first one is written. So a namespace can lie over a cache that
+    others trust. `check` answers why a result is not trusted, or ""; `check_first` replaces it for the first transport.
+    `sign` returns the result with a signature. All three are called from several threads.
+
+    Failures of servers are not raised. They are counted, and reported to the caller of `start`, once for each kind and
+    server. A store is for one build. It owns the transports, and `close` closes them.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class RemoteStore:
         if not transports:
             raise ValueError("a remote cache needs a server")
         if len({transport.function for transport in transports}) != 1:
-            raise ValueError("servers of one remote cache name blobs by one function")
+            raise ValueError("the servers of one remote cache must use one digest function")
         self._policy = policy
         self._tally = Tally()
         self._tell: Callable[[str], object] = lambda _: None
@@ -104,7 +105,7 @@ class RemoteStore:
         self._has_told_not_sent = False
         self._lock = threading.Lock()
         self._keys_by_blob: dict[Digest, Digest] = {}  # of results found in this build
-        self._stale: set[Digest] = set()  # keys under which the first server has what cannot be used
+        self._stale: set[Digest] = set()  # keys of results on the first server that cannot be used
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -116,7 +117,7 @@ class RemoteStore:
 
     @property
     def sending(self) -> int:
-        """How many results are on their way."""
+        """How many results are being sent."""
         return self._upload_queue.waiting
 
     @property
@@ -150,7 +151,7 @@ class RemoteStore:
                     self._keys_by_blob.update(dict.fromkeys(store.missing(found.blobs), key))
                 return found.result
             reasons.append(found)
-            if number == 0 and found in (Miss.INVALID, Miss.UNSIGNED, Miss.INCOMPLETE):
+            if number == 0 and found in (MissReason.INVALID, MissReason.UNSIGNED, MissReason.INCOMPLETE):
                 self._stale.add(key)
         self._tally.missed(first_reason(reasons))
         return None
@@ -166,7 +167,7 @@ class RemoteStore:
         return lost
 
     def send(self, key: Digest, result: ActionResult, outputs: Sequence[Digest], store: LocalBlobStore) -> None:
-        """Returns at once: blobs and then the result are sent in the background, from the store's own files."""
+        """Send blobs and then the result in the background, from the store's files. Returns at once."""
         if not self._policy.sends:
             return
         if self._servers[0].is_off(Access.WRITE):
@@ -183,31 +184,31 @@ class RemoteStore:
         )
 
     def send_blobs(self, digests: Sequence[Digest], store: LocalBlobStore) -> None:
-        """Blobs alone, now; who has returned from it can rely on them. Raises CacheError."""
+        """Send blobs, and return when the server has them. Raises CacheError."""
         self._uploads.send_blobs(digests, store)
 
     def finish(self) -> None:
-        """Wait for uploads, at most for the drain's seconds, and tell of those that were dropped. May be called from
-        another thread than `abandon`.
+        """Wait for uploads, at most for the policy's `drain_seconds`, and report those that were dropped.
+
+        May be called from another thread than `abandon`.
         """
         address, seconds = self._servers[0].address, self._policy.drain_seconds
         dropped = self._upload_queue.drain(
-            seconds, lambda left: self._warn(f"sending {_results(left)} to {address}, for {seconds:g} s at most")
+            seconds,
+            lambda left: self._warn(f"waiting up to {seconds:g} s for uploads to {address}: {_results(left)} left"),
         )
         self._stopped.set()
         if dropped:
             work = self._policy.purpose.value
-            self._warn(
-                f"{_results(dropped)} not sent to {address}: the {work} does not wait longer than {seconds:g} s for it"
-            )
+            self._warn(f"{_results(dropped)} not sent to {address}: the {work} waits at most {seconds:g} s for uploads")
 
     def abandon(self) -> None:
-        """Drop what is not sent yet, now."""
+        """Drop all uploads that have not ended, now."""
         self._stopped.set()
         self._upload_queue.drain(0.0, lambda _: None)
 
     def close(self) -> None:
-        """Nothing may be called afterwards."""
+        """Close the transports. Nothing may be called afterwards."""
         self.abandon()
         for threads in (self._downloading, self._uploading, self._sending):
             threads.close()
@@ -225,7 +226,7 @@ class RemoteStore:
         self._uploads.send(request)
 
     def _not_sent(self, error: MlcbuildError) -> None:
-        """An error of a whole server has been told by its RemoteServer, an error of one item by nobody yet."""
+        """Report an error of one item. RemoteServer has already reported errors of the server."""
         is_told = isinstance(error, TransportError) and error.kind is not ErrorKind.ITEM
         if is_told or self._stopped.is_set() or self._has_told_not_sent:
             return

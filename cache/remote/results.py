@@ -1,4 +1,4 @@
-"""Results on their way: small outputs travel inside, and what came is judged before anybody believes it."""
+"""Results in transfer: small outputs are inlined, and received results are checked before use."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ INLINE_BYTES_A_RESULT = 256 << 10
 
 
 def with_contents(result: ActionResult, store: BlobStore) -> ActionResult:
-    """The result with the bytes of its small outputs, smallest first, as far as they fit. Outputs that hold their
-    bytes already (manifests) keep them. Raises as `store.read` does.
+    """The result with the bytes of its small outputs, smallest first, as far as they fit.
+
+    Outputs that already have their bytes (manifests) keep them. Raises like `store.read`.
     """
     inlined: dict[int, OutputFile] = {}
     left = INLINE_BYTES_A_RESULT
@@ -37,10 +38,10 @@ def with_contents(result: ActionResult, store: BlobStore) -> ActionResult:
 
 
 def take_contents(result: ActionResult, store: BlobStore) -> ActionResult:
-    """Put inlined bytes into the store; the result without them, but for those that no inlining of ours adds.
+    """Store inlined bytes, and return the result without them. Bytes that `with_contents` would not add are kept.
 
-    A power failure may take such a blob, and the store's checksum then tells: it can be had again. Raises as
-    `store.put_bytes` does. The bytes have been checked by `fault_in`.
+    A power failure may damage such a blob. The store's checksum shows that, and it can be downloaded again.
+    `why_unusable` has checked the bytes. Raises like `store.put_bytes`.
     """
     files = []
     for file in result.output_files:
@@ -50,10 +51,10 @@ def take_contents(result: ActionResult, store: BlobStore) -> ActionResult:
     return replace(result, output_files=tuple(files))
 
 
-def fault_in(result: ActionResult, function: DigestFunction) -> str:
-    """Why a result cannot be used, for people; "" where it can. Trees are judged by `blobs_in_trees`."""
+def why_unusable(result: ActionResult, function: DigestFunction) -> str:
+    """Why a result cannot be used; "" if it can. `blobs_in_trees` checks its Trees."""
     if result.exit_code != 0:
-        return f"it is of an action that failed, with exit code {result.exit_code}"
+        return f"its action failed with exit code {result.exit_code}"
     if result.output_symlinks:
         return f"it has a symbolic link, {result.output_symlinks[0].path!r}"
     files = [file.path for file in result.output_files]
@@ -63,19 +64,19 @@ def fault_in(result: ActionResult, function: DigestFunction) -> str:
             for name in path.split("/"):
                 check_name(name)
         except ValueError:
-            return f"an output would lie outside its directory: {path!r}"
+            return f"an output is outside its directory: {path!r}"
     if len({*files, *folders}) != len(files) + len(folders):
-        return "two outputs have one path"
+        return "two outputs have the same path"
     for file in result.output_files:
         if file.contents and function.of_bytes(file.contents) != file.digest:
-            return f"the bytes inside for {file.path!r} are not those of {file.digest}"
+            return f"the inlined bytes of {file.path!r} are not those of {file.digest}"
     return ""
 
 
 def blobs_in_trees(result: ActionResult, store: BlobStore) -> tuple[Digest, ...]:
-    """The digests of all files below the result's output directories, whose Trees are in the store.
+    """The digests of all files in the result's output directories, whose Trees are in the store.
 
-    Raises BlobMissingError, and ValueError for a Tree that is damaged or leads outside itself.
+    Raises BlobMissingError, and ValueError for a Tree that is damaged or has paths outside itself.
     """
     digests = []
     for directory in result.output_directories:
@@ -85,7 +86,7 @@ def blobs_in_trees(result: ActionResult, store: BlobStore) -> tuple[Digest, ...]
 
 
 def blobs_in(result: ActionResult) -> tuple[Digest, ...]:
-    """The digests that a result names itself: output files, Trees, log."""
+    """The digests that are in the result itself: output files, Trees, log."""
     logs = [digest for digest in (result.stdout_digest, result.stderr_digest) if digest is not None]
     return unique(
         *(file.digest for file in result.output_files),
@@ -95,10 +96,10 @@ def blobs_in(result: ActionResult) -> tuple[Digest, ...]:
 
 
 def explanation_of(key: Digest, result: ActionResult, store: BlobStore) -> tuple[Digest, ...]:
-    """What tells how a key was made: the encoded Action, whose digest is the key, its Command if the store has the
-    Action, and whatever the result's metadata point to, which is the key's breakdown. Raises as `store.read` does.
+    """The blobs that explain a key: the encoded Action, whose digest is the key, its Command if the store has the
+    Action, and the blobs in the result's metadata, that is, the key's breakdown. Raises like `store.read`.
 
-    Not the Directories of its inputs, often many more than all the rest: the breakdown names each input.
+    The Directories of the inputs are not included. There may be very many, and the breakdown names each input.
     """
     digests = [key]
     if not store.missing([key]):

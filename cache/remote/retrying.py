@@ -1,4 +1,4 @@
-"""How often, and after what pause, a request that failed is made again. Pure: clock, sleep and chance are given."""
+"""Retries: how often, and after which pause, a failed request is made again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """Seconds. No attempt begins later than `total_for` the operation's bytes after the first one did.
+    """Limits in seconds. No attempt begins later than `total_for` the operation's bytes after the first one.
 
-    The pause before attempt n + 1 is chosen evenly between 0 and `first * 2 ** (n - 1)`, at most `longest` ("full
-    jitter", so that many clients do not come back together), and is no shorter than what the server asks for.
+    The pause before attempt n + 1 is random between 0 and `first * 2 ** (n - 1)`, at most `longest` ("full jitter", so
+    that many clients do not return at the same time). It is never shorter than the server asks for.
     """
 
     attempts: int = 5
@@ -42,13 +42,13 @@ class RetryPolicy:
         return self.total + size_bytes / self.bytes_per_second
 
     def pause(self, failed: int, chance: float, retry_after: float) -> float:
-        """Seconds to wait after `failed` attempts (1 and more); `chance` lies in [0, 1)."""
+        """The pause in seconds after `failed` attempts (1 or more). `chance` is random in [0, 1)."""
         backoff = min(self.longest, self.first * 2.0 ** min(failed - 1, 60))
         return max(chance * backoff, retry_after)
 
 
 class Retrying:
-    """Makes requests under a policy; thread-safe. `sleep` answers False where waiting has become pointless."""
+    """Makes requests with retries. Thread-safe. `sleep` answers False if there must be no further attempt."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class Retrying:
         self._random = random.Random(seed)
 
     def run(self, request: Callable[[], T], *, size_bytes: int = 0, again: Callable[[], object]) -> T:
-        """What `request` answers. `again` is called before every further attempt.
+        """The answer to `request`. `again` is called before each retry.
 
-        Raises the last TransportError: a TRANSIENT one once attempts or time are used up, any other at once.
+        Raises the last TransportError: a TRANSIENT one when attempts or time are used up, any other one at once.
         """
         end = self._clock() + self._policy.total_for(size_bytes)
         attempt = 0

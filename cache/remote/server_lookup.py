@@ -1,4 +1,4 @@
-"""A result from a server: found, judged, and its small outputs taken."""
+"""Looks up a result on a server, checks it, and stores its inlined outputs."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
-from mlcbuild.cache.remote.counters import Miss, Tally
+from mlcbuild.cache.remote.counters import MissReason, Tally
 from mlcbuild.cache.remote.downloads import Downloads
 from mlcbuild.cache.remote.remote_server import Access, RemoteServer
-from mlcbuild.cache.remote.results import blobs_in, blobs_in_trees, fault_in, take_contents, unique
+from mlcbuild.cache.remote.results import blobs_in, blobs_in_trees, take_contents, unique, why_unusable
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 
 Check = Callable[[Digest, ActionResult], str]
-_REASONS = {ErrorKind.TRANSIENT: Miss.TIMED_OUT, ErrorKind.ITEM: Miss.INVALID}
+_REASONS = {ErrorKind.TRANSIENT: MissReason.TIMED_OUT, ErrorKind.ITEM: MissReason.INVALID}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundResult:
-    """A result that can be used, and all blobs that it names, also within Trees."""
+    """A usable result, and all blobs that it names, also in Trees."""
 
     result: ActionResult
     blobs: tuple[Digest, ...]
 
 
 class ServerLookup:
-    """In one server. With `asks_for_blobs` a result counts only while every blob that it names is there or here."""
+    """Look-ups on one server. With `asks_for_blobs`, all blobs of a result must be on the server or on the disk."""
 
     def __init__(
         self,
@@ -48,48 +48,48 @@ class ServerLookup:
         self._has_warned = False
         self._has_told_unusable = False
 
-    def find(self, key: Digest, store: LocalBlobStore) -> FoundResult | Miss:
-        """The result, its Trees in the store, or why there is none. Raises what the store and `check` raise."""
+    def find(self, key: Digest, store: LocalBlobStore) -> FoundResult | MissReason:
+        """The result, with its Trees in the store, or why there is none. Raises what the store and `check` raise."""
         if self._server.is_off(Access.READ):
-            return Miss.OFF
+            return MissReason.OFF
         try:
             data = self._server.ask(Access.READ, lambda: self._server.transport.read_result(key))
         except TransportError as error:
             if error.kind is ErrorKind.ITEM:
                 self._tell_unusable(error)
-            return _REASONS.get(error.kind, Miss.REFUSED)
+            return _REASONS.get(error.kind, MissReason.DENIED)
         if data is None:
-            return Miss.ABSENT
+            return MissReason.ABSENT
         self._tally.add(bytes_downloaded=len(data))
         try:
             result = ActionResult.decode(data)
         except ValueError:
-            return Miss.INVALID
+            return MissReason.INVALID
         untrusted = self._check(key, result)
         if untrusted:
             self._tell_untrusted(key, untrusted)
-            return Miss.UNSIGNED
-        if fault_in(result, store.function):
-            return Miss.INVALID
+            return MissReason.UNSIGNED
+        if why_unusable(result, store.function):
+            return MissReason.INVALID
         return self._with_its_blobs(take_contents(result, store), store)
 
-    def _with_its_blobs(self, result: ActionResult, store: LocalBlobStore) -> FoundResult | Miss:
+    def _with_its_blobs(self, result: ActionResult, store: LocalBlobStore) -> FoundResult | MissReason:
         trees = [directory.tree_digest for directory in result.output_directories]
         if self._downloads.fetch(trees, store):
-            return Miss.INCOMPLETE
+            return MissReason.INCOMPLETE
         try:
             blobs = unique(*blobs_in(result), *blobs_in_trees(result, store))
         except BlobMissingError:
-            return Miss.INCOMPLETE
+            return MissReason.INCOMPLETE
         except ValueError:
-            return Miss.INVALID
+            return MissReason.INVALID
         if self._asks_for_blobs:
             try:
                 wanted = store.missing(blobs)
                 if wanted and self._server.ask(Access.READ, lambda: self._server.transport.missing(wanted)):
-                    return Miss.INCOMPLETE
+                    return MissReason.INCOMPLETE
             except TransportError:
-                return Miss.TIMED_OUT
+                return MissReason.TIMED_OUT
         return FoundResult(result=result, blobs=blobs)
 
     def _tell_unusable(self, error: TransportError) -> None:
@@ -107,6 +107,6 @@ class ServerLookup:
             )
 
 
-def first_reason(reasons: Sequence[Miss]) -> Miss:
-    """What to tell of a look-up in several servers: anything but ABSENT says more."""
-    return next((reason for reason in reasons if reason is not Miss.ABSENT), Miss.ABSENT)
+def first_reason(reasons: Sequence[MissReason]) -> MissReason:
+    """The reason of a miss on several servers: the first one that is not ABSENT."""
+    return next((reason for reason in reasons if reason is not MissReason.ABSENT), MissReason.ABSENT)

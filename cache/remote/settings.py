@@ -1,4 +1,4 @@
-"""What is set for a server beside its address: time limits, headers with credentials, certificates."""
+"""Settings of a server beside its address: time limits, headers with credentials, certificates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Deadlines:
         for name in ("connect", "idle", "total", "bytes_per_second"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"a deadline's {name} has to be above 0 and finite: {value!r}")
+                raise ValueError(f"the time limit {name} must be finite and above 0: {value!r}")
 
     def total_for(self, size_bytes: int) -> float:
         """The limit of a call whose bytes nobody sees moving."""
@@ -54,22 +54,24 @@ class Deadlines:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings:
-    """`headers` go with every request to the server itself and to no other; they are never shown."""
+    """Settings of one server. `headers` are sent with every request to this server only, and never shown."""
 
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     deadlines: Deadlines = Deadlines()
     authorities: Path | None = None  # certificates (PEM) to trust instead of the system's
     client_certificate: Path | None = None  # PEM, the chain
     client_key: Path | None = field(default=None, repr=False)  # PEM
-    connections: int = 16  # the most calls at a time that one method makes
+    connections: int = 16  # simultaneous calls of one method
 
     def __post_init__(self) -> None:
         if not 1 <= self.connections <= _MOST_CONNECTIONS:
             raise ValueError(f"connections must be from 1 to {_MOST_CONNECTIONS}, not {self.connections}")
         if (self.client_certificate is None) != (self.client_key is None):
-            raise ValueError("a client certificate and its key go together")
+            raise ValueError("a client certificate and its key must be set together")
         for name, value in self.headers:
             if not _HEADER_NAME.fullmatch(name):
-                raise ValueError(f"not the name of a header: {name!r}")
+                raise ValueError(f"not a header name: {name!r}")
             if not _HEADER_VALUE.fullmatch(value):
-                raise ValueError(f"the value of the header {name!r} has a character that no header may have")
+                raise ValueError(
+                    f"the value of the header {name!r} contains a character that is not allowed in headers"
+                )

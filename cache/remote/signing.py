@@ -1,16 +1,16 @@
-"""Results signed by who made them, and checked before they are believed.
+"""Signatures of results, which are verified before a result is used.
 
-A signature is one `google.protobuf.Any` in the result's `execution_metadata.auxiliary_metadata`, where REAPI keeps what
-only some understand, so a server needs to know nothing of it::
+A signature is one `google.protobuf.Any` in the result's `execution_metadata.auxiliary_metadata`, REAPI's place for data
+that a server need not understand::
 
     type_url "type.mlcbuild.dev/ResultSignature", value {1 SHA-256 of the public key, 2 the Ed25519 signature}
 
-What is signed is framed as a message too, after a line that no other use of the key begins with::
+The signed bytes are a line that no other use of the key begins with, and a message::
 
     {1 the key's hash, 2 its size in bytes, 3 the salt, 4 the result in canonical encoding, without signatures}
 
-So a result that is moved to another key, another salt, or differs in one byte, is found. Its blobs need no signature:
-it names them by digest.
+So a signature is invalid for another key, another salt, or a result that differs in one byte. Blobs need no signature,
+because the result names them by digest.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _FIRST_LINE = b"mlcbuild result signature 1\n"
 
 
 class Signatures:
-    """Signs with one key, if any, and believes any of several, so that keys can be changed one after the other.
+    """Signs with one key, or none, and trusts several, so that keys can be replaced one by one.
 
-    Without trusted keys everything is believed. Who signs believes itself. Both methods raise CacheError where
-    `cryptography` is missing or the signing key is no key; they may be called from any thread.
+    Without trusted keys, every result is trusted. With them, the signing key is trusted too. Both methods raise
+    CacheError if `cryptography` is missing or the signing key is invalid. They may be called from any thread.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Signatures:
         return bool(self._trusted)
 
     def sign(self, key: Digest, result: ActionResult) -> ActionResult:
-        """The result with our signature in the place of all others; as it is where we have no key to sign with."""
+        """The result with our signature instead of any others. Without a signing key, the result as it is."""
         if self._signing_key is None:
             return result
         bare = without_signatures(result)
@@ -66,7 +66,7 @@ class Signatures:
         return dataclasses.replace(bare, execution_metadata=dataclasses.replace(metadata, auxiliary_metadata=signed))
 
     def check(self, key: Digest, result: ActionResult) -> str:
-        """Why the result is not to be believed: `UNSIGNED`, `WRONG` or `UNKNOWN`; "" where it is."""
+        """Why the result is not trusted: `UNSIGNED`, `WRONG` or `UNKNOWN`; "" if it is."""
         if not self._trusted:
             return ""
         signatures = _signatures_of(result)
@@ -95,7 +95,7 @@ class _Signature(NamedTuple):
 
 
 def without_signatures(result: ActionResult) -> ActionResult:
-    """What is signed of it. Metadata that holds nothing else goes as well: a signature may have brought it."""
+    """The result as it is signed. Metadata without other content is removed, as a signature may have added it."""
     metadata = result.execution_metadata
     if metadata is None:
         return result
@@ -105,7 +105,7 @@ def without_signatures(result: ActionResult) -> ActionResult:
 
 
 def _signatures_of(result: ActionResult) -> list[_Signature | None]:
-    """In order; None for one that is not in our form."""
+    """The signatures, in order; None for an invalid one."""
     if result.execution_metadata is None:
         return []
     return [

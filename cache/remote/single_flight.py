@@ -1,4 +1,4 @@
-"""One download of a blob at a time in a process: who comes second waits for the first."""
+"""Single flight: each blob is downloaded once at a time; a second thread waits for the first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mlcbuild.cache.digest import Digest
 
 
 class SingleFlight:
-    """Blobs that are on their way."""
+    """The blobs that are being downloaded."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -18,20 +18,22 @@ class SingleFlight:
 
     @contextlib.contextmanager
     def claim(self, digests: Sequence[Digest]) -> Iterator[tuple[Digest, ...]]:
-        """Those that the block is to fetch, as nobody else does. After it, and never before, the others are waited for:
-        nobody waits who is waited for. Whether they came is seen in the store.
+        """The digests that this block has to download, because no other thread does.
+
+        After the block the others are waited for. It never waits before, so two threads cannot wait for each other. The
+        store shows whether a download succeeded.
         """
-        landed = threading.Event()
+        done = threading.Event()
         with self._lock:
             mine = tuple(digest for digest in dict.fromkeys(digests) if digest not in self._in_flight)
             others = {self._in_flight[digest] for digest in digests if digest in self._in_flight}
-            self._in_flight.update(dict.fromkeys(mine, landed))
+            self._in_flight.update(dict.fromkeys(mine, done))
         try:
             yield mine
         finally:
             with self._lock:
                 for digest in mine:
                     del self._in_flight[digest]
-            landed.set()
+            done.set()
         for other in others:
             other.wait()

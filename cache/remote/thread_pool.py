@@ -1,4 +1,4 @@
-"""A few threads that help whoever has many transfers to make. Waiting for them cannot lock up: the caller works too."""
+"""A pool of threads for transfers. The caller works too, so waiting for the pool cannot deadlock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 class ThreadPool:
-    """Daemon threads, started when first needed, so that no transfer that hangs keeps a process from ending."""
+    """Daemon threads, started on demand. A transfer that hangs does not keep the process from ending."""
 
     def __init__(self, most: int, name: str) -> None:
         if most < 1:
@@ -24,7 +24,7 @@ class ThreadPool:
         self._lock = threading.Lock()
 
     def run(self, job: Callable[[], object]) -> None:
-        """Start a job, which raises nothing, as soon as a thread is free."""
+        """Run a job, which must not raise, when a thread is free."""
         self._jobs.put(job)
         with self._lock:
             if len(self._threads) < self._most:
@@ -34,9 +34,9 @@ class ThreadPool:
                 thread.start()
 
     def for_each(self, function: Callable[[Item], object], items: Iterable[Item]) -> None:
-        """Call `function` with every item, side by side; the caller's thread does its part.
+        """Call `function` with every item in parallel, in the caller's thread too.
 
-        Raises the first exception, when nothing runs any more; items that nobody had begun are left out then.
+        After an exception no further items are begun. It is raised when no call is running any more.
         """
         together = _SharedItems(function, items)
         for _ in range(min(len(together.items) - 1, self._most)):
@@ -45,7 +45,7 @@ class ThreadPool:
         together.wait()
 
     def close(self) -> None:
-        """Let the threads end after the jobs given so far, without waiting for it."""
+        """Let the threads end after the current jobs. Does not wait."""
         with self._lock:
             for _ in self._threads:
                 self._jobs.put(None)
@@ -57,7 +57,7 @@ class ThreadPool:
 
 
 class _SharedItems:
-    """Items that several threads work off."""
+    """Items that several threads process."""
 
     def __init__(self, function: Callable[[Item], object], items: Iterable[Item]) -> None:
         self.items: collections.deque[Item] = collections.deque(items)

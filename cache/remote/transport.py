@@ -1,8 +1,8 @@
-"""The door to a server that holds blobs and results for others: what S3, HTTP and gRPC have in common.
+"""The interface to a server with blobs and results, over S3, HTTP or gRPC.
 
-A transport moves bytes once, verifies nothing and waits for nobody twice; retries, verification, inlining, signatures
-and the decision to go on without a remote are `RemoteStore`'s. Every method is safe to call from several threads, has
-a deadline of its own, and raises `TransportError` alone.
+A transport makes each request once and verifies nothing. `RemoteStore` does retries, verification, inlining and
+signatures, and decides when to go on without the server. Every method is thread-safe, has its own time limit, and
+raises only `TransportError`.
 """
 
 from __future__ import annotations
@@ -16,104 +16,105 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.errors import CacheError
 
 Sink = Callable[[bytes], object]
-"""Takes the bytes of a blob in order, a piece at a time. What it raises ends the download and is passed on."""
+"""Receives the bytes of a blob in order, in pieces. If it raises, the download ends and raises the same."""
 
 OnSent = Callable[[int], object]
-"""Is told, from any thread, how many more bytes of a blob have gone. What is sent again is told again."""
+"""Called from any thread with the number of bytes just sent. Bytes that are sent again are reported again."""
 
 
 def ignore_progress(_count: int) -> None:
-    """For who does not want to know."""
+    """Ignores progress."""
 
 
 class ErrorKind(enum.Enum):
-    """What kind of failure it was, by what helps against it."""
+    """Kinds of errors, by what helps against them."""
 
-    TRANSIENT = "transient"  # again, later: a reset, a time-out, a body cut short, 429, 500 and 503
-    REFUSED = "refused"  # not without another setting: credentials, permissions, an address that nobody has
-    UNUSABLE = "unusable"  # the server does not do what is asked of it, or answers what nobody understands
-    ITEM = "item"  # with this one blob or result alone: its size, what is kept under its name, what may not be replaced
+    TRANSIENT = "transient"  # a later attempt: after a reset, a timeout, a truncated body, 429, 500 or 503
+    DENIED = "denied"  # another setting: wrong credentials, missing permissions, an unknown host
+    UNUSABLE = "unusable"  # nothing: the server lacks a feature, or its answer is not understood
+    ITEM = "item"  # nothing, but only this blob or result is affected: wrong size, wrong content, may not be replaced
 
 
 class TransportError(CacheError):
-    """A request failed. The message names the operation and the server, never a credential."""
+    """A request failed. The message names the operation and the server, and contains no credential."""
 
     def __init__(
         self, message: str, *, kind: ErrorKind, retry_after: float = 0.0, advice: tuple[str, ...] = ()
     ) -> None:
         super().__init__(message, advice=advice)
         self.kind = kind
-        self.retry_after = retry_after  # seconds that the server asks to wait; 0 where it does not
+        self.retry_after = retry_after  # seconds to wait, as the server asks; 0 if it does not
 
 
 class DigestFunctionError(TransportError):
-    """The server names blobs by other functions than the workspace: a mistake in a setting, cured by nothing else."""
+    """The server uses another digest function than the workspace. Only another setting helps."""
 
     def __init__(self, message: str, *, advice: tuple[str, ...] = ()) -> None:
         super().__init__(message, kind=ErrorKind.UNUSABLE, advice=advice)
 
 
 class Transport(Protocol):
-    """One server, one digest function, one place in it (a bucket and prefix, a base address, an instance)."""
+    """One place on one server (a bucket and prefix, a base address, an instance), with one digest function."""
 
     @property
     def address(self) -> str:
-        """For people, without credentials: `s3://bucket/prefix`."""
+        """The address for messages, without credentials: `s3://bucket/prefix`."""
         ...
 
     @property
     def function(self) -> DigestFunction: ...
 
     def missing(self, digests: Sequence[Digest]) -> tuple[Digest, ...]:
-        """Those of `digests` that are not there with their size; as few requests as the server allows."""
+        """Those of `digests` that the server does not have with the right size. Makes as few requests as possible."""
         ...
 
     def download(self, digest: Digest, sink: Sink) -> bool:
-        """Hand the blob's bytes to `sink` in order, in bounded memory; False, nothing handed over, where it is absent.
+        """Pass the blob's bytes to `sink` in order, in bounded memory. False if the blob is absent.
 
-        After an error `sink` may have had a part of them: who tries again begins anew. A body shorter or longer than
-        the digest's size is a TransportError.
+        After an error, `sink` may have received a part of the bytes; another attempt begins at the first byte. A body
+        of the wrong size is a TransportError.
         """
         ...
 
     def upload(self, digest: Digest, path: Path, *, replace: bool = False, on_sent: OnSent = ignore_progress) -> bool:
-        """Store the file's bytes, which are the blob and do not change; False where the server keeps what it had.
+        """Upload a file, which is the blob and does not change. False if the server already has the blob.
 
-        With `replace` they take the place of what is there, in case that is damaged, as far as the server lets them.
-        Those of a large blob are told to `on_sent` while they go.
+        With `replace` the file replaces an existing blob, which may be damaged, if the server allows that. The bytes of
+        a large blob are reported to `on_sent` while they are sent.
         """
         ...
 
     def read_result(self, key: Digest) -> bytes | None:
-        """The bytes kept under the key of an action; None where there are none."""
+        """The encoded result of an action's key. None if there is none."""
         ...
 
     def write_result(self, key: Digest, data: bytes, *, replace: bool = False) -> bool:
-        """Keep bytes under a key; without `replace`, False where somebody else's are there, which stay."""
+        """Store an encoded result. Without `replace` an existing result stays, and the answer is False."""
         ...
 
     def close(self) -> None:
-        """Let connections go. Nothing may be called afterwards."""
+        """Close connections. Nothing may be called afterwards."""
         ...
 
 
 class BatchingTransport(Transport, Protocol):
-    """What a transport may offer beside: many small blobs in one request. `remote.batches` serves those without."""
+    """A transport that transfers many small blobs in one request. `remote.batches` works with the others too."""
 
     @property
     def batched_bytes(self) -> int:
-        """The size of the largest blob that these methods take; others are a ValueError."""
+        """The size of the largest blob that these methods accept. A larger one is a ValueError."""
         ...
 
     def download_many(self, digests: Sequence[Digest]) -> Iterator[tuple[Digest, bytes | None]]:
-        """Each digest once, in any order, with what is kept under its name, however long; None where it is absent.
+        """Each digest once, in any order, with the stored bytes, of whatever length; None if the blob is absent.
 
-        After an error the pairs that came are good; who tries again asks for the others.
+        After an error the pairs so far are valid. Another attempt should ask for the others.
         """
         ...
 
     def upload_many(self, blobs: Sequence[tuple[Digest, Path]], *, replace: bool = False) -> tuple[Digest, ...]:
-        """Store files that are the blobs and do not change, as `upload` does; those of which the server says that it
-        keeps what it had. After an error some are there: `missing` tells which.
+        """Upload files like `upload`. Answer the blobs that the server already had.
+
+        After an error some are uploaded; `missing` tells which.
         """
         ...

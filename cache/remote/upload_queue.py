@@ -1,4 +1,4 @@
-"""What is to be sent, sent in the background, and waited for at the end, though not for ever."""
+"""A queue of uploads in the background. The end of a build waits for it, but not for ever."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mlcbuild.cache.remote.thread_pool import ThreadPool
 from mlcbuild.cache.remote.uploads import UploadRequest
 from mlcbuild.errors import MlcbuildError
 
-_SAID_AFTER = 2.0  # seconds
+_REPORTED_AFTER = 2.0  # seconds
 
 
 class UploadQueue:
-    """Parcels on their way. `send` raises MlcbuildError for one that did not arrive; `failed` is told."""
+    """Uploads that are in progress. `send` raises MlcbuildError for a failed upload, and `failed` is called with it."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class UploadQueue:
         return self._waiting
 
     def put(self, request: UploadRequest) -> None:
-        """Returns at once."""
+        """Add an upload. Returns at once."""
         with self._changed:
             if self._is_closed:
                 self._tally.add(uploads_dropped=1)
@@ -46,12 +46,13 @@ class UploadQueue:
         self._threads.run(lambda: self._deliver(request))
 
     def drain(self, seconds: float, tell: Callable[[int], object]) -> int:
-        """Wait for what is under way, at most so long, and drop the rest: how many. Nothing is taken afterwards.
+        """Wait at most `seconds` for all uploads, and drop the rest. Answer how many were dropped.
 
-        `tell` is called with the number that is waited for where that takes more than two seconds.
+        No upload is accepted afterwards. If it takes more than two seconds, `tell` is called with the number of
+        uploads.
         """
         with self._changed:
-            first = min(seconds, _SAID_AFTER)
+            first = min(seconds, _REPORTED_AFTER)
             if not self._changed.wait_for(self._is_done, first) and seconds > first:
                 tell(self._waiting)
                 self._changed.wait_for(self._is_done, seconds - first)
@@ -65,7 +66,7 @@ class UploadQueue:
 
     def _deliver(self, request: UploadRequest) -> None:
         if self._is_closed:
-            return  # Counted when it was closed.
+            return  # It was counted when the queue was closed.
         error: MlcbuildError | None = None
         try:
             self._send(request)

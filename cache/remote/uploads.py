@@ -1,4 +1,4 @@
-"""One result to a server: its blobs, then itself, so that nobody finds a result whose blobs are not there."""
+"""Uploads a result to a server: first its blobs, then the result, so that no result is found without its blobs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mlcbuild.cache.store import LocalBlobStore
 
 Sign = Callable[[Digest, ActionResult], ActionResult]
 
-# Where a question costs a request a blob, as on S3 and over HTTP, one about a small blob costs what sending it does.
+# On S3 and HTTP a check costs one request per blob. For a small blob that costs as much as sending it.
 ASK_FIRST_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UploadRequest:
-    """A result that is to be sent with its blobs, which stay in the store. `outputs`: those inside Trees among them."""
+    """A result to upload with its blobs from the store. `outputs` include the files in Trees."""
 
     key: Digest
     result: ActionResult
@@ -34,8 +34,10 @@ class UploadRequest:
 
 
 class Uploads:
-    """To one server. Thread-safe. With `replaces` every blob is sent, whatever is there; without, those alone that the
-    server is known to have damaged take the place of what is there.
+    """Uploads to one server. Thread-safe.
+
+    With `replaces` every blob is sent and replaces an existing one. Without, only blobs that are known to be damaged on
+    the server are replaced.
     """
 
     def __init__(
@@ -55,17 +57,17 @@ class Uploads:
         self._replaces = replaces
         self._warn = warn
         self._lock = threading.Lock()
-        self._sent: set[Digest] = set()  # by this process; whether others' are still there is asked each time
+        self._sent: set[Digest] = set()  # by this process; all other blobs are checked each time
         self._has_told_kept = False
 
     def send(self, request: UploadRequest) -> None:
-        """Raises CacheError: TransportError, BlobMissingError for what has gone from the store, or what `sign` raises.
-        The result is not sent then.
+        """Upload blobs and result. Raises CacheError without sending the result: TransportError, BlobMissingError for a
+        blob that is gone from the store, or what `sign` raises.
         """
         transport = self._server.transport
         signed = self._sign(request.key, with_contents(request.result, request.store)).encode()
         explanation = explanation_of(request.key, request.result, request.store)
-        absent = set(request.store.missing(explanation))  # Who has a result may have got it without.
+        absent = set(request.store.missing(explanation))  # A result may have come from a server without them.
         known = [digest for digest in explanation if digest not in absent]
         self.send_blobs(unique(*blobs_in(request.result), *request.outputs, *known), request.store)
         was_written = self._server.ask(
@@ -75,7 +77,7 @@ class Uploads:
             self._tally.add(results_uploaded=1, bytes_uploaded=len(signed))
 
     def send_blobs(self, digests: Sequence[Digest], store: LocalBlobStore) -> None:
-        """Those that are not there. Raises CacheError, as `send` does."""
+        """Upload the blobs that the server does not have. Raises CacheError, like `send`."""
         with self._lock:
             left = [digest for digest in dict.fromkeys(digests) if digest.size_bytes and digest not in self._sent]
             replaced = {digest for digest in left if self._replaces or digest in self._server.damaged}
@@ -94,9 +96,7 @@ class Uploads:
         self._threads.for_each(lambda job: job(), jobs)
 
     def _not_there(self, digests: Sequence[Digest], store: LocalBlobStore) -> list[Digest]:
-        """Those that are to be sent; about which it is dearer to ask than to send them is not asked, if they are here:
-        somebody else may have made and sent them.
-        """
+        """The blobs to send. Small blobs that are in the store are sent without asking, as that is cheaper."""
         transport = self._server.transport
         batches = has_batches(transport)
         elsewhere = set(store.missing(digests))
@@ -136,6 +136,6 @@ class Uploads:
         self._tally.add(blobs_uploaded=len(set(digests) - set(kept)))
         if tells:
             self._warn(
-                f"the remote cache {self._server.address} keeps {still_damaged[0]}, whose bytes are wrong, although it "
-                "was sent again: delete it there"
+                f"the remote cache {self._server.address} still has wrong bytes for {still_damaged[0]}, although it "
+                "was uploaded again: delete the blob there"
             )

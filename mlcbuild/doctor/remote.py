@@ -19,7 +19,7 @@ from typing import TypeVar
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult, ExecutedActionMetadata
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
-from mlcbuild.cache.remote.probing import PARTED_BYTES, Heed, Probe
+from mlcbuild.cache.remote.probing import PARTED_BYTES, Probe, Support
 from mlcbuild.cache.remote.retrying import Retrying, RetryPolicy
 from mlcbuild.cache.remote.transport import DigestFunctionError, ErrorKind, Transport, TransportError
 from mlcbuild.doctor.check import Check, Part
@@ -207,12 +207,12 @@ class Server:
         digest = self._probe.transport.function.of_bytes(data)
         if self._probe.removes:
             self._blobs[digest] = None
-        heed = self._probe.condition(digest, data)
-        if heed is Heed.NOT_MADE:
+        support = self._probe.condition(digest, data)
+        if support is Support.NOT_APPLICABLE:
             return skipped("this kind of server has none")
-        if heed is Heed.HEEDED:
+        if support is Support.SUPPORTED:
             return ok("a conditional write does not replace an existing object")
-        does = "ignores If-None-Match" if heed is Heed.IGNORED else "does not support If-None-Match"
+        does = "ignores If-None-Match" if support is Support.IGNORED else "does not support If-None-Match"
         return warning(
             f"the server {does}",
             "if two builds make the same result at the same time, the later one replaces the earlier; neither is wrong",
@@ -226,12 +226,12 @@ class Server:
         digest = self._probe.transport.function.of_bytes(data)
         if self._probe.removes:
             self._blobs[digest] = None
-        heed = self._probe.checksum(digest, data)
-        if heed is Heed.IGNORED:
+        support = self._probe.checksum(digest, data)
+        if support is Support.IGNORED:
             self._blobs[digest] = None
-        if heed is Heed.HEEDED:
+        if support is Support.SUPPORTED:
             return ok("an upload with a wrong checksum is rejected")
-        if heed is Heed.REFUSED:
+        if support is Support.REJECTED:
             return warning(
                 "the server rejects uploads with a checksum, so it does not check them",
                 "readers detect blobs that were damaged in the upload, and build them again",
@@ -286,7 +286,7 @@ class Server:
         self._blobs.clear()
         self._results.clear()
         measured = f"{left} objects, {byte_count(size)} at most: {' '.join(failure.message.split())}"
-        if failure.kind is ErrorKind.REFUSED:
+        if failure.kind is ErrorKind.DENIED:
             # Credentials without the permission to remove are recommended; a rule of the bucket removes the objects.
             return ok(measured, left=left)
         return warning(measured, "a rule of the bucket that expires old objects will remove them", left=left)
@@ -361,7 +361,7 @@ def _checked(examine: Callable[[], Finding]) -> Finding:
 
 def of_transport_error(error: TransportError) -> Finding:
     """The finding for a transport error. An error that a retry cannot fix is one in a setting."""
-    is_setting = isinstance(error, DigestFunctionError) or error.kind is ErrorKind.REFUSED
+    is_setting = isinstance(error, DigestFunctionError) or error.kind is ErrorKind.DENIED
     if "is not installed" in error.message or "this machine's clock" in "".join(error.advice):
         is_setting = False
     make = wrong_setting if is_setting else failed

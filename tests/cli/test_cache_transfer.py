@@ -170,12 +170,12 @@ def test_a_remote_that_cannot_be_reached_may_be_asked_again_later(place: Callabl
     code, out, said = first.run("cache", "pull", "//...", **nobody)
     assert code == 36
     assert said.endswith("this may be retried: this machine failed, not your targets\n")
-    assert "failed, the pull goes on with the rest:" in said
+    assert "failed; the pull continues with the rest:" in said
     first.build("//...")
     code, out, said = first.run("cache", "push", "//...", **nobody, **WRITES)
     assert code == 36
     assert "3 not sent" in out
-    assert "failed, the push goes on with the rest:" in said
+    assert "failed; the push continues with the rest:" in said
     assert "the build" not in said
 
 

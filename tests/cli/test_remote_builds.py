@@ -274,7 +274,10 @@ def test_a_server_that_names_blobs_otherwise_ends_the_build_with_advice(place: C
         address = remote.address
         code, said = laptop.build("//...", MLCBUILD_REMOTE=address)
         assert code == 2
-        assert f"error: MLCBUILD_REMOTE: {address} does not name blobs by blake3, as this workspace does\n" in said
+        assert (
+            f"error: MLCBUILD_REMOTE: {address} does not support blake3, the digest function of this workspace\n"
+            in said
+        )
         assert '  set digest = "sha256" in the [workspace] table of the root BUILD.toml, or use another remote' in said
         build_file = laptop.root / "BUILD.toml"
         build_file.write_text(f'{build_file.read_text()}\n[remote]\naddress = "{address}"\n')

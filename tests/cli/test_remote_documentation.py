@@ -1,11 +1,11 @@
-"""The page on remotes names all that can be set and all that can be said, and its examples are right."""
+"""The page on remote caches has all settings and all reasons of misses, and its examples are valid."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from mlcbuild.cache.remote.counters import Miss
+from mlcbuild.cache.remote.counters import MissReason
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.remote import PERSONAL, REMOTE_SETTINGS, read_remote
 from mlcbuild.workspace.toml import parse
@@ -14,7 +14,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "remote.md").read_text()
 
 
 def test_every_setting_has_its_row() -> None:
-    shared, personal = PAGE.split("\n## Who says what\n")[1].split("\n## ")[0].split("These are of who builds")
+    shared, personal = (
+        PAGE.split("\n## Settings and their sources\n")[1].split("\n## ")[0].split("These settings are personal")
+    )
     for text, names in (
         (shared, {setting.name for setting in REMOTE_SETTINGS} - {setting.name for setting in PERSONAL}),
         (personal, {setting.name for setting in PERSONAL}),
@@ -25,7 +27,7 @@ def test_every_setting_has_its_row() -> None:
 
 def test_every_reason_of_a_miss_has_its_row() -> None:
     rows = PAGE.split("| a look-up missed because |")[1].split("\n\n")[0].splitlines()[2:]
-    assert [row.split("|")[1].strip() for row in rows] == [reason.value for reason in Miss]
+    assert [row.split("|")[1].strip() for row in rows] == [reason.value for reason in MissReason]
 
 
 def test_examples_say_what_their_files_may() -> None:

@@ -158,7 +158,7 @@ def test_a_doctor_over_s3(
         server.faults.append(http_server.status(status, times=1000))
     address = {"MLCBUILD_REMOTE": "s3://bucket/p", "MLCBUILD_REMOTE_ENDPOINT": server.address}
     _, said = doctor(place, capsys, monkeypatch, **address, **AWS)
-    assert "variables of the environment (AWS_ACCESS_KEY_ID, with a session token)" in said
+    assert "environment variables (AWS_ACCESS_KEY_ID, with a session token)" in said
     assert any("PLANTEDACCESSKEYID00" in asked.headers.get("Authorization", "") for asked in server.log)
 
 

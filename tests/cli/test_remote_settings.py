@@ -306,16 +306,19 @@ def test_a_password_in_the_workspace_or_on_the_command_line_is_refused(world: Wo
         ({"timeout": "1 s"}, 'MLCBUILD_REMOTE_TIMEOUT must be a number, not "1 s"'),
         ({"timeout": "0"}, "MLCBUILD_REMOTE_TIMEOUT must be at least 1, not 0"),
         ({"connections": "1000"}, "MLCBUILD_REMOTE_CONNECTIONS: connections must be from 1 to 256, not 1000"),
-        ({"namespace": "../x"}, "MLCBUILD_REMOTE_NAMESPACE: a namespace is made of letters"),
-        ({"salt": "ü"}, "MLCBUILD_REMOTE_SALT: a salt is at most 200"),
-        ({"client_key": "x"}, "MLCBUILD_REMOTE_CLIENT_KEY: a client certificate and its key go together"),
+        ({"namespace": "../x"}, "MLCBUILD_REMOTE_NAMESPACE: a namespace may contain letters"),
+        ({"salt": "ü"}, "MLCBUILD_REMOTE_SALT: a salt may have at most 200"),
+        ({"client_key": "x"}, "MLCBUILD_REMOTE_CLIENT_KEY: a client certificate and its key must be set together"),
         (
             {"trusted_keys": "no.pub"},
             'MLCBUILD_REMOTE_TRUSTED_KEYS: "no.pub" is neither a public key nor a readable file',
         ),
-        ({"address": "ftp://h"}, "MLCBUILD_REMOTE: the address of a remote begins with s3://, http(s):// or grpc(s)"),
-        ({"address": "grpc://h"}, "MLCBUILD_REMOTE: the address of a gRPC cache has a host and a port"),
-        ({"address": "https://h:99999"}, "MLCBUILD_REMOTE: the address of a remote has a host, and a port"),
+        (
+            {"address": "ftp://h"},
+            "MLCBUILD_REMOTE: the address of a remote cache must begin with s3://, http(s):// or grpc(s)",
+        ),
+        ({"address": "grpc://h"}, "MLCBUILD_REMOTE: the address of a gRPC cache needs a host and a port"),
+        ({"address": "https://h:99999"}, "MLCBUILD_REMOTE: the address of a remote cache needs a host, and its port"),
     ],
 )
 def test_an_error_says_what_is_wrong(world: World, variables: Mapping[str, str], said: str) -> None:

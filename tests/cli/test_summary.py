@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlcbuild.cache.remote.counters import Counters, Miss
+from mlcbuild.cache.remote.counters import Counters, MissReason
 from mlcbuild.cli.console import summary
 from mlcbuild.cli.console.remote_summary import RemoteSummary, remote_document
 from mlcbuild.engine.build_events import ActionStatus, BuildFinished, PathStep
@@ -103,11 +103,16 @@ def test_actions_that_targets_share_belong_to_none_and_hashes_are_shortened() ->
     ("counters", "line"),
     [
         (Counters(hits=9), ""),
-        (Counters(misses=((Miss.ABSENT, 1200),)), "remote s3://bucket: 1,200 missed (absent)"),
+        (Counters(misses=((MissReason.ABSENT, 1200),)), "remote s3://bucket: 1,200 missed (absent)"),
         (
             Counters(
                 hits=3,
-                misses=((Miss.ABSENT, 5), (Miss.INVALID, 0), (Miss.UNSIGNED, 2), (Miss.TIMED_OUT, 1)),
+                misses=(
+                    (MissReason.ABSENT, 5),
+                    (MissReason.INVALID, 0),
+                    (MissReason.UNSIGNED, 2),
+                    (MissReason.TIMED_OUT, 1),
+                ),
                 results_uploaded=4,
                 uploads_dropped=3,
                 blobs_wrong=1,

@@ -105,7 +105,7 @@ class MemoryTransport:
         if self._happens(self.chance.refuse):
             self.is_refusing = True
         if self.is_refusing:
-            raise TransportError("not allowed", kind=ErrorKind.REFUSED)
+            raise TransportError("not allowed", kind=ErrorKind.DENIED)
         error = self.fail(method)
         if error is not None:
             raise error

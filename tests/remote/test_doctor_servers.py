@@ -112,7 +112,7 @@ def test_a_server_of_another_digest_function(doctor: Doctor, server: http_server
     said = doctor("--remote", server.address, WRITE)
     assert said.code == 36
     assert said.checks["blobs"]["advice"] == [
-        'many servers name blobs by SHA-256 alone: set digest = "sha256" in the [workspace] table'
+        'many servers support only SHA-256: set digest = "sha256" in the [workspace] table'
     ]
 
 
@@ -180,7 +180,7 @@ def test_a_server_that_names_blobs_by_another_function(doctor: Doctor) -> None:
         said = doctor("--remote", server.address, WRITE)
     assert said.code == 2
     assert said.of("error") == ["look-ups"]
-    assert "does not name blobs by blake3, as this workspace does" in said.measured("look-ups")
+    assert "does not support blake3, the digest function of this workspace" in said.measured("look-ups")
     assert 'set digest = "sha256"' in said.checks["look-ups"]["advice"][0]
 
 
@@ -196,7 +196,7 @@ def test_a_server_that_takes_no_results(doctor: Doctor) -> None:
         said = doctor("--remote", server.address, WRITE)
     assert said.code == 2
     assert said.of("error") == ["results"]
-    assert "takes no results from clients" in said.measured("results")
+    assert "accepts no results from clients" in said.measured("results")
 
 
 def test_a_token_that_is_refused(doctor: Doctor) -> None:
@@ -204,7 +204,7 @@ def test_a_token_that_is_refused(doctor: Doctor) -> None:
         server.faults.append(grpc_server.ending(grpc.StatusCode.UNAUTHENTICATED, "who are you?"))
         said = doctor("--remote", server.address)
     assert said.code == 2
-    assert said.checks["look-ups"]["advice"] == ["check the token for this cache, and what its owner may do"]
+    assert said.checks["look-ups"]["advice"] == ["check the token for this cache, and its permissions"]
 
 
 @pytest.mark.slow
@@ -236,7 +236,7 @@ def test_no_remote_is_nothing_wrong(doctor: Doctor) -> None:
 @pytest.mark.parametrize(
     ("variables", "told"),
     [
-        ({"MLCBUILD_REMOTE": "ftp://host"}, "MLCBUILD_REMOTE: the address of a remote begins with"),
+        ({"MLCBUILD_REMOTE": "ftp://host"}, "MLCBUILD_REMOTE: the address of a remote cache must begin with"),
         ({"MLCBUILD_REMOTE_ROLE": "reed"}, 'MLCBUILD_REMOTE_ROLE: unknown value "reed"'),
         ({"MLCBUILD_REMOTE": "http://host", "MLCBUILD_REMOTE_TRUSTED_KEYS": "none.pub"}, "MLCBUILD_REMOTE_TRUSTED"),
     ],
@@ -323,6 +323,6 @@ def test_a_signing_key_of_another_kind(doctor: Doctor, tmp_path: Path) -> None:
     code, lines = signing(doctor, signing_key=str(key), role="read-write")
     assert code == 2
     assert lines[-2:] == [
-        "  error    our key           the key that signs results is no private Ed25519 key",
+        "  error    our key           the signing key is not a private Ed25519 key",
         "           make one: openssl genpkey -algorithm ed25519 -out FILE",
     ]

@@ -190,7 +190,7 @@ def test_a_blob_that_is_too_large_for_the_server_is_not_sent(server: Server, tmp
     remote = connect(server.address, SHA256)
     error = error_of(lambda: uploaded(remote, os.urandom(limit + 1), tmp_path))
     assert error.kind is ErrorKind.ITEM
-    assert f"it takes blobs of at most {limit} bytes" in error.message
+    assert f"the server accepts at most {limit} bytes" in error.message
     assert uploaded(remote, os.urandom(limit), tmp_path)
     assert not {"Write", "BatchUpdateBlobs"} & set(server.methods()[:-1])
     remote.close()
@@ -211,7 +211,7 @@ def test_a_message_that_is_too_large_says_nothing_of_the_rest(server: Server, re
         ("UNKNOWN", ErrorKind.TRANSIENT),
         ("INVALID_ARGUMENT", ErrorKind.UNUSABLE),
         ("DEADLINE_EXCEEDED", ErrorKind.TRANSIENT),
-        ("PERMISSION_DENIED", ErrorKind.REFUSED),
+        ("PERMISSION_DENIED", ErrorKind.DENIED),
         ("RESOURCE_EXHAUSTED", ErrorKind.TRANSIENT),
         ("FAILED_PRECONDITION", ErrorKind.UNUSABLE),
         ("ABORTED", ErrorKind.TRANSIENT),
@@ -220,7 +220,7 @@ def test_a_message_that_is_too_large_says_nothing_of_the_rest(server: Server, re
         ("INTERNAL", ErrorKind.TRANSIENT),
         ("UNAVAILABLE", ErrorKind.TRANSIENT),
         ("DATA_LOSS", ErrorKind.TRANSIENT),
-        ("UNAUTHENTICATED", ErrorKind.REFUSED),
+        ("UNAUTHENTICATED", ErrorKind.DENIED),
     ],
 )
 def test_a_status_says_what_helps(
@@ -270,7 +270,7 @@ def test_one_failure_within_a_batch_is_told_after_what_came(server: Server, remo
 
         return fault
 
-    for code, expected in ((8, ErrorKind.TRANSIENT), (7, ErrorKind.REFUSED), (77, ErrorKind.TRANSIENT)):
+    for code, expected in ((8, ErrorKind.TRANSIENT), (7, ErrorKind.DENIED), (77, ErrorKind.TRANSIENT)):
         server.faults[:] = [status_of(code)]
         came: list[Digest] = []
         error = error_of(came.extend, (digest for digest, _ in remote.download_many([bad, good])))
@@ -295,7 +295,7 @@ def test_an_upload_that_was_not_stored_whole_is_an_error(server: Server, remote:
     server.faults.append(answering(b"\x08\x05", only="Write"))
     error = error_of(lambda: uploaded(remote, LARGE, tmp_path))
     assert error.kind is ErrorKind.TRANSIENT
-    assert "5 bytes of it were stored" in error.message
+    assert "5 bytes were stored" in error.message
 
 
 def test_answers_that_are_no_messages_are_unusable(server: Server, remote: GrpcTransport, tmp_path: Path) -> None:
@@ -449,7 +449,7 @@ def test_another_digest_function_is_an_error_with_advice(
 def test_a_wrong_instance_is_refused(server: Server) -> None:
     for address in (server.address.removesuffix("/main"), server.address + "/b"):
         error = error_of(connect, address, SHA256)
-        assert error.kind is ErrorKind.REFUSED
+        assert error.kind is ErrorKind.DENIED
         assert "check the instance" in str(error)
 
 
@@ -469,7 +469,7 @@ def test_a_wrong_instance_is_refused(server: Server) -> None:
     ],
 )
 def test_an_address_that_is_none_is_refused_without_showing_it(address: str) -> None:
-    assert error_of(lambda: connect(address, SHA256)).kind is ErrorKind.REFUSED
+    assert error_of(lambda: connect(address, SHA256)).kind is ErrorKind.DENIED
 
 
 def test_headers_go_with_every_call_and_are_never_shown(server: Server, tmp_path: Path) -> None:
@@ -484,7 +484,7 @@ def test_headers_go_with_every_call_and_are_never_shown(server: Server, tmp_path
     server.faults.append(ending(grpc.StatusCode.UNAUTHENTICATED, f"the token {TOKEN} has expired"))
     for call in calls(remote, tmp_path):
         error = error_of(call)
-        assert error.kind is ErrorKind.REFUSED
+        assert error.kind is ErrorKind.DENIED
         assert "the token … has expired" in error.message
     remote.close()
 
@@ -518,10 +518,10 @@ def test_tls_with_a_certificate_that_is_not_trusted_is_refused(certificate: Path
     settings = ServerSettings(deadlines=Deadlines(connect=2, idle=2))
     with grpc_server.running(certificate=certificate) as server:
         error = error_of(lambda: connect(server.address, SHA256, settings))
-        assert error.kind is ErrorKind.REFUSED
+        assert error.kind is ErrorKind.DENIED
         assert "certificates to trust" in str(error)
         absent = ServerSettings(authorities=tmp_path / "absent.pem")
-        assert error_of(lambda: connect(server.address, SHA256, absent)).kind is ErrorKind.REFUSED
+        assert error_of(lambda: connect(server.address, SHA256, absent)).kind is ErrorKind.DENIED
 
 
 def test_a_port_that_speaks_something_else_is_refused(server: Server) -> None:
@@ -529,7 +529,7 @@ def test_a_port_that_speaks_something_else_is_refused(server: Server) -> None:
     with http_server.running() as web:
         for address in (web.address.replace("http:", "grpc:"), server.address.replace("grpc:", "grpcs:")):
             error = error_of(connect, address, SHA256, settings)
-            assert error.kind is ErrorKind.REFUSED
+            assert error.kind is ErrorKind.DENIED
             assert "grpc or grpcs" in str(error)
 
 
@@ -549,5 +549,5 @@ except TransportError as error:
         done = subprocess.run(
             [sys.executable, "-c", program, server.address], capture_output=True, text=True, check=True, env=environment
         )
-    assert done.stdout == "refused\n"
+    assert done.stdout == "denied\n"
     assert done.stderr == ""

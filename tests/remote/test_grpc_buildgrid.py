@@ -131,7 +131,7 @@ def test_a_wrong_instance_is_told_when_connecting(server: str) -> None:
     for instance in ("", "/elsewhere", "/main"):
         with pytest.raises(TransportError) as caught:
             connect(f"grpc://{server}{instance}", SHA256)
-        assert caught.value.kind is ErrorKind.REFUSED
+        assert caught.value.kind is ErrorKind.DENIED
         assert "check the instance" in str(caught.value)
 
 
@@ -146,7 +146,7 @@ def test_a_server_that_takes_no_results_refuses_them(server: str) -> None:
     remote = connect(f"grpc://{server}/frozen", SHA256)
     with pytest.raises(TransportError) as caught:
         remote.write_result(SHA256.of_bytes(b"key"), b"")
-    assert caught.value.kind is ErrorKind.REFUSED
+    assert caught.value.kind is ErrorKind.DENIED
     remote.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cache.remote.counters import Miss
+from mlcbuild.cache.remote.counters import MissReason
 from mlcbuild.cache.remote.policy import Role
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus
@@ -159,7 +159,7 @@ def test_a_server_that_replaces_nothing_is_told_once(tmp_path: Path, server: Mem
         writer.send(made(writer.store, number))
     writer.cache.finish()
     (told,) = writer.told
-    assert "although it was sent again: delete it there" in told
+    assert "although it was uploaded again: delete the blob there" in told
 
 
 def test_one_result_that_cannot_be_used_leaves_the_server_in_use(tmp_path: Path, server: MemoryTransport) -> None:
@@ -173,7 +173,7 @@ def test_one_result_that_cannot_be_used_leaves_the_server_in_use(tmp_path: Path,
     for _ in range(5):
         assert not reader.takes(large)
     assert reader.takes(other)
-    assert {reason: count for reason, count in reader.cache.counters.misses if count} == {Miss.INVALID: 5}
+    assert {reason: count for reason, count in reader.cache.counters.misses if count} == {MissReason.INVALID: 5}
     (told,) = reader.told
     assert "70000000 bytes are no result" in told
 
@@ -230,7 +230,7 @@ def test_a_bucket_that_lets_nothing_be_replaced_refuses_that_object_alone(
     for call in calls:
         with pytest.raises(TransportError) as caught:
             call()
-        assert caught.value.kind is ErrorKind.REFUSED, "nothing is there, so it is no replacing that is refused"
+        assert caught.value.kind is ErrorKind.DENIED, "nothing is there, so it is no replacing that is refused"
     assert transport.upload(digest, path)
     assert transport.write_result(KEY, b"result")
     for call in calls:

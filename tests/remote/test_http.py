@@ -230,8 +230,8 @@ def test_nothing_goes_out_of_a_closed_transport(cache: Cache, remote: Transport)
     ("code", "expected"),
     [
         (400, ErrorKind.UNUSABLE),
-        (401, ErrorKind.REFUSED),
-        (403, ErrorKind.REFUSED),
+        (401, ErrorKind.DENIED),
+        (403, ErrorKind.DENIED),
         (405, ErrorKind.UNUSABLE),
         (408, ErrorKind.TRANSIENT),
         (413, ErrorKind.UNUSABLE),
@@ -356,7 +356,7 @@ def test_a_server_that_refuses_before_it_has_read_the_body_is_heard(cache: Cache
     start = time.monotonic()
     error = error_of(lambda: uploaded(remote, bytes(64 << 20), tmp_path))
     assert time.monotonic() - start < 4
-    assert error.kind is ErrorKind.REFUSED
+    assert error.kind is ErrorKind.DENIED
     released.set()
     remote.close()
 

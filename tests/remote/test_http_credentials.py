@@ -69,7 +69,7 @@ def test_a_user_in_the_address_is_told_and_never_shown(cache: Cache) -> None:
     assert downloaded(remote) == CONTENT
     assert remote.address == cache.address
     cache.authorization = "another"
-    assert error_of(lambda: downloaded(remote)).kind is ErrorKind.REFUSED
+    assert error_of(lambda: downloaded(remote)).kind is ErrorKind.DENIED
     assert not any(secret in repr(vars(remote)["_address"]) for secret in SHOWN_SECRETS)
     remote.close()
 
@@ -82,11 +82,11 @@ def test_netrc_tells_the_host_that_it_names_and_no_other(cache: Cache, tmp_path:
     assert downloaded(remote) == CONTENT
     netrc.write_text(f'machine example.com login me password "{SECRET}"\ndefault login me password "{SECRET}"\n')
     other = connect(cache.address, SHA256)
-    assert error_of(lambda: downloaded(other)).kind is ErrorKind.REFUSED
+    assert error_of(lambda: downloaded(other)).kind is ErrorKind.DENIED
     assert "Authorization" not in cache.log[-1].headers
     netrc.write_text(f"machine 127.0.0.1 {SECRET}\n")
     error = error_of(lambda: connect(cache.address, SHA256))
-    assert error.kind is ErrorKind.REFUSED
+    assert error.kind is ErrorKind.DENIED
     assert str(netrc) in error.message
     for transport in (remote, other):
         transport.close()
@@ -116,7 +116,7 @@ def test_a_header_that_is_set_counts_more_than_the_address(cache: Cache) -> None
     ],
 )
 def test_an_address_that_is_none_is_refused_without_showing_it(address: str) -> None:
-    assert error_of(lambda: connect(address, SHA256)).kind is ErrorKind.REFUSED
+    assert error_of(lambda: connect(address, SHA256)).kind is ErrorKind.DENIED
 
 
 @pytest.mark.parametrize("header", [("Bad name", "x"), ("X", "a\r\nInjected: yes"), ("X", "é")])
@@ -217,7 +217,7 @@ def test_https_with_a_certificate_that_is_not_trusted_is_refused(certificate: Pa
     with http_server.running(certificate) as cache:
         remote = connect(with_user(cache.address), SHA256)
         error = error_of(lambda: downloaded(remote))
-        assert error.kind is ErrorKind.REFUSED
+        assert error.kind is ErrorKind.DENIED
         assert "not trusted" in error.message
         assert not cache.log
         remote.close()
@@ -226,7 +226,7 @@ def test_https_with_a_certificate_that_is_not_trusted_is_refused(certificate: Pa
 def test_https_to_a_port_that_speaks_http_is_refused(cache: Cache) -> None:
     remote = connect(cache.address.replace("http:", "https:"), SHA256)
     error = error_of(lambda: downloaded(remote))
-    assert error.kind is ErrorKind.REFUSED
+    assert error.kind is ErrorKind.DENIED
     assert "http or https" in str(error)
     remote.close()
 
@@ -244,7 +244,7 @@ def test_certificates_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "nonsense.pem").write_text("nonsense")
     for file in (tmp_path / "nonsense.pem", tmp_path / "absent.pem"):
         settings = ServerSettings(authorities=file)
-        assert error_of(lambda settings=settings: connect("https://host", SHA256, settings)).kind is ErrorKind.REFUSED  # type: ignore[misc]
+        assert error_of(lambda settings=settings: connect("https://host", SHA256, settings)).kind is ErrorKind.DENIED  # type: ignore[misc]
 
 
 # Proxies
@@ -306,8 +306,8 @@ def test_a_proxy_that_refuses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("https_proxy", with_user(proxy.address))
         remote = connect("https://cache.example", SHA256, ServerSettings(deadlines=Deadlines(connect=2)))
         error = error_of(lambda: downloaded(remote))
-        assert error.kind is ErrorKind.REFUSED
+        assert error.kind is ErrorKind.DENIED
         assert "proxy" in error.message
         remote.close()
     monkeypatch.setenv("https_proxy", "socks5://me:pass%3Aw%C3%B6rd@host")
-    assert error_of(lambda: connect("https://cache.example", SHA256)).kind is ErrorKind.REFUSED
+    assert error_of(lambda: connect("https://cache.example", SHA256)).kind is ErrorKind.DENIED

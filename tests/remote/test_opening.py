@@ -95,13 +95,13 @@ def test_who_sends_signs_and_everybody_with_keys_checks() -> None:
 
 def test_a_server_of_another_function_is_refused_as_whoever_opens_says() -> None:
     with grpc_server.running(SHA256) as server:
-        with pytest.raises(WorkspaceError, match="does not name blobs by blake3"):
+        with pytest.raises(WorkspaceError, match="does not support blake3"):
             transport(address=server.address).read_result(KEY)
 
         def refuse(error: DigestFunctionError) -> MlcbuildError:
             return UsageError(f"MINE: {error.message}", advice=error.advice)
 
-        (made,) = open_transports(RemoteConfiguration(address=server.address), BLAKE3, refuse=refuse)
+        (made,) = open_transports(RemoteConfiguration(address=server.address), BLAKE3, map_error=refuse)
         with pytest.raises(UsageError, match="MINE: "):
             made.read_result(KEY)
         with closing(transport(SHA256, address=server.address)) as right:

@@ -146,7 +146,7 @@ def test_a_blob_that_went_is_made_again_and_the_next_user_hits(tmp_path: Path, w
 
 @pytest.mark.parametrize(
     ("fault", "says"),
-    [(Fault(times=-1, reset=True), "left alone"), (Fault(times=-1, status=403, code="AccessDenied"), "refuses us")],
+    [(Fault(times=-1, reset=True), "disabled"), (Fault(times=-1, status=403, code="AccessDenied"), "denied access")],
 )
 def test_a_server_that_never_answers_is_told_once_and_left_alone(
     tmp_path: Path, world: World, proxy: FaultProxy, fault: Fault, says: str

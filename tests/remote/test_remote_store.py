@@ -12,7 +12,7 @@ import pytest
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult, OutputFile, OutputSymlink
-from mlcbuild.cache.remote.counters import Miss
+from mlcbuild.cache.remote.counters import MissReason
 from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
 from mlcbuild.cache.remote.results import INLINE_BYTES, INLINE_BYTES_A_RESULT
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
@@ -37,7 +37,7 @@ def filled(folder: Path, server: MemoryTransport, *numbers: int) -> list[Made]:
     return sent
 
 
-def misses(one: Machine) -> dict[Miss, int]:
+def misses(one: Machine) -> dict[MissReason, int]:
     return {reason: count for reason, count in one.cache.counters.misses if count}
 
 
@@ -183,16 +183,16 @@ def test_a_download_that_is_cut_begins_anew(tmp_path: Path, size: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"exit_code": 1}, Miss.INVALID),
-        ({"output_symlinks": (OutputSymlink(path="s", target="/etc/passwd"),)}, Miss.INVALID),
-        ({"output_files": (OutputFile(path="../x", digest=BLAKE3.of_bytes(b"")),)}, Miss.INVALID),
-        ({"output_files": (OutputFile(path="/x", digest=BLAKE3.of_bytes(b"")),)}, Miss.INVALID),
-        ({"output_files": (OutputFile(path="x", digest=BLAKE3.of_bytes(b"a"), contents=b"b"),)}, Miss.INVALID),
-        ({"output_files": (OutputFile(path="x", digest=BLAKE3.of_bytes(b"")),) * 2}, Miss.INVALID),
+        ({"exit_code": 1}, MissReason.INVALID),
+        ({"output_symlinks": (OutputSymlink(path="s", target="/etc/passwd"),)}, MissReason.INVALID),
+        ({"output_files": (OutputFile(path="../x", digest=BLAKE3.of_bytes(b"")),)}, MissReason.INVALID),
+        ({"output_files": (OutputFile(path="/x", digest=BLAKE3.of_bytes(b"")),)}, MissReason.INVALID),
+        ({"output_files": (OutputFile(path="x", digest=BLAKE3.of_bytes(b"a"), contents=b"b"),)}, MissReason.INVALID),
+        ({"output_files": (OutputFile(path="x", digest=BLAKE3.of_bytes(b"")),) * 2}, MissReason.INVALID),
     ],
 )
 def test_a_result_that_nothing_of_ours_writes_is_a_miss_and_written_over(
-    tmp_path: Path, changes: dict[str, object], reason: Miss
+    tmp_path: Path, changes: dict[str, object], reason: MissReason
 ) -> None:
     server = MemoryTransport()
     one = machine(tmp_path, server)
@@ -214,7 +214,7 @@ def test_bytes_that_are_no_result_are_a_miss(tmp_path: Path, data: bytes) -> Non
     found = one.cache.find(key, one.store)
     if data:
         assert found is None
-        assert misses(one) == {Miss.INVALID: 1}
+        assert misses(one) == {MissReason.INVALID: 1}
     else:  # Zero bytes are an empty message: no outputs, which the engine compares with what was declared.
         assert found == ActionResult()
 
@@ -225,14 +225,14 @@ def test_reasons_of_misses_are_told_apart(tmp_path: Path, server: MemoryTranspor
     one.cache.find(BLAKE3.of_bytes(b"nobody's"), one.store)
     del server.blobs[sent.result.output_files[1].digest]
     one.cache.find(sent.key, one.store)
-    assert misses(one) == {Miss.ABSENT: 1, Miss.INCOMPLETE: 1}
+    assert misses(one) == {MissReason.ABSENT: 1, MissReason.INCOMPLETE: 1}
     server.fail = lambda _method: transient("nobody answers")
     one.cache.find(sent.key, one.store)
-    server.fail = lambda _method: TransportError("no credentials", kind=ErrorKind.REFUSED)
+    server.fail = lambda _method: TransportError("no credentials", kind=ErrorKind.DENIED)
     one.cache.find(sent.key, one.store)
     one.cache.find(sent.key, one.store)
     assert misses(one) == {
-        Miss.ABSENT: 1, Miss.INCOMPLETE: 1, Miss.TIMED_OUT: 1, Miss.REFUSED: 1, Miss.OFF: 1
+        MissReason.ABSENT: 1, MissReason.INCOMPLETE: 1, MissReason.TIMED_OUT: 1, MissReason.DENIED: 1, MissReason.OFF: 1
     }  # fmt: skip
 
 
@@ -241,7 +241,7 @@ def test_a_tree_that_has_gone_makes_no_hit(tmp_path: Path, server: MemoryTranspo
     del server.blobs[sent.result.output_directories[0].tree_digest]
     one = machine(tmp_path / "b", server)
     assert one.cache.find(sent.key, one.store) is None
-    assert misses(one) == {Miss.INCOMPLETE: 1}
+    assert misses(one) == {MissReason.INCOMPLETE: 1}
 
 
 def test_a_result_whose_blobs_went_is_written_over_once_it_was_made_again(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_what_is_signed_is_what_is_sent_and_what_is_checked(tmp_path: Path) -> N
     assert other.takes(sent)
     for _ in range(2):
         assert other.cache.find(unsigned.key, other.store) is None
-    assert misses(other) == {Miss.UNSIGNED: 2}
+    assert misses(other) == {MissReason.UNSIGNED: 2}
     (told,) = other.told
     assert "nobody signed it" in told
     other.send(made(other.store, 2))
@@ -344,20 +344,20 @@ def test_transient_errors_are_survived(tmp_path: Path, server: MemoryTransport) 
 
 def test_refused_uploads_end_uploads_alone(tmp_path: Path, server: MemoryTransport) -> None:
     (sent,) = filled(tmp_path / "a", server)
-    refused = TransportError("403", kind=ErrorKind.REFUSED)
+    refused = TransportError("403", kind=ErrorKind.DENIED)
     server.fail = lambda method: refused if method in ("upload", "upload_many", "write_result") else None
     one = machine(tmp_path / "b", server)
     for number in range(2, 6):
         one.send(made(one.store, number))
     one.cache.finish()
     (told,) = one.told
-    assert "refuses uploads" in told
+    assert "uploads are disabled" in told
     assert server.address in told
     assert one.cache.counters.uploads_dropped == 4
     assert one.takes(sent)
 
 
-@pytest.mark.parametrize("kind", [ErrorKind.REFUSED, ErrorKind.UNUSABLE])
+@pytest.mark.parametrize("kind", [ErrorKind.DENIED, ErrorKind.UNUSABLE])
 def test_a_server_that_refuses_reading_or_makes_no_sense_is_left_alone(tmp_path: Path, kind: ErrorKind) -> None:
     server = MemoryTransport(fail=lambda _method: TransportError("no", kind=kind))
     one = machine(tmp_path, server)
@@ -376,11 +376,11 @@ def test_sustained_failure_turns_it_off_for_good(tmp_path: Path) -> None:
     for number in range(10):
         assert not one.takes(made(one.store, number))
     assert server.calls["read_result"] == 3 * 3  # three operations of three attempts each
-    assert misses(one) == {Miss.TIMED_OUT: 3, Miss.OFF: 7}
+    assert misses(one) == {MissReason.TIMED_OUT: 3, MissReason.OFF: 7}
     server.fail = lambda _method: None
     assert not one.takes(made(one.store, 1))
     assert len(one.told) == 2  # the first failure, and the end
-    assert "left alone" in one.told[1]
+    assert "disabled" in one.told[1]
 
 
 # Several servers

@@ -51,7 +51,7 @@ def test_attempts_are_bounded(attempts: int, seed: int, count: int) -> None:
     assert server.calls == min(attempts, count + 1)
 
 
-@pytest.mark.parametrize("kind", [ErrorKind.REFUSED, ErrorKind.UNUSABLE])
+@pytest.mark.parametrize("kind", [ErrorKind.DENIED, ErrorKind.UNUSABLE])
 def test_other_errors_are_not_tried_again(kind: ErrorKind) -> None:
     server = Server(TransportError("no", kind=kind))
     with pytest.raises(TransportError):

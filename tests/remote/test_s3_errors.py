@@ -12,7 +12,7 @@ import botocore.exceptions
 import botocore.parsers
 import pytest
 
-from mlcbuild.cache.remote.s3.errors import S3Error, classified
+from mlcbuild.cache.remote.s3.errors import S3Error, as_s3_error
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
 SECRET = "wJalrXUtnFEMI/K7MDENG"
@@ -36,7 +36,7 @@ def answer(
 def test_every_exception_of_botocore_becomes_an_error_without_its_text(kind: type[Exception]) -> None:
     error = kind.__new__(kind)
     Exception.__init__(error, f"https://host/?X-Amz-Signature={SECRET}")
-    told = classified(error, DOING)
+    told = as_s3_error(error, DOING)
     assert isinstance(told, TransportError)
     assert told.message.startswith(DOING)
     assert SECRET not in str(told)
@@ -45,12 +45,12 @@ def test_every_exception_of_botocore_becomes_an_error_without_its_text(kind: typ
 @pytest.mark.parametrize(
     ("name", "settings", "kind"),
     [
-        ("NoCredentialsError", {}, ErrorKind.REFUSED),
-        ("PartialCredentialsError", {"provider": "env", "cred_var": SECRET}, ErrorKind.REFUSED),
-        ("CredentialRetrievalError", {"provider": "process", "error_msg": SECRET}, ErrorKind.REFUSED),
-        ("SSOTokenLoadError", {"error_msg": SECRET}, ErrorKind.REFUSED),
-        ("UnauthorizedSSOTokenError", {}, ErrorKind.REFUSED),
-        ("ProfileNotFound", {"profile": "p"}, ErrorKind.REFUSED),
+        ("NoCredentialsError", {}, ErrorKind.DENIED),
+        ("PartialCredentialsError", {"provider": "env", "cred_var": SECRET}, ErrorKind.DENIED),
+        ("CredentialRetrievalError", {"provider": "process", "error_msg": SECRET}, ErrorKind.DENIED),
+        ("SSOTokenLoadError", {"error_msg": SECRET}, ErrorKind.DENIED),
+        ("UnauthorizedSSOTokenError", {}, ErrorKind.DENIED),
+        ("ProfileNotFound", {"profile": "p"}, ErrorKind.DENIED),
         ("ReadTimeoutError", {"endpoint_url": SECRET}, ErrorKind.TRANSIENT),
         ("ConnectTimeoutError", {"endpoint_url": SECRET}, ErrorKind.TRANSIENT),
         ("ConnectionClosedError", {"endpoint_url": SECRET}, ErrorKind.TRANSIENT),
@@ -61,23 +61,23 @@ def test_every_exception_of_botocore_becomes_an_error_without_its_text(kind: typ
         (
             "EndpointConnectionError",
             {"endpoint_url": SECRET, "error": socket.gaierror(socket.EAI_NONAME, "unknown")},
-            ErrorKind.REFUSED,
+            ErrorKind.DENIED,
         ),
         (
             "EndpointConnectionError",
             {"endpoint_url": SECRET, "error": socket.gaierror(socket.EAI_AGAIN, "for now")},
             ErrorKind.TRANSIENT,
         ),
-        ("SSLError", {"endpoint_url": SECRET, "error": "CERTIFICATE_VERIFY_FAILED"}, ErrorKind.REFUSED),
+        ("SSLError", {"endpoint_url": SECRET, "error": "CERTIFICATE_VERIFY_FAILED"}, ErrorKind.DENIED),
         ("SSLError", {"endpoint_url": SECRET, "error": "EOF"}, ErrorKind.TRANSIENT),
-        ("ProxyConnectionError", {"proxy_url": SECRET}, ErrorKind.REFUSED),
+        ("ProxyConnectionError", {"proxy_url": SECRET}, ErrorKind.DENIED),
         ("ParamValidationError", {"report": SECRET}, ErrorKind.UNUSABLE),
     ],
 )
 def test_failures_without_an_answer_are_told_by_what_helps(
     name: str, settings: dict[str, Any], kind: ErrorKind
 ) -> None:
-    told = classified(getattr(botocore.exceptions, name)(**settings), DOING)
+    told = as_s3_error(getattr(botocore.exceptions, name)(**settings), DOING)
     assert told.kind is kind
     assert SECRET not in str(told)
 
@@ -93,31 +93,31 @@ def test_failures_without_an_answer_are_told_by_what_helps(
 )
 def test_a_server_that_is_not_there_is_named_by_its_host_alone(endpoint: str | None, told: str) -> None:
     error = botocore.exceptions.EndpointConnectionError(endpoint_url=endpoint, error=OSError("refused"))
-    assert classified(error, DOING).message == f"{DOING} failed: {told} be reached"
+    assert as_s3_error(error, DOING).message == f"{DOING} failed: {told} be reached"
 
 
 def test_an_answer_that_cannot_be_parsed_is_unusable() -> None:
-    told = classified(botocore.parsers.ResponseParserError(SECRET), DOING)
+    told = as_s3_error(botocore.parsers.ResponseParserError(SECRET), DOING)
     assert told.kind is ErrorKind.UNUSABLE
     assert SECRET not in str(told)
 
 
 @pytest.mark.parametrize("code", [SECRET + " ", "x" * 100, "", "a b", "\x1b[31m"])
 def test_a_code_that_is_no_word_is_left_out(code: str) -> None:
-    told = classified(answer(500, code), DOING)
+    told = as_s3_error(answer(500, code), DOING)
     assert told.message == f"{DOING} was answered unreadable (status 500)"
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "SlowDown", "SignatureDoesNotMatch", "InvalidAccessKeyId", "Odd"])
 def test_the_code_and_status_are_told_and_the_servers_text_is_not(code: str) -> None:
-    told = classified(answer(403, code), DOING)
+    told = as_s3_error(answer(403, code), DOING)
     assert told.message == f"{DOING} was answered {code} (status 403)"
     assert SECRET not in str(told)
 
 
 def test_both_forms_of_retry_after_are_understood() -> None:
     def wait(text: str) -> float:
-        return classified(answer(503, "SlowDown", {"retry-after": text}), DOING).retry_after
+        return as_s3_error(answer(503, "SlowDown", {"retry-after": text}), DOING).retry_after
 
     assert wait("12") == 12
     assert 50 < wait(email.utils.formatdate(time.time() + 60, usegmt=True)) <= 60
@@ -128,13 +128,13 @@ def test_both_forms_of_retry_after_are_understood() -> None:
 
 def test_what_is_classified_stays_as_it_is_and_our_own_deadline_says_so() -> None:
     error = S3Error("told already", code="Deadline", kind=ErrorKind.TRANSIENT)
-    assert classified(error, DOING) is error
-    assert classified(OSError("bad file descriptor"), DOING, cut=True).message == f"{DOING} did not end in time"
+    assert as_s3_error(error, DOING) is error
+    assert as_s3_error(OSError("bad file descriptor"), DOING, cut=True).message == f"{DOING} did not end in time"
 
 
 def test_a_question_that_is_answered_without_words_is_told_with_what_it_may_mean() -> None:
     # A HEAD has no body that could say ExpiredToken.
-    told = classified(answer(400, "400"), DOING)
+    told = as_s3_error(answer(400, "400"), DOING)
     assert told.kind is ErrorKind.UNUSABLE
     assert "expired" in str(told)
     assert "region" in str(told)

@@ -82,10 +82,10 @@ def test_slow_down_is_passed_on_at_once_with_the_wait_that_the_server_asks(
         (504, "GatewayTimeout", ErrorKind.TRANSIENT),
         (400, "RequestTimeout", ErrorKind.TRANSIENT),
         (400, "BadDigest", ErrorKind.TRANSIENT),
-        (403, "AccessDenied", ErrorKind.REFUSED),
-        (403, "RequestTimeTooSkewed", ErrorKind.REFUSED),
-        (401, "Unauthorized", ErrorKind.REFUSED),
-        (400, "AuthorizationHeaderMalformed", ErrorKind.REFUSED),
+        (403, "AccessDenied", ErrorKind.DENIED),
+        (403, "RequestTimeTooSkewed", ErrorKind.DENIED),
+        (401, "Unauthorized", ErrorKind.DENIED),
+        (400, "AuthorizationHeaderMalformed", ErrorKind.DENIED),
         (405, "MethodNotAllowed", ErrorKind.UNUSABLE),
         (418, "Teapot", ErrorKind.UNUSABLE),
     ],
@@ -290,7 +290,7 @@ def test_an_upload_in_parts_that_fails_leaves_nothing_behind(
     path, digest = world.file(11 * MIB)
     proxy.faults.append(Fault(wanted=wanted, times=-1, **fault))  # type: ignore[arg-type]
     error = error_of(lambda: transport.upload(digest, path))
-    assert error.kind is (ErrorKind.REFUSED if fault.get("status") == 403 else ErrorKind.TRANSIENT)
+    assert error.kind is (ErrorKind.DENIED if fault.get("status") == 403 else ErrorKind.TRANSIENT)
     assert world.unfinished() == 0
     assert world.keys() == {}
     proxy.faults.clear()
@@ -381,7 +381,7 @@ def test_expired_credentials_are_looked_for_anew(
     calls = calls_of(world, transport)
     for call in calls.values():
         error = error_of(call)
-        assert error.kind is ErrorKind.REFUSED or call is calls["missing"]
+        assert error.kind is ErrorKind.DENIED or call is calls["missing"]
     assert error.advice == ("the credentials have expired: log in again",)
     hits = expired.hits
     credentials(ACCESS_KEY, SECRET_KEY)

@@ -178,12 +178,12 @@ def test_a_private_key_is_never_shown(tmp_path: Path) -> None:
             PrivateKey(pem=text)
         assert secret not in str(refused.value)
     torn = PrivateKey(pem=OURS.pem.replace(secret, secret[:-4]))
-    with pytest.raises(CacheError, match="no private Ed25519 key") as failed:
+    with pytest.raises(CacheError, match="not a private Ed25519 key") as failed:
         torn.sign(b"")
     assert secret[:20] not in str(failed.value)
     rsa = tmp_path / "rsa.key"
     subprocess.run(["openssl", "genpkey", "-algorithm", "rsa", "-out", rsa], check=True, capture_output=True)
-    with pytest.raises(CacheError, match="no private Ed25519 key"):
+    with pytest.raises(CacheError, match="not a private Ed25519 key"):
         PrivateKey(pem=rsa.read_text()).sign(b"")
 
 
@@ -197,7 +197,8 @@ def test_without_cryptography_it_is_said_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == (
-        "signatures of cached results need cryptography, which is not installed\n  pip install 'mlcbuild[signing]'\n"
+        "signatures of results need the package cryptography, which is not installed\n"
+        "  pip install 'mlcbuild[signing]'\n"
     )
 
 

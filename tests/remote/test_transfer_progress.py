@@ -132,18 +132,18 @@ def test_a_blob_of_which_the_server_keeps_its_own_counts_nothing(tmp_path: Path)
     [
         (
             Purpose.BUILD,
-            "the remote cache memory://server failed, the build goes on without its answer: reset",
-            "the remote cache memory://server keeps failing and is left alone for the rest of the build: reset",
+            "the remote cache memory://server failed; the build continues without its answer: reset",
+            "the remote cache memory://server keeps failing; disabled for this build: reset",
         ),
         (
             Purpose.PULL,
-            "the remote cache memory://server failed, the pull goes on with the rest: reset",
-            "the remote cache memory://server keeps failing and is left alone for the rest of the pull: reset",
+            "the remote cache memory://server failed; the pull continues with the rest: reset",
+            "the remote cache memory://server keeps failing; disabled for this pull: reset",
         ),
         (
             Purpose.PUSH,
-            "the remote cache memory://server failed, the push goes on with the rest: reset",
-            "the remote cache memory://server keeps failing and is left alone for the rest of the push: reset",
+            "the remote cache memory://server failed; the push continues with the rest: reset",
+            "the remote cache memory://server keeps failing; disabled for this push: reset",
         ),
     ],
 )
@@ -156,12 +156,12 @@ def test_an_error_says_what_goes_on(tmp_path: Path, purpose: Purpose, failed: st
 
 
 def test_a_server_that_takes_nothing_is_told_of_the_push(tmp_path: Path) -> None:
-    refused = TransportError("forbidden", kind=ErrorKind.REFUSED)
+    refused = TransportError("forbidden", kind=ErrorKind.DENIED)
     one = machine(tmp_path / "one", MemoryTransport(fail=lambda _method: refused), purpose=Purpose.PUSH)
     one.send(made(one.store, 1))
     one.cache.finish()
     assert one.told == [
-        "the remote cache memory://server refuses uploads, nothing more is sent to it in this push: forbidden"
+        "the remote cache memory://server denied an upload; uploads are disabled for this push: forbidden"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Remotes that speak the Remote Execution API over gRPC. Importing this package imports no gRPC and no TLS."""
+"""Remote caches with the Remote Execution API over gRPC. Importing this package imports neither gRPC nor TLS."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def connect(address: str, function: DigestFunction, settings: ServerSettings | None = None) -> GrpcTransport:
-    """A transport to `grpc(s)://host:port[/instance]`, once the server has told its capabilities.
+    """A transport to `grpc(s)://host:port[/instance]`. Asks the server for its capabilities.
 
-    Raises TransportError: REFUSED for an address, an instance or certificates that cannot be used, UNUSABLE for a
-    server that names blobs by another function and where grpcio is not installed, and what the call comes to.
+    Raises TransportError: DENIED for an address, an instance or certificates that cannot be used; UNUSABLE for a server
+    with another digest function, and if grpcio is not installed; and the errors of the call.
     """
     from mlcbuild.cache.remote.grpc.address import GrpcAddress
     from mlcbuild.cache.remote.grpc.calls import Calls
@@ -30,8 +30,8 @@ def connect(address: str, function: DigestFunction, settings: ServerSettings | N
     except ValueError as error:
         raise TransportError(
             f"the address of the remote cache cannot be used: {error}",
-            kind=ErrorKind.REFUSED,
-            advice=("give it as grpcs://host:port/instance",),
+            kind=ErrorKind.DENIED,
+            advice=("write it as grpcs://host:port/instance",),
         ) from None
     calls = Calls(parsed, settings)
     try:
@@ -48,18 +48,18 @@ def _capabilities(calls: Calls, instance: str, address: str, settings: ServerSet
     from mlcbuild.cache.remote.grpc.errors import CallError
     from mlcbuild.cache.remote.grpc.transport import GET_CAPABILITIES
 
-    doing = f"asking {address} what it can do"
+    doing = f"asking {address} for its capabilities"
     seconds = settings.deadlines.connect + settings.deadlines.idle
     try:
         answer = calls.unary(GET_CAPABILITIES, messages.get_capabilities(instance), doing, seconds=seconds)
     except CallError as error:
         if error.code not in ("INVALID_ARGUMENT", "NOT_FOUND"):
             raise
-        named = f'"{instance}"' if instance else "the one without a name"
+        named = f'"{instance}"' if instance else "the unnamed instance"
         raise TransportError(
             error.message,
-            kind=ErrorKind.REFUSED,
-            advice=(f"check the instance in the address of the remote cache: {named} was asked for",),
+            kind=ErrorKind.DENIED,
+            advice=(f"check the instance in the address of the remote cache: {named} was requested",),
         ) from None
     try:
         return messages.Capabilities.decode(answer)
@@ -73,10 +73,10 @@ def _check_function(capabilities: Capabilities, function: DigestFunction, addres
         return
     usable = [other.value for other in DigestFunction if other.reapi_number in offered]
     advice = tuple(
-        f'set digest = "{other}" in the [workspace] table of the root BUILD.toml, or use another remote'
+        f'set digest = "{other}" in the [workspace] table of the root BUILD.toml, or use another remote cache'
         for other in usable
     )
     raise DigestFunctionError(
-        f"{address} does not name blobs by {function.value}, as this workspace does",
-        advice=advice or ("use another remote: this one names blobs by no function that mlcbuild knows",),
+        f"{address} does not support {function.value}, the digest function of this workspace",
+        advice=advice or ("use another remote cache: this one supports no digest function of mlcbuild",),
     )

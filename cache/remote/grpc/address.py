@@ -1,4 +1,4 @@
-"""Where a REAPI cache is, and what its blobs are called there."""
+"""The address of a REAPI cache, and the resource names of its blobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Self
 
 from mlcbuild.cache.digest import Digest, DigestFunction
 
-# Segments that mean something in resource names, which therefore no instance name has (REAPI, "resource names").
+# Segments with a meaning in resource names, which instance names must not contain (REAPI, "resource names").
 _RESERVED = frozenset(
     {"blobs", "uploads", "actions", "actionResults", "operations", "capabilities", "compressed-blobs"}
 )
@@ -17,10 +17,10 @@ _TLS_PORT = 443
 
 @dataclass(frozen=True, kw_only=True)
 class GrpcAddress:
-    """`grpc(s)://host:port[/instance]`; the instance's name may have several segments, and may be empty."""
+    """`grpc(s)://host:port[/instance]`. The instance name may have several segments, and may be empty."""
 
     is_encrypted: bool
-    host: str  # without brackets where it is an IPv6 address
+    host: str  # an IPv6 address without brackets
     port: int
     instance: str
 
@@ -28,21 +28,21 @@ class GrpcAddress:
         segments = self.instance.split("/") if self.instance else []
         for segment in segments:
             if not segment or segment in _RESERVED or not segment.isprintable():
-                raise ValueError(f"no part of an instance's name: {segment!r}")
+                raise ValueError(f"not allowed in an instance name: {segment!r}")
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError, whose message holds nothing of `text` that may be secret."""
+        """Raises ValueError. Its message contains nothing of `text` that may be secret."""
         parts = urllib.parse.urlsplit(text)
         if parts.scheme not in ("grpc", "grpcs"):
             raise ValueError(f"not grpc or grpcs: {parts.scheme!r}")
         if parts.username is not None:
-            raise ValueError("a gRPC server knows no user and password: set a header with a token")
+            raise ValueError("gRPC has no user names and passwords: set a header with a token")
         if parts.query or parts.fragment:
-            raise ValueError("the address of a gRPC cache has neither '?' nor '#'")
+            raise ValueError("the address of a gRPC cache must not contain '?' or '#'")
         port = parts.port or (_TLS_PORT if parts.scheme == "grpcs" else 0)
         if not parts.hostname or not port:
-            raise ValueError("the address of a gRPC cache has a host and a port")
+            raise ValueError("the address of a gRPC cache needs a host and a port")
         instance = urllib.parse.unquote(parts.path, errors="strict").strip("/")
         return cls(is_encrypted=parts.scheme == "grpcs", host=parts.hostname, port=port, instance=instance)
 
@@ -56,15 +56,15 @@ class GrpcAddress:
         return f"{scheme}://{self.target}" + (f"/{self.instance}" if self.instance else "")
 
     def blob_name(self, digest: Digest, function: DigestFunction) -> str:
-        """What ByteStream reads: `[instance/]blobs/[function/]hash/size`.
+        """The name for ByteStream.Read: `[instance/]blobs/[function/]hash/size`.
 
-        The function is named unless it is one of those that REAPI has had from the first.
+        The digest function is left out if it is one of the first that REAPI had.
         """
         segments = [self.instance] if self.instance else []
         return "/".join([*segments, *_blob_segments(digest, function)])
 
     def upload_name(self, digest: Digest, function: DigestFunction, unique: str) -> str:
-        """What ByteStream writes: `[instance/]uploads/unique/blobs/[function/]hash/size`."""
+        """The name for ByteStream.Write: `[instance/]uploads/unique/blobs/[function/]hash/size`."""
         segments = [self.instance] if self.instance else []
         return "/".join([*segments, "uploads", unique, *_blob_segments(digest, function)])
 

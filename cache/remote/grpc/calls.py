@@ -1,6 +1,6 @@
-"""Calls of one gRPC server with messages as bytes: their deadlines, metadata and errors.
+"""Calls to one gRPC server, with encoded messages: time limits, metadata and errors.
 
-`grpcio` is imported by `Calls()` and nowhere else. It retries nothing here: who calls knows better when.
+Only `Calls()` imports `grpcio`. Its retries are off, because the callers retry.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
 MOST_RECEIVED_BYTES = 64 << 20  # in one message
 _MOST_PIECE_BYTES = 1 << 19
-_IN_FLIGHT_BYTES = 1 << 20  # What gRPC and the system may have taken, and a slow line not yet.
+_IN_FLIGHT_BYTES = 1 << 20  # bytes that gRPC and the system may hold for a slow line
 _SHORTEST_SECRET = 4
 
 
 class Calls:
-    """Thread-safe. Raises TransportError for certificates that cannot be read and where grpcio is not installed."""
+    """Thread-safe. Raises TransportError for unreadable certificates, and if grpcio is not installed."""
 
     def __init__(self, address: GrpcAddress, settings: ServerSettings) -> None:
-        # Its C++ part tells of failed connections on stderr, beside what is raised.
+        # Otherwise its C++ code also reports failed connections on stderr.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         try:
             import grpc
         except ImportError:
             raise TransportError(
-                f"{address} cannot be asked: grpcio is not installed",
+                f"{address} needs grpcio, which is not installed",
                 kind=ErrorKind.UNUSABLE,
                 advice=('install it: pip install "mlcbuild[grpc]"',),
             ) from None
@@ -52,7 +52,7 @@ class Calls:
             ("grpc.max_send_message_length", -1),
             ("grpc.initial_reconnect_backoff_ms", 200),
             ("grpc.max_reconnect_backoff_ms", 5_000),
-            # In spite of its name this is how long one try to connect may take.
+            # In spite of its name, this is the timeout of one attempt to connect.
             ("grpc.min_reconnect_backoff_ms", int(settings.deadlines.connect * 1000)),
         )
         if address.is_encrypted:
@@ -63,7 +63,7 @@ class Calls:
 
     @property
     def piece_bytes(self) -> int:
-        """The most that one message of a stream should carry: nobody sees a part of it move."""
+        """The largest size of a message in a stream. Progress is only seen between messages."""
         return min(_MOST_PIECE_BYTES, self._deadlines.piece_bytes)
 
     def unary(
@@ -97,26 +97,26 @@ class Calls:
             call.cancel()
 
     def write(self, method: str, messages: Iterator[bytes], doing: str, *, size_bytes: int) -> tuple[bytes, bool]:
-        """The answer to a stream, and whether all of it was taken: a server may answer before its end.
+        """The answer to a stream, and whether the server took all of it: it may answer before the end.
 
-        Another thread consumes `messages` as fast as the server takes them; a TransportError that it
-        raises is passed on.
+        Another thread consumes `messages` as fast as the server takes them. A TransportError of `messages` is raised
+        again.
         """
         deadlines = self._deadlines
         deadline = deadlines.transfer(idle=deadlines.idle)
-        problems: list[TransportError] = []
+        failures: list[TransportError] = []
         taken: list[bool] = []
 
         def watched() -> Iterator[bytes]:
             try:
                 for message in messages:
                     yield message
-                    deadline.moved(len(message))  # The next one is asked for when this one is on its way.
+                    deadline.moved(len(message))  # The next message is requested when this one has been sent.
             except TransportError as error:
-                problems.append(error)
+                failures.append(error)
             else:
                 taken.append(True)
-                # The server makes it durable, once it has all of it.
+                # The server now writes the blob to its disk.
                 deadline.allow_silence(in_flight=min(size_bytes, _IN_FLIGHT_BYTES))
 
         calls: list[Any] = []
@@ -130,8 +130,8 @@ class Calls:
                 failure = error
             finally:
                 call.cancel()
-        if problems:  # What the server makes of half a blob is of no interest then.
-            raise problems[0] from None
+        if failures:  # The server's answer to an incomplete blob does not matter.
+            raise failures[0] from None
         if failure is not None:
             self._fail(failure, doing, watch)
         return answer, bool(taken)
@@ -146,7 +146,7 @@ class Calls:
             return (start.future if kind == "stream_unary" else start)(
                 argument, timeout=timeout, metadata=self._metadata
             )
-        except ValueError:  # What a closed channel raises.
+        except ValueError:  # raised by a closed channel
             if not self._closed:
                 raise
             raise self._gone() from None
@@ -165,13 +165,13 @@ class Calls:
 
 
 def _secrets(settings: ServerSettings) -> tuple[str, ...]:
-    """What a server could repeat of the headers: their values, and of `Bearer x` also `x`."""
+    """The secrets that a server could quote: the values of headers, and `x` of `Bearer x`."""
     words = {word for _, value in settings.headers for word in (value, value.rpartition(" ")[2])}
     return tuple(sorted((word for word in words if len(word) >= _SHORTEST_SECRET), key=len, reverse=True))
 
 
 def _certificates(settings: ServerSettings) -> tuple[bytes | None, bytes | None, bytes | None]:
-    """Trusted roots, key and chain. grpcio brings roots of its own; those of the system are what people set up."""
+    """Trusted roots, key and chain. The system's roots replace those of grpcio, as users expect."""
     authorities = settings.authorities or ssl.get_default_verify_paths().cafile
     try:
         return (
@@ -181,5 +181,5 @@ def _certificates(settings: ServerSettings) -> tuple[bytes | None, bytes | None,
         )
     except OSError as error:
         raise TransportError(
-            f"the certificates in {error.filename} cannot be read: {error.strerror}", kind=ErrorKind.REFUSED
+            f"the certificates in {error.filename} cannot be read: {error.strerror}", kind=ErrorKind.DENIED
         ) from None

@@ -1,4 +1,4 @@
-"""What a gRPC status means: for people, and for who decides whether to try again."""
+"""Errors from gRPC statuses: messages and kinds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from mlcbuild.cache.remote.grpc.messages import Status
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
-# By number, for statuses within answers (google.rpc.Code).
+# The names of google.rpc.Code by number, for statuses inside messages.
 CODES = (
     "OK",
     "CANCELLED",
@@ -31,11 +31,11 @@ CODES = (
 _REFUSED = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED"})
 _UNUSABLE = frozenset({"INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED"})
 _LONGEST_PAUSE_SECONDS = 3600.0
-_MOST_SHOWN = 300  # characters of what a server says
+_MOST_SHOWN = 300  # characters of a server's text
 
 
 class CallError(TransportError):
-    """A call that ended with a status. `code` is the status' name, such as `NOT_FOUND`."""
+    """A call that ended with an error status. `code` is its name, such as `NOT_FOUND`."""
 
     def __init__(
         self, message: str, *, code: str, kind: ErrorKind, retry_after: float = 0.0, advice: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class CallError(TransportError):
 
 
 def of_call(error: Any, doing: str, secrets: tuple[str, ...]) -> CallError:
-    """For a `grpc.RpcError` that is a call as well."""
+    """The error for a `grpc.RpcError` that is also a call."""
     retry_after = 0.0
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin" and isinstance(value, bytes):
@@ -55,7 +55,7 @@ def of_call(error: Any, doing: str, secrets: tuple[str, ...]) -> CallError:
 
 
 def of_status(code: str, details: str, retry_after: float, doing: str, secrets: tuple[str, ...] = ()) -> CallError:
-    """`doing`: what was asked and of whom, for people. `secrets` are blotted out of what the server says."""
+    """The error for a status. `doing` describes the request. `secrets` are removed from the server's text."""
     for secret in secrets:
         details = details.replace(secret, "…")
     details = " ".join(details.split())[:_MOST_SHOWN]
@@ -63,14 +63,14 @@ def of_status(code: str, details: str, retry_after: float, doing: str, secrets: 
     kind = ErrorKind.TRANSIENT
     advice: tuple[str, ...] = ()
     if code in _REFUSED:
-        kind, advice = ErrorKind.REFUSED, ("check the token for this cache, and what its owner may do",)
+        kind, advice = ErrorKind.DENIED, ("check the token for this cache, and its permissions",)
     elif "CERTIFICATE_VERIFY_FAILED" in details:
-        kind = ErrorKind.REFUSED
-        advice = ("name the certificates to trust in the cache's settings or in SSL_CERT_FILE",)
+        kind = ErrorKind.DENIED
+        advice = ("set the certificates to trust in the cache's settings or in SSL_CERT_FILE",)
     elif "WRONG_VERSION_NUMBER" in details or "Failed parsing HTTP/2" in details:
-        kind = ErrorKind.REFUSED
+        kind = ErrorKind.DENIED
         advice = ("check the port, and whether it is grpc or grpcs",)
-    elif "larger than max" in details:  # gRPC says RESOURCE_EXHAUSTED of its own limits too
+    elif "larger than max" in details:  # gRPC uses RESOURCE_EXHAUSTED for its own limits too
         kind = ErrorKind.ITEM
     elif code in _UNUSABLE:
         kind = ErrorKind.UNUSABLE

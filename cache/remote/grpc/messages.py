@@ -1,9 +1,8 @@
-"""Requests and answers of the REAPI services that a cache needs, and of ByteStream.
+"""Messages of the REAPI services that a cache needs, and of ByteStream.
 
 Field numbers are those of `build/bazel/remote/execution/v2/remote_execution.proto`,
-`google/bytestream/bytestream.proto` and `google/rpc/{status,error_details}.proto`. Decoders ignore what they do not
-know and raise ValueError for bytes that are not the message. The function that made a digest is named where it is not
-SHA-256, as REAPI demands.
+`google/bytestream/bytestream.proto` and `google/rpc/{status,error_details}.proto`. Decoders ignore unknown fields and
+raise ValueError for bytes that are not the message. The digest function is set if it is not SHA-256, as REAPI requires.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def _function_field(number: int, function: DigestFunction) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """`google.rpc.Status {1 code, 2 message, 3 details}`; of the details, RetryInfo's delay in seconds."""
+    """`google.rpc.Status {1 code, 2 message, 3 details}`. `retry_after` is RetryInfo's delay in seconds."""
 
     code: int = 0
     message: str = ""
@@ -45,14 +44,14 @@ class Status:
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """Of `ServerCapabilities {1 cache_capabilities}`, of which `CacheCapabilities {1 digest_functions,
+    """From `ServerCapabilities {1 cache_capabilities}`: `CacheCapabilities {1 digest_functions,
     2 action_cache_update_capabilities {1 update_enabled}, 4 max_batch_total_size_bytes, 8 max_cas_blob_size_bytes}`.
     """
 
     functions: frozenset[int]  # numbers of DigestFunction.Value
     may_update_results: bool
     most_batched_bytes: int  # 0: the server sets no limit
-    most_blob_bytes: int = 0  # of one blob; 0 likewise
+    most_blob_bytes: int = 0  # of one blob; 0: no limit
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -71,7 +70,7 @@ def get_capabilities(instance: str) -> bytes:
 
 
 def digest_item(digest: Digest) -> bytes:
-    """One of the digests of `find_missing` and `batch_read`."""
+    """An item for `find_missing` or `batch_read`."""
     return wire.bytes_field(2, encode_digest(digest))
 
 
@@ -86,7 +85,7 @@ def missing_blobs(data: bytes) -> list[Digest]:
 
 
 def update_item(digest: Digest, content: bytes) -> bytes:
-    """One of the requests of `batch_update`: `Request {1 digest, 2 data}`."""
+    """An item for `batch_update`: `Request {1 digest, 2 data}`."""
     item = wire.bytes_field(1, encode_digest(digest)) + (wire.bytes_field(2, content) if content else b"")
     return wire.bytes_field(2, item)
 
@@ -103,7 +102,7 @@ def batch_read(instance: str, items: Iterable[bytes], function: DigestFunction) 
 
 @dataclass(frozen=True, kw_only=True)
 class BlobAnswer:
-    """One of the responses of a batch."""
+    """One response in a batch."""
 
     digest: Digest
     content: bytes
@@ -142,7 +141,7 @@ def update_result(instance: str, key: Digest, result: bytes, function: DigestFun
 
 
 def read_stream(name: str) -> bytes:
-    """`ReadRequest {1 resource_name}`: from the first byte to the last."""
+    """`ReadRequest {1 resource_name}`, for the whole blob."""
     return wire.text_field(1, name)
 
 
@@ -152,7 +151,7 @@ def read_data(data: bytes) -> bytes:
 
 
 def write_piece(name: str, offset: int, piece: bytes, *, is_last: bool) -> bytes:
-    """`WriteRequest {1 resource_name, 2 write_offset, 3 finish_write, 10 data}`; the first alone needs the name."""
+    """`WriteRequest {1 resource_name, 2 write_offset, 3 finish_write, 10 data}`. Only the first needs the name."""
     return b"".join(
         [
             wire.text_field(1, name),

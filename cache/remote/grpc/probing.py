@@ -1,4 +1,4 @@
-"""A server of the Remote Execution API looked at. REAPI has neither conditions nor a way to remove things."""
+"""The probe of a REAPI server. REAPI has neither conditional writes nor deletion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.remote import grpc
-from mlcbuild.cache.remote.probing import Heed
+from mlcbuild.cache.remote.probing import Support
 from mlcbuild.cache.remote.settings import ServerSettings
 from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
 
@@ -42,13 +42,11 @@ class GrpcProbe:
     def server_time(self) -> float | None:
         return None
 
-    def condition(self, _digest: Digest, _data: bytes, /) -> Heed:
-        return Heed.NOT_MADE
+    def condition(self, _digest: Digest, _data: bytes, /) -> Support:
+        return Support.NOT_APPLICABLE
 
-    def checksum(self, digest: Digest, data: bytes, /) -> Heed:
-        """Wrong bytes under the name of others, which REAPI has a server refuse. Where it does not, the right ones take
-        their place.
-        """
+    def checksum(self, digest: Digest, data: bytes, /) -> Support:
+        """Upload wrong bytes, which REAPI requires a server to reject. If it does not, upload the right bytes."""
         with tempfile.TemporaryDirectory(prefix="mlcbuild-doctor-") as folder:
             path = Path(folder) / "blob"
             path.write_bytes(bytes([data[0] ^ 0x40]) + data[1:])
@@ -56,20 +54,20 @@ class GrpcProbe:
                 self._connected().upload(digest, path, replace=True)
             except TransportError as error:
                 if error.kind in (ErrorKind.UNUSABLE, ErrorKind.ITEM):
-                    return Heed.HEEDED
+                    return Support.SUPPORTED
                 raise
             path.write_bytes(data)
             self._connected().upload(digest, path, replace=True)
-        return Heed.IGNORED
+        return Support.IGNORED
 
     def upload_in_parts(self, _digest: Digest, _path: Path, /) -> bool:
         return False
 
     def remove(self, _digest: Digest, /) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def remove_result(self, _key: Digest, /) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self) -> None:
         if self._opened is not None:

@@ -1,7 +1,7 @@
-"""A server of the Remote Execution API: ContentAddressableStorage, ActionCache and ByteStream.
+"""A transport to a REAPI server: ContentAddressableStorage, ActionCache and ByteStream.
 
-Small blobs go in batches, larger ones in streams. What is read under a key is the server's encoding of the
-ActionResult that was written: fields that it does not know are kept, and it may add to those that it knows.
+Small blobs are transferred in batches, larger ones in streams. A result that is read is in the server's encoding. The
+server keeps unknown fields, and may add to known ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UPDATE_RESULT = f"{_SERVICE}.ActionCache/UpdateActionResult"
 READ = "/google.bytestream.ByteStream/Read"
 WRITE = "/google.bytestream.ByteStream/Write"
 
-# A message of more than 4 MiB is refused by gRPC servers unless they are told otherwise.
+# gRPC servers reject messages of more than 4 MiB, unless they are configured otherwise.
 MOST_SENT_BYTES = (4 << 20) - (64 << 10)
 MOST_BATCHED_BLOB_BYTES = 1 << 20
 _AROUND_A_BLOB_BYTES = 128  # its digest, status and tags in a batch
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class GrpcTransport:
-    """A Transport, and a BatchingTransport. It owns `calls`."""
+    """A BatchingTransport. It owns `calls`."""
 
     def __init__(
         self, address: GrpcAddress, function: DigestFunction, calls: Calls, capabilities: Capabilities
@@ -132,10 +132,10 @@ class GrpcTransport:
                 raise failure
 
     def upload(self, digest: Digest, path: Path, *, replace: bool = False, on_sent: OnSent = ignore_progress) -> bool:
-        """True where a small blob was there already too: the answer need not tell.
+        """True also for a small blob that already existed, because the answer need not tell.
 
-        `replace` changes nothing here: REAPI knows no way to write over a blob, whose name says what it is. A server
-        may take the bytes once more, or say at once that it has them.
+        `replace` has no effect: REAPI cannot replace a blob. A server may accept the bytes again, or answer at once
+        that it has them.
         """
         if not digest.size_bytes:
             return False
@@ -143,7 +143,7 @@ class GrpcTransport:
             return not self.upload_many([(digest, path)], replace=replace)
         doing = self._doing(f"writing {digest}")
         if digest.size_bytes > self._most_blob:
-            raise TransportError(f"{doing}: it takes blobs of at most {self._most_blob} bytes", kind=ErrorKind.ITEM)
+            raise TransportError(f"{doing}: the server accepts at most {self._most_blob} bytes", kind=ErrorKind.ITEM)
         name = self._address.upload_name(digest, self._function, str(uuid.uuid4()))
         try:
             pieces = _pieces(name, digest, path, on_sent, self._calls.piece_bytes)
@@ -155,7 +155,7 @@ class GrpcTransport:
         committed = _understood(messages.committed_size, answer, doing)
         if committed != digest.size_bytes:
             raise TransportError(
-                f"{doing}: {committed} bytes of it were stored, and not {digest.size_bytes}", kind=ErrorKind.TRANSIENT
+                f"{doing}: {committed} bytes were stored instead of {digest.size_bytes}", kind=ErrorKind.TRANSIENT
             )
         return was_taken
 
@@ -198,10 +198,10 @@ class GrpcTransport:
             raise
 
     def write_result(self, key: Digest, data: bytes, *, replace: bool = False) -> bool:
-        """Without `replace` the server is asked first; REAPI has no way to write only where there is nothing."""
+        """Without `replace`, check first whether there is a result: REAPI has no conditional write."""
         doing = self._doing(f"UpdateActionResult {key}")
         if not self._may_update_results:
-            raise TransportError(f"{doing}: this server takes no results from clients", kind=ErrorKind.REFUSED)
+            raise TransportError(f"{doing}: this server accepts no results from clients", kind=ErrorKind.DENIED)
         if not replace and self.read_result(key) is not None:
             return False
         request = messages.update_result(self._address.instance, key, data, self._function)
@@ -224,11 +224,11 @@ class GrpcTransport:
     def _check_small(self, digests: Sequence[Digest]) -> None:
         for digest in digests:
             if digest.size_bytes > self.batched_bytes:
-                raise ValueError(f"{digest} is larger than the {self.batched_bytes} bytes that a batch takes")
+                raise ValueError(f"{digest} is larger than {self.batched_bytes} bytes, the limit of a batch")
 
 
 def _batches(items: Iterator[T] | Sequence[T], size: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Runs of items, in order, whose sizes add up to at most `most`, or which are one item."""
+    """Groups of items, in order, with a total size of at most `most`, or with a single item."""
     batch: list[T] = []
     total = 0
     for item in items:
@@ -249,7 +249,7 @@ def _understood(decode: Callable[[bytes], T], data: bytes, doing: str) -> T:
 
 
 def _content(digest: Digest, path: Path, piece_bytes: int = _PIECE_BYTES) -> Iterator[bytes]:
-    """Pieces of a file that is the blob. Raises TransportError where it cannot be read or has another size."""
+    """Pieces of the blob's file. Raises TransportError if it cannot be read or has another size."""
     left = digest.size_bytes
     try:
         with path.open("rb", buffering=0) as stream:
@@ -267,7 +267,7 @@ def _content(digest: Digest, path: Path, piece_bytes: int = _PIECE_BYTES) -> Ite
 
 
 def _pieces(name: str, digest: Digest, path: Path, on_sent: OnSent, piece_bytes: int) -> Iterator[bytes]:
-    """The messages of a Write."""
+    """The messages of a Write call."""
     offset = 0
     for piece in _content(digest, path, piece_bytes):
         end = offset + len(piece)
@@ -277,4 +277,4 @@ def _pieces(name: str, digest: Digest, path: Path, on_sent: OnSent, piece_bytes:
 
 
 def _wrong_length(doing: str, received: int, expected: int) -> TransportError:
-    return TransportError(f"{doing}: {received} bytes came, and not {expected}", kind=ErrorKind.ITEM)
+    return TransportError(f"{doing}: received {received} bytes instead of {expected}", kind=ErrorKind.ITEM)

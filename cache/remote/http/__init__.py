@@ -1,4 +1,4 @@
-"""Remotes that speak Bazel's simple HTTP protocol. Importing this package imports no HTTP and no TLS."""
+"""Remote caches with Bazel's HTTP protocol. Importing this package imports neither HTTP nor TLS."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
 
 
 def connect(address: str, function: DigestFunction, settings: ServerSettings | None = None) -> Transport:
-    """A transport to `http(s)://[user:password@]host[:port][/path]`; nothing is asked of the server yet.
+    """A transport to `http(s)://[user:password@]host[:port][/path]`. Makes no request yet.
 
-    Raises TransportError (REFUSED) for an address, certificates, a proxy or a netrc file that cannot be used.
+    Raises TransportError (DENIED) for an address, certificates, a proxy or a netrc file that cannot be used.
     """
     from mlcbuild.cache.remote.http.address import HttpAddress
     from mlcbuild.cache.remote.http.transport import HttpTransport
@@ -20,7 +20,7 @@ def connect(address: str, function: DigestFunction, settings: ServerSettings | N
     except ValueError as error:
         raise TransportError(
             f"the address of the remote cache cannot be used: {error}",
-            kind=ErrorKind.REFUSED,
-            advice=("give it as https://host:port/path",),
+            kind=ErrorKind.DENIED,
+            advice=("write it as https://host:port/path",),
         ) from None
     return HttpTransport(parsed, function, settings or ServerSettings())

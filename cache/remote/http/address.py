@@ -1,4 +1,4 @@
-"""Where an HTTP cache is, and as whom it is asked."""
+"""The address of an HTTP cache, and its credentials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Whom a connection leads to. `host` is without brackets where it is an IPv6 address."""
+    """The server of a connection. An IPv6 address in `host` has no brackets."""
 
     scheme: str
     host: str
@@ -24,11 +24,11 @@ class Origin:
         if self.scheme not in _PORTS:
             raise ValueError(f"not http or https: {self.scheme!r}")
         if not self.host:
-            raise ValueError("an address without a host")
+            raise ValueError("the address has no host")
 
     @classmethod
     def of(cls, parts: urllib.parse.SplitResult) -> Self:
-        """Raises ValueError for another scheme, no host, or a port that is none."""
+        """Raises ValueError for another scheme, a missing host, or an invalid port."""
         return cls(
             scheme=parts.scheme,
             host=parts.hostname or "",
@@ -46,21 +46,21 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpAddress:
-    """`http(s)://[user:password@]host[:port][/path]`; `path` is as written, without a slash at its end."""
+    """`http(s)://[user:password@]host[:port][/path]`; `path` is as written, without a trailing slash."""
 
     origin: Origin
     path: str
-    authorization: str = field(default="", repr=False)  # the value of that header, from the address itself
+    authorization: str = field(default="", repr=False)  # the header's value, from the address
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError, whose message holds nothing of `text` that may be secret."""
+        """Raises ValueError. Its message contains nothing of `text` that may be secret."""
         parts = urllib.parse.urlsplit(text)
         if parts.query or parts.fragment:
-            raise ValueError("the address of an HTTP cache has neither '?' nor '#'")
+            raise ValueError("the address of an HTTP cache must not contain '?' or '#'")
         path = parts.path.rstrip("/")
         if not path.isascii() or any(character <= " " or character == "\x7f" for character in path):
-            raise ValueError("the path of an HTTP cache is percent-encoded ASCII")
+            raise ValueError("the path of an HTTP cache must be percent-encoded ASCII")
         authorization = ""
         if parts.username is not None:
             user, password = (urllib.parse.unquote(part or "") for part in (parts.username, parts.password))
@@ -72,15 +72,15 @@ class HttpAddress:
 
 
 def basic(user: str, password: str) -> str:
-    """RFC 7617, UTF-8."""
+    """The header for Basic authentication (RFC 7617), in UTF-8."""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 def authorization_from_netrc(host: str) -> str:
-    """The header for a machine that `$NETRC`, else `~/.netrc`, names; "" where neither does.
+    """The header from the entry of `host` in `$NETRC` or `~/.netrc`; "" if there is none.
 
-    An entry named `default` counts for nothing: it would tell any host a password. Raises ValueError for a file that is
-    not in netrc's form.
+    The entry `default` is ignored, because it would send a password to any host. Raises ValueError for a file in
+    another format.
     """
     import netrc
 
@@ -90,5 +90,5 @@ def authorization_from_netrc(host: str) -> str:
     except OSError:
         return ""
     except netrc.NetrcParseError as error:
-        raise ValueError(f"{path}:{error.lineno}: not in the form of a netrc file") from None
+        raise ValueError(f"{path}:{error.lineno}: not in the format of a netrc file") from None
     return "" if entry is None or host == "default" else basic(entry[0], entry[2] or "")

@@ -1,4 +1,4 @@
-"""Sending a request with its body, and reading the body of an answer, in bounded memory."""
+"""Request and response bodies, sent and read in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mlcbuild.cache.remote.http.connections import Connection
 from mlcbuild.cache.remote.transport import ErrorKind, OnSent, TransportError, ignore_progress
 
 _CHUNK_BYTES = 1 << 18
-_DRAINED_BYTES = 1 << 16  # what nobody wants is read up to here, so that its connection can be used again
+_DRAINED_BYTES = 1 << 16  # An unwanted body of at most this size is read, so that the connection can be reused.
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestBody:
-    """What a PUT sends: `size_bytes` of a stream, from where it stands. `name` is for people."""
+    """The body of a PUT: `size_bytes` of a stream, from its current position. `name` is for messages."""
 
     stream: BinaryIO
     size_bytes: int
@@ -26,7 +26,7 @@ class RequestBody:
     on_sent: OnSent = ignore_progress
 
     def chunks(self) -> Iterator[bytes]:
-        """Raises TransportError where the stream cannot be read or ends early."""
+        """The body in pieces. Raises TransportError if the stream cannot be read or ends early."""
         left = self.size_bytes
         while left:
             try:
@@ -44,14 +44,14 @@ class RequestBody:
 
 
 def unreadable(name: Path | str, error: OSError) -> TransportError:
-    """A file of this machine: nothing that the server or a setting could help, and perhaps there again later."""
+    """The error for an unreadable local file. It is transient, because the file may be readable later."""
     return TransportError(f"sending {name}: it cannot be read: {error.strerror or error}", kind=ErrorKind.TRANSIENT)
 
 
 def send(
     connection: Connection, method: str, target: str, headers: Mapping[str, str], body: RequestBody | None
 ) -> bool:
-    """Whether all was sent: a server may answer, or hang up, before it has read a body that it does not want.
+    """Send a request. Answer whether all was sent: a server may answer or close before it has read the body.
 
     Raises what sockets and `http.client` raise, and TransportError for the body.
     """
@@ -75,7 +75,7 @@ def send(
 
 
 def chunks(response: http.client.HTTPResponse, doing: str) -> Iterator[bytes]:
-    """The body, to its end or to where it is cut. Raises TransportError."""
+    """The body in pieces, to its end or to where the connection breaks. Raises TransportError."""
     while True:
         try:
             chunk = response.read(_CHUNK_BYTES)
@@ -87,13 +87,13 @@ def chunks(response: http.client.HTTPResponse, doing: str) -> Iterator[bytes]:
 
 
 def announced(response: http.client.HTTPResponse) -> int | None:
-    """The `Content-Length`; None where the body is sent without."""
+    """The `Content-Length`, or None."""
     text = response.getheader("Content-Length", "")
     return int(text) if text.isascii() and text.isdigit() else None
 
 
 def read_to_the_end(response: http.client.HTTPResponse) -> bool:
-    """Whether the connection can be used again: nothing, or little, of the body was left, and the server keeps it."""
+    """Whether the connection can be reused: little of the body was left, and the server keeps the connection."""
     if response.will_close:
         return False
     if response.isclosed():
@@ -104,5 +104,5 @@ def read_to_the_end(response: http.client.HTTPResponse) -> bool:
         response.read(_DRAINED_BYTES)
     except (OSError, http.client.HTTPException):
         return False
-    # A body of a known length is closed by reading its last byte, one in pieces by reading its end.
+    # A body of known length ends with its last byte, a chunked body only with its end marker.
     return response.isclosed() or (response.length == 0 and not response.read(1))

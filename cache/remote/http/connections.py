@@ -1,7 +1,7 @@
-"""Open connections to one origin: made with the user's proxy and certificates, kept, and used again.
+"""A pool of connections to one origin, with the user's proxy and certificates.
 
-`http.client` and not urllib3, although that is installed: the time-outs of urllib3 bound single waits and not a call,
-and here every call has a deadline; and it takes longer to import than a small blob to fetch.
+It uses `http.client`, not urllib3. Timeouts of urllib3 limit single waits, not a whole call as needed here. And
+importing urllib3 takes longer than fetching a small blob.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from mlcbuild.cache.remote.settings import Deadlines
 from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 
-# Servers and the networks before them close what is silent for a minute or so, and some do not say.
+# Servers and networks close connections that are silent for about a minute, and some do not notify the client.
 _KEPT_SECONDS = 20.0
 
 
 def tls_context(authorities: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """Raises TransportError for files that cannot be read or are no certificates."""
+    """Raises TransportError for files that are unreadable or not certificates."""
     try:
         context = ssl.create_default_context(cafile=None if authorities is None else str(authorities))
         if certificate is not None:
@@ -38,7 +38,7 @@ def tls_context(authorities: Path | None, certificate: Path | None, key: Path | 
         files = ", ".join(str(path) for path in (authorities, certificate) if path is not None)
         raise TransportError(
             f"the certificates in {files or 'SSL_CERT_FILE'} cannot be used: {error.strerror or error}",
-            kind=ErrorKind.REFUSED,
+            kind=ErrorKind.DENIED,
         ) from None
     return context
 
@@ -49,7 +49,7 @@ class Connection:
     def __init__(self, client: http.client.HTTPConnection, timed: TimedSocket, prefix: str, proxy: str) -> None:
         self.client = client
         self.timed = timed
-        self.prefix = prefix  # before the path of each request: the origin, where a proxy is asked in its place
+        self.prefix = prefix  # goes before the path of each request: the origin, if a proxy is used
         self.proxy_authorization = proxy
         self.is_reusable = False
         self.kept_since = 0.0
@@ -59,7 +59,7 @@ class Connection:
 
 
 class Pool:
-    """Thread-safe. At most `most_kept` connections are kept; any number may be in use."""
+    """Connections to one origin. Thread-safe. At most `most_kept` idle ones are kept; any number may be in use."""
 
     def __init__(self, origin: Origin, deadlines: Deadlines, context: ssl.SSLContext | None, most_kept: int) -> None:
         self.origin = origin
@@ -111,7 +111,7 @@ class Pool:
     def _connect(self, deadline: ThroughputDeadline) -> Connection:
         doing = f"connecting to {self.origin}"
         if self._proxy is not None:
-            doing += f" by the proxy {self._proxy.hostname}"
+            doing += f" through the proxy {self._proxy.hostname}"
         try:
             return self._connected(deadline, doing)
         except (OSError, http.client.HTTPException) as error:
@@ -142,7 +142,7 @@ class Pool:
         except BaseException:
             plain.close()
             raise
-        deadline.moved(0)  # To be connected is an answer.
+        deadline.moved(0)  # A connection is a sign of life.
         timed = TimedSocket(plain, deadline)
         client.sock = timed
         return Connection(client, timed, prefix, proxy_authorization)
@@ -156,13 +156,13 @@ class Pool:
             raise
         except ssl.SSLError as error:
             raise TransportError(
-                f"{doing}: no TLS connection: {error.reason or error}",
-                kind=ErrorKind.REFUSED,
+                f"{doing}: TLS failed: {error.reason or error}",
+                kind=ErrorKind.DENIED,
                 advice=("check the port, and whether it is http or https",),
             ) from None
 
     def _open_tunnel(self, plain: socket.socket, end: float, proxy_authorization: str, doing: str) -> None:
-        """`CONNECT` (RFC 9110, 9.3.6): afterwards the bytes are the origin's."""
+        """Send `CONNECT` (RFC 9110, 9.3.6). Afterwards the connection leads to the origin."""
         host = f"[{self.origin.host}]" if ":" in self.origin.host else self.origin.host
         target = f"{host}:{self.origin.port}"
         lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
@@ -180,7 +180,7 @@ class Pool:
 
 
 def _proxy_for(origin: Origin) -> urllib.parse.SplitResult | None:
-    """The one of the user's environment (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), as `urllib.request` reads it."""
+    """The proxy in the environment (HTTP_PROXY, HTTPS_PROXY, NO_PROXY), as `urllib.request` reads it."""
     proxy = urllib.request.getproxies().get(origin.scheme, "")
     if not proxy or urllib.request.proxy_bypass(f"{origin.host}:{origin.port}"):
         return None
@@ -191,8 +191,8 @@ def _proxy_for(origin: Origin) -> urllib.parse.SplitResult | None:
         known = False
     if not known:
         raise TransportError(
-            f"the proxy that the environment names for {origin} cannot be used",
-            kind=ErrorKind.REFUSED,
+            f"the proxy in the environment for {origin} cannot be used",
+            kind=ErrorKind.DENIED,
             advice=("set HTTP_PROXY and HTTPS_PROXY to http://host:port, or NO_PROXY to the cache's host",),
         )
     return parts

@@ -1,4 +1,4 @@
-"""A server of Bazel's HTTP protocol looked at. The protocol promises little; servers do more, or do not."""
+"""The probe of a server with Bazel's HTTP protocol. The protocol requires little; some servers do more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mlcbuild.cache.reapi import ActionResult, ExecutedActionMetadata
 from mlcbuild.cache.remote.http.address import HttpAddress, authorization_from_netrc
 from mlcbuild.cache.remote.http.bodies import RequestBody
 from mlcbuild.cache.remote.http.transport import HttpTransport
-from mlcbuild.cache.remote.probing import Heed
+from mlcbuild.cache.remote.probing import Support
 from mlcbuild.cache.remote.settings import ServerSettings
 from mlcbuild.cache.remote.transport import ErrorKind, Transport, TransportError
 
@@ -48,7 +48,7 @@ class HttpProbe:
                 elif authorization_from_netrc(self._address.origin.host):
                     found.append("name and password in the netrc file")
             except ValueError as error:
-                raise TransportError(str(error), kind=ErrorKind.REFUSED) from None
+                raise TransportError(str(error), kind=ErrorKind.DENIED) from None
         if self._settings.client_certificate is not None:
             found.append("a client certificate")
         return ", ".join(found)
@@ -58,40 +58,40 @@ class HttpProbe:
             return email.utils.parsedate_to_datetime(self._raw.date()).timestamp()
         return None
 
-    def condition(self, _digest: Digest, _data: bytes, /) -> Heed:
-        """With a result of nothing, always under the same key: the protocol has no way to remove it."""
+    def condition(self, _digest: Digest, _data: bytes, /) -> Support:
+        """Write an empty result, always under the same key, because the protocol cannot delete it."""
         key = self._function.of_bytes(_CONDITION_KEY)
         for worker in ("mlcbuild doctor, first", "mlcbuild doctor, second"):
             result = ActionResult(execution_metadata=ExecutedActionMetadata(worker=worker)).encode()
             try:
                 if not self._raw.put_where_nothing_is(f"/ac/{key.hash}", result):
-                    return Heed.HEEDED
+                    return Support.SUPPORTED
             except TransportError as error:
                 if error.kind is ErrorKind.UNUSABLE:
-                    return Heed.REFUSED
+                    return Support.REJECTED
                 raise
-        return Heed.IGNORED
+        return Support.IGNORED
 
-    def checksum(self, digest: Digest, data: bytes, /) -> Heed:
-        """Wrong bytes under the name of others. Where they are taken, the right ones take their place."""
+    def checksum(self, digest: Digest, data: bytes, /) -> Support:
+        """Upload wrong bytes. If the server accepts them, upload the right bytes."""
         spoiled = bytes([data[0] ^ 0x40]) + data[1:]
         try:
             self._raw.put(f"/cas/{digest.hash}", spoiled)
         except TransportError as error:
             if error.kind in (ErrorKind.UNUSABLE, ErrorKind.ITEM):
-                return Heed.HEEDED
+                return Support.SUPPORTED
             raise
         self._raw.put(f"/cas/{digest.hash}", data)
-        return Heed.IGNORED
+        return Support.IGNORED
 
     def upload_in_parts(self, _digest: Digest, _path: Path, /) -> bool:
         return False
 
     def remove(self, _digest: Digest, /) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def remove_result(self, _key: Digest, /) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self) -> None:
         if self._opened is not None:
@@ -105,10 +105,10 @@ class HttpProbe:
 
 
 class _Raw(HttpTransport):
-    """Requests that a transport makes for no build."""
+    """Requests that only a probe makes."""
 
     def date(self) -> str:
-        """What any answer says; "" where it says nothing."""
+        """The `Date` of an answer; "" if it has none."""
         path = f"/cas/{os.urandom(32).hex()}"
         doing, target = self._doing("HEAD", path), self._address.path + path
         with self._exchange("HEAD", self._address.origin, target, doing, self._deadline()) as response:
@@ -118,9 +118,9 @@ class _Raw(HttpTransport):
         self._put(path, _body(data))
 
     def put_where_nothing_is(self, path: str, data: bytes) -> bool:
-        """False where the server says that something is there (412)."""
+        """Write conditionally. False if the server answers that something exists (412)."""
         return self._put(path, _body(data), headers={"If-None-Match": "*"})
 
 
 def _body(data: bytes) -> RequestBody:
-    return RequestBody(stream=io.BytesIO(data), size_bytes=len(data), name="what is tried")
+    return RequestBody(stream=io.BytesIO(data), size_bytes=len(data), name="the test data")

@@ -1,8 +1,8 @@
 """A socket that no server can hold up: each wait ends by the deadline of its request.
 
-A time-out of a plain socket bounds one system call. A server that sends a header a byte at a time keeps to it for
-ever, so the time that is left is set anew before each call, and what passes between two of them is not the server's.
-`http.client` takes the class here for a socket.
+The timeout of a plain socket limits one system call, so a server that sends one byte at a time can go on for ever. Here
+the remaining time is set before each call. Time between calls does not count. `http.client` uses this class like a
+socket.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOOK_SECONDS = 0.25
 
 
 class TimedSocket:
-    """`begin` is called before each use."""
+    """A socket with a deadline. `begin` is called before each request."""
 
     def __init__(self, plain: socket.socket, deadline: ThroughputDeadline) -> None:
         self.plain = plain
@@ -35,32 +35,32 @@ class TimedSocket:
         self._acknowledged = AcknowledgedBytes()
 
     def arm(self) -> float:
-        """Bound the next system call, by the seconds it gives. Raises TimeoutError where none are left."""
+        """Limit the next system call to the remaining time, which is returned. Raises TimeoutError if there is none."""
         self._deadline.resume()
         left = self._deadline.left
         if left <= 0:
-            raise TimeoutError("the time for the call is over")
+            raise TimeoutError("the time limit of the call has passed")
         self.plain.settimeout(left)
         return left
 
     def came(self, count: int) -> None:
-        """What a system call brought; until the next one, the time is our own."""
+        """`count` bytes were received. The clock stops until the next system call."""
         self._deadline.moved(count)
         self._deadline.pause()
 
     def wait_for_arrival(self) -> None:
-        """Until what was sent has arrived or there is something to read. Raises TimeoutError."""
+        """Wait until everything sent is acknowledged or there is something to read. Raises TimeoutError."""
         if isinstance(self.plain, ssl.SSLSocket) and self.plain.pending():
             return
         held = unacknowledged_bytes(self.plain.fileno())
         while held and not self._poll.poll(min(self.arm(), _LOOK_SECONDS) * 1000):
             left = unacknowledged_bytes(self.plain.fileno())
             if left != held:
-                self._deadline.moved(self._acknowledged.arrived(given=0, held=left))
+                self._deadline.moved(self._acknowledged.update(sent=0, unacknowledged=left))
             held = left
 
     def is_readable(self) -> bool:
-        """Whether bytes, or the end, wait to be read: in an idle connection, that it is of no use any more."""
+        """Whether there is something to read. An idle connection with something to read is unusable."""
         return bool(self._poll.poll(0))
 
     def sendall(self, data: Any) -> None:
@@ -70,9 +70,10 @@ class TimedSocket:
             view = view[self._send(view) :]
 
     def send_unless_answered(self, data: bytes) -> bool:
-        """Send all of `data`, or stop once there is something to read: a server that wants no more reads no more.
+        """Send `data`, but stop if there is something to read: the server then reads no more. Answer whether all was
+        sent.
 
-        An encrypted connection may have things to read that are no answer, so there all is sent.
+        On a TLS connection all is sent, because there may be something to read that is not an answer.
         """
         if isinstance(self.plain, ssl.SSLSocket):
             self.sendall(data)
@@ -83,7 +84,7 @@ class TimedSocket:
         while view:
             events = both.poll(self.arm() * 1000)
             if not events:
-                raise TimeoutError("nothing was taken for too long")
+                raise TimeoutError("the server accepted no bytes for too long")
             if events[0][1] & ~select.POLLOUT:
                 return False
             view = view[self._send(view) :]
@@ -91,7 +92,9 @@ class TimedSocket:
 
     def _send(self, view: memoryview) -> int:
         count = self.plain.send(view)
-        self._deadline.moved(self._acknowledged.arrived(given=count, held=unacknowledged_bytes(self.plain.fileno())))
+        self._deadline.moved(
+            self._acknowledged.update(sent=count, unacknowledged=unacknowledged_bytes(self.plain.fileno()))
+        )
         self._deadline.pause()
         return count
 
@@ -100,7 +103,7 @@ class TimedSocket:
         return io.BufferedReader(_Incoming(self), _BUFFER_BYTES)
 
     def close(self) -> None:
-        """The system's socket stays open until what `makefile` gave is closed too."""
+        """The system's socket stays open until the file of `makefile` is closed too."""
         self.plain.close()
 
 

@@ -1,7 +1,7 @@
-"""A server of Bazel's simple protocol: GET, HEAD and PUT of `<base>/cas/<hash>` and `<base>/ac/<hash>`.
+"""A transport to a server with Bazel's HTTP protocol: GET, HEAD and PUT of `<base>/cas/<hash>` and `<base>/ac/<hash>`.
 
-The hash alone is in the address, whatever function made it; a result is the bytes of an ActionResult. Nothing in the
-protocol tells which function a server expects. (Bazel, "HTTP caching protocol" in its page on remote caching.)
+Addresses contain only the hash, of whatever digest function. A result is an encoded ActionResult. The protocol does not
+say which digest function a server expects. (See "HTTP caching protocol" in Bazel's page on remote caching.)
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from mlcbuild.cache.remote.settings import ServerSettings
 from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 from mlcbuild.cache.remote.transport import ErrorKind, OnSent, Sink, TransportError, ignore_progress
 
-# A blob from here on is asked for before it is sent. The question costs a round trip, about as much as sending a small
-# one does; for a large one it may save all the bytes, as servers take a second PUT of the same in full and say 200.
+# Larger blobs are checked with HEAD before they are sent. The check costs a round trip, about as much as sending a
+# small blob. For a large one it may save all bytes, because servers read a second PUT of the same blob in full.
 ASK_FIRST_BYTES = 1 << 20
 MOST_RESULT_BYTES = 64 << 20
 _MOST_REDIRECTS = 5
-_ANSWER_BYTES = 500  # of a HEAD, about: what time a question about many is given
+_ANSWER_BYTES = 500  # of one HEAD, approximately, for the time limit of many
 
 _ABSENT = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.GONE)
 _STORED = (http.HTTPStatus.OK, http.HTTPStatus.CREATED, http.HTTPStatus.ACCEPTED, http.HTTPStatus.NO_CONTENT)
@@ -62,7 +62,7 @@ class HttpTransport:
         return self._function
 
     def missing(self, digests: Sequence[Digest]) -> tuple[Digest, ...]:
-        """One HEAD a blob, several at a time: the protocol knows no question about many."""
+        """One HEAD per blob, several in parallel. The protocol has no request for many blobs."""
         asked = [digest for digest in dict.fromkeys(digests) if digest.size_bytes]
         deadlines = self._settings.deadlines
         end = time.monotonic() + deadlines.total_for(len(asked) * _ANSWER_BYTES)
@@ -106,8 +106,8 @@ class HttpTransport:
         return True
 
     def upload(self, digest: Digest, path: Path, *, replace: bool = False, on_sent: OnSent = ignore_progress) -> bool:
-        """True also where a small blob was there already, and where the server drops what it has under that name: the
-        protocol does not tell.
+        """True also for a small blob that already existed, and if the server drops the new bytes: the protocol does not
+        tell.
         """
         if not digest.size_bytes:
             return False
@@ -140,9 +140,9 @@ class HttpTransport:
         return bytes(data)
 
     def write_result(self, key: Digest, data: bytes, *, replace: bool = False) -> bool:
-        """Without `replace` the server is asked first, and told to keep what is there.
+        """Without `replace`, check first whether there is a result, then write only if there is none.
 
-        Servers that know no `If-None-Match` let the later of two take the place of one that came in between.
+        A server that ignores `If-None-Match` lets a later result replace one that was written in between.
         """
         path = f"/ac/{key.hash}"
         if not replace and self._head(path, self._deadline()) is not None:
@@ -178,7 +178,7 @@ class HttpTransport:
     def _put(
         self, path: str, body: RequestBody, *, headers: Mapping[str, str] | None = None, replace: bool = False
     ) -> bool:
-        """False where a condition in `headers` does not hold."""
+        """PUT a body. False if a condition in `headers` is not met."""
         doing = self._doing("PUT", path)
         target = self._address.path + path
         with self._exchange(
@@ -191,17 +191,17 @@ class HttpTransport:
             error = self._unexpected(response, doing)
             status = response.status
         if replace and status in _NOT_TWICE and self._head(path, self._deadline()) is not None:
-            # Who may write but not write over is refused this one alone.
+            # The user may write but not replace: only this object is affected.
             raise TransportError(
-                f"{error.message}: what is there may not be replaced",
+                f"{error.message}: the existing object may not be replaced",
                 kind=ErrorKind.ITEM,
-                advice=("delete it there, or let this user replace what is there",),
+                advice=("delete it there, or allow this user to replace objects",),
             )
         raise error
 
     @contextlib.contextmanager
     def _get(self, path: str, doing: str, deadline: ThroughputDeadline) -> Iterator[http.client.HTTPResponse | None]:
-        """The response with a body, from wherever the server redirects to; None where there is nothing."""
+        """The response to a GET, after redirects. None if the object is absent."""
         origin, target = self._address.origin, self._address.path + path
         for _ in range(_MOST_REDIRECTS):
             with self._exchange("GET", origin, target, doing, deadline) as response:
@@ -261,7 +261,7 @@ class HttpTransport:
         return pool
 
     def _deadline(self) -> ThroughputDeadline:
-        """Of one request, which begins now."""
+        """The deadline of a request that begins now."""
         return self._settings.deadlines.transfer(idle=self._settings.deadlines.idle)
 
     def _doing(self, method: str, path: str) -> str:
@@ -274,32 +274,32 @@ class HttpTransport:
     def _unexpected(self, response: http.client.HTTPResponse, doing: str) -> TransportError:
         advice: tuple[str, ...] = ()
         if response.status in _REDIRECTS:
-            advice = ("only downloads follow redirects: give the address that the server redirects to",)
+            advice = ("only downloads follow redirects: set the address that the server redirects to",)
         elif response.status == http.HTTPStatus.BAD_REQUEST and self._function is not DigestFunction.SHA256:
-            advice = ('many servers name blobs by SHA-256 alone: set digest = "sha256" in the [workspace] table',)
+            advice = ('many servers support only SHA-256: set digest = "sha256" in the [workspace] table',)
         return errors.of_status(response.status, response.getheader("Retry-After"), doing, advice=advice)
 
 
 def _headers(address: HttpAddress, settings: ServerSettings) -> dict[str, str]:
-    """What goes with each request. A header that is set counts more than the address, and that more than netrc."""
+    """The headers of each request. A header in the settings overrides the address, which overrides netrc."""
     headers = dict(settings.headers)
     if not any(name.lower() == "authorization" for name in headers):
         try:
             authorization = address.authorization or authorization_from_netrc(address.origin.host)
         except ValueError as error:
-            raise TransportError(str(error), kind=ErrorKind.REFUSED) from None
+            raise TransportError(str(error), kind=ErrorKind.DENIED) from None
         if authorization:
             headers["Authorization"] = authorization
     return headers
 
 
 def _redirected(origin: Origin, target: str, response: http.client.HTTPResponse, doing: str) -> tuple[Origin, str]:
-    """Where `Location` leads. It is not shown: it may hold a signature that opens what is there."""
+    """The target of `Location`. It is never shown, because it may contain a signature that gives access."""
     try:
         parts = urllib.parse.urlsplit(urllib.parse.urljoin(f"{origin}{target}", response.getheader("Location", "")))
         there = Origin.of(parts)
     except ValueError:
-        raise TransportError(f"{doing}: redirected to what is no http address", kind=ErrorKind.UNUSABLE) from None
+        raise TransportError(f"{doing}: redirected to an address that is not http", kind=ErrorKind.UNUSABLE) from None
     if there.scheme != origin.scheme and there.scheme == "http":
         raise TransportError(f"{doing}: redirected from https to http", kind=ErrorKind.UNUSABLE)
     path = urllib.parse.quote(parts.path, safe=_IN_TARGETS)
@@ -309,11 +309,11 @@ def _redirected(origin: Origin, target: str, response: http.client.HTTPResponse,
 def _check_encoding(response: http.client.HTTPResponse, doing: str) -> None:
     encoding = response.getheader("Content-Encoding", "identity")
     if encoding != "identity":
-        raise TransportError(f"{doing}: sent as {encoding!r}, which was not asked for", kind=ErrorKind.UNUSABLE)
+        raise TransportError(f"{doing}: sent as {encoding!r}, which was not requested", kind=ErrorKind.UNUSABLE)
 
 
 def _wrong_length(doing: str, received: int, expected: int) -> TransportError:
-    return TransportError(f"{doing}: {received} bytes came, and not {expected}", kind=ErrorKind.ITEM)
+    return TransportError(f"{doing}: received {received} bytes instead of {expected}", kind=ErrorKind.ITEM)
 
 
 def _cut_short(doing: str, received: int, expected: int) -> TransportError:

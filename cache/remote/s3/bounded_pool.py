@@ -1,4 +1,4 @@
-"""Many requests at once, their answers in order, and few of them waiting: memory stays bounded whatever the size."""
+"""Parallel requests with answers in order. The number of pending answers is limited, so memory is bounded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HELD_A_THREAD = 2
 
 
 class BoundedPool:
-    """The threads of one transport, and a limit on answers that are made or wait to be taken, over all callers."""
+    """The threads of one transport, and a limit on running requests and pending answers of all callers together."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -40,8 +40,9 @@ class BoundedPool:
 
 
 class OrderedMap(Generic[Item, Answer]):
-    """Iterates over `function` of each item. At the end of its block nothing runs any more: an error cancels the
-    operation, which cuts off what is under way.
+    """Iterates over the answers of `function` for each item, in order.
+
+    At the end of its block no request is running any more. An error cancels the operation with its running requests.
     """
 
     def __init__(
@@ -79,8 +80,9 @@ class OrderedMap(Generic[Item, Answer]):
             self._pool.slots.release()
 
     def _fill(self) -> None:
-        """Start what may be started. Who has nothing under way waits for a slot; whoever waits so holds none, so
-        those who hold some get on.
+        """Start as many requests as there are slots. Wait for a slot only if no request is running.
+
+        So a caller that waits holds no slot, and the callers that hold slots can go on.
         """
         while not self._is_dry and len(self._pending) < self._pool.threads:
             if not self._pool.slots.acquire(blocking=False):

@@ -1,4 +1,4 @@
-"""One boto client for all threads: made at the first request, and again when its credentials have expired."""
+"""A boto client for all threads. It is made at the first request, and again when its credentials have expired."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cache.remote.s3.errors import EXPIRED, S3Error, classified, cut_short
+from mlcbuild.cache.remote.s3.errors import EXPIRED, S3Error, as_s3_error, cut_short
 from mlcbuild.cache.remote.s3.operation import Exchange, Operation, watch
-from mlcbuild.cache.remote.s3.section import Section
+from mlcbuild.cache.remote.s3.section import FileSection
 from mlcbuild.cache.remote.s3.settings import Addressing, S3Settings
 from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 from mlcbuild.cache.remote.transport import ErrorKind, OnSent, ignore_progress
 
-# An operation is a few requests one after the other, or many side by side, of which each may use up its deadline once.
+# An operation is a few requests in sequence, or many in parallel. Each may use up its deadline once.
 _DEADLINES_AN_OPERATION = 2
-# Callers' own threads beside those of the transport: connections beyond are closed after use.
+# Threads of callers, beside those of the transport. More connections are closed after use.
 _CALLERS = 32
 _QUICK_SECONDS = 0.05
 _QUICK_PIECE_BYTES = 1 << 20
@@ -27,7 +27,7 @@ _QUICK_PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ResponseBody:
-    """An object, or a range of one, on its way. `total` is the whole object's size; -1 where the server says none."""
+    """The body of an object or of a range. `total` is the size of the whole object; -1 if the server does not tell."""
 
     doing: str
     length: int
@@ -38,10 +38,10 @@ class ResponseBody:
     piece_bytes: int
 
     def pieces(self, expected: int) -> Iterator[bytes]:
-        """The bytes, a piece at a time. Raises S3Error, also where they are not `expected` in number. The time that
-        whoever takes them lets pass is none of the exchange's.
+        """The bytes in pieces. Raises S3Error, also if there are not `expected` bytes.
 
-        Pieces are of `piece_bytes`, so that a slow line is seen moving, and larger while they come at once.
+        Time that the caller spends between pieces does not count. Pieces have `piece_bytes`, so that progress on a slow
+        line is seen, and are larger while the line is fast.
         """
         got, size = 0, self.piece_bytes
         while True:
@@ -49,14 +49,14 @@ class ResponseBody:
             try:
                 piece: bytes = self.stream.read(size)
             except Exception as error:
-                raise classified(error, self.doing, cut=self.exchange.is_cut) from error
+                raise as_s3_error(error, self.doing, cut=self.exchange.is_cut) from error
             is_quick = time.monotonic() - began < _QUICK_SECONDS
             size = min(2 * size, max(_QUICK_PIECE_BYTES, self.piece_bytes)) if is_quick else self.piece_bytes
             self.exchange.came(len(piece))
             got += len(piece)
             if got > expected or (not piece and got < expected):
                 if self.exchange.is_cut:
-                    raise classified(TimeoutError(), self.doing, cut=True)
+                    raise as_s3_error(TimeoutError(), self.doing, cut=True)
                 raise cut_short(self.doing, got, expected)
             if not piece:
                 return
@@ -65,7 +65,7 @@ class ResponseBody:
 
 
 class S3Client:
-    """Requests by name, each with its deadline; each failure is an S3Error. boto's own retries are off."""
+    """Makes requests by name. Each has a deadline, and fails with S3Error. boto's retries are off."""
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
@@ -73,7 +73,7 @@ class S3Client:
         self._client: Any = None
 
     def operation(self, unseen: int = 0) -> Operation:
-        """`unseen`: bytes that its requests carry and which nobody sees move."""
+        """A new operation. `unseen` bytes are transferred without visible progress."""
         deadlines = self.settings.deadlines
         slack = _DEADLINES_AN_OPERATION * deadlines.total_for(unseen)
         return Operation(ThroughputDeadline(slack=slack, bytes_per_second=deadlines.bytes_per_second))
@@ -90,21 +90,21 @@ class S3Client:
     ) -> dict[str, Any]:
         """Make a request whose answer has no body to stream. Return the answer.
 
-        `name` is the client's method, `what` the key's short name for messages. Bytes of a body that is a Section are
-        counted while they move: each is reported to `on_sent`, again when it is sent again. `deadline` replaces the
+        `name` is the client's method, `what` the key's short name for messages. Bytes of a body that is a FileSection
+        are counted while they move: each is reported to `on_sent`, again when it is sent again. `deadline` replaces the
         usual one.
         """
         deadlines, body = self.settings.deadlines, parameters.get("Body", b"")
         if deadline is None and isinstance(body, bytes):
             deadline = ThroughputDeadline(slack=deadlines.total_for(len(body)))
         with operation.exchange(deadline or deadlines.transfer()) as exchange:
-            if isinstance(body, Section):
+            if isinstance(body, FileSection):
                 body.told = _while_sending(exchange, on_sent)
             return self._send(name, _doing(name, what, self.settings.address), exchange, parameters)
 
     @contextlib.contextmanager
     def get(self, operation: Operation, key: str, what: str, **parameters: Any) -> Iterator[ResponseBody | None]:
-        """An object; None where there is none. Its connection is let go at the end of the block."""
+        """The body of an object; None if it is absent. The connection is released at the end of the block."""
         doing = _doing("get_object", what, self.settings.address)
         with operation.exchange(self.settings.deadlines.transfer()) as exchange:
             answer = self._found("get_object", doing, exchange, {"Key": key, **parameters})
@@ -125,7 +125,7 @@ class S3Client:
                 )
 
     def size_of(self, operation: Operation, key: str, what: str) -> int | None:
-        """The size of an object in bytes; None where there is none."""
+        """The size of an object in bytes; None if it is absent."""
         doing = _doing("head_object", what, self.settings.address)
         with operation.exchange(self.settings.deadlines.transfer()) as exchange:
             answer = self._found("head_object", doing, exchange, {"Key": key})
@@ -138,7 +138,7 @@ class S3Client:
             client.close()
 
     def _found(self, name: str, doing: str, exchange: Exchange, parameters: dict[str, Any]) -> dict[str, Any] | None:
-        """None for what is absent. A HEAD cannot tell an absent bucket from an absent object."""
+        """The answer; None for an absent object. A HEAD cannot tell an absent bucket from an absent object."""
         try:
             return self._send(name, doing, exchange, parameters)
         except S3Error as error:
@@ -151,7 +151,7 @@ class S3Client:
         try:
             return self._once(client, name, doing, exchange, parameters)
         except S3Error as error:
-            # The answer to a HEAD has no body that could say more than its status.
+            # The answer to a HEAD has only a status, no body that would explain it.
             if error.code not in EXPIRED and not (name == "head_object" and error.status == 400):
                 raise
         return self._once(self._renewed(client, doing), name, doing, exchange, parameters)
@@ -159,12 +159,12 @@ class S3Client:
     def _once(
         self, client: Any, name: str, doing: str, exchange: Exchange, parameters: dict[str, Any]
     ) -> dict[str, Any]:
-        if isinstance(body := parameters.get("Body"), Section):
+        if isinstance(body := parameters.get("Body"), FileSection):
             body.seek(0)
         try:
             answer: dict[str, Any] = getattr(client, name)(Bucket=self.settings.bucket, **parameters)
         except Exception as error:
-            raise classified(error, doing, cut=exchange.is_cut) from error
+            raise as_s3_error(error, doing, cut=exchange.is_cut) from error
         return answer
 
     def _current(self, doing: str) -> Any:
@@ -173,13 +173,13 @@ class S3Client:
                 try:
                     self._client = _made(self.settings)
                 except Exception as error:
-                    raise classified(error, doing) from error
+                    raise as_s3_error(error, doing) from error
             return self._client
 
     def _renewed(self, old: Any, doing: str) -> Any:
-        """A client with credentials looked for anew: who logged in meanwhile wrote them where they are looked for.
+        """A new client, which looks for credentials again: the user may have logged in meanwhile.
 
-        The old one is not closed, since other threads use it still.
+        The old client is not closed, because other threads may still use it.
         """
         with self._lock:
             if self._client is old:
@@ -188,7 +188,7 @@ class S3Client:
 
 
 def blob_name(digest: Digest) -> str:
-    """For messages."""
+    """The blob's name in messages."""
     return f"blob {digest.hash[:16]}…"
 
 
@@ -207,20 +207,20 @@ def _doing(name: str, what: str, address: str) -> str:
 
 
 def made_session(settings: S3Settings) -> Any:
-    """boto's session for the settings: it finds credentials and a region. Raises S3Error where boto3 is missing."""
+    """boto's session, which finds credentials and a region. Raises S3Error if boto3 is not installed."""
     try:
         import boto3
     except ModuleNotFoundError as error:
         raise S3Error(
             f"{settings.address} needs boto3, which is not installed",
             code="ModuleNotFoundError",
-            kind=ErrorKind.REFUSED,
+            kind=ErrorKind.DENIED,
             advice=("pip install 'mlcbuild[s3]'",),
         ) from error
     try:
         return boto3.session.Session(profile_name=settings.profile or None, region_name=settings.region or None)
     except Exception as error:
-        raise classified(error, f"reading the AWS settings for {settings.address}") from error
+        raise as_s3_error(error, f"reading the AWS settings for {settings.address}") from error
 
 
 def _made(settings: S3Settings) -> Any:

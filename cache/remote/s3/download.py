@@ -1,4 +1,4 @@
-"""From a bucket to a sink: small blobs in one request, large ones in ranges side by side, handed over in order."""
+"""Downloads from a bucket: small blobs in one request, large ones in parallel ranges, passed on in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NO_RANGES = "NoRanges"
 
 
 class BucketReader:
-    """Of one transport. In memory are at most the ranges that `pool` lets wait, of `range_bytes` each."""
+    """Downloads of one transport. At most as many ranges are in memory as `pool` has slots."""
 
     def __init__(self, client: S3Client, pool: BoundedPool) -> None:
         self._client = client

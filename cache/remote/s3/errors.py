@@ -1,7 +1,7 @@
-"""What boto raises, as TransportError: of which kind it is, and what to do.
+"""Errors from exceptions of boto: messages, kinds and advice.
 
-Messages are made of our own address, the operation and the error's code alone. Texts of servers and of botocore are
-left out: they quote addresses, headers and what was signed.
+Messages contain only the address, the operation and the error code. Texts of servers and of botocore are left out,
+because they quote addresses, headers and signed strings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CODE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _LONGEST_WAIT = 3600.0
 
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
-# Codes say more than statuses: S3 has 400 for much that passes by itself.
+# Codes say more than statuses: S3 answers 400 for many transient errors.
 _TRANSIENT = frozenset(
     {
         *("SlowDown", "SlowDownRead", "SlowDownWrite", "Throttling", "ThrottlingException", "RequestThrottled"),
@@ -33,10 +33,10 @@ _TRANSIENT = frozenset(
 _ADVICE: dict[str, tuple[str, ...]] = {
     "NoSuchBucket": ("create the bucket, or correct its name, endpoint or region",),
     "AccessDenied": (
-        "let these credentials read and write below that prefix;",
-        "without s3:ListBucket, a server calls what is absent forbidden",
+        "allow these credentials to read and write below that prefix;",
+        "without s3:ListBucket, a server answers 403 for absent objects",
     ),
-    "SignatureDoesNotMatch": ("the secret key is not the one of this access key",),
+    "SignatureDoesNotMatch": ("the secret key does not belong to this access key",),
     "InvalidAccessKeyId": ("the server does not know this access key; is the endpoint the right one?",),
     "RequestTimeTooSkewed": ("set this machine's clock",),
     "AuthorizationHeaderMalformed": ("set the region of the bucket",),
@@ -45,16 +45,16 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     "InvalidToken": ("log in again, or renew the session token",),
     **dict.fromkeys(EXPIRED, ("the credentials have expired: log in again",)),
 }
-# A HEAD is answered without a body, and so without a code.
+# The answer to a HEAD has no body, and so no code.
 _WITHOUT_WORDS = (
-    "it did not say why: log in again if the credentials may have expired, and check the bucket's region",
+    "the server gave no reason: log in again if the credentials may have expired, and check the bucket's region",
 )
-_CREDENTIALS = "give credentials as the AWS tools take them: environment variables, ~/.aws, SSO or a role"
-# Names of botocore's exceptions: classes that the installed version may lack.
+_CREDENTIALS = "set credentials as for the AWS tools: environment variables, ~/.aws, SSO or a role"
+# By name, because the installed version of botocore may lack some of these classes.
 _REFUSED_EXCEPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "NoCredentialsError": ("no credentials were found", (_CREDENTIALS,)),
     "PartialCredentialsError": ("the credentials are not complete", (_CREDENTIALS,)),
-    "CredentialRetrievalError": ("credentials could not be had", (_CREDENTIALS,)),
+    "CredentialRetrievalError": ("credentials could not be retrieved", (_CREDENTIALS,)),
     "NoAuthTokenError": ("no credentials were found", (_CREDENTIALS,)),
     "TokenRetrievalError": ("the login has expired", ("log in again",)),
     "UnauthorizedSSOTokenError": ("the login has expired", ("log in again",)),
@@ -70,7 +70,7 @@ _SILENT = frozenset({"ReadTimeoutError", "ConnectTimeoutError", "TimeoutError"})
 
 
 class S3Error(TransportError):
-    """A TransportError with the status, code and date that S3 answered; 0, a name of ours and "" where it did not."""
+    """A TransportError with status, code and date of S3's answer. Without an answer: 0, a name of our own, and ""."""
 
     def __init__(self, message: str, *, status: int = 0, code: str, date: str = "", **others: Any) -> None:
         super().__init__(message, **others)
@@ -79,8 +79,8 @@ class S3Error(TransportError):
         self.code = code
 
 
-def classified(error: Exception, doing: str, *, cut: bool = False) -> S3Error:
-    """What to raise for an exception of boto's; `cut` where our own deadline ended the exchange."""
+def as_s3_error(error: Exception, doing: str, *, cut: bool = False) -> S3Error:
+    """The error for an exception of boto. `cut`: a deadline of ours ended the exchange."""
     if isinstance(error, S3Error):
         return error
     if cut:
@@ -92,23 +92,25 @@ def classified(error: Exception, doing: str, *, cut: bool = False) -> S3Error:
 
 
 def cut_short(doing: str, got: int, expected: int) -> S3Error:
-    return S3Error(f"{doing} brought {got} bytes, not {expected}", code="IncompleteBody", kind=ErrorKind.TRANSIENT)
+    return S3Error(
+        f"{doing} received {got} bytes instead of {expected}", code="IncompleteBody", kind=ErrorKind.TRANSIENT
+    )
 
 
 def wrong_size(doing: str, got: int, expected: int) -> S3Error:
-    """For an object that is there in another size, or an answer that does not say in which (-1)."""
+    """The error for an object of another size, or an answer without its size (-1)."""
     kind = ErrorKind.ITEM if got >= 0 else ErrorKind.TRANSIENT
-    return S3Error(f"{doing} found {got} bytes, not {expected}", code="WrongSize", kind=kind)
+    return S3Error(f"{doing} found {got} bytes instead of {expected}", code="WrongSize", kind=kind)
 
 
-def kept(doing: str, error: S3Error) -> S3Error:
-    """For an object that is there, and which the server does not let us write over: nothing is said of other ones."""
+def not_replaceable(doing: str, error: S3Error) -> S3Error:
+    """The error for an existing object that the server does not allow to replace. Others are not affected."""
     return S3Error(
-        f"{doing} was answered {error.code} (status {error.status}): what is there may not be replaced",
+        f"{doing} was answered {error.code} (status {error.status}): the existing object may not be replaced",
         status=error.status,
         code=error.code,
         kind=ErrorKind.ITEM,
-        advice=("delete the object, or let these credentials replace objects",),
+        advice=("delete the object, or allow these credentials to replace objects",),
     )
 
 
@@ -137,7 +139,7 @@ def _kind_of(status: int, code: str) -> ErrorKind:
     if code in _TRANSIENT or status in (408, 409, 412, 425, 429):
         return ErrorKind.TRANSIENT
     if code in _ADVICE or status in (301, 307, 401, 402, 403, 404, 407, 507):
-        return ErrorKind.REFUSED
+        return ErrorKind.DENIED
     return ErrorKind.TRANSIENT if status >= 500 and status != 501 else ErrorKind.UNUSABLE
 
 
@@ -150,16 +152,16 @@ def _of_exception(error: Exception, doing: str) -> S3Error:
 
     for known in names & _REFUSED_EXCEPTIONS.keys():
         what, advice = _REFUSED_EXCEPTIONS[known]
-        return made(what, ErrorKind.REFUSED, *advice)
+        return made(what, ErrorKind.DENIED, *advice)
     if isinstance(error, ModuleNotFoundError):
-        return made("boto3 is not installed", ErrorKind.REFUSED, "pip install 'mlcbuild[s3]'")
-    # botocore says CERTIFICATE_VERIFY_FAILED in the text alone.
+        return made("boto3 is not installed", ErrorKind.DENIED, "pip install 'mlcbuild[s3]'")
+    # botocore has CERTIFICATE_VERIFY_FAILED only in its text.
     if "SSLError" in names and "CERTIFICATE_VERIFY_FAILED" in str(error):
-        remedy = "name the certificate of your company's authority in AWS_CA_BUNDLE"
-        return made("the server's certificate is not trusted", ErrorKind.REFUSED, remedy)
+        remedy = "set AWS_CA_BUNDLE to the certificate of your company's authority"
+        return made("the server's certificate is not trusted", ErrorKind.DENIED, remedy)
     if "EndpointConnectionError" in names:
         if _is_unknown_host(error):
-            return made("no server has that name", ErrorKind.REFUSED, "correct the endpoint or region")
+            return made("no server has that name", ErrorKind.DENIED, "correct the endpoint or region")
         return made(f"the server{_tried(error)} cannot be reached", ErrorKind.TRANSIENT)
     if names & _SILENT:
         return made("no answer in time", ErrorKind.TRANSIENT)
@@ -173,7 +175,7 @@ def _of_exception(error: Exception, doing: str) -> S3Error:
 
 
 def _tried(error: Exception) -> str:
-    """` host:port` of the server, where botocore tells it and no password stands in it."""
+    """` host:port` of the server, if botocore tells it and it contains no password."""
     endpoint = str(getattr(error, "kwargs", {}).get("endpoint_url", ""))
     with contextlib.suppress(ValueError):
         if "@" not in endpoint and (place := urllib.parse.urlsplit(endpoint).netloc):
@@ -182,7 +184,7 @@ def _tried(error: Exception) -> str:
 
 
 def _is_unknown_host(error: BaseException) -> bool:
-    """Whether the name of the server is known to no name server, or to none now: then it is a laptop on a train."""
+    """Whether the server's name does not exist. False if no name server could be reached, as on a laptop on a train."""
     import socket
 
     seen: list[BaseException] = []
@@ -196,7 +198,7 @@ def _is_unknown_host(error: BaseException) -> bool:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds, from either form of the header (RFC 9110, section 10.2.3); 0 where there is none."""
+    """Seconds, from either form of the header (RFC 9110, section 10.2.3); 0 if there is none."""
     text = headers.get("retry-after", "").strip()
     seconds = 0.0
     if text.isascii() and text.isdigit():

@@ -1,7 +1,7 @@
-"""What an endpoint refuses, found out by the first upload: S3-compatible servers differ in two things.
+"""Which features an S3-compatible endpoint supports. The first upload finds that out.
 
-Many refuse the checksums of newer clients (boto/boto3#4392), some refuse conditional writes. Whatever is refused is
-left out from then on. A server that takes a condition and ignores it cannot be told from one that heeds it here.
+Many endpoints reject the checksums of newer clients (boto/boto3#4392), and some reject conditional writes. A rejected
+feature is not used again. A server that accepts a condition and ignores it is not recognized here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mlcbuild.cache.remote.s3.errors import S3Error
 from mlcbuild.cache.remote.s3.settings import Checksums
 
 T = TypeVar("T")
-# Of status 400, but no refusal of a header.
+# Codes with status 400 that do not mean a rejected header.
 _OTHER_CODES = frozenset(
     {
         *("RequestTimeout", "BadDigest", "InvalidDigest", "IncompleteBody", "EntityTooLarge", "EntityTooSmall"),
@@ -26,28 +26,28 @@ _OTHER_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadOptions:
-    """How an upload is made: with `If-None-Match: *`, and with a CRC32."""
+    """Whether an upload is conditional (`If-None-Match: *`), and has a CRC32."""
 
     is_conditional: bool
     has_checksum: bool
 
 
 class EndpointFeatures:
-    """Safe for threads: the worst that a race does is a second refusal."""
+    """The known features of one endpoint. Thread-safe: a race costs at most a second rejection."""
 
     def __init__(self, checksums: Checksums) -> None:
         self._checksum = {Checksums.AUTO: None, Checksums.ALWAYS: True, Checksums.NEVER: False}[checksums]
         self._conditional: bool | None = None
 
     def upload(self, attempt: Callable[[UploadOptions], T], *, conditional: bool) -> T:
-        """Attempt in the best options that the endpoint is not known to refuse, then in lesser ones."""
+        """Attempt an upload with all features that the endpoint is not known to reject, then with fewer."""
         choices = list(self._choices(conditional))
         for options in choices:
             try:
                 answer = attempt(options)
             except S3Error as error:
-                is_refusal = error.status == 501 or (error.status == 400 and error.code not in _OTHER_CODES)
-                if not is_refusal or options is choices[-1]:
+                is_rejection = error.status == 501 or (error.status == 400 and error.code not in _OTHER_CODES)
+                if not is_rejection or options is choices[-1]:
                     raise
             else:
                 break

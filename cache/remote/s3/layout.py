@@ -1,4 +1,4 @@
-"""Where things lie in a bucket.
+"""The names of objects in a bucket.
 
 ::
 
@@ -10,9 +10,10 @@ or, in a bucket that bazel-remote uses too (`--s3.bucket`, its `cache/s3proxy`, 
     <prefix>/cas/<2>/<hash>
              ac/<2>/<hash>
 
-By default bazel-remote compresses and writes `cas.v2/<2>/<hash>`, zstd frames behind a table of its own: such blobs
-are not seen here, and ours are not seen there, but results are, so the two must have the same mode. It names by SHA-256
-alone. The two digits spread the keys, since stores limit requests by leading characters.
+By default bazel-remote compresses blobs and writes them to `cas.v2/<2>/<hash>` in a format of its own. mlcbuild does
+not see these blobs, and bazel-remote does not see those of mlcbuild, but both see all results. So both must use the
+same mode. bazel-remote supports only SHA-256. The two digits spread the keys, because servers limit requests by leading
+characters.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ VERSION = "v1"
 
 
 class Layout(enum.Enum):
-    """Which of the two; the value is its name in settings."""
+    """One of the two layouts. The value is its name in settings."""
 
     NATIVE = "mlcbuild"
     BAZEL_REMOTE = "bazel-remote"
@@ -34,8 +35,9 @@ class Layout(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectKeys:
-    """The keys of objects below `prefix`, which has no slash at either end. Raises ValueError for bazel-remote's
-    layout with another function than SHA-256.
+    """The keys of objects below `prefix`, which has no leading or trailing slash.
+
+    Raises ValueError for bazel-remote's layout with another digest function than SHA-256.
     """
 
     prefix: str
@@ -44,7 +46,7 @@ class ObjectKeys:
 
     def __post_init__(self) -> None:
         if self.layout is Layout.BAZEL_REMOTE and self.function is not DigestFunction.SHA256:
-            raise ValueError(f"bazel-remote names blobs by sha256, not by {self.function.value!r}")
+            raise ValueError(f"bazel-remote supports only sha256, not {self.function.value!r}")
 
     def blob(self, digest: Digest) -> str:
         return f"{self._base()}cas/{digest.hash[:2]}/{digest.hash}"

@@ -1,4 +1,4 @@
-"""Large blobs in parts, side by side: what fails leaves nothing behind."""
+"""Uploads of large blobs in parallel parts. A failed upload leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mlcbuild.cache.remote.s3.errors import S3Error
 from mlcbuild.cache.remote.s3.features import UploadOptions
 from mlcbuild.cache.remote.s3.operation import Operation
 from mlcbuild.cache.remote.s3.retry import retry
-from mlcbuild.cache.remote.s3.section import Section
+from mlcbuild.cache.remote.s3.section import FileSection
 from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 from mlcbuild.cache.remote.transport import OnSent
 
-_MOST_PARTS = 9000  # S3 takes 10,000.
+_MOST_PARTS = 9000  # S3 allows 10,000.
 _ABORT_SECONDS = 30.0
-# "Processing of a Complete Multipart Upload request could take several minutes" (S3's API reference), in which a server
-# sends blanks: so its time depends on the size, whatever comes.
+# "Processing of a Complete Multipart Upload request could take several minutes" (S3's API reference). Meanwhile the
+# server sends blanks, so the time limit depends on the size, not on received bytes.
 _JOINED_BYTES_A_SECOND = 8 << 20
 
 
@@ -28,7 +28,7 @@ def part_size(size: int, least: int) -> int:
 
 
 class Multipart:
-    """BucketWriter of one transport."""
+    """Multipart uploads of one transport."""
 
     def __init__(self, client: S3Client, pool: BoundedPool) -> None:
         self._client = client
@@ -44,8 +44,8 @@ class Multipart:
         options: UploadOptions,
         on_sent: OnSent,
     ) -> None:
-        """Raises S3Error: 412 where `options` is conditional and there is an object by the end, 404 where the upload is
-        known no longer. The object may be this one in both cases, its answer lost.
+        """Raises S3Error: 412 if the upload is conditional and an object exists at its end, 404 if the server does not
+        know the upload any more. In both cases the object may be this one, if an answer was lost.
         """
         algorithm = {"ChecksumAlgorithm": "CRC32"} if options.has_checksum else {}
         begun = self._client.send(operation, "create_multipart_upload", what, {"Key": key, **algorithm})
@@ -84,7 +84,7 @@ class Multipart:
         step = part_size(size, self._client.settings.part_bytes)
 
         def send(start: int) -> dict[str, Any]:
-            section = Section(descriptor, start, min(step, size - start))
+            section = FileSection(descriptor, start, min(step, size - start))
             checksum = {"ChecksumCRC32": section.crc32()} if options.has_checksum else {}
             number = start // step + 1
             parameters = {**upload, **checksum, "PartNumber": number, "Body": section}
@@ -98,8 +98,8 @@ class Multipart:
             return list(parts)
 
     def _abort(self, what: str, upload: dict[str, Any]) -> None:
-        """Parts that nobody completes cost money. What cannot be aborted now is for the bucket's own rule
-        (AbortIncompleteMultipartUpload).
+        """Abort an upload, because incomplete parts cost money. If this fails, the bucket's rule
+        AbortIncompleteMultipartUpload has to remove them.
         """
         operation = Operation(ThroughputDeadline(slack=_ABORT_SECONDS))
         with contextlib.suppress(S3Error):

@@ -1,8 +1,9 @@
-"""An end for whatever a server does: socket timeouts bound each silence, a throughput deadline bounds the whole.
+"""Time limits that hold whatever a server does: socket timeouts bound each silence, a throughput deadline bounds the
+whole.
 
-A server that sends a byte now and then keeps every time-out of a socket from running out. So each exchange notes its
-sockets and what they move, and when its deadline is over, or its operation is given up, they are shut down under
-whoever waits for them.
+A server that sends a byte now and then never exceeds a socket timeout. So each exchange records its sockets and the
+bytes that they transfer. When its deadline passes, or its operation is cancelled, the sockets are shut down, which ends
+all waiting calls.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ _local = threading.local()
 
 
 class Exchange:
-    """A request and its response; `cut` ends it from any thread. What it moves counts for the whole operation too."""
+    """A request and its response. Any thread can end it with `cut`. Its bytes count for the operation too."""
 
     def __init__(self, deadline: ThroughputDeadline, whole: ThroughputDeadline) -> None:
         self.is_cut = False
-        self.is_sending = False  # Bodies are read before that too, to be signed.
+        self.is_sending = False  # Bodies are also read before they are sent, to sign them.
         self.deadline = deadline
         self._whole = whole
         self._acknowledged = AcknowledgedBytes()
@@ -36,16 +37,16 @@ class Exchange:
             if not self.is_cut:
                 self._sockets.append(connection)
                 return
-        raise TimeoutError("the time for this request is over")
+        raise TimeoutError("the time limit of this request has passed")
 
     def came(self, count: int) -> None:
         self._moved(count)
 
     def went(self, count: int) -> None:
-        """So many bytes were given to the socket. They move when they arrive."""
+        """`count` bytes were written to the socket. They count as moved when they are acknowledged."""
         with self._lock:
             held = sum(unacknowledged_bytes(each.fileno()) for each in self._sockets if each.fileno() >= 0)
-            arrived = self._acknowledged.arrived(given=count, held=held)
+            arrived = self._acknowledged.update(sent=count, unacknowledged=held)
         if count or arrived:
             self._moved(arrived)
 
@@ -55,7 +56,7 @@ class Exchange:
 
     @property
     def left(self) -> float:
-        """Seconds, once it is seen what has moved meanwhile."""
+        """Seconds left, after counting newly acknowledged bytes."""
         self.went(0)
         return self.deadline.left
 
@@ -63,7 +64,7 @@ class Exchange:
         with self._lock:
             self.is_cut = True
             for each in self._sockets:
-                # The socket's own method: that of an encrypted one would take its state from under the reader.
+                # The base class's method: that of a TLS socket would destroy the state that a reader uses.
                 with contextlib.suppress(OSError):
                     socket.socket.shutdown(each, socket.SHUT_RDWR)
 
@@ -73,9 +74,9 @@ class Exchange:
 
 
 class Operation:
-    """One call of a transport: all its requests end when its deadline is over, or when it is cancelled.
+    """One call of a transport. All its requests end when its deadline passes or it is cancelled.
 
-    As a context manager it is cancelled by an error that leaves the block.
+    As a context manager it is cancelled by an error in the block.
     """
 
     def __init__(self, deadline: ThroughputDeadline) -> None:
@@ -93,7 +94,7 @@ class Operation:
 
     @property
     def remaining(self) -> float:
-        """Seconds; 0 where it is over or cancelled."""
+        """Seconds left; 0 if the deadline has passed or it is cancelled."""
         return 0.0 if self._cancelled.is_set() else self.deadline.left
 
     def cancel(self) -> None:
@@ -103,12 +104,12 @@ class Operation:
                 each.cut()
 
     def sleep(self, seconds: float) -> bool:
-        """Wait; False, at once, where the operation would be over by then."""
+        """Wait. False, without waiting, if the operation would be over by then."""
         return seconds < self.remaining and not self._cancelled.wait(seconds)
 
     @contextlib.contextmanager
     def exchange(self, deadline: ThroughputDeadline) -> Iterator[Exchange]:
-        """What the calling thread asks of a watched client in the block ends when `deadline` is over."""
+        """Requests of this thread in the block, through a watched client, end when `deadline` passes."""
         exchange = Exchange(deadline, self.deadline)
         with self._lock:
             self._exchanges.add(exchange)
@@ -125,10 +126,10 @@ class Operation:
 
 
 def watch(client: Any) -> None:
-    """Let a boto client's connections be noted by the exchange of the thread that uses them.
+    """Make the exchange of a thread record the connections of a boto client that the thread uses.
 
-    botocore offers no door to its sockets, so the classes of its pools are changed for ours. In a version that keeps
-    them elsewhere the sockets' own time-outs remain.
+    botocore gives no access to its sockets, so the classes in its pools are replaced. If another version has them
+    elsewhere, only socket timeouts apply.
     """
     session = getattr(getattr(client, "_endpoint", None), "http_session", None)
     classes = getattr(session, "_pool_classes_by_scheme", None)

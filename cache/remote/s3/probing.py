@@ -1,7 +1,7 @@
-"""A bucket looked at: whose credentials, which clock, and which of S3's promises its server keeps.
+"""The probe of a bucket: its credentials, the server's clock, and which features of S3 the server has.
 
-Servers that call themselves compatible with S3 take `If-None-Match` and write over what is there all the same (s3rver),
-or answer 501 (Swift); some take any checksum.
+Some S3-compatible servers accept `If-None-Match` and replace the object all the same (s3rver), or answer 501 (Swift).
+Some accept any checksum.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.cache.digest import Digest, DigestFunction
-from mlcbuild.cache.remote.probing import PARTED_BYTES, Heed
+from mlcbuild.cache.remote.probing import PARTED_BYTES, Support
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name, made_session
-from mlcbuild.cache.remote.s3.errors import S3Error, classified
+from mlcbuild.cache.remote.s3.errors import S3Error, as_s3_error
 from mlcbuild.cache.remote.s3.layout import ObjectKeys
 from mlcbuild.cache.remote.s3.section import crc32
 from mlcbuild.cache.remote.s3.settings import S3Settings
 from mlcbuild.cache.remote.s3.transport import S3Transport
 from mlcbuild.cache.remote.transport import Transport
 
-# What botocore calls the ways in which it found credentials, for people.
+# Descriptions of botocore's names for sources of credentials.
 _METHODS = {
-    "env": "variables of the environment",
+    "env": "environment variables",
     "shared-credentials-file": "the credentials file of the AWS tools",
     "config-file": "the configuration file of the AWS tools",
-    "sso": "a login by SSO",
+    "sso": "an SSO login",
     "login": "a login",
-    "assume-role": "a role that is assumed",
-    "assume-role-with-web-identity": "a role, by a token of the workload's",
-    "custom-process": "a program that the AWS configuration names",
+    "assume-role": "an assumed role",
+    "assume-role-with-web-identity": "a role, by a workload's token",
+    "custom-process": "a program in the AWS configuration",
     "container-role": "the container's role",
     "iam-role": "the machine's role",
 }
@@ -66,14 +66,14 @@ class S3Probe:
                 raise NoCredentialsError
             method, profile = found.method, session.profile_name
         except Exception as error:
-            raise classified(error, doing) from error
-        told = _METHODS.get(method, "somewhere that boto knows")
+            raise as_s3_error(error, doing) from error
+        told = _METHODS.get(method, "another source of boto")
         if method == "env":
             return f"{told} (AWS_ACCESS_KEY_ID{', with a session token' if found.token else ''})"
         return f"{told}, profile {profile}"
 
     def server_time(self) -> float | None:
-        """Any answer has a date (RFC 9110, 6.6.1), one that refuses us as well."""
+        """Every answer has a date (RFC 9110, 6.6.1), also one that denies access."""
         nothing = Digest("0" * 64, 0)
         parameters = {"Key": self._keys.blob(nothing)}
         with self._client.operation() as operation, contextlib.suppress(S3Error):
@@ -84,38 +84,38 @@ class S3Probe:
             return _seconds(answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date", ""))
         return None
 
-    def condition(self, digest: Digest, data: bytes, /) -> Heed:
+    def condition(self, digest: Digest, data: bytes, /) -> Support:
         parameters = {"IfNoneMatch": "*"}
         try:
             self._put(digest, data, parameters)
         except S3Error as error:
             if error.status == 412:
-                return Heed.HEEDED
-            if _is_refusal(error):
-                return Heed.REFUSED
+                return Support.SUPPORTED
+            if _is_rejection(error):
+                return Support.REJECTED
             raise
         try:
             self._put(digest, data, parameters)
         except S3Error as error:
             if error.status == 412:
-                return Heed.HEEDED
+                return Support.SUPPORTED
             raise
-        return Heed.IGNORED
+        return Support.IGNORED
 
-    def checksum(self, digest: Digest, data: bytes, /) -> Heed:
+    def checksum(self, digest: Digest, data: bytes, /) -> Support:
         try:
             self._put(digest, data, {"ChecksumCRC32": crc32(data)})
         except S3Error as error:
-            if _is_refusal(error):
-                return Heed.REFUSED
+            if _is_rejection(error):
+                return Support.REJECTED
             raise
         try:
             self._put(digest, data, {"ChecksumCRC32": crc32(data + b"x")})
         except S3Error as error:
             if error.status == 400:
-                return Heed.HEEDED
+                return Support.SUPPORTED
             raise
-        return Heed.IGNORED
+        return Support.IGNORED
 
     def upload_in_parts(self, digest: Digest, path: Path, /) -> bool:
         self._in_parts.upload(digest, path, replace=True)
@@ -142,7 +142,7 @@ class S3Probe:
             self._client.send(operation, "delete_object", what, {"Key": key})
 
 
-def _is_refusal(error: S3Error) -> bool:
+def _is_rejection(error: S3Error) -> bool:
     return error.status in (400, 501)
 
 

@@ -1,6 +1,6 @@
-"""A part of a transfer once more: so that one reset does not throw away gigabytes.
+"""Retries of a part of a transfer, so that one reset does not lose gigabytes.
 
-Whole transfers are not repeated here but by whoever asked for them.
+Callers of the transport retry whole transfers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mlcbuild.cache.remote.transport import ErrorKind
 T = TypeVar("T")
 ATTEMPTS = 4
 _LONGEST_WAIT = 5.0
-_CALLERS_OWN = (404, 409, 412)  # Not the request has to be made again, but more.
+_CALLERS_OWN = (404, 409, 412)  # Retrying the request is not enough.
 
 
 def retry(operation: Operation, attempt: Callable[[], T]) -> T:

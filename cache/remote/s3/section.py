@@ -1,4 +1,4 @@
-"""A stretch of a file, as boto reads a body: a gigabyte is sent in as much memory as one read takes."""
+"""A section of a file as a request body for boto. It is read while it is sent, in little memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from collections.abc import Callable
 _CHUNK_BYTES = 1 << 20
 
 
-class Section:
-    """`size` bytes of an open file from `start`; several may read one descriptor at once. At each read `told` is told
-    how many bytes the read before it gave: those have gone where they were to go.
+class FileSection:
+    """`size` bytes of an open file from `start`. Several may read one descriptor at the same time.
+
+    Each read calls `told` with the number of bytes of the previous read, which have been sent by then.
     """
 
     def __init__(self, descriptor: int, start: int, size: int) -> None:
@@ -46,7 +47,7 @@ class Section:
         return self._position
 
     def crc32(self) -> str:
-        """As S3 writes it: the four bytes, big-endian, in base64."""
+        """The CRC32 as S3 expects it: four bytes, big-endian, in base64."""
         value, at = 0, 0
         while at < self._size:
             data = os.pread(self._descriptor, min(_CHUNK_BYTES, self._size - at), self._start + at)

@@ -1,4 +1,4 @@
-"""Which bucket, and how to talk to its server."""
+"""Settings of a bucket and its server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Addressing(enum.Enum):
-    """How the bucket is named in a request. AUTO: in the host at AWS, in the path everywhere else."""
+    """How requests name the bucket. AUTO: in the host for AWS, in the path for others."""
 
     AUTO = "auto"
     PATH = "path"
@@ -25,7 +25,7 @@ class Addressing(enum.Enum):
 
 
 class Checksums(enum.Enum):
-    """Whether uploads carry a CRC32 for the server to check. AUTO: until it refuses one (boto/boto3#4392)."""
+    """Whether uploads have a CRC32. AUTO: until the server rejects one (boto/boto3#4392)."""
 
     AUTO = "auto"
     ALWAYS = "always"
@@ -34,12 +34,12 @@ class Checksums(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
-    """Everything but credentials, which are boto's own to find: environment, files, SSO, roles.
+    """All settings but credentials, which boto finds: environment, files, SSO, roles.
 
-    Empty texts mean what boto finds. Every request has a deadline of its own, and so has every method, by the bytes
-    that it moves. `connections` is the number of requests that the parts of large blobs and look-ups make at once,
-    over all callers. Blobs above `multipart_bytes` are sent in parts of `part_bytes`, or as many times more as keeps
-    them below 9,000; blobs above `ranged_bytes` are read in ranges of `range_bytes`.
+    Empty strings mean what boto finds. Each request and each method has its own time limit, by the bytes that it
+    transfers. `connections` is the number of simultaneous requests for parts of large blobs and for look-ups, over all
+    callers. Blobs above `multipart_bytes` are sent in at most 9,000 parts of at least `part_bytes`. Blobs above
+    `ranged_bytes` are read in ranges of `range_bytes`.
     """
 
     bucket: str
@@ -59,15 +59,15 @@ class S3Settings:
 
     def __post_init__(self) -> None:
         if not _BUCKET.fullmatch(self.bucket):
-            raise ValueError(f"not a name of a bucket: {self.bucket!r}")
+            raise ValueError(f"not a bucket name: {self.bucket!r}")
         if self.prefix and (_CONTROL.search(self.prefix) or {"", ".", ".."} & set(self.prefix.split("/"))):
-            raise ValueError(f"not a prefix of keys, names with single slashes between them: {self.prefix!r}")
+            raise ValueError(f"not a prefix of keys: {self.prefix!r}; write names with single slashes between them")
         if self.endpoint:
             parts = urllib.parse.urlsplit(self.endpoint)
             if "@" in parts.netloc:
-                raise ValueError("an endpoint holds no credentials: give them in boto's own settings")
+                raise ValueError("an endpoint must not contain credentials: they are found as the AWS tools find them")
             if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-                raise ValueError(f"not an address of a server, http(s)://host[:port]: {self.endpoint!r}")
+                raise ValueError(f"not the address of a server, http(s)://host[:port]: {self.endpoint!r}")
         for name in ("connections", "range_bytes", "ranged_bytes", "multipart_bytes"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is not positive: {getattr(self, name)!r}")

@@ -1,4 +1,4 @@
-"""`Transport` over S3 (cache/remote/transport.py): small methods; how each is done is its own module's."""
+"""A Transport to S3 (cache/remote/transport.py). Other modules implement its methods."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mlcbuild.cache.remote.throughput_deadline import ThroughputDeadline
 from mlcbuild.cache.remote.transport import ErrorKind, OnSent, Sink, ignore_progress
 
 _LARGEST_RESULT = 64 << 20
-_LOOK_UPS_A_SECOND = 20  # At least, all threads together; a deadline is made of it.
+_LOOK_UPS_A_SECOND = 20  # the minimum of all threads together, for the time limit
 
 
 class S3Transport:
-    """A bucket and prefix. Making one asks nothing of the server. Raises ValueError as `ObjectKeys` does."""
+    """A bucket and prefix. The constructor makes no request. Raises ValueError like `ObjectKeys`."""
 
     def __init__(self, settings: S3Settings, function: DigestFunction) -> None:
         self._function = function
@@ -41,11 +41,11 @@ class S3Transport:
         return self._function
 
     def missing(self, digests: Sequence[Digest]) -> tuple[Digest, ...]:
-        """A HEAD for each, side by side.
+        """One HEAD per blob, in parallel.
 
-        S3 has no request for many keys at once. A listing would need another permission, answers 1,000 keys a request
-        of everything below a prefix, wanted or not, and the next page only after the last: with blobs of all builds
-        under 256 prefixes, that is more requests than one for each blob in question.
+        S3 has no request for many keys. A listing would need another permission. It returns everything below a prefix,
+        1,000 keys per request, one page after the other. With the blobs of all builds under 256 prefixes, that takes
+        more requests than one per blob.
         """
         asked = tuple(dict.fromkeys(digests))
         seconds = self._client.settings.deadlines.total + len(asked) / _LOOK_UPS_A_SECOND
@@ -75,7 +75,7 @@ class S3Transport:
             if body is None:
                 return None
             if not 0 <= body.length <= _LARGEST_RESULT:
-                told = f"{body.doing}: {body.length} bytes are no result"
+                told = f"{body.doing}: {body.length} bytes are too large for a result"
                 raise S3Error(told, code="TooLarge", kind=ErrorKind.ITEM)
             return b"".join(body.pieces(body.length))
 

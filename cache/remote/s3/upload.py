@@ -1,4 +1,4 @@
-"""From a file or bytes to a bucket, without writing over what is there unless that is asked for."""
+"""Uploads of files and bytes to a bucket. Existing objects are replaced only if that is requested."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.s3.bounded_pool import BoundedPool
 from mlcbuild.cache.remote.s3.client import S3Client, blob_name
-from mlcbuild.cache.remote.s3.errors import S3Error, kept
+from mlcbuild.cache.remote.s3.errors import S3Error, not_replaceable
 from mlcbuild.cache.remote.s3.features import EndpointFeatures, UploadOptions
 from mlcbuild.cache.remote.s3.multipart import Multipart
 from mlcbuild.cache.remote.s3.operation import Operation
 from mlcbuild.cache.remote.s3.retry import ATTEMPTS
-from mlcbuild.cache.remote.s3.section import Section, crc32
+from mlcbuild.cache.remote.s3.section import FileSection, crc32
 from mlcbuild.cache.remote.transport import ErrorKind, OnSent, ignore_progress
 
-_SMALL_BYTES = 1 << 20  # Read once, and sent without waiting for the server's leave.
+_SMALL_BYTES = 1 << 20  # Smaller blobs are read once, and sent without waiting for "100 Continue".
 _CONFLICT_SECONDS = 0.05
 _FORBIDDEN = 403
 
 
 class BucketWriter:
-    """Of one transport. Bodies are read as they are sent."""
+    """Uploads of one transport. Bodies are read while they are sent."""
 
     def __init__(self, client: S3Client, pool: BoundedPool) -> None:
         self._client = client
-        # A server may take a checksum with an object and refuse one with its parts.
+        # A server may accept a checksum of an object and reject one of a part.
         self._features = EndpointFeatures(client.settings.checksums)
         self._features_in_parts = EndpointFeatures(client.settings.checksums)
         self._multipart = Multipart(client, pool)
 
     def upload(self, key: str, digest: Digest, path: Path, *, replace: bool, on_sent: OnSent) -> bool:
-        """False where the blob was there and is not to be replaced. An object of another size is written over in any
-        case: it is nobody's blob.
+        """False if the blob exists and must not be replaced. An object of another size is always replaced, because it
+        cannot be the blob.
         """
         what = blob_name(digest)
         try:
@@ -50,20 +50,20 @@ class BucketWriter:
             if size > self._client.settings.multipart_bytes:
                 with self._may_be_kept(key, what, replace=replace):
                     return self._large(key, what, descriptor, size, replace=replace, on_sent=on_sent)
-            body = os.pread(descriptor, size, 0) if size <= _SMALL_BYTES else Section(descriptor, 0, size)
+            body = os.pread(descriptor, size, 0) if size <= _SMALL_BYTES else FileSection(descriptor, 0, size)
             with self._may_be_kept(key, what, replace=replace):
                 return self._small(key, what, body, replace=replace, on_sent=on_sent)
         finally:
             os.close(descriptor)
 
     def write(self, key: str, what: str, data: bytes, *, replace: bool) -> bool:
-        """False where something is there and is not to be replaced."""
+        """False if an object exists and must not be replaced."""
         with self._may_be_kept(key, what, replace=replace), self._client.operation(len(data)) as operation:
             return self._put(operation, key, what, data, replace=replace, on_sent=ignore_progress)
 
     @contextlib.contextmanager
     def _may_be_kept(self, key: str, what: str, *, replace: bool) -> Iterator[None]:
-        """A policy may let us write and not write over: then the denial concerns that object alone, not the server."""
+        """A policy may allow writing but not replacing. Then the denial concerns only that object, not the server."""
         try:
             yield
         except S3Error as error:
@@ -72,9 +72,9 @@ class BucketWriter:
             with self._client.operation() as operation:
                 if self._client.size_of(operation, key, what) is None:
                     raise
-            raise kept(f"replacing {what} at {self._client.settings.address}", error) from None
+            raise not_replaceable(f"replacing {what} at {self._client.settings.address}", error) from None
 
-    def _small(self, key: str, what: str, body: bytes | Section, *, replace: bool, on_sent: OnSent) -> bool:
+    def _small(self, key: str, what: str, body: bytes | FileSection, *, replace: bool, on_sent: OnSent) -> bool:
         with self._client.operation(len(body) if isinstance(body, bytes) else 0) as operation:
             if self._put(operation, key, what, body, replace=replace, on_sent=on_sent):
                 return True
@@ -83,8 +83,8 @@ class BucketWriter:
             return self._put(operation, key, what, body, replace=True, on_sent=on_sent)
 
     def _large(self, key: str, what: str, descriptor: int, size: int, *, replace: bool, on_sent: OnSent) -> bool:
-        """Asks first, and after 404 and 412 again: what is there need not be sent. After a conflict (409) all parts
-        have to be sent again.
+        """Check first whether the object exists, and again after 404 and 412. After a conflict (409), all parts have to
+        be sent again.
         """
         for attempt in range(1, ATTEMPTS + 1):
             conditional = not replace
@@ -100,7 +100,7 @@ class BucketWriter:
                     conditional=conditional,
                 )
             except S3Error as error:
-                if error.status not in (404, 409, 412) or error.kind is ErrorKind.REFUSED or attempt == ATTEMPTS:
+                if error.status not in (404, 409, 412) or error.kind is ErrorKind.DENIED or attempt == ATTEMPTS:
                     raise
             else:
                 return True
@@ -113,7 +113,7 @@ class BucketWriter:
             self._multipart.upload(operation, key, what, descriptor, size, options, on_sent)
 
     def _put(
-        self, operation: Operation, key: str, what: str, body: bytes | Section, *, replace: bool, on_sent: OnSent
+        self, operation: Operation, key: str, what: str, body: bytes | FileSection, *, replace: bool, on_sent: OnSent
     ) -> bool:
         def attempt(options: UploadOptions) -> bool:
             if not replace and not options.is_conditional and self._client.size_of(operation, key, what) is not None:
@@ -123,14 +123,20 @@ class BucketWriter:
         return self._features.upload(attempt, conditional=not replace)
 
     def _once(
-        self, operation: Operation, key: str, what: str, body: bytes | Section, options: UploadOptions, on_sent: OnSent
+        self,
+        operation: Operation,
+        key: str,
+        what: str,
+        body: bytes | FileSection,
+        options: UploadOptions,
+        on_sent: OnSent,
     ) -> bool:
-        """One PUT, again where another writer was at it (409), for as long as the operation lasts."""
+        """One PUT, retried after a conflict with another writer (409) while the operation lasts."""
         parameters: dict[str, Any] = {"Key": key, "Body": body}
         if options.is_conditional:
             parameters["IfNoneMatch"] = "*"
         if options.has_checksum:
-            parameters["ChecksumCRC32"] = body.crc32() if isinstance(body, Section) else crc32(body)
+            parameters["ChecksumCRC32"] = body.crc32() if isinstance(body, FileSection) else crc32(body)
         for number in range(1, ATTEMPTS + 1):
             try:
                 self._client.send(operation, "put_object", what, parameters, on_sent=on_sent)

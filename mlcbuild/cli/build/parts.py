@@ -176,7 +176,7 @@ def _remote_cache(remote: ResolvedRemote | None, function: DigestFunction) -> Re
         return None
     from mlcbuild.cache.remote.opening import open_remote
 
-    return open_remote(remote.configuration, function, refuse=remote.function_error)
+    return open_remote(remote.configuration, function, map_error=remote.function_error)
 
 
 def _toolchains_of(actions: Iterable[Action]) -> Iterator[str]:

@@ -138,7 +138,7 @@ def _of_targets(
 def _all_of(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote) -> Iterator[_Source]:
     function = DigestFunction(workspace.settings.digest)
     store = DiskStore(store_root(transfer.disk_cache), function)
-    cache = open_remote(remote.configuration, function, refuse=remote.function_error)
+    cache = open_remote(remote.configuration, function, map_error=remote.function_error)
     assert cache is not None
     try:
         try:
