@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcbuild.cache.remote.counters import MissReason
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.cache.transfer import (
     Reporter,
@@ -68,8 +69,8 @@ def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOption
 
 def _unanswered_lookups(summary: RemoteSummary) -> int:
     """How many look-ups have no answer; the remote may have their results."""
-    counts = {reason.name: count for reason, count in summary.counters.misses}
-    return counts["TIMED_OUT"] + counts["OFF"] + counts["REFUSED"]
+    unanswered = (MissReason.TIMED_OUT, MissReason.OFF, MissReason.DENIED)
+    return sum(count for reason, count in summary.counters.misses if reason in unanswered)
 
 
 def _outcome(collected: CollectedResults, summary: RemoteSummary) -> str:
