@@ -42,7 +42,7 @@ def configure(
     if platform is not None and (wrong := dtype_error(scheme, platform)) is not None:
         context.report(wrong, attribute="quantization", advice=("see `mlcbuild info --legal`",))
     if model.known is not None:
-        _, refusals = configured_with(
+        _, invalid = configured_with(
             model.known.description,
             model.known.parameters,
             scheme=scheme,
@@ -50,8 +50,8 @@ def configure(
             kv_state_kinds=kinds,
             imports_weights=imports_weights,
         )
-        for refusal in refusals:
-            context.report(refusal.error.message, attribute=refusal.attribute, advice=refusal.error.advice)
+        for one in invalid:
+            context.report(one.error.message, attribute=one.attribute, advice=one.error.advice)
     configured = context.stage(
         "ConfigureModel",
         "mlcbuild.compiler.stages.configure_model:run",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.remote.keys import PrivateKey, PublicKey
-from mlcbuild.cache.remote.policy import RemotePolicy, Role
+from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole
 from mlcbuild.cache.remote.s3.layout import Layout
 from mlcbuild.cache.remote.s3.settings import Addressing, Checksums, S3Settings
 from mlcbuild.cache.remote.settings import ServerSettings
@@ -84,7 +84,7 @@ class RemoteConfiguration:
 
     @property
     def is_used(self) -> bool:
-        return bool(self.address) and self.policy.role is not Role.NONE
+        return bool(self.address) and self.policy.role is not RemoteRole.NONE
 
     def in_namespace(self) -> RemoteConfiguration:
         """The configuration of the namespace: its path below the address."""

@@ -9,7 +9,7 @@ from mlcbuild.cache.remote.circuit_breaker import CircuitBreakerLimits
 from mlcbuild.cache.remote.retrying import RetryPolicy
 
 
-class Role(enum.Enum):
+class RemoteRole(enum.Enum):
     """What a build may do with the remote cache. The value is its name in settings."""
 
     NONE = "none"
@@ -44,7 +44,7 @@ class RemotePolicy:
     """
 
     purpose: Purpose = Purpose.BUILD
-    role: Role = Role.READ
+    role: RemoteRole = RemoteRole.READ
     upload: Upload = Upload.RESULTS
     replaces: bool = False
     races: bool = True  # an action may run while its look-up takes longer than the action
@@ -63,4 +63,4 @@ class RemotePolicy:
 
     @property
     def sends(self) -> bool:
-        return self.role is Role.READ_WRITE and self.upload is not Upload.NEVER
+        return self.role is RemoteRole.READ_WRITE and self.upload is not Upload.NEVER

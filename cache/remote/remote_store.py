@@ -10,7 +10,7 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.remote.counters import Counters, MissReason, Tally
 from mlcbuild.cache.remote.downloads import Downloads
-from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
+from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole, Upload
 from mlcbuild.cache.remote.remote_server import Access, RemoteServer
 from mlcbuild.cache.remote.results import unique
 from mlcbuild.cache.remote.server_lookup import Check, FoundResult, ServerLookup, first_reason
@@ -140,7 +140,7 @@ class RemoteStore:
         self._tell = tell
 
     def find(self, key: Digest, store: LocalBlobStore) -> ActionResult | None:
-        if self._policy.role is Role.NONE:
+        if self._policy.role is RemoteRole.NONE:
             return None
         reasons = []
         for number, lookup in enumerate(self._lookups):
@@ -157,7 +157,7 @@ class RemoteStore:
         return None
 
     def fetch(self, digests: Sequence[Digest], store: LocalBlobStore) -> tuple[Digest, ...]:
-        if self._policy.role is Role.NONE:
+        if self._policy.role is RemoteRole.NONE:
             return store.missing(digests)
         lost = self._downloads.fetch(digests, store)
         if lost:

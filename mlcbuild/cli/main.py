@@ -21,7 +21,7 @@ from typer.main import get_command
 
 import mlcbuild
 from mlcbuild.cli.arguments.conversion import read_without_pydantic
-from mlcbuild.cli.arguments.help_format import CONTEXT, Command, examples
+from mlcbuild.cli.arguments.help_format import CONTEXT, HelpCommand, examples
 from mlcbuild.cli.arguments.options import GlobalOptions, Invocation
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output.terminal import ColorChoice
@@ -101,13 +101,13 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
         epilog = getattr(module, f"{name.upper()}_EXAMPLES", None)
         subcommands = getattr(module, f"{name.upper()}_COMMANDS", None)
         if subcommands is None:
-            made.command(cls=Command, context_settings=CONTEXT, epilog=epilog)(getattr(module, name))
+            made.command(cls=HelpCommand, context_settings=CONTEXT, epilog=epilog)(getattr(module, name))
             continue
         group = typer.Typer(cls=_Group, context_settings=CONTEXT, epilog=epilog)
         alone = getattr(module, f"{name.upper()}_STANDS_ALONE", False)
         group.callback(invoke_without_command=alone)(getattr(module, name))
         for subcommand, subepilog in subcommands:
-            group.command(cls=Command, context_settings=CONTEXT, epilog=subepilog)(subcommand)
+            group.command(cls=HelpCommand, context_settings=CONTEXT, epilog=subepilog)(subcommand)
         made.add_typer(group, name=name)
     return made
 

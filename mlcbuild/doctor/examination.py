@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.doctor.check import Check, Part
-from mlcbuild.doctor.finding import Cause, Finding, Verdict, failed
+from mlcbuild.doctor.finding import Finding, FindingCause, Verdict, failed
 from mlcbuild.errors import InternalError, MlcbuildError, UsageError, WorkspaceError, WorkspaceErrors
 
 _TICK_SECONDS = 0.1
@@ -74,7 +74,7 @@ def examine(part: Part, check: Check, *, tick: Callable[[str, float], object] = 
         return Examined(part=part, name=check.name, finding=finding, seconds=time.monotonic() - began, failure=trace)
 
 
-def of_error(error: MlcbuildError, *, cause: Cause | None = None) -> Finding:
+def of_error(error: MlcbuildError, *, cause: FindingCause | None = None) -> Finding:
     """The finding for an error: its message and its advice."""
     errors = [error] if not isinstance(error, WorkspaceErrors) else list(error.errors)
     first, *rest = (f"{each.location}: {each.message}" if each.location else each.message for each in errors)
@@ -88,12 +88,12 @@ def of_error(error: MlcbuildError, *, cause: Cause | None = None) -> Finding:
     )
 
 
-def _blame(error: MlcbuildError) -> Cause:
+def _blame(error: MlcbuildError) -> FindingCause:
     if isinstance(error, UnreadableWorkspace):
-        return Cause.TARGETS
+        return FindingCause.TARGETS
     if isinstance(error, UsageError | WorkspaceError):
-        return Cause.SETTINGS
-    return Cause.MLCBUILD if isinstance(error, InternalError) else Cause.MACHINE
+        return FindingCause.SETTINGS
+    return FindingCause.MLCBUILD if isinstance(error, InternalError) else FindingCause.MACHINE
 
 
 def _finding_of(error: BaseException) -> tuple[Finding, str]:
@@ -112,6 +112,6 @@ def _finding_of(error: BaseException) -> tuple[Finding, str]:
         verdict=Verdict.ERROR,
         measured=f"the check itself failed: {type(error).__name__}{place}",
         advice=("this is a bug in mlcbuild; MLCBUILD_DEBUG=1 shows where",),
-        cause=Cause.MLCBUILD,
+        cause=FindingCause.MLCBUILD,
     )
     return finding, "".join(traceback.format_exception(error))

@@ -18,7 +18,7 @@ class Verdict(enum.Enum):
     SKIPPED = "skipped"  # there is nothing to test, or it is not allowed
 
 
-class Cause(enum.Enum):
+class FindingCause(enum.Enum):
     """What causes an error, and so where to fix it."""
 
     SETTINGS = "settings"  # an option, a variable, a settings file, `[remote]`
@@ -36,7 +36,7 @@ class Finding:
     verdict: Verdict
     measured: str
     advice: tuple[str, ...] = ()
-    cause: Cause = Cause.MACHINE
+    cause: FindingCause = FindingCause.MACHINE
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ def failed(measured: str, *advice: str, **figures: Figure) -> Finding:
 
 def wrong_setting(measured: str, *advice: str) -> Finding:
     """An error in a setting."""
-    return Finding(verdict=Verdict.ERROR, measured=measured, advice=advice, cause=Cause.SETTINGS)
+    return Finding(verdict=Verdict.ERROR, measured=measured, advice=advice, cause=FindingCause.SETTINGS)
 
 
 def skipped(measured: str, *advice: str) -> Finding:

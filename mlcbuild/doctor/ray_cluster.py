@@ -15,7 +15,7 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.doctor.check import Check, Part
 from mlcbuild.doctor.children import run_python
 from mlcbuild.doctor.examination import of_error
-from mlcbuild.doctor.finding import Cause, Figure, Finding, failed, ok, skipped, warning, wrong_setting
+from mlcbuild.doctor.finding import Figure, Finding, FindingCause, failed, ok, skipped, warning, wrong_setting
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import InfrastructureError
@@ -149,7 +149,7 @@ class Ray:
             seconds = probe.connect(self._reach_seconds)
         except InfrastructureError as error:
             is_setting = any(word in error.message for word in _SETTING_ERRORS)
-            return of_error(error, cause=Cause.SETTINGS if is_setting else None)
+            return of_error(error, cause=FindingCause.SETTINGS if is_setting else None)
         self._is_reached = True
         doing = "reached" if self._settings.address else "started"
         return ok(f"{doing} in {duration(seconds)}, including the import of Ray", seconds=seconds)

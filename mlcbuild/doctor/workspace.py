@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.examination import of_error
-from mlcbuild.doctor.finding import Cause, Finding, failed, ok, warning
+from mlcbuild.doctor.finding import Finding, FindingCause, failed, ok, warning
 from mlcbuild.engine.workspace_lock import LOCK_FILE
 from mlcbuild.errors import WorkspaceError
 
@@ -36,7 +36,7 @@ def targets(count: Callable[[], int]) -> Finding:
     try:
         found = count()
     except WorkspaceError as error:
-        return of_error(error, cause=Cause.TARGETS)
+        return of_error(error, cause=FindingCause.TARGETS)
     return ok(f"{found:,} target{'s' * (found != 1)}, no errors", count=found)
 
 

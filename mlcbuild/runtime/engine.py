@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlcbuild.runtime.model import Model
-from mlcbuild.runtime.package import LIBRARY, Package
+from mlcbuild.runtime.package import LIBRARY, ModelPackage
 from mlcbuild.runtime.tensor_cache import TensorCache
 
 
@@ -13,5 +13,5 @@ class Engine(Model):
     """A package's library with its weights. Raises UsageError for a package that does not fit together."""
 
     def __init__(self, directory: Path, *, threads: int = 0) -> None:
-        self.package = Package.open(directory)
+        self.package = ModelPackage.open(directory)
         super().__init__(directory / LIBRARY, lambda wanted: TensorCache(directory).read(wanted), threads=threads)

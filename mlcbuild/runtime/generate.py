@@ -14,7 +14,7 @@ from mlcbuild.runtime.tokenizer import PackageTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statistics:
+class GenerationStatistics:
     """Tokens and seconds of a generation. The first new token comes of the prefill; the others are
     decoded."""
 
@@ -68,8 +68,8 @@ class Generation:
         return next(self._pieces)
 
     @property
-    def statistics(self) -> Statistics:
-        return Statistics(
+    def statistics(self) -> GenerationStatistics:
+        return GenerationStatistics(
             prompt_tokens=len(self.prompt),
             prefill_seconds=self._prefill_seconds,
             decoded_tokens=self._decoded,

@@ -21,7 +21,7 @@ TOKENIZER_CONFIG = "tokenizer_config.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Package:
+class ModelPackage:
     """A directory that has every file of a package, with its configurations parsed."""
 
     directory: Path
@@ -29,7 +29,7 @@ class Package:
     tokenizer_config: dict[str, Any]
 
     @staticmethod
-    def open(directory: Path) -> Package:
+    def open(directory: Path) -> ModelPackage:
         """Raises UsageError for a directory that is no package."""
         needed = (LIBRARY, CHAT_CONFIG, WEIGHTS_INDEX, TOKENIZER)
         missing = [name for name in needed if not (directory / name).is_file()]
@@ -39,7 +39,7 @@ class Package:
                 advice=("build a model_package target, and give its output directory",),
             )
         configured = directory / TOKENIZER_CONFIG
-        return Package(
+        return ModelPackage(
             directory=directory,
             chat_config=read_object(directory / CHAT_CONFIG),
             tokenizer_config=read_object(configured) if configured.is_file() else {},

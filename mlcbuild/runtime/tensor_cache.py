@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredTensor:
+class TensorRecord:
     """Where a tensor lies, and what it is."""
 
     name: str
@@ -36,7 +36,7 @@ class TensorCache:
     """The index of a package's weights. Raises UsageError for one that does not fit its shards."""
 
     def __init__(self, directory: Path) -> None:
-        self._tensors: dict[str, StoredTensor] = {}
+        self._tensors: dict[str, TensorRecord] = {}
         index = directory / WEIGHTS_INDEX
         try:
             for record in read_object(index)["records"]:
@@ -52,7 +52,7 @@ class TensorCache:
             raise UsageError(f"{file} {found}", advice=("build the package again",))
         for entry in record["records"]:
             dtype = str(entry["dtype"])
-            tensor = StoredTensor(
+            tensor = TensorRecord(
                 name=str(entry["name"]),
                 shape=tuple(int(extent) for extent in entry["shape"]),
                 dtype=dtype,
@@ -79,7 +79,7 @@ class TensorCache:
             yield _numbers(tensor)
 
 
-def _numbers(tensor: StoredTensor) -> Array:
+def _numbers(tensor: TensorRecord) -> Array:
     stored = np.dtype("<u2") if tensor.is_bfloat16 else np.dtype(tensor.dtype)
     count = int(np.prod(tensor.shape, dtype=np.int64))
     numbers: Array = np.fromfile(tensor.file, dtype=stored, count=count, offset=tensor.offset)

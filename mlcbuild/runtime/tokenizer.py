@@ -14,7 +14,7 @@ from typing import Any
 
 from mlcbuild.errors import UsageError
 from mlcbuild.runtime.chat_template import render
-from mlcbuild.runtime.package import TOKENIZER, Package
+from mlcbuild.runtime.package import TOKENIZER, ModelPackage
 
 _SPACE = "\u2581"  # SentencePiece's mark for a space
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -24,7 +24,7 @@ class PackageTokenizer:
     """Encodes prompts as transformers does with the same files. Raises UsageError for an unusable
     tokenizer."""
 
-    def __init__(self, package: Package) -> None:
+    def __init__(self, package: ModelPackage) -> None:
         from tokenizers import Tokenizer
 
         path = package.directory / TOKENIZER

@@ -24,7 +24,7 @@ from mlcbuild.cli.output.terminal import Style
 from mlcbuild.doctor import disk_cache, ray_cluster
 from mlcbuild.doctor.check import Part
 from mlcbuild.doctor.examination import Examined
-from mlcbuild.doctor.finding import Cause, Finding, Verdict, failed, ok, skipped, warning, wrong_setting
+from mlcbuild.doctor.finding import Finding, FindingCause, Verdict, failed, ok, skipped, warning, wrong_setting
 from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.demand import Node
 from mlcbuild.execution.ray.probing import ProbedNode
@@ -41,7 +41,7 @@ def examined(finding: Finding, *, part: Part = DISK, name: str = "space") -> Exa
     return Examined(part=part, name=name, finding=finding, seconds=0.5)
 
 
-def of_blame(cause: Cause) -> Examined:
+def of_blame(cause: FindingCause) -> Examined:
     return examined(Finding(verdict=Verdict.ERROR, measured="x", cause=cause))
 
 
@@ -93,9 +93,9 @@ def test_the_exit_code_is_that_of_what_no_retry_mends() -> None:
     assert exit_code([examined(ok("x")), examined(warning("x")), examined(skipped("x"))]) is ExitCode.OK
     assert exit_code([examined(failed("x"))]) is ExitCode.LOCAL_ENVIRONMENT
     assert exit_code([examined(failed("x")), examined(wrong_setting("x"))]) is ExitCode.COMMAND_LINE
-    assert exit_code([of_blame(Cause.MACHINE), of_blame(Cause.TARGETS)]) is ExitCode.ANALYSIS_FAILED
-    assert exit_code([of_blame(Cause.MLCBUILD)]) is ExitCode.INTERNAL
-    assert exit_code([of_blame(Cause.MLCBUILD), of_blame(Cause.MACHINE)]) is ExitCode.LOCAL_ENVIRONMENT
+    assert exit_code([of_blame(FindingCause.MACHINE), of_blame(FindingCause.TARGETS)]) is ExitCode.ANALYSIS_FAILED
+    assert exit_code([of_blame(FindingCause.MLCBUILD)]) is ExitCode.INTERNAL
+    assert exit_code([of_blame(FindingCause.MLCBUILD), of_blame(FindingCause.MACHINE)]) is ExitCode.LOCAL_ENVIRONMENT
 
 
 def test_what_programs_read(snapshot: Snapshot) -> None:

@@ -11,7 +11,7 @@ import pytest
 from mlcbuild.cli.run.generation import statistics_line, stream
 from mlcbuild.cli.run.generation_options import GenerationOptions, parse_generation_options
 from mlcbuild.errors import UsageError
-from mlcbuild.runtime.generate import Statistics
+from mlcbuild.runtime.generate import GenerationStatistics
 
 
 class Watched(io.StringIO):
@@ -49,7 +49,7 @@ def test_an_interrupted_text_ends_its_line() -> None:
 
 
 def test_statistics() -> None:
-    measured = Statistics(prompt_tokens=32, prefill_seconds=0.1, decoded_tokens=127, decode_seconds=2.0)
+    measured = GenerationStatistics(prompt_tokens=32, prefill_seconds=0.1, decoded_tokens=127, decode_seconds=2.0)
     assert statistics_line(measured) == "prompt 32 tokens · 320.0 tokens/s · then 127 tokens · 63.5 tokens/s"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
-from mlcbuild.cache.remote.policy import Role, Upload
+from mlcbuild.cache.remote.policy import RemoteRole, Upload
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote, variable_of
 from mlcbuild.cli.settings.user_file import user_settings_file
 from mlcbuild.errors import MlcbuildError, UsageError, WorkspaceError
@@ -92,15 +92,15 @@ def test_a_source_that_counts_more_can_say_none(world: World, say_none: str) -> 
 
 def test_an_address_is_used_although_a_source_that_counts_less_says_role_none(world: World) -> None:
     world.workspace('address = "s3://workspace/a"\nrole = "none"')
-    assert world.made(RemoteOptions(address="s3://flag/a")).policy.role is Role.READ
-    assert world.made(RemoteOptions(address="s3://flag/a"), role="none").policy.role is Role.READ
+    assert world.made(RemoteOptions(address="s3://flag/a")).policy.role is RemoteRole.READ
+    assert world.made(RemoteOptions(address="s3://flag/a"), role="none").policy.role is RemoteRole.READ
     assert world.found(address="s3://variable/a", role="none") is None
 
 
 def test_reads_are_the_default_and_writes_are_opt_in(world: World) -> None:
     world.workspace('address = "https://cache.example/main"\nupload = "always"')
     policy = world.made().policy
-    assert (policy.role, policy.upload, policy.sends) == (Role.READ, Upload.ALWAYS, False)
+    assert (policy.role, policy.upload, policy.sends) == (RemoteRole.READ, Upload.ALWAYS, False)
     assert world.made(role="read-write").policy.sends
     assert world.made(RemoteOptions(upload="results")).policy.sends
     assert not world.made(RemoteOptions(upload="never"), role="read-write").policy.sends
@@ -112,7 +112,7 @@ def test_reads_are_the_default_and_writes_are_opt_in(world: World) -> None:
 def test_a_workspace_may_lower_the_role_and_not_raise_it(world: World) -> None:
     world.workspace('address = "s3://workspace/a"\nrole = "none"')
     assert world.found() is None
-    assert world.made(role="read").policy.role is Role.READ
+    assert world.made(role="read").policy.role is RemoteRole.READ
     world.workspace('address = "s3://workspace/a"\nrole = "read-write"')
     with pytest.raises(WorkspaceError) as refused:
         world.found()

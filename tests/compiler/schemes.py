@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, Role
+from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.rules.schemes import NAMES, scheme
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["NAMES", "encoder", "encoder_class", "matrix", "reader", "reader_class", "restored", "scheme", "stored"]
 
 
-def matrix(shape: tuple[int, ...], *, name: str = "w.weight", role: Role = Role.LINEAR) -> Parameter:
+def matrix(shape: tuple[int, ...], *, name: str = "w.weight", role: ParameterRole = ParameterRole.LINEAR) -> Parameter:
     """A parameter of one tensor."""
     source = CheckpointTensor(name=name, shape=shape)
     return Parameter(name=name, role=role, shape=shape, sources=(source,))

@@ -9,16 +9,16 @@ import tvm
 
 from mlcbuild.compiler.phases import places
 from mlcbuild.compiler.phases.added import added_passes
-from mlcbuild.compiler.phases.entry import Entry, Origin
+from mlcbuild.compiler.phases.entry import Entry, PassOrigin
 from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, Run, apply
 from mlcbuild.errors import InternalError, StageError
 from tests.compiler.pipeline import CPU_TARGET
 
 ENTRIES = (
-    Entry(name="First", origin=Origin.MLCBUILD),
-    Entry(name="Second", origin=Origin.MLCBUILD, backend=True),
-    Entry(name="Nothing", origin=Origin.MLC_LLM, not_needed="Nobody asks for it."),
-    Entry(name="Third", origin=Origin.TVM, backend=True),
+    Entry(name="First", origin=PassOrigin.MLCBUILD),
+    Entry(name="Second", origin=PassOrigin.MLCBUILD, backend=True),
+    Entry(name="Nothing", origin=PassOrigin.MLC_LLM, not_needed="Nobody asks for it."),
+    Entry(name="Third", origin=PassOrigin.TVM, backend=True),
 )
 CONTEXT = PhaseContext(target=tvm.target.Target(dict(CPU_TARGET)))
 
@@ -80,7 +80,7 @@ def test_a_misspelt_entry_is_told_with_what_may_have_been_meant() -> None:
 
 def test_an_entry_is_either_for_backends_or_not_needed() -> None:
     with pytest.raises(ValueError, match="both"):
-        Entry(name="Both", origin=Origin.MLCBUILD, backend=True, not_needed="Nobody asks for it.")
+        Entry(name="Both", origin=PassOrigin.MLCBUILD, backend=True, not_needed="Nobody asks for it.")
 
 
 def test_added_passes_run_beside_their_entries_in_the_order_named() -> None:

@@ -13,7 +13,7 @@ from tvm import relax, tirx
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler.kernel_attributes import RESTORES_WEIGHTS
-from mlcbuild.compiler.phases.entry import Origin
+from mlcbuild.compiler.phases.entry import PassOrigin
 from mlcbuild.compiler.phases.phase0 import PHASE0
 from mlcbuild.compiler.phases.phase1 import PHASE1
 from mlcbuild.compiler.phases.phase2 import PHASE2
@@ -86,7 +86,7 @@ def _kernels(module: tvm.IRModule, name: str) -> list[str]:
 
 def test_every_pass_of_mlc_llms_pipeline_has_one_place() -> None:
     phases = (PHASE0, PHASE1, PHASE2, PHASE3, PHASE4, PHASE5)
-    places = [entry.name for phase in phases for entry in phase if entry.origin is Origin.MLC_LLM]
+    places = [entry.name for phase in phases for entry in phase if entry.origin is PassOrigin.MLC_LLM]
     assert sorted(places) == sorted(_MLC_PASSES)
     assert len(_MLC_PASSES) == 52
 

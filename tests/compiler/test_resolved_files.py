@@ -16,10 +16,10 @@ from mlcbuild.compiler.models.description import Layers, ModelDescription, read_
 from mlcbuild.compiler.models.operations import Concatenate, Operation, Permute, Reshape, Slice, Stack, result_shape
 from mlcbuild.compiler.models.parameters import (
     CheckpointTensor,
-    GGUFTensor,
+    GGUFSource,
     Parameter,
     ParameterList,
-    Role,
+    ParameterRole,
     read_parameters,
     write_parameters,
 )
@@ -64,7 +64,7 @@ def chains(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Operation, ...]:
 @st.composite
 def parameters(draw: st.DrawFn) -> Parameter:
     stored = draw(shapes)
-    gguf = GGUFTensor(name=draw(names), shape=stored, operations=draw(chains(stored)))
+    gguf = GGUFSource(name=draw(names), shape=stored, operations=draw(chains(stored)))
     shape = result_shape(gguf.operations, [stored])
     source = CheckpointTensor(name=draw(names), shape=shape, gguf=draw(st.sampled_from([gguf, None])))
     sources = (source, *(CheckpointTensor(name=name, shape=shape) for name in draw(st.lists(names, max_size=2))))
@@ -72,7 +72,7 @@ def parameters(draw: st.DrawFn) -> Parameter:
     operations = (*joined, *draw(chains(result_shape(joined, [source.shape for source in sources]))))
     return Parameter(
         name=draw(names),
-        role=draw(st.sampled_from(Role)),
+        role=draw(st.sampled_from(ParameterRole)),
         shape=result_shape(operations, [source.shape for source in sources]),
         sources=sources,
         operations=operations,

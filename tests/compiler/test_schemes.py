@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm.relax.frontend import nn
 
-from mlcbuild.compiler.models.parameters import Parameter, Role
+from mlcbuild.compiler.models.parameters import Parameter, ParameterRole
 from mlcbuild.compiler.quantization.layers import Embedding, Linear, StoredMatrix
 from mlcbuild.compiler.quantization.scheme import MODEL_DTYPES
 from mlcbuild.errors import StageError
@@ -20,7 +20,7 @@ from tests.compiler import schemes
 from tests.compiler.schemes import matrix
 from tests.compiler.tiny_models import Array
 
-MATRICES = (Role.EMBEDDING, Role.LINEAR, Role.FINAL_FC)
+MATRICES = (ParameterRole.EMBEDDING, ParameterRole.LINEAR, ParameterRole.FINAL_FC)
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
 COLUMNS = 64  # a multiple of every group
 
@@ -28,9 +28,9 @@ COLUMNS = 64  # a multiple of every group
 @st.composite
 def weights(draw: st.DrawFn, dtype: str) -> tuple[Parameter, Array]:
     """Numbers of any size that their group's largest, rounded up, leaves finite; whole groups of zeros among them."""
-    role = draw(st.sampled_from(Role))
+    role = draw(st.sampled_from(ParameterRole))
     rows, groups = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-    shape = (rows,) if role is Role.VECTOR else (rows, groups * COLUMNS)
+    shape = (rows,) if role is ParameterRole.VECTOR else (rows, groups * COLUMNS)
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     numbers = random.uniform(-1, 1, shape) * random.choice([0.0, 1.0, 1.0, 1.0], shape)
     if len(shape) == 2:
@@ -84,7 +84,7 @@ class _Restored(nn.Module):  # type: ignore[misc]
 
 @pytest.mark.parametrize("name", schemes.NAMES)
 @pytest.mark.parametrize("role", MATRICES)
-def test_a_kernel_on_a_cpu_reads_the_bits_that_numpy_reads(name: str, role: Role) -> None:
+def test_a_kernel_on_a_cpu_reads_the_bits_that_numpy_reads(name: str, role: ParameterRole) -> None:
     scheme = schemes.scheme(name)
     rows, columns = 48, 192
     parameter = matrix((rows, columns), name="layer.weight", role=role)
@@ -118,10 +118,10 @@ def test_layers_have_the_parameters_that_are_stored(name: str) -> None:
     cases = (
         (Linear(64, 32, reader=reader, name="m"), matrix((32, 64), name="m.weight")),
         (
-            Linear(64, 32, reader=reader, name="m", role=Role.FINAL_FC),
-            matrix((32, 64), name="m.weight", role=Role.FINAL_FC),
+            Linear(64, 32, reader=reader, name="m", role=ParameterRole.FINAL_FC),
+            matrix((32, 64), name="m.weight", role=ParameterRole.FINAL_FC),
         ),
-        (Embedding(32, 64, reader=reader, name="m"), matrix((32, 64), name="m.weight", role=Role.EMBEDDING)),
+        (Embedding(32, 64, reader=reader, name="m"), matrix((32, 64), name="m.weight", role=ParameterRole.EMBEDDING)),
     )
     for layer, parameter in cases:
         found = [(f"m.{own}", tuple(each.shape), str(each.dtype)) for own, each in layer.named_parameters()]
@@ -133,8 +133,8 @@ def test_a_scheme_says_what_it_is(name: str) -> None:
     scheme = schemes.scheme(name)
     assert scheme.name == name
     assert scheme.model_dtype in MODEL_DTYPES
-    assert not scheme.covers(Role.VECTOR)
-    assert (scheme.kind == "no-quant") == (not any(map(scheme.covers, Role)))
+    assert not scheme.covers(ParameterRole.VECTOR)
+    assert (scheme.kind == "no-quant") == (not any(map(scheme.covers, ParameterRole)))
 
 
 def test_the_schemes_are_those_that_can_be_asked_for() -> None:

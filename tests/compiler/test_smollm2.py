@@ -123,12 +123,12 @@ def test_ids_are_those_of_transformers_once_it_cuts_as_the_file_says(imported: P
 
 
 def test_chat_prompt_is_that_of_transformers(imported: Path, peer: Any) -> None:
-    from mlcbuild.runtime.package import Package
+    from mlcbuild.runtime.package import ModelPackage
     from mlcbuild.runtime.tokenizer import PackageTokenizer
 
     directory = imported / "tokenizer"
     config = json.loads((directory / "tokenizer_config.json").read_text())
-    tokenizer = PackageTokenizer(Package(directory=directory, chat_config={}, tokenizer_config=config))
+    tokenizer = PackageTokenizer(ModelPackage(directory=directory, chat_config={}, tokenizer_config=config))
     question = "What is the capital of France?"
     expected = peer.apply_chat_template(
         [{"role": "user", "content": question}], add_generation_prompt=True, return_dict=False

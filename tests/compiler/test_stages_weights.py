@@ -14,7 +14,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from mlcbuild.compiler.models.operations import Operation, Permute, Reshape, Slice
-from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterList, Role, write_parameters
+from mlcbuild.compiler.models.parameters import (
+    CheckpointTensor,
+    Parameter,
+    ParameterList,
+    ParameterRole,
+    write_parameters,
+)
 from mlcbuild.compiler.stages import import_weights, index_weights, quantize
 from mlcbuild.errors import StageError
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
@@ -147,7 +153,7 @@ def test_parameters_of_one_tensor_stay_with_it_and_are_made_of_their_parts(tmp_p
 
 
 def matrix(name: str, shape: tuple[int, ...], source: CheckpointTensor, *operations: Operation) -> Parameter:
-    return Parameter(name=name, role=Role.LINEAR, shape=shape, sources=(source,), operations=operations)
+    return Parameter(name=name, role=ParameterRole.LINEAR, shape=shape, sources=(source,), operations=operations)
 
 
 def test_bad_tensors_are_listed_together(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from mlcbuild.doctor.check import Check, Part
 from mlcbuild.doctor.examination import Examined, examine, examine_all
-from mlcbuild.doctor.finding import Cause, Finding, Verdict, ok, warning
+from mlcbuild.doctor.finding import Finding, FindingCause, Verdict, ok, warning
 from mlcbuild.errors import (
     CacheError,
     InternalError,
@@ -65,14 +65,14 @@ def test_a_check_that_is_silent_is_left_behind_at_its_deadline() -> None:
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
-        (UsageError("what", advice=("do",)), Cause.SETTINGS),
-        (WorkspaceError("what", advice=("do",)), Cause.SETTINGS),
-        (LocalEnvironmentError("what", advice=("do",)), Cause.MACHINE),
-        (CacheError("what", advice=("do",)), Cause.MACHINE),
-        (InternalError("what", advice=("do",)), Cause.MLCBUILD),
+        (UsageError("what", advice=("do",)), FindingCause.SETTINGS),
+        (WorkspaceError("what", advice=("do",)), FindingCause.SETTINGS),
+        (LocalEnvironmentError("what", advice=("do",)), FindingCause.MACHINE),
+        (CacheError("what", advice=("do",)), FindingCause.MACHINE),
+        (InternalError("what", advice=("do",)), FindingCause.MLCBUILD),
     ],
 )
-def test_an_error_for_users_is_a_problem_with_its_advice(error: Exception, cause: Cause) -> None:
+def test_an_error_for_users_is_a_problem_with_its_advice(error: Exception, cause: FindingCause) -> None:
     finding = failing(error).finding
     assert (finding.verdict, finding.measured, finding.advice, finding.cause) == (
         Verdict.ERROR,
@@ -94,7 +94,7 @@ def test_mistakes_told_together_are_all_told() -> None:
 def test_a_bug_is_a_finding_that_quotes_nothing_of_what_was_raised() -> None:
     for error in (RuntimeError("with a secret"), SystemExit("with a secret"), KeyboardInterrupt("with a secret")):
         examined = failing(error)
-        assert examined.finding.cause is Cause.MLCBUILD
+        assert examined.finding.cause is FindingCause.MLCBUILD
         assert f"the check itself failed: {type(error).__name__} at test_examination.py:" in examined.finding.measured
         assert "secret" not in str(examined.finding)
         assert "with a secret" in examined.failure
@@ -108,7 +108,7 @@ def test_an_error_without_words_or_with_many_lines_is_one_finding_too() -> None:
 
 def test_an_error_of_the_system_names_its_file() -> None:
     finding = failing(PermissionError(13, "Permission denied", "/some/file")).finding
-    assert (finding.measured, finding.cause) == ("/some/file: Permission denied", Cause.MACHINE)
+    assert (finding.measured, finding.cause) == ("/some/file: Permission denied", FindingCause.MACHINE)
 
 
 def test_a_part_whose_checks_cannot_be_made_is_one_finding_and_the_next_goes_on() -> None:

@@ -11,7 +11,7 @@ import pytest
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.doctor import ray_cluster
 from mlcbuild.doctor.examination import Examined, examine_all
-from mlcbuild.doctor.finding import Cause, Verdict
+from mlcbuild.doctor.finding import FindingCause, Verdict
 from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.demand import Node
 from mlcbuild.execution.ray.probing import ProbedNode
@@ -72,10 +72,10 @@ def test_the_sum_of_a_cluster() -> None:
     assert finding.figures["ray"] == "2.60.0"
 
     finding = ray_cluster.sum_of([HEAD, seen("old", PLAIN, differences=("ray: x",))], SETTINGS, versions)
-    assert (finding.verdict, finding.cause) == (Verdict.ERROR, Cause.MACHINE)
+    assert (finding.verdict, finding.cause) == (Verdict.ERROR, FindingCause.MACHINE)
 
     finding = ray_cluster.sum_of([HEAD], SETTINGS, versions)
-    assert (finding.verdict, finding.cause) == (Verdict.ERROR, Cause.SETTINGS)
+    assert (finding.verdict, finding.cause) == (Verdict.ERROR, FindingCause.SETTINGS)
     assert finding.advice == ("give a node cpus (ray start --num-cpus)",)
 
     growing = replace(SETTINGS, may_scale_to=(PLAIN,))

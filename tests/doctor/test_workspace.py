@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlcbuild.doctor import workspace
-from mlcbuild.doctor.finding import Cause, Verdict
+from mlcbuild.doctor.finding import FindingCause, Verdict
 from mlcbuild.engine.workspace_lock import WorkspaceLock
 from mlcbuild.errors import Location, WorkspaceError
 
@@ -47,5 +47,5 @@ def test_errors_in_targets_have_their_files_as_cause() -> None:
         raise WorkspaceError("no such rule", location=Location(path="a/BUILD.toml", line=2))
 
     finding = workspace.targets(count)
-    assert (finding.measured, finding.cause) == ("a/BUILD.toml:2: no such rule", Cause.TARGETS)
+    assert (finding.measured, finding.cause) == ("a/BUILD.toml:2: no such rule", FindingCause.TARGETS)
     assert workspace.targets(lambda: 1).measured == "1 target, no errors"

@@ -12,7 +12,7 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.merkle import TreeFile, tree_of
 from mlcbuild.cache.reapi import Action, ActionResult, ExecutedActionMetadata, OutputDirectory, OutputFile
-from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
+from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole, Upload
 from mlcbuild.cache.remote.remote_store import RemoteStore
 from mlcbuild.cache.remote.retrying import RetryPolicy
 from mlcbuild.cache.remote.transport import Transport
@@ -21,7 +21,7 @@ from tests.remote.memory_transport import BLAKE3, Clock
 
 def policy(**changes: Any) -> RemotePolicy:
     settings: dict[str, Any] = {
-        "role": Role.READ_WRITE,
+        "role": RemoteRole.READ_WRITE,
         "upload": Upload.RESULTS,
         "downloads": 4,
         "uploads": 4,

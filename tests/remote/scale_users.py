@@ -19,7 +19,7 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.merkle import TreeFile, files_of, tree_of
 from mlcbuild.cache.reapi import Action, ActionResult, ExecutedActionMetadata, OutputDirectory, OutputFile, Tree
-from mlcbuild.cache.remote.policy import RemotePolicy, Role
+from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole
 from mlcbuild.cache.remote.remote_store import RemoteStore
 from mlcbuild.cache.remote.s3.settings import S3Settings
 from mlcbuild.cache.remote.s3.transport import S3Transport
@@ -115,7 +115,7 @@ def _remote(request: dict[str, Any]) -> RemoteStore:
     settings = S3Settings(bucket=request["bucket"], prefix=request["prefix"], endpoint=request["endpoint"])
     transport = S3Transport(settings, _FUNCTION)
     assert transport.read_result(_FUNCTION.of_bytes(b"nobody's")) is None  # The client is loaded from here on.
-    policy = RemotePolicy(role=Role.READ_WRITE, drain_seconds=_DRAIN_SECONDS)
+    policy = RemotePolicy(role=RemoteRole.READ_WRITE, drain_seconds=_DRAIN_SECONDS)
     cache = RemoteStore([transport], policy)
     cache.start(lambda message: print(message, file=sys.stderr))
     return cache

@@ -10,7 +10,7 @@ import pytest
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.remote.counters import MissReason
-from mlcbuild.cache.remote.policy import Role
+from mlcbuild.cache.remote.policy import RemoteRole
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.engine.build_events import ActionFinished, ActionStatus
 from tests.remote import http_server
@@ -68,7 +68,7 @@ def test_a_writer_that_meets_a_damaged_blob_heals_it_and_the_next_reader_notices
     assert second.remote.counters.blobs_wrong == 2
     (told,) = second.notices
     assert str(digest) in told
-    third = User(tmp_path / "third", world.transport(), role=Role.READ)
+    third = User(tmp_path / "third", world.transport(), role=RemoteRole.READ)
     assert third.build() == {ActionStatus.REMOTE_HIT}
     assert third.notices == []
     taken = Taken()
@@ -93,7 +93,7 @@ def test_readers_leave_damage_alone(tmp_path: Path, server: MemoryTransport) -> 
     one.cache.finish()
     victim = sent.outputs[1]
     server.blobs[victim] = wrong = flipped(server.blobs[victim])
-    reader = machine(tmp_path / "b", server, role=Role.READ)
+    reader = machine(tmp_path / "b", server, role=RemoteRole.READ)
     assert not reader.takes(sent)
     reader.send(made(reader.store, 1))
     reader.cache.finish()
@@ -117,7 +117,7 @@ def test_only_what_is_damaged_is_sent_again(tmp_path: Path, server: MemoryTransp
     assert server.blobs == right
     assert writer.cache.counters.results_uploaded == 1
     assert writer.cache.counters.bytes_uploaded < 90_000 + 20_000
-    reader = machine(tmp_path / "c", server, role=Role.READ)
+    reader = machine(tmp_path / "c", server, role=RemoteRole.READ)
     assert reader.takes(sent)
     assert reader.told == []
 

@@ -17,7 +17,7 @@ from mlcbuild.cache.remote.batches import has_batches, upload_many
 from mlcbuild.cache.remote.configuration import RemoteConfiguration
 from mlcbuild.cache.remote.keys import PublicKey
 from mlcbuild.cache.remote.opening import open_remote, open_signatures, open_transports
-from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
+from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole, Upload
 from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
 from mlcbuild.cache.remote.transport import DigestFunctionError, Transport, TransportError
 from mlcbuild.errors import MlcbuildError, UsageError, WorkspaceError
@@ -26,7 +26,7 @@ from tests.remote.test_signing import OURS
 
 BLAKE3, SHA256 = DigestFunction.BLAKE3, DigestFunction.SHA256
 KEY = BLAKE3.of_bytes(b"a key")
-WRITES = RemotePolicy(role=Role.READ_WRITE)
+WRITES = RemotePolicy(role=RemoteRole.READ_WRITE)
 
 
 def transport(function: DigestFunction = BLAKE3, **fields: object) -> Transport:
@@ -44,7 +44,7 @@ def test_opening_connects_to_nobody(address: str) -> None:
 
 def test_nothing_is_opened_where_nothing_is_read() -> None:
     assert open_remote(RemoteConfiguration(), BLAKE3) is None
-    nothing = RemoteConfiguration(address="s3://bucket", policy=RemotePolicy(role=Role.NONE))
+    nothing = RemoteConfiguration(address="s3://bucket", policy=RemotePolicy(role=RemoteRole.NONE))
     assert open_remote(nothing, BLAKE3) is None
 
 
@@ -89,7 +89,9 @@ def test_who_sends_signs_and_everybody_with_keys_checks() -> None:
     assert (open_signatures(made).signs, open_signatures(made).checks) == (True, True)
     reads = dataclasses.replace(made, policy=RemotePolicy())
     assert (open_signatures(reads).signs, open_signatures(reads).checks) == (False, True)
-    never = dataclasses.replace(made, policy=RemotePolicy(role=Role.READ_WRITE, upload=Upload.NEVER), trusted_keys=())
+    never = dataclasses.replace(
+        made, policy=RemotePolicy(role=RemoteRole.READ_WRITE, upload=Upload.NEVER), trusted_keys=()
+    )
     assert (open_signatures(never).signs, open_signatures(never).checks) == (False, False)
 
 

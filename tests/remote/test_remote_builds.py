@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
+from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole, Upload
 from mlcbuild.cache.remote.remote_store import RemoteStore
 from mlcbuild.cache.remote.retrying import RetryPolicy
 from mlcbuild.cache.remote.transport import Transport
@@ -43,7 +43,7 @@ class User:
 
     def __init__(self, folder: Path, *transports: Transport, **changes: Any) -> None:
         settings: dict[str, Any] = {
-            "role": Role.READ_WRITE,
+            "role": RemoteRole.READ_WRITE,
             "upload": Upload.RESULTS,
             "races": False,
             "retries": RetryPolicy(first=0.01, longest=0.1),
@@ -89,7 +89,7 @@ def test_what_one_user_has_built_another_takes_whole(tmp_path: Path, world: Worl
     assert first.build() == {ActionStatus.EXECUTED_LOCAL}
     assert first.notices == []
     assert first.remote.counters.results_uploaded == len(first.graph)
-    second = User(tmp_path / "somewhere" / "else", world.transport(endpoint=proxy.endpoint), role=Role.READ)
+    second = User(tmp_path / "somewhere" / "else", world.transport(endpoint=proxy.endpoint), role=RemoteRole.READ)
     assert second.build() == {ActionStatus.REMOTE_HIT}
     counters = second.remote.counters
     assert (counters.hits, counters.missed, counters.retries) == (len(second.graph), 0, 0)

@@ -13,7 +13,7 @@ import pytest
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult, OutputFile, OutputSymlink
 from mlcbuild.cache.remote.counters import MissReason
-from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
+from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole, Upload
 from mlcbuild.cache.remote.results import INLINE_BYTES, INLINE_BYTES_A_RESULT
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from tests.remote.cache_world import Machine, Made, machine, made
@@ -308,14 +308,14 @@ def test_what_is_signed_is_what_is_sent_and_what_is_checked(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("role", "upload", "reads", "writes"),
     [
-        (Role.NONE, Upload.ALWAYS, False, False),
-        (Role.READ, Upload.ALWAYS, True, False),
-        (Role.READ_WRITE, Upload.NEVER, True, False),
-        (Role.READ_WRITE, Upload.RESULTS, True, True),
-        (Role.READ_WRITE, Upload.ALWAYS, True, True),
+        (RemoteRole.NONE, Upload.ALWAYS, False, False),
+        (RemoteRole.READ, Upload.ALWAYS, True, False),
+        (RemoteRole.READ_WRITE, Upload.NEVER, True, False),
+        (RemoteRole.READ_WRITE, Upload.RESULTS, True, True),
+        (RemoteRole.READ_WRITE, Upload.ALWAYS, True, True),
     ],
 )
-def test_roles(tmp_path: Path, role: Role, upload: Upload, reads: bool, writes: bool) -> None:
+def test_roles(tmp_path: Path, role: RemoteRole, upload: Upload, reads: bool, writes: bool) -> None:
     server = MemoryTransport()
     (sent,) = filled(tmp_path / "a", server)
     one = machine(tmp_path / "b", server, role=role, upload=upload)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cache.remote.policy import Role
+from mlcbuild.cache.remote.policy import RemoteRole
 from mlcbuild.engine.build_events import ActionStatus
 from tests.remote.fault_proxy import Fault, FaultProxy, Request
 from tests.remote.s3_world import World
@@ -95,7 +95,7 @@ def test_a_build_goes_on_with_credentials_that_were_renewed_meanwhile(
     assert writer.remote.counters.failures == 0
     used = {key for key in (ACCESS_KEY, OTHER_ACCESS_KEY) if any(uses(request, key) for request in proxy.requests)}
     assert used == {ACCESS_KEY, OTHER_ACCESS_KEY}
-    reader = User(tmp_path / "reader", world.transport(), role=Role.READ)
+    reader = User(tmp_path / "reader", world.transport(), role=RemoteRole.READ)
     assert reader.build() == {ActionStatus.REMOTE_HIT}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from mlcbuild.errors import StageError, UsageError
-from mlcbuild.runtime.package import Package
+from mlcbuild.runtime.package import ModelPackage
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 
 SPACE = "\u2581"
@@ -55,7 +55,7 @@ def package(directory: Path, tokenizer: Tokenizer, **config: object) -> PackageT
         }
     }
     (directory / "tokenizer.json").write_text(tokenizer.to_str())
-    return PackageTokenizer(Package(directory=directory, chat_config=chat, tokenizer_config=dict(config)))
+    return PackageTokenizer(ModelPackage(directory=directory, chat_config=chat, tokenizer_config=dict(config)))
 
 
 @pytest.fixture(scope="module")
@@ -139,4 +139,4 @@ def test_empty_raw_prompt_begins_with_the_models_first_token(tmp_path: Path, lev
 def test_damaged_tokenizer_is_told(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0"}))
     with pytest.raises(UsageError, match=r"tokenizer\.json cannot be read"):
-        PackageTokenizer(Package(directory=tmp_path, chat_config={}, tokenizer_config={}))
+        PackageTokenizer(ModelPackage(directory=tmp_path, chat_config={}, tokenizer_config={}))

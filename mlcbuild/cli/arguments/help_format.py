@@ -17,7 +17,7 @@ def examples(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-class Command(core.TyperCommand):
+class HelpCommand(core.TyperCommand):
     """A command whose arguments are shown by their metavar alone."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from mlcbuild.cli.build.no_op_check import observed_program
-from mlcbuild.cli.build.parts import Parts
+from mlcbuild.cli.build.parts import BuildParts
 from mlcbuild.engine.build_events import ActionFinished, BuildEvent, Notice
 from mlcbuild.engine.build_result import BuildResult
 from mlcbuild.engine.no_op_record import make_no_op_record, save_no_op_record
@@ -36,7 +36,7 @@ class NoOpRecorder:
         self,
         request: str,
         *,
-        parts: Parts,
+        parts: BuildParts,
         observed: Iterable[str],
         targets: Sequence[RequestedTarget],
         result: BuildResult,

@@ -55,7 +55,7 @@ def fetched_targets(analysis: Analysis) -> list[AnalysedTarget]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class BuildParts:
     """The driver of one build, and the parts that a command asks after the build."""
 
     workspace: OpenWorkspace
@@ -87,7 +87,7 @@ def build_parts(
     listeners: Sequence[Callable[[BuildEvent], object]],
     say: Callable[[str], object],
     invocation: str = "",
-) -> Iterator[Parts]:
+) -> Iterator[BuildParts]:
     """The parts of one build; within the block no other build runs in the workspace. Raises InfrastructureError.
 
     `invocation` is the build's UUID in everything that is written about it; "" makes one.
@@ -153,7 +153,7 @@ def build_parts(
             remote=cache,
         )
         try:
-            yield Parts(
+            yield BuildParts(
                 workspace=workspace,
                 driver=driver,
                 store=store,

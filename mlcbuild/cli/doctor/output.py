@@ -18,17 +18,17 @@ from mlcbuild.cli.output.terminal import OutputFormat, Style, is_terminal
 from mlcbuild.cli.settings.execution import ExecutionOptions
 from mlcbuild.cli.settings.remote import RemoteOptions
 from mlcbuild.doctor.examination import Examined, examine_all
-from mlcbuild.doctor.finding import Cause, Verdict
+from mlcbuild.doctor.finding import FindingCause, Verdict
 
 _VERDICT_WIDTH = max(len(verdict.value) for verdict in Verdict)
 _NAME_WIDTH = 17
 _INDENT = "  "
 # The first cause of any error decides: those that a retry does not fix come first.
 _CODES = {
-    Cause.SETTINGS: ExitCode.COMMAND_LINE,
-    Cause.TARGETS: ExitCode.ANALYSIS_FAILED,
-    Cause.MACHINE: ExitCode.LOCAL_ENVIRONMENT,
-    Cause.MLCBUILD: ExitCode.INTERNAL,
+    FindingCause.SETTINGS: ExitCode.COMMAND_LINE,
+    FindingCause.TARGETS: ExitCode.ANALYSIS_FAILED,
+    FindingCause.MACHINE: ExitCode.LOCAL_ENVIRONMENT,
+    FindingCause.MLCBUILD: ExitCode.INTERNAL,
 }
 
 

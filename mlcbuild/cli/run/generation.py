@@ -15,7 +15,7 @@ from mlcbuild.cli.run.generation_options import GenerationOptions
 from mlcbuild.errors import MlcbuildError
 
 if TYPE_CHECKING:
-    from mlcbuild.runtime.generate import Statistics
+    from mlcbuild.runtime.generate import GenerationStatistics
 
 _SEED_BITS = 32
 
@@ -67,7 +67,7 @@ def stream(pieces: Iterable[str], output: TextIO) -> None:
             output.flush()
 
 
-def statistics_line(statistics: Statistics) -> str:
+def statistics_line(statistics: GenerationStatistics) -> str:
     """`prompt 32 tokens · 240.1 tokens/s · then 127 tokens · 61.2 tokens/s`"""
     return (
         f"prompt {statistics.prompt_tokens} tokens · {statistics.prefill_tokens_per_second:.1f} tokens/s"

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from mlcbuild.cli.arguments.help_format import CONTEXT, Command, examples
+from mlcbuild.cli.arguments.help_format import CONTEXT, HelpCommand, examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def parse_generation_options(label: str, arguments: Sequence[str]) -> Generation
     """Read the arguments. Prints help and returns None if they ask for it. Raises UsageError."""
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     app.command(
-        cls=Command,
+        cls=HelpCommand,
         context_settings=CONTEXT,
         epilog=examples(
             f'mlcbuild run {label} -- --prompt "What is the capital of France?"',

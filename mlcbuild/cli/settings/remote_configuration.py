@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.remote.configuration import RemoteConfiguration, S3Options
 from mlcbuild.cache.remote.keys import PrivateKey, PublicKey, is_private, is_public_line
-from mlcbuild.cache.remote.policy import RemotePolicy, Role, Upload
+from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole, Upload
 from mlcbuild.cache.remote.s3.layout import Layout
 from mlcbuild.cache.remote.s3.settings import Addressing, Checksums
 from mlcbuild.cache.remote.settings import Deadlines, ServerSettings
@@ -32,7 +32,7 @@ _SURELY_A_PATH = re.compile(r"(?![A-Za-z0-9+/]{43}=?$)([^\n]+\.(pem|key)|(/|~/|\
 ValueReader = Callable[[Any], Any]
 # For each setting: the field that it sets, and how its value becomes that of the field.
 _POLICY: dict[str, tuple[str, ValueReader]] = {
-    "role": ("role", Role),
+    "role": ("role", RemoteRole),
     "upload": ("upload", Upload),
     "slow_answers": ("races", lambda answer: answer != "wait"),
     "drain_timeout": ("drain_seconds", float),

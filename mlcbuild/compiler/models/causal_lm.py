@@ -17,7 +17,7 @@ from mlcbuild.compiler.models.decoder_layer import DecoderLayer
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, create_placeholder
 from mlcbuild.compiler.models.norm import rms_norm
 from mlcbuild.compiler.models.outlining import Outliner
-from mlcbuild.compiler.models.parameters import Role
+from mlcbuild.compiler.models.parameters import ParameterRole
 from mlcbuild.compiler.models.rotary import RotaryForm
 from mlcbuild.compiler.quantization.layers import Embedding, Linear
 from mlcbuild.compiler.quantization.reader import Reader, take
@@ -79,7 +79,7 @@ class CausalLM(nn.Module):  # type: ignore[misc]
         self.tied = config.tie_word_embeddings
         if not self.tied:
             self.lm_head = Linear(
-                config.hidden_size, config.vocab_size, reader=reader, role=Role.FINAL_FC, name="lm_head"
+                config.hidden_size, config.vocab_size, reader=reader, role=ParameterRole.FINAL_FC, name="lm_head"
             )
 
     def logits(self, hidden: nn.Tensor) -> nn.Tensor:

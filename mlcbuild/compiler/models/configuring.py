@@ -17,7 +17,7 @@ from mlcbuild.errors import StageError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class InvalidAttribute:
     """Why a model cannot be built as a target says: `attribute` is the target's that says it."""
 
     attribute: str
@@ -32,34 +32,34 @@ def configure(
     overrides: Mapping[str, object],
     kv_state_kinds: Sequence[str] | None = None,
     imports_weights: bool = False,
-) -> tuple[ModelDescription, tuple[Refusal, ...]]:
+) -> tuple[ModelDescription, tuple[InvalidAttribute, ...]]:
     """The model with the target's sizes, and all that is wrong with it.
 
     `kv_state_kinds` are those that the platform has kernels for; None where no library is made. `imports_weights` says
     whether the model's weights are read.
     """
-    refusals = []
+    invalid = []
     configured = model
     try:
         sizes = library_sizes(model.limits, Overrides.parse(overrides), model_type=model.model_type)
         configured = replace(model, sizes=sizes)
     except StageError as error:
-        refusals.append(Refusal(attribute="overrides", error=error))
+        invalid.append(InvalidAttribute(attribute="overrides", error=error))
     try:
         for parameter in parameters.parameters:
             scheme.stored(parameter)
     except StageError as error:
-        refusals.append(Refusal(attribute="quantization", error=error))
+        invalid.append(InvalidAttribute(attribute="quantization", error=error))
     if kv_state_kinds is not None and model.kv_state_kind not in kv_state_kinds:
         known = ", ".join(kv_state_kinds) or "none"
         kept = StageError(
             f'the platform has no kernels for the {model.kv_state_kind} of a model of type "{model.model_type}"',
             advice=(f"it has them for: {known}",),
         )
-        refusals.append(Refusal(attribute="platform", error=kept))
+        invalid.append(InvalidAttribute(attribute="platform", error=kept))
     if imports_weights:
         try:
             parameters.require_unquantized()
         except StageError as error:
-            refusals.append(Refusal(attribute="model", error=error))
-    return configured, tuple(refusals)
+            invalid.append(InvalidAttribute(attribute="model", error=error))
+    return configured, tuple(invalid)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mlcbuild.compiler.models.decoder import LAYERS, AttentionConfig, DecoderConfig, FeedForwardConfig
 from mlcbuild.compiler.models.operations import Concatenate, Operation, Permute, Reshape
-from mlcbuild.compiler.models.parameters import CheckpointTensor, GGUFTensor, Parameter, ParameterList, Role
+from mlcbuild.compiler.models.parameters import CheckpointTensor, GGUFSource, Parameter, ParameterList, ParameterRole
 
 # Checkpoints of early transformers carry the rotary frequencies, which follow from the configuration; a GGUF file may
 # carry factors, which its import reads.
@@ -21,7 +21,7 @@ def decoder_parameters(config: DecoderConfig, *, gguf_interleaves: bool) -> Para
     architectures whose rotary embedding turns neighbours there.
     """
     hidden = config.hidden_size
-    found = [matrix("model.embed_tokens", Role.EMBEDDING, config.vocab_size, hidden, gguf="token_embd")]
+    found = [matrix("model.embed_tokens", ParameterRole.EMBEDDING, config.vocab_size, hidden, gguf="token_embd")]
     for number in range(config.num_layers):
         layer, block = f"{LAYERS}.{number}", f"blk.{number}"
         found.append(vector(f"{layer}.input_layernorm", hidden, gguf=f"{block}.attn_norm"))
@@ -33,7 +33,7 @@ def decoder_parameters(config: DecoderConfig, *, gguf_interleaves: bool) -> Para
     if config.tie_word_embeddings:
         ignored += [r"lm_head\.weight", r"output\.weight"]
     else:
-        found.append(matrix("lm_head", Role.FINAL_FC, config.vocab_size, hidden, gguf="output"))
+        found.append(matrix("lm_head", ParameterRole.FINAL_FC, config.vocab_size, hidden, gguf="output"))
     return ParameterList(parameters=tuple(found), ignored=tuple(ignored))
 
 
@@ -67,18 +67,18 @@ def feed_forward(module: str, config: FeedForwardConfig, hidden: int, *, gguf: s
     ]
 
 
-def matrix(module: str, role: Role, rows: int, columns: int, *, gguf: str) -> Parameter:
+def matrix(module: str, role: ParameterRole, rows: int, columns: int, *, gguf: str) -> Parameter:
     """The weight of a module, a matrix that a checkpoint has as it is."""
     return _as_it_is(f"{module}.weight", role, (rows, columns), gguf=f"{gguf}.weight")
 
 
 def vector(module: str, size: int, *, gguf: str) -> Parameter:
     """The weight of a module such as a norm."""
-    return _as_it_is(f"{module}.weight", Role.VECTOR, (size,), gguf=f"{gguf}.weight")
+    return _as_it_is(f"{module}.weight", ParameterRole.VECTOR, (size,), gguf=f"{gguf}.weight")
 
 
-def _as_it_is(name: str, role: Role, shape: tuple[int, ...], *, gguf: str) -> Parameter:
-    source = CheckpointTensor(name=name, shape=shape, gguf=GGUFTensor(name=gguf, shape=shape))
+def _as_it_is(name: str, role: ParameterRole, shape: tuple[int, ...], *, gguf: str) -> Parameter:
+    source = CheckpointTensor(name=name, shape=shape, gguf=GGUFSource(name=gguf, shape=shape))
     return Parameter(name=name, role=role, shape=shape, sources=(source,))
 
 
@@ -94,7 +94,7 @@ class _Part:
     def tensor(self, kind: str, *columns: int) -> CheckpointTensor:
         shape = (self.rows, *columns)
         operations = _without_interleaving(shape, self.heads) if self.heads else ()
-        gguf = GGUFTensor(name=f"{self.gguf}.{kind}", shape=shape, operations=operations)
+        gguf = GGUFSource(name=f"{self.gguf}.{kind}", shape=shape, operations=operations)
         return CheckpointTensor(name=f"{self.name}.{kind}", shape=shape, gguf=gguf)
 
 
@@ -103,12 +103,14 @@ def _linear(module: str, parts: tuple[_Part, ...], *, columns: int, bias: bool) 
     fused: tuple[Operation, ...] = (Concatenate(axis=0),) if len(parts) > 1 else ()
     weights = tuple(part.tensor("weight", columns) for part in parts)
     found = [
-        Parameter(name=f"{module}.weight", role=Role.LINEAR, shape=(rows, columns), sources=weights, operations=fused)
+        Parameter(
+            name=f"{module}.weight", role=ParameterRole.LINEAR, shape=(rows, columns), sources=weights, operations=fused
+        )
     ]
     if bias:
         biases = tuple(part.tensor("bias") for part in parts)
         found.append(
-            Parameter(name=f"{module}.bias", role=Role.VECTOR, shape=(rows,), sources=biases, operations=fused)
+            Parameter(name=f"{module}.bias", role=ParameterRole.VECTOR, shape=(rows,), sources=biases, operations=fused)
         )
     return found
 

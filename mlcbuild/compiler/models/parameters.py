@@ -19,7 +19,7 @@ from mlcbuild.errors import StageError
 VERSION = 1
 
 
-class Role(enum.Enum):
+class ParameterRole(enum.Enum):
     """What a parameter is to the model: a scheme decides by it how the parameter is stored."""
 
     EMBEDDING = "embedding"
@@ -29,7 +29,7 @@ class Role(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GGUFTensor:
+class GGUFSource:
     """A tensor by the name and shape that it has in a GGUF file, slowest axis first, and what makes Hugging Face's of
     it."""
 
@@ -45,7 +45,7 @@ class CheckpointTensor:
 
     name: str
     shape: Shape
-    gguf: GGUFTensor | None = None
+    gguf: GGUFSource | None = None
 
     def __post_init__(self) -> None:
         if self.gguf is not None:
@@ -59,7 +59,7 @@ class Parameter:
     """One parameter by MLC-LLM's name, made of `sources` by `operations`; without any it is its one source."""
 
     name: str
-    role: Role
+    role: ParameterRole
     shape: Shape
     sources: tuple[CheckpointTensor, ...]
     operations: tuple[Operation, ...] = ()

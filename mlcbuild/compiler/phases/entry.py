@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 
-class Origin(enum.Enum):
+class PassOrigin(enum.Enum):
     """Whose pass an entry is, by that one's name."""
 
     MLC_LLM = "MLC-LLM"  # its pipeline runs a pass of this name, its own or one of TVM's
@@ -24,7 +24,7 @@ class Entry:
     """
 
     name: str
-    origin: Origin
+    origin: PassOrigin
     backend: bool = False
     not_needed: str = ""
 

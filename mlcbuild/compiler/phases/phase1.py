@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from mlcbuild.compiler.phases.entry import Entry, Origin
+from mlcbuild.compiler.phases.entry import Entry, PassOrigin
 
 PHASE1: tuple[Entry, ...] = (
     Entry(
         name="DispatchTritonKernel",
-        origin=Origin.MLC_LLM,
+        origin=PassOrigin.MLC_LLM,
         not_needed="It compiles the calls of MLC-LLM's Triton kernels for block-scaled FP8. No model here makes one.",
     ),
     Entry(
         name="FuseFTDequantizeEpilogue",
-        origin=Origin.MLC_LLM,
+        origin=PassOrigin.MLC_LLM,
         not_needed="It fuses what follows a product of FasterTransformer's into that call. No scheme here makes one.",
     ),
     Entry(
         name="FuseDequantizeTranspose",
-        origin=Origin.MLC_LLM,
+        origin=PassOrigin.MLC_LLM,
         not_needed="FuseTransposeMatmul leaves no transposed matrix: a product reads it by rows, as it is stored.",
     ),
     Entry(
         name="BLASDispatch",
-        origin=Origin.MLC_LLM,
+        origin=PassOrigin.MLC_LLM,
         not_needed="It calls cuBLAS or hipBLAS, and TVM's distribution is built without either.",
     ),
-    Entry(name="FuseAddRMSNorm", origin=Origin.MLC_LLM, backend=True),
-    Entry(name="FuseTransposeMatmul", origin=Origin.MLC_LLM),
+    Entry(name="FuseAddRMSNorm", origin=PassOrigin.MLC_LLM, backend=True),
+    Entry(name="FuseTransposeMatmul", origin=PassOrigin.MLC_LLM),
 )

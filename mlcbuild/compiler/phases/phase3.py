@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from mlcbuild.compiler.phases.entry import Entry, Origin
+from mlcbuild.compiler.phases.entry import Entry, PassOrigin
 
 PHASE3: tuple[Entry, ...] = (
-    Entry(name="FuseDequantizeMatmulEwise", origin=Origin.MLC_LLM),
+    Entry(name="FuseDequantizeMatmulEwise", origin=PassOrigin.MLC_LLM),
     Entry(
         name="FuseDequantizeTake",
-        origin=Origin.MLC_LLM,
+        origin=PassOrigin.MLC_LLM,
         not_needed="FuseDequantizeMatmulEwise fuses into both kinds of readers, products and row look-ups, in one go.",
     ),
-    Entry(name="DeadCodeElimination", origin=Origin.MLC_LLM),
+    Entry(name="DeadCodeElimination", origin=PassOrigin.MLC_LLM),
     # MLC-LLM has it in Phase5. It reads the bodies of kernels, which the graph no longer has once it is partitioned.
-    Entry(name="RewriteDataflowReshape", origin=Origin.MLC_LLM),
-    Entry(name="CleanUpTIRAttrs", origin=Origin.MLC_LLM),
+    Entry(name="RewriteDataflowReshape", origin=PassOrigin.MLC_LLM),
+    Entry(name="CleanUpTIRAttrs", origin=PassOrigin.MLC_LLM),
 )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from mlcbuild.compiler.phases.entry import Entry, Origin
+from mlcbuild.compiler.phases.entry import Entry, PassOrigin
 
 PHASE4: tuple[Entry, ...] = (
     Entry(
         name="LowBatchGemvSpecialize",
-        origin=Origin.MLC_LLM,
+        origin=PassOrigin.MLC_LLM,
         not_needed="ScheduleKernel does it: a product of any number of vectors gets code of its own for few of them, "
         "chosen when it runs.",
     ),
     Entry(
         name="ApplyDefaultSchedule",
-        origin=Origin.MLC_LLM,
+        origin=PassOrigin.MLC_LLM,
         not_needed="ScheduleKernel applies the schedule rules of its backend, to one kernel at a time.",
     ),
 )

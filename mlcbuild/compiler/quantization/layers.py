@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tvm.relax.frontend import nn
 
-from mlcbuild.compiler.models.parameters import Role
+from mlcbuild.compiler.models.parameters import ParameterRole
 from mlcbuild.compiler.quantization.reader import Reader
 
 
@@ -19,14 +19,14 @@ class _Matrix:
     """A `quantization.scheme.Weight`."""
 
     name: str
-    role: Role
+    role: ParameterRole
     shape: tuple[int, int]
 
 
 class StoredMatrix(nn.Module):  # type: ignore[misc]
     """A layer with one matrix (rows, columns). Raises StageError where the scheme cannot store it."""
 
-    def __init__(self, rows: int, columns: int, *, role: Role, reader: Reader, name: str) -> None:
+    def __init__(self, rows: int, columns: int, *, role: ParameterRole, reader: Reader, name: str) -> None:
         self._matrix = _Matrix(name=f"{name}.weight", role=role, shape=(rows, columns))
         self._reader = reader
         stored = reader.scheme.stored(self._matrix)
@@ -58,7 +58,7 @@ class Linear(StoredMatrix):
         reader: Reader,
         name: str,
         bias: bool = False,
-        role: Role = Role.LINEAR,
+        role: ParameterRole = ParameterRole.LINEAR,
     ) -> None:
         super().__init__(out_features, in_features, role=role, reader=reader, name=name)
         self.bias = nn.Parameter((out_features,), reader.scheme.model_dtype) if bias else None
@@ -73,7 +73,7 @@ class Embedding(StoredMatrix):
     head."""
 
     def __init__(self, vocabulary: int, hidden: int, *, reader: Reader, name: str) -> None:
-        super().__init__(vocabulary, hidden, role=Role.EMBEDDING, reader=reader, name=name)
+        super().__init__(vocabulary, hidden, role=ParameterRole.EMBEDDING, reader=reader, name=name)
 
     def forward(self, tokens: nn.Tensor) -> nn.Tensor:
         """(n,) int32 → (n, hidden)."""

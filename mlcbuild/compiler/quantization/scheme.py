@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from mlcbuild.compiler.models.parameters import Role
+    from mlcbuild.compiler.models.parameters import ParameterRole
     from mlcbuild.compiler.weights.tensor import Array
 
 MODEL_DTYPES = ("float16", "bfloat16", "float32")
@@ -41,7 +41,7 @@ class Weight(Protocol):
     def name(self) -> str: ...  # MLC-LLM's, of a matrix `<module>.weight`
 
     @property
-    def role(self) -> Role: ...
+    def role(self) -> ParameterRole: ...
 
     @property
     def shape(self) -> tuple[int, ...]: ...  # of a matrix (out, in)
@@ -69,7 +69,7 @@ class QuantizationScheme(Protocol):
     def reader(self) -> str:
         """The class of the scheme's `quantization.reader.Reader`, as `package.module:name`."""
 
-    def covers(self, role: Role) -> bool:
+    def covers(self, role: ParameterRole) -> bool:
         """Whether parameters of that role are quantized; any other is stored as it is, in `model_dtype`."""
 
     def stored(self, weight: Weight) -> tuple[StoredTensor, ...]:

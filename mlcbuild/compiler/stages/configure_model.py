@@ -33,7 +33,7 @@ def run(
 
     Raises StageError with every reason why the model cannot be built so.
     """
-    configured, refusals = configure(
+    configured, invalid = configure(
         read_model(model),
         read_parameters(parameters),
         scheme=scheme,
@@ -41,8 +41,8 @@ def run(
         kv_state_kinds=kv_state_kinds,
         imports_weights=imports_weights,
     )
-    if refusals:
-        first, *others = (refusal.error for refusal in refusals)
+    if invalid:
+        first, *others = (one.error for one in invalid)
         raise StageError(first.message, advice=(*first.advice, *map(str, others)))
     write_model(configured, model_out)
     shutil.copyfile(parameters, parameters_out)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.remote.configuration import RemoteConfiguration, S3Options
-from mlcbuild.cache.remote.policy import RemotePolicy, Role
+from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole
 from mlcbuild.cache.remote.s3.layout import Layout
 from mlcbuild.cache.remote.s3.settings import Addressing, Checksums
 from mlcbuild.cache.remote.settings import ServerSettings
@@ -52,7 +52,7 @@ def remote_from_json(value: Mapping[str, Any], environment: Mapping[str, str]) -
     return RemoteConfiguration(
         address=value["address"],
         namespace=value["namespace"],
-        policy=RemotePolicy(role=Role.READ_WRITE if value["sends"] else Role.READ),
+        policy=RemotePolicy(role=RemoteRole.READ_WRITE if value["sends"] else RemoteRole.READ),
         server=ServerSettings(headers=tuple(headers)),
         s3=S3Options(
             endpoint=s3["endpoint"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlcbuild.compiler.models.parameters import Role
+from mlcbuild.compiler.models.parameters import ParameterRole
 from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
 from mlcbuild.errors import StageError
 
@@ -24,7 +24,9 @@ class GroupScheme:
     model_dtype: str
     bits: int
     group_size: int  # weights along the reduction axis that share a scale
-    covered: frozenset[Role] = frozenset({Role.EMBEDDING, Role.LINEAR, Role.FINAL_FC})
+    covered: frozenset[ParameterRole] = frozenset(
+        {ParameterRole.EMBEDDING, ParameterRole.LINEAR, ParameterRole.FINAL_FC}
+    )
 
     kind = "group-quant"
     encoder = "mlcbuild.compiler.quantization.group.encoder:GroupEncoder"
@@ -53,7 +55,7 @@ class GroupScheme:
         """The largest magnitude, and the offset that makes the stored integers unsigned."""
         return (1 << (self.bits - 1)) - 1
 
-    def covers(self, role: Role) -> bool:
+    def covers(self, role: ParameterRole) -> bool:
         return role in self.covered
 
     def stored(self, weight: Weight) -> tuple[StoredTensor, ...]:

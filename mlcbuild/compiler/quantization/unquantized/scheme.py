@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
 
 if TYPE_CHECKING:
-    from mlcbuild.compiler.models.parameters import Role
+    from mlcbuild.compiler.models.parameters import ParameterRole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class UnquantizedScheme:
     def __post_init__(self) -> None:
         checked_dtype(self.name, self.model_dtype)
 
-    def covers(self, role: Role) -> bool:  # noqa: ARG002
+    def covers(self, role: ParameterRole) -> bool:  # noqa: ARG002
         return False
 
     def stored(self, weight: Weight) -> tuple[StoredTensor, ...]:
