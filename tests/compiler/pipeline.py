@@ -55,16 +55,18 @@ def compile_library(
     kernel_store: Path | None = None,
     report: Report | None = None,
     architectures: Sequence[str] = (),
+    attention: Mapping[str, object] | None = None,
 ) -> Path:
     """Compile a model's `config.json` into `directory`/lib.so, and return its path.
 
     Every stage's files stay in `directory`; `report` is told the seconds that each stage took. A kernel that
     `kernel_store` has, by name, is taken from there, any other is put there: for several libraries of one target and
-    `opt`, compiled with the same code. `architectures` are a GPU's; left out, the target's own.
+    `opt`, compiled with the same code. `architectures` are a GPU's; left out, the target's own. `attention` are values
+    of `AttentionConfig`, as JSON, instead of the family's.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
-    compile_graph(quantization, target, directory, report=report)
+    compile_graph(quantization, target, directory, report=report, attention=attention)
     return finish_library(
         target,
         directory,
@@ -77,7 +79,12 @@ def compile_library(
 
 
 def compile_graph(
-    quantization: str, target: Mapping[str, object], directory: Path, *, report: Report | None = None
+    quantization: str,
+    target: Mapping[str, object],
+    directory: Path,
+    *,
+    report: Report | None = None,
+    attention: Mapping[str, object] | None = None,
 ) -> None:
     """From `config.json` to `phase3.json`, in `directory`."""
     scheme = schemes.scheme(quantization)
@@ -85,6 +92,10 @@ def compile_graph(
     at = directory.joinpath
     level = {"target": dict(target)}
     write_resolved(directory, json.loads(at("config.json").read_text()))
+    if attention is not None:
+        document = json.loads(at("model.json").read_text())
+        document["configuration"]["attention"] |= attention
+        at("model.json").write_text(json.dumps(document))
     run(
         "Export",
         export.run,

@@ -48,6 +48,7 @@ _MODELS: dict[str, dict[str, object]] = {
         "num_attention_heads": 2,
         "num_key_value_heads": 2,
         "attention_bias": True,
+        "hidden_act": "gelu_pytorch_tanh",
         "rope_scaling": {"rope_type": "linear", "factor": 4.0},
     },
     "grouped-128-llama3": _BASE
