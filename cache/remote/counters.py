@@ -10,7 +10,7 @@ from typing import Any, Self
 
 
 class MissReason(enum.Enum):
-    """Why a look-up found nothing. The value is its name in messages."""
+    """Why a lookup found nothing. The value is its name in messages."""
 
     ABSENT = "absent"
     INVALID = "invalid"  # damaged, of a failed action, or with a path outside its output tree
@@ -23,7 +23,7 @@ class MissReason(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Counters:
-    """The sums over all servers of one remote cache. A look-up is one hit or one miss.
+    """The sums over all servers of one remote cache. A lookup is one hit or one miss.
 
     The reason of a miss is the first one that is not ABSENT. Bytes are those of blobs and results. The bytes of a large
     blob are counted while they move, each once, and subtracted again if the transfer fails.

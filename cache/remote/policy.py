@@ -47,7 +47,7 @@ class RemotePolicy:
     role: RemoteRole = RemoteRole.READ
     upload: Upload = Upload.RESULTS
     replaces: bool = False
-    races: bool = True  # an action may run while its look-up takes longer than the action
+    races: bool = True  # an action may run while its lookup takes longer than the action
     asks_for_blobs: bool = False
     drain_seconds: float = 60.0
     downloads: int = 16  # simultaneous transfers

@@ -77,7 +77,7 @@ class Server:
 
         always = (
             check("credentials", self.credentials),
-            check("look-ups", self.look_ups),
+            check("lookups", self.look_ups),
             check("clock", self.clock),
             check("digest function", self.digest_function),
         )

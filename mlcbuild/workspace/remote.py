@@ -43,7 +43,7 @@ _SHARED: tuple[Attribute, ...] = (
         name="slow_answers",
         kind=AttributeKind.CHOICE,
         allowed=("race", "wait"),
-        doc="If a look-up takes longer than its action: run the action meanwhile (race), or wait.",
+        doc="If a lookup takes longer than its action: run the action meanwhile (race), or wait.",
     ),
     Attribute(
         name="namespace",

@@ -26,7 +26,7 @@ def test_every_setting_has_its_row() -> None:
 
 
 def test_every_reason_of_a_miss_has_its_row() -> None:
-    rows = PAGE.split("| a look-up missed because |")[1].split("\n\n")[0].splitlines()[2:]
+    rows = PAGE.split("| a lookup missed because |")[1].split("\n\n")[0].splitlines()[2:]
     assert [row.split("|")[1].strip() for row in rows] == [reason.value for reason in MissReason]
 
 

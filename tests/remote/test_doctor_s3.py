@@ -45,7 +45,7 @@ def test_a_healthy_bucket_is_tried_whole_and_left_as_it_was(doctor: Doctor, worl
     assert without_figures(said.replace(world.prefix, "PREFIX")).splitlines()[:13] == [
         "remote s3://of-the-tests/PREFIX",
         "  ok       credentials       the credentials file of the AWS tools, profile default",
-        "  ok       look-ups          N s each, at most N s; the first one, including its connection, N s",
+        "  ok       lookups           N s each, at most N s; the first one, including its connection, N s",
         "  ok       clock             within N s of ours",
         "  ok       digest function   blake3, which is part of every key",
         "  ok       blobs             written in N s, found, and read back",
@@ -83,8 +83,8 @@ def test_a_namespace_is_written_to_and_what_lies_around_it_is_read(
 def refused(said: Outcome, *, because: str, code: int = 2) -> None:
     """We are turned away at the first request, and nothing else is tried."""
     assert said.code == code
-    assert said.of("error") == ["look-ups"]
-    assert because in said.measured("look-ups")
+    assert said.of("error") == ["lookups"]
+    assert because in said.measured("lookups")
     assert set(WRITING) <= set(said.of("skipped"))
 
 
@@ -92,7 +92,7 @@ def test_a_wrong_secret(doctor: Doctor, world: World, credentials: Callable[[str
     credentials(ACCESS_KEY, "another secret")
     said = doctor(**settings(world))
     refused(said, because="SignatureDoesNotMatch (status 403)")
-    assert said.checks["look-ups"]["advice"] == ["the secret key is not the one of this access key"]
+    assert said.checks["lookups"]["advice"] == ["the secret key is not the one of this access key"]
 
 
 def test_an_access_key_that_nobody_knows(doctor: Doctor, world: World, credentials: Callable[[str, str], None]) -> None:
@@ -104,7 +104,7 @@ def test_no_credentials_at_all(doctor: Doctor, world: World, tmp_path: Path) -> 
     (tmp_path / "credentials").unlink()
     said = doctor(**settings(world))
     assert said.code == 2
-    assert said.of("error") == ["credentials", "look-ups"]
+    assert said.of("error") == ["credentials", "lookups"]
     assert "no credentials were found" in said.measured("credentials")
 
 
@@ -129,7 +129,7 @@ def test_who_may_read_and_not_write(doctor: Doctor, world: World, proxy: FaultPr
     )
     said = doctor(**settings(world, proxy.endpoint))
     assert said.code == 2
-    assert said.verdict("look-ups") == "ok"
+    assert said.verdict("lookups") == "ok"
     assert said.of("error") == ["blobs", "results"]
     assert "AccessDenied (status 403)" in said.measured("blobs")
     # What may have come through all the same could not be removed, and is said to be there.
@@ -249,6 +249,6 @@ def test_a_clock_for_which_requests_are_refused(doctor: Doctor, world: World, pr
     said = doctor(**settings(world, proxy.endpoint))
     # The cause is this machine, not a credential.
     assert said.code == 36
-    assert said.of("error") == ["look-ups", "clock"]
-    assert "RequestTimeTooSkewed" in said.measured("look-ups")
-    assert said.checks["look-ups"]["advice"] == ["set this machine's clock"]
+    assert said.of("error") == ["lookups", "clock"]
+    assert "RequestTimeTooSkewed" in said.measured("lookups")
+    assert said.checks["lookups"]["advice"] == ["set this machine's clock"]

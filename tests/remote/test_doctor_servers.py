@@ -43,7 +43,7 @@ def test_a_healthy_server(doctor: Doctor, server: http_server.Cache) -> None:
     assert without_figures(said.replace(server.address, "http://server")).splitlines()[:-2] == [
         "remote http://server",
         "  ok       credentials       none",
-        "  ok       look-ups          N s each, at most N s; the first one, including its connection, N s",
+        "  ok       lookups           N s each, at most N s; the first one, including its connection, N s",
         "  ok       clock             within N s of ours",
         "  ok       digest function   blake3, which nothing in this protocol tells the server",
         "  ok       blobs             written in N s, found, and read back",
@@ -121,8 +121,8 @@ def test_a_server_that_refuses_us(doctor: Doctor, server: http_server.Cache, sta
     server.faults.append(http_server.status(status, times=1000))
     said = doctor("--remote", server.address, WRITE)
     assert said.code == 2
-    assert said.of("error") == ["look-ups"]
-    assert f"the server answered {status} " in said.measured("look-ups")
+    assert said.of("error") == ["lookups"]
+    assert f"the server answered {status} " in said.measured("lookups")
     # It tells its time all the same.
     assert said.verdict("clock") == "ok"
 
@@ -143,7 +143,7 @@ def test_a_server_that_never_comes_to_an_end(doctor: Doctor, server: http_server
         MLCBUILD_REMOTE_SLOWEST="100000000",
     )
     assert time.monotonic() - began < 30
-    assert (said.code, said.of("error")) == (36, ["look-ups"])
+    assert (said.code, said.of("error")) == (36, ["lookups"])
 
 
 def test_where_credentials_come_from(doctor: Doctor, server: http_server.Cache) -> None:
@@ -179,9 +179,9 @@ def test_a_server_that_names_blobs_by_another_function(doctor: Doctor) -> None:
     with grpc_server.running(DigestFunction.SHA256) as server:
         said = doctor("--remote", server.address, WRITE)
     assert said.code == 2
-    assert said.of("error") == ["look-ups"]
-    assert "does not support blake3, the digest function of this workspace" in said.measured("look-ups")
-    assert 'set digest = "sha256"' in said.checks["look-ups"]["advice"][0]
+    assert said.of("error") == ["lookups"]
+    assert "does not support blake3, the digest function of this workspace" in said.measured("lookups")
+    assert 'set digest = "sha256"' in said.checks["lookups"]["advice"][0]
 
 
 def test_a_server_that_takes_no_results(doctor: Doctor) -> None:
@@ -204,7 +204,7 @@ def test_a_token_that_is_refused(doctor: Doctor) -> None:
         server.faults.append(grpc_server.ending(grpc.StatusCode.UNAUTHENTICATED, "who are you?"))
         said = doctor("--remote", server.address)
     assert said.code == 2
-    assert said.checks["look-ups"]["advice"] == ["check the token for this cache, and its permissions"]
+    assert said.checks["lookups"]["advice"] == ["check the token for this cache, and its permissions"]
 
 
 @pytest.mark.slow
@@ -224,7 +224,7 @@ def test_buildgrid(doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         frozen = doctor("--remote", f"grpc://{address}/frozen", WRITE)
         assert (frozen.code, frozen.of("error")) == (2, ["results"])
         absent = doctor("--remote", f"grpc://{address}/nobodys", WRITE)
-        assert (absent.code, absent.of("error")) == (2, ["look-ups"])
+        assert (absent.code, absent.of("error")) == (2, ["lookups"])
 
 
 def test_no_remote_is_nothing_wrong(doctor: Doctor) -> None:

@@ -37,7 +37,7 @@ class S3Settings:
     """All settings but credentials, which boto finds: environment, files, SSO, roles.
 
     Empty strings mean what boto finds. Each request and each method has its own time limit, by the bytes that it
-    transfers. `connections` is the number of simultaneous requests for parts of large blobs and for look-ups, over all
+    transfers. `connections` is the number of simultaneous requests for parts of large blobs and for lookups, over all
     callers. Blobs above `multipart_bytes` are sent in at most 9,000 parts of at least `part_bytes`. Blobs above
     `ranged_bytes` are read in ranges of `range_bytes`.
     """

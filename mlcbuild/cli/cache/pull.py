@@ -63,12 +63,12 @@ def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOption
         )
     lookups = _unanswered_lookups(summary)
     if lookups and not collected.is_complete:
-        raise unanswered(summary, f"did not answer {text.plural(lookups, 'look-up')}")
+        raise unanswered(summary, f"did not answer {text.plural(lookups, 'lookup')}")
     return ExitCode.OK if collected.is_complete else ExitCode.BUILD_FAILED
 
 
 def _unanswered_lookups(summary: RemoteSummary) -> int:
-    """How many look-ups have no answer; the remote may have their results."""
+    """How many lookups have no answer; the remote may have their results."""
     unanswered = (MissReason.TIMED_OUT, MissReason.OFF, MissReason.DENIED)
     return sum(count for reason, count in summary.counters.misses if reason in unanswered)
 

@@ -27,7 +27,7 @@ class RemoteSummary:
 
 
 def remote_line(end: RemoteSummary) -> str:
-    """The third line of the summary: why look-ups missed, what was sent and what was not; "" if there is nothing."""
+    """The third line of the summary: why lookups missed, what was sent and what was not; "" if there is nothing."""
     counters = end.counters
     parts = []
     if counters.missed:

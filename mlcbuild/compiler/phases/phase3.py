@@ -9,7 +9,7 @@ PHASE3: tuple[Entry, ...] = (
     Entry(
         name="FuseDequantizeTake",
         origin=PassOrigin.MLC_LLM,
-        not_needed="FuseDequantizeMatmulEwise fuses into both kinds of readers, products and row look-ups, in one go.",
+        not_needed="FuseDequantizeMatmulEwise fuses into both kinds of readers, products and row lookups, in one go.",
     ),
     Entry(name="DeadCodeElimination", origin=PassOrigin.MLC_LLM),
     # MLC-LLM has it in Phase5. It reads the bodies of kernels, which the graph no longer has once it is partitioned.
