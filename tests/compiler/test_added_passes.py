@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import tvm
@@ -131,3 +132,11 @@ def test_every_place_is_of_one_phase() -> None:
     names = [entry.name for entries in places.PHASES.values() for entry in entries]
     assert len(names) == len(set(names)) == len(places.PLACES)
     assert not places.OF_KERNELS & set(names)
+
+
+def test_the_page_lists_every_place_in_order() -> None:
+    page = (Path(__file__).parents[2] / "docs/pipeline.md").read_text(encoding="utf-8")
+    for phase, entries in places.PHASES.items():
+        stage = "Lower" if phase == "phase5" else phase.capitalize()
+        names = ", ".join(f"({entry.name})" if entry.not_needed else entry.name for entry in entries)
+        assert f"\n| {stage} | {names} |\n" in page
