@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.engine.graph import Graph
@@ -85,6 +85,7 @@ def test_every_move_that_the_table_does_not_permit_is_refused(kind: type[Node], 
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(NodeState)), max_size=60))
+@settings(deadline=None)
 def test_counters_equal_a_recount_after_any_sequence_of_moves(moves: list[tuple[int, NodeState]]) -> None:
     """Moves that the tables do not permit change nothing."""
     graph = Graph()
