@@ -1,4 +1,4 @@
-"""A server is left alone once it fails for a while, never for a failure here and there, and then for good."""
+"""A server is disabled after enough failures, not after a single one, and then for good."""
 
 from __future__ import annotations
 
