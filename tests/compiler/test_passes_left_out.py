@@ -18,7 +18,7 @@ from mlcbuild.compiler import canonical_file, ir
 from mlcbuild.compiler.backends.cpu.schedule import SCHEDULING as CPU
 from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING as CUDA
 from mlcbuild.compiler.kernels.scheduling import Scheduling, apply_rules
-from mlcbuild.compiler.models.config import OVERRIDE_RANGES
+from mlcbuild.compiler.models.sizes import OVERRIDE_RANGES
 from mlcbuild.compiler.passes.add_workspaces import add_workspaces
 from mlcbuild.compiler.passes.repeat_layers import repeat_layers
 from mlcbuild.compiler.phases.phase0 import PHASE0
