@@ -1,29 +1,17 @@
-"""Compiled llamas against transformers, with the same numbers for weights.
-
-The reference runs in float32 on weights as the scheme stores them (for quantized schemes: restored from the integers
-and scales). So what is left are roundings. Every tensor that is handed from one kernel to the next is rounded once, to
-within u of its value (u = 2^-11 for float16); there are `_ROUNDINGS_A_LAYER` of them in a layer and two more before the
-logits, and each moves the logits by at most u times the largest. In float32 (u = 2^-24) the sums matter: roundings in a
-sum of k products add like a random walk, to sqrt(k) u.
-"""
+"""Compiled llamas against transformers, with the same numbers for weights."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tvm
 
-from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from tests.compiler import schemes
+from tests.compiler.parity import bound, check_logits, reference, sequences
 from tests.compiler.pipeline import CPU_TARGET, compile_library
-from tests.compiler.running import Array, Library, random_model, store
-
-# norm, query-key-value, rotation, attention, residual; norm, gate and up, activation, residual
-_ROUNDINGS_A_LAYER = 9
+from tests.compiler.running import Library, random_model, store
 
 _BASE: dict[str, object] = {
     "model_type": "llama",
@@ -79,35 +67,6 @@ _PAIRS = {
 }
 
 
-@pytest.fixture(scope="module")
-def kernel_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled kernels by name, shared by the libraries of this module."""
-    return tmp_path_factory.mktemp("kernels")
-
-
-def _bound(config: dict[str, Any], scheme: QuantizationScheme, largest: float) -> float:
-    roundings = config["num_hidden_layers"] * _ROUNDINGS_A_LAYER + 2
-    if scheme.model_dtype == "float16":
-        return float(roundings * 2.0**-11 * largest)
-    longest_sum = max(config["hidden_size"], config["intermediate_size"])
-    return float(roundings * math.sqrt(longest_sum) * 2.0**-24 * largest)
-
-
-def _reference(model: Any, tokens: list[int]) -> Array:
-    """Logits (n, vocabulary) of every token."""
-    import torch
-
-    with torch.no_grad():
-        logits: Array = model(torch.tensor([tokens])).logits[0].numpy()
-    return logits
-
-
-def _sequences(vocabulary: int) -> tuple[list[int], list[int]]:
-    generator = np.random.default_rng(7)
-    first, second = (generator.integers(0, vocabulary, size).tolist() for size in (37, 21))
-    return first, second
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "quantization"),
@@ -118,38 +77,7 @@ def _sequences(vocabulary: int) -> tuple[list[int], list[int]]:
     ],
 )
 def test_logits_equal_those_of_transformers(name: str, quantization: str, tmp_path: Path, kernel_store: Path) -> None:
-    config: dict[str, Any] = _MODELS[name]
-    scheme = schemes.scheme(quantization)
-    model = random_model(config)
-    weights = store(model, scheme)
-    path = compile_library(config, quantization, CPU_TARGET, tmp_path, kernel_store=kernel_store)
-    library = Library.load(path, weights)
-    first, second = _sequences(config["vocab_size"])
-    one, two = _reference(model, first), _reference(model, second)
-    bound = _bound(config, scheme, float(np.abs(one).max()))
-
-    def check(found: Array, expected: Array) -> None:
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, expected, rtol=0, atol=bound)
-
-    # One sequence: a prompt, then token by token.
-    library.add(0)
-    check(library.prefill(0, first[:30]), one[29])
-    for place in range(30, 33):
-        check(library.decode(0, first[place]), one[place])
-    # The other beside it: its prompt and the next of the first in one pass, then two steps of both at once.
-    library.add(1)
-    mixed = library.embed([*second[:18], first[33]])[None]
-    last = np.array([17, 18], "int32")
-    logits = library.run("batch_prefill", [1, 0], [18, 1], mixed, last)[0]
-    check(logits, np.stack([two[17], one[33]]))
-    for step in range(2):
-        embedded = library.embed([first[34 + step], second[18 + step]])[:, None]
-        logits = library.run("batch_decode", [0, 1], [1, 1], embedded)[:, 0]
-        check(logits, np.stack([one[34 + step], two[18 + step]]))
-    # Every logit of a pass over several tokens.
-    library.add(2)
-    check(library.run("batch_verify", [2], [21], library.embed(second)[None])[0], two)
+    check_logits(_MODELS[name], quantization, tmp_path, kernel_store=kernel_store)
 
 
 @pytest.mark.slow
@@ -190,10 +118,10 @@ def test_a_sliding_window_forgets_what_transformers_forgets(tmp_path: Path, kern
         config, "q0f32", CPU_TARGET, tmp_path, kernel_store=kernel_store, overrides={"attention_sink_size": 0}
     )
     library = Library.load(path, weights, window=window)
-    tokens, _ = _sequences(320)
-    expected = _reference(model, tokens)
-    bound = _bound(config, scheme, float(np.abs(expected).max()))
+    tokens, _ = sequences(320)
+    expected = reference(model, tokens)
+    allowed = bound(config, scheme, float(np.abs(expected).max()))
     library.add(0)
-    np.testing.assert_allclose(library.prefill(0, tokens[:10]), expected[9], rtol=0, atol=bound)
+    np.testing.assert_allclose(library.prefill(0, tokens[:10]), expected[9], rtol=0, atol=allowed)
     for place in range(10, len(tokens)):
-        np.testing.assert_allclose(library.decode(0, tokens[place]), expected[place], rtol=0, atol=bound)
+        np.testing.assert_allclose(library.decode(0, tokens[place]), expected[place], rtol=0, atol=allowed)

@@ -1,0 +1,92 @@
+"""Compiled models against transformers, with the same numbers for weights.
+
+The reference runs in float32 on weights as the scheme stores them (for quantized schemes: restored from the integers
+and scales). So what is left are roundings. Every tensor that is handed from one kernel to the next is rounded once, to
+within u of its value (u = 2^-11 for float16); there are `_ROUNDINGS_A_LAYER` of them in a layer and two more before the
+logits, and each moves the logits by at most u times the largest. In float32 (u = 2^-24) the sums matter: roundings in a
+sum of k products add like a random walk, to sqrt(k) u.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from tests.compiler import schemes
+from tests.compiler.pipeline import CPU_TARGET, compile_library
+from tests.compiler.running import Array, Library, random_model, store
+
+# norm, query-key-value, rotation, attention, residual; norm, gate and up, activation, residual
+_ROUNDINGS_A_LAYER = 9
+
+
+def check_logits(config: dict[str, Any], quantization: str, directory: Path, *, kernel_store: Path) -> float:
+    """Compile a model with random weights for this processor, and compare the logits of its entry functions with
+    those of transformers. Returns the largest difference."""
+    scheme = schemes.scheme(quantization)
+    model = random_model(config)
+    weights = store(model, scheme)
+    path = compile_library(config, quantization, CPU_TARGET, directory, kernel_store=kernel_store)
+    library = Library.load(path, weights)
+    first, second = sequences(config["vocab_size"])
+    one, two = reference(model, first), reference(model, second)
+    allowed = bound(config, scheme, float(np.abs(one).max()))
+    differences = []
+
+    def check(found: Array, expected: Array) -> None:
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, rtol=0, atol=allowed)
+        differences.append(float(np.abs(found - expected).max()))
+
+    # One sequence: a prompt, then token by token.
+    library.add(0)
+    check(library.prefill(0, first[:30]), one[29])
+    for place in range(30, 33):
+        check(library.decode(0, first[place]), one[place])
+    # The other beside it: its prompt and the next of the first in one pass, then two steps of both at once.
+    library.add(1)
+    mixed = library.embed([*second[:18], first[33]])[None]
+    last = np.array([17, 18], "int32")
+    logits = library.run("batch_prefill", [1, 0], [18, 1], mixed, last)[0]
+    check(logits, np.stack([two[17], one[33]]))
+    for step in range(2):
+        embedded = library.embed([first[34 + step], second[18 + step]])[:, None]
+        logits = library.run("batch_decode", [0, 1], [1, 1], embedded)[:, 0]
+        check(logits, np.stack([one[34 + step], two[18 + step]]))
+    # Every logit of a pass over several tokens.
+    library.add(2)
+    check(library.run("batch_verify", [2], [21], library.embed(second)[None])[0], two)
+    # A prompt in pieces.
+    library.add(3)
+    for begin, end in ((0, 13), (13, 14), (14, 37)):
+        check(library.prefill(3, first[begin:end]), one[end - 1])
+    return max(differences)
+
+
+def bound(config: dict[str, Any], scheme: QuantizationScheme, largest: float) -> float:
+    """The largest difference that roundings explain, of logits up to `largest`."""
+    roundings = config["num_hidden_layers"] * _ROUNDINGS_A_LAYER + 2
+    if scheme.model_dtype == "float16":
+        return float(roundings * 2.0**-11 * largest)
+    longest_sum = max(config["hidden_size"], config["intermediate_size"])
+    return float(roundings * math.sqrt(longest_sum) * 2.0**-24 * largest)
+
+
+def reference(model: Any, tokens: list[int]) -> Array:
+    """Logits (n, vocabulary) of every token."""
+    import torch
+
+    with torch.no_grad():
+        logits: Array = model(torch.tensor([tokens])).logits[0].numpy()
+    return logits
+
+
+def sequences(vocabulary: int) -> tuple[list[int], list[int]]:
+    """Two texts, of 37 and of 21 tokens."""
+    generator = np.random.default_rng(7)
+    first, second = (generator.integers(0, vocabulary, size).tolist() for size in (37, 21))
+    return first, second
