@@ -27,7 +27,7 @@ from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.tensor_cache import TensorCache
 from tests.compiler import schemes
 from tests.compiler.resolving import write_resolved
-from tests.compiler.tiny_models import TINY, Array, checkpoint, write_gguf, write_torch
+from tests.compiler.tiny_models import TINY, TINY_QWEN2, Array, checkpoint, write_gguf, write_torch
 
 
 def imported(directory: Path, source: Path, config: Mapping[str, object] = TINY) -> dict[str, Any]:
@@ -87,8 +87,9 @@ def source(directory: Path, tensors: Mapping[str, Array]) -> Path:
     return folder
 
 
-def test_every_format_imports_to_the_same_bytes(tmp_path: Path) -> None:
-    tensors = checkpoint()
+@pytest.mark.parametrize("config", [TINY, TINY_QWEN2], ids=lambda config: str(config["model_type"]))
+def test_every_format_imports_to_the_same_bytes(config: Mapping[str, object], tmp_path: Path) -> None:
+    tensors = checkpoint(config)
     made = {}
     for kind in ("safetensors", "torch", "gguf"):
         (tmp_path / kind).mkdir()
@@ -97,8 +98,8 @@ def test_every_format_imports_to_the_same_bytes(tmp_path: Path) -> None:
         elif kind == "torch":
             path = write_torch(tmp_path / kind / "x.bin", tensors)
         else:
-            path = write_gguf(tmp_path / kind / "x.gguf", tensors)
-        imported(tmp_path / kind, path)
+            path = write_gguf(tmp_path / kind / "x.gguf", tensors, config)
+        imported(tmp_path / kind, path, config)
         shards = sorted((tmp_path / kind / "shards").iterdir())
         made[kind] = [(shard.name, shard.read_bytes()) for shard in shards]
     assert made["safetensors"] == made["torch"] == made["gguf"]

@@ -1,4 +1,4 @@
-"""Small llamas on disk, in every format that weights come in."""
+"""Small models on disk, in every format that weights come in."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ TINY: Mapping[str, object] = {
     "rms_norm_eps": 1e-5,
     "tie_word_embeddings": False,
 }
+TINY_QWEN2: Mapping[str, object] = {**TINY, "model_type": "qwen2", "rms_norm_eps": 1e-6}
+_QKV_BIAS = ("qwen2",)  # the values of model_type whose checkpoints have biases of q, k and v
+_INTERLEAVED = ("llama",)  # the architectures whose q and k llama.cpp's converter interleaves
 
 GGUF_NAMES: Mapping[str, str] = {
     "input_layernorm": "attn_norm",
@@ -55,6 +58,7 @@ def checkpoint(config: Mapping[str, Any] = TINY, *, seed: int = 0) -> dict[str, 
             f"{prefix}self_attn.q_proj.weight": (query, hidden),
             f"{prefix}self_attn.k_proj.weight": (key, hidden),
             f"{prefix}self_attn.v_proj.weight": (key, hidden),
+            **_biases(config, {"q": query, "k": key, "v": key}, prefix),
             f"{prefix}self_attn.o_proj.weight": (hidden, query),
             f"{prefix}post_attention_layernorm.weight": (hidden,),
             f"{prefix}mlp.gate_proj.weight": (inner, hidden),
@@ -65,6 +69,12 @@ def checkpoint(config: Mapping[str, Any] = TINY, *, seed: int = 0) -> dict[str, 
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (config["vocab_size"], hidden)
     return {name: random.standard_normal(shape).astype("float32") for name, shape in shapes.items()}
+
+
+def _biases(config: Mapping[str, Any], sizes: Mapping[str, int], prefix: str) -> dict[str, tuple[int, ...]]:
+    if config["model_type"] not in _QKV_BIAS:
+        return {}
+    return {f"{prefix}self_attn.{which}_proj.bias": (size,) for which, size in sizes.items()}
 
 
 def write_config(path: Path, config: Mapping[str, object] = TINY, **changes: object) -> Path:
@@ -78,11 +88,14 @@ def write_gguf(
     config: Mapping[str, Any] = TINY,
     *,
     kind: str = "F32",
-    architecture: str = "llama",
+    architecture: str = "",
+    pre: str = "smollm",
 ) -> Path:
-    """A GGUF file as llama.cpp's converter makes it: q and k interleaved, matrices of the quantized type `kind`."""
+    """A GGUF file as llama.cpp's converter makes it: q and k interleaved for a llama, matrices of the quantized type
+    `kind`. The architecture is the model's type if none is given."""
     import gguf
 
+    architecture = architecture or config["model_type"]
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -98,14 +111,14 @@ def write_gguf(
     tokens += [f"<unused{number}>" for number in range(config["vocab_size"] - len(tokens))]
     control = gguf.TokenType.CONTROL
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("smollm")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types([control] + [gguf.TokenType.NORMAL] * (len(tokens) - 1))
     writer.add_token_merges(["h e", "l l", "he ll", "hell o", "Ġ w"])
     writer.add_eos_token_id(0)
     writer.add_chat_template("{% for m in messages %}<|end|>{{ m['content'] }}{% endfor %}")
     for name, tensor in tensors.items():
-        stored = _interleaved(name, tensor, config)
+        stored = _interleaved(name, tensor, config) if architecture in _INTERLEAVED else tensor
         if kind == "F32" or tensor.ndim == 1:
             writer.add_tensor(gguf_name(name), stored)
         else:

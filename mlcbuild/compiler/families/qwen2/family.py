@@ -1,0 +1,124 @@
+"""The Qwen2 family: decoders like those of the llama family, but with biases on queries, keys and values.
+
+Fields that `config.json` leaves out have the defaults of transformers' `Qwen2Config`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.decoder import LAYERS, DecoderConfig, read_decoder, read_limits
+from mlcbuild.compiler.models.decoder_parameters import decoder_parameters
+from mlcbuild.compiler.models.description import Layers
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.parameters import ParameterList
+from mlcbuild.compiler.tokenizer import cuts
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
+
+_KEY_VALUE_HEADS = 32
+_SLIDING_WINDOW = 4096
+_MAX_WINDOW_LAYERS = 28
+_FULL_ATTENTION = "full_attention"
+
+
+def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    config = read_decoder(_with_key_value_heads(reader), qkv_bias=True)
+    _check_attention(reader, layers=config.num_layers)
+    return FamilyModel(
+        configuration=config,
+        vocab_size=config.vocab_size,
+        layers=Layers(name=LAYERS, count=config.num_layers),
+        limits=read_limits(reader),
+        chat_config=_chat_config(config),
+        parameters=_parameters(config),
+    )
+
+
+def _with_key_value_heads(reader: ConfigReader) -> ConfigReader:
+    """Transformers' default depends on how the number is missing: 32 without the field, all heads if it is null."""
+    if "num_key_value_heads" in reader.document:
+        return reader
+    heads = reader.integer("num_attention_heads", low=1, high=1 << 12)
+    if heads % _KEY_VALUE_HEADS:
+        raise reader.fail(
+            "num_key_value_heads",
+            f'is missing; its default, {_KEY_VALUE_HEADS}, does not divide "num_attention_heads", which is {heads}',
+        )
+    return ConfigReader({**reader.document, "num_key_value_heads": _KEY_VALUE_HEADS}, reader.where)
+
+
+def _check_attention(reader: ConfigReader, *, layers: int) -> None:
+    """Raise StageError unless every layer sees all of the text."""
+    windows = reader.boolean("use_sliding_window", default=False)
+    if reader.has("layer_types"):  # Transformers reads max_window_layers only without this field.
+        if reader.document["layer_types"] != [_FULL_ATTENTION] * layers:
+            raise reader.fail("layer_types", f'has to be "{_FULL_ATTENTION}" for each of the {layers} layers')
+    elif windows and reader.document.get("sliding_window", _SLIDING_WINDOW) is not None:
+        first = reader.integer("max_window_layers", low=0, high=1 << 12, default=_MAX_WINDOW_LAYERS)
+        if first < layers:
+            raise reader.fail(
+                "use_sliding_window",
+                f"is true, so layers from number {first} on have a sliding window, which is not supported",
+            )
+    if reader.has("dual_chunk_attention_config"):
+        raise reader.fail("dual_chunk_attention_config", "is set, but attention in chunks is not supported")
+
+
+def _parameters(config: DecoderConfig) -> ParameterList:
+    """The parameters of any decoder. Only for Qwen2, MLC-LLM calls the fused projection `c_attn`."""
+    listed = decoder_parameters(config, gguf_interleaves=False)
+    parameters = [
+        replace(parameter, name=parameter.name.replace(".self_attn.qkv_proj.", ".self_attn.c_attn."))
+        for parameter in listed.parameters
+    ]
+    return replace(listed, parameters=tuple(parameters))
+
+
+def _chat_config(config: DecoderConfig) -> dict[str, object]:
+    """The fields of MLC-LLM's `QWen2Config`, and the RoPE scaling, if there is one, which MLC-LLM does not have."""
+    attention, rotary = config.attention, config.attention.rotary
+    document: dict[str, object] = {
+        "hidden_act": config.feed_forward.activation.value,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.feed_forward.intermediate_size,
+        "num_attention_heads": attention.query_heads,
+        "num_hidden_layers": config.num_layers,
+        "num_key_value_heads": attention.key_value_heads,
+        "rms_norm_eps": config.norm_epsilon,
+        "rope_theta": rotary.base,
+        "vocab_size": config.vocab_size,
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "context_window_size": None,
+        "prefill_chunk_size": None,
+        "tensor_parallel_shards": None,
+        "head_dim": attention.head_dim,
+        "dtype": "float32",
+        "max_batch_size": None,
+    }
+    if rotary.model_config is not None:
+        document["rope_scaling"] = rotary.model_config
+    return document
+
+
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    return decoder_document(file, architecture="qwen2", model_type="qwen2", class_name="Qwen2ForCausalLM")
+
+
+FAMILY = Family(
+    name="qwen2",
+    models="Qwen2 and Qwen2.5",
+    model_types=("qwen2",),
+    configuration=DecoderConfig,
+    resolve=resolve,
+    gguf={
+        "qwen2": GGUFArchitecture(
+            config=_config_of_gguf,
+            cuts={"qwen2": cuts.ONE_DIGIT, "deepseek-r1-qwen": cuts.ONE_DIGIT},
+        )
+    },
+)
