@@ -1,9 +1,9 @@
-"""What an action costs beside its work, against a bare `subprocess`: `python -m benchmarks.action_overhead`.
+"""What an action costs beyond its work, against a bare `subprocess`: `python -m benchmarks.action_overhead`.
 
-Compared are `subprocess.run` of /bin/touch, and an action that runs the same by the local executor: laid out, started,
-waited for, its output stored; then `subprocess.run` of a Python that writes a file, and an action that calls a stage
-which does. One at a time, in turn in one process, so that a loaded machine slows all alike. Last come fork servers:
-from nothing against from the pool.
+It compares `subprocess.run` of /bin/touch with an action that runs the same through the local executor: its inputs are
+laid out, it is started and awaited, and its output is stored. Then it compares `subprocess.run` of a Python that writes
+a file with an action that calls a stage which does the same. They run one at a time, in turn in one process, so that a
+busy machine slows all of them equally. Last, it compares starting a fork server with taking one from the pool.
 """
 
 from __future__ import annotations

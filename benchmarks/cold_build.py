@@ -1,13 +1,16 @@
-"""A GPU library from an empty cache: against plain TVM, and for many layers against few.
+"""The time of a GPU library from an empty cache: against plain TVM, and for many layers against few.
 
     python -m benchmarks.cold_build [--model llama-2-70b] [--layers 8] [--rounds 3] [--without-plain]
 
-Method. In each round, in turn on the same machine: the library of `models/MODEL` is built by mlcbuild from an empty
-cache, a whole command with as many workers as there are processors; the same work is done by plain TVM in one process
-(`benchmarks.plain_tvm`: the same export, passes and kernels, with TVM's own schedules, and NVRTC as TVM calls it); and
-mlcbuild builds the same model with `--layers` layers from an empty cache. The system's cache of files is warm.
-Printed as JSON: the seconds of all rounds, ratios of their medians, and the seconds of each stage by its mnemonic,
-added up over its actions, of the round that was the median.
+Method. Each round does three things in turn on the same machine:
+
+- mlcbuild builds the library of `models/MODEL` from an empty cache: a whole command, with one worker per processor;
+- plain TVM does the same work in one process (`benchmarks.plain_tvm`): the same export, passes and kernels, with TVM's
+  own schedules, and with NVRTC called by TVM's own callback;
+- mlcbuild builds the same model with `--layers` layers from an empty cache.
+
+Files are in the operating system's cache. It prints JSON: the seconds of all rounds, ratios of their medians, and the
+seconds of each stage, summed over its actions, of the median round.
 """
 
 from __future__ import annotations

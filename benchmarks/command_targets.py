@@ -1,7 +1,7 @@
-"""A graph of real commands, as a workspace of `command` targets and as the same in a `build.ninja`.
+"""A graph of real commands, as a workspace of `command` targets and as the same graph in a `build.ninja`.
 
-Each action joins files with `cat`: a source of its own and, but in the first layer, what two actions of the layer
-before made. Every target is asked for by `//...`, so that all outputs are placed.
+Each action joins files with `cat`: its own source and, except in the first layer, the outputs of two actions of the
+layer before. `//...` requests every target, so that all outputs are placed.
 """
 
 from __future__ import annotations

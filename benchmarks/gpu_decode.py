@@ -1,12 +1,12 @@
-"""How fast a library decodes on a GPU at batch 1, against what reading its weights once a token allows.
+"""How fast a library decodes on a GPU at batch 1, against the time of reading its weights once a token.
 
     python -m benchmarks.gpu_decode [--tokens N] [--prompt N] [--bandwidth GB/s] LIBRARY…
 
-Method. The library's weights are filled with random bits (quantized words) and small numbers (all else), so that no
-checkpoint is needed. After a prefill and eight decoded tokens, N tokens are decoded one after another, each
-waited for by reading its logits, in three rounds; the best and the median round are told. Bytes read a token are
-those of all weights but the embedding's, of which one row is read, unless the embedding is the head as well.
-`--bandwidth` is the card's; 3350, an H100 with HBM3, where nothing else is said.
+Method. The library's weights are random bits (quantized words) and small numbers (everything else), so no checkpoint is
+needed. After a prefill and eight decoded tokens, it decodes N tokens one after another and waits for each by reading
+its logits, in three rounds. It prints the best and the median round. The bytes read for a token are those of all
+weights except the embedding's, of which one row is read, unless the embedding is also the head. `--bandwidth` is the
+card's; the default 3350 is that of an H100 with HBM3.
 """
 
 from __future__ import annotations

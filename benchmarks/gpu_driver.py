@@ -1,4 +1,4 @@
-"""What measuring kernels on a GPU takes: NVIDIA's driver, through ctypes, and the command line of such a benchmark."""
+"""NVIDIA's driver through ctypes, and the command line, of benchmarks that measure kernels on a GPU."""
 
 from __future__ import annotations
 

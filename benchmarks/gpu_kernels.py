@@ -1,12 +1,12 @@
 """How fast kernels of a decoding step are on a GPU, several schedules of each in turn.
 
-    python -m benchmarks.gpu_kernels build DIRECTORY [--only NAME]    where mlcbuild is; no GPU is needed
-    python -m benchmarks.gpu_kernels run DIRECTORY [--rounds N]       where the GPU is; needs NumPy and the driver alone
+    python -m benchmarks.gpu_kernels build DIRECTORY [--only NAME]    needs mlcbuild and no GPU
+    python -m benchmarks.gpu_kernels run DIRECTORY [--rounds N]       needs a GPU, its driver and NumPy
 
-`build` compiles every candidate to a cubin, and writes down how it is started. `run` checks a candidate's numbers
-against NumPy on some rows, then records a CUDA graph of many calls on matrices that have left the cache since they were
-last used, plays it in turn with those of the other candidates, and prints the median time of a call, how many bytes a
-second of the matrix it reads, and their share of what the card's memory gives a kernel that only reads.
+`build` compiles every candidate to a cubin, and writes its launch. `run` compares the candidate's numbers with NumPy
+on some rows, then records a CUDA graph of many calls on matrices that are no longer in the GPU's cache. It plays the
+graphs of all candidates in turn, and prints the median time of a call, how many bytes of the matrix it reads a
+second, and their share of the speed of a kernel that only reads.
 """
 
 from __future__ import annotations

@@ -1,22 +1,21 @@
-"""How fast files are digested as builds do it, in the speed of the bare hash functions on the same bytes.
+"""How fast builds compute digests of files, against the bare hash functions on the same bytes.
 
     python -m benchmarks.hashing [--megabytes N] [--rounds N]
 
-Method. A file of N random megabytes (in the kernel's cache) is digested in turn by
+Method. The digest of a file of N random megabytes, which is in the kernel's cache, is computed in turn by
 
-- `FileDigests.of`, as for a source file: BLAKE3 of what is read, with the stats that prove it unchanged, against
-  `blake3` fed with the same file in pieces of 256 KiB, which no size beats, by the shortest loop that Python has
-  (`readinto` one buffer);
-- `DigestFunction.of_file` against the same;
-- `checksum_of_file`, which guards a blob at rest and is computed whenever one is read first, against `xxh3_128` fed by
-  the same loop;
-- `DiskStore.put_file(move=True)`, both functions at once and the store's own work, against both fed by the same loop.
-  With `move` because a copy is the disk's time; renaming back and forth is not timed.
+- `FileDigests.of`, as for a source file: BLAKE3 of the bytes that are read, with the stats that prove the file
+  unchanged; against `blake3` fed with the same file in pieces of 256 KiB, the best size, by the shortest loop in
+  Python (`readinto` one buffer);
+- `DigestFunction.of_file`, against the same;
+- `checksum_of_file`, which guards a stored blob and is computed when it is first read; against `xxh3_128` fed by the
+  same loop;
+- `DiskStore.put_file(move=True)`, which computes both functions and does the store's own work; against both functions
+  fed by the same loop. It uses `move`, because copying measures the disk; moving back is not timed.
 
-Seconds are those of the processor, so that neither other work on the machine nor the wait for the disk, which comes on
-top of the last, is taken for hashing. Printed: megabytes a second, and the median of the ratios of the rounds; the
-bound is 0.9. Bare functions on bytes that are in memory already are printed besides: the difference to the loops is
-what reading costs.
+Seconds are processor seconds, so that other programs and the disk do not count. It prints megabytes a second and the
+median ratio of the rounds, which must be at least 0.9. It also prints bare functions on bytes in memory; the
+difference to the loops is the cost of reading.
 """
 
 from __future__ import annotations

@@ -2,14 +2,15 @@
 
     python -m benchmarks.incremental [--model NAME]… [--models DIR] [--rounds N] [--output markdown|text|json] [ROW…]
 
-Method. A copy of mlcbuild's code, a workspace and a cache are made in a scratch folder; nothing of the user's is
-touched. The first model's library for GPUs is built from an empty cache (cold). For every row the cache is what that
-build left, a build finds nothing to do, one change is made, and the build after it is timed as a whole command. Last of
-all the cold build is done again: shares are of the mean of a target's cold builds, in the same run on the same machine.
-The row `matrix` builds every model for GPUs and CPUs, each library from an empty cache, and then all of them from one.
+Method. It makes a copy of mlcbuild's code, a workspace and a cache in a scratch folder; nothing of the user's
+changes. The first model's library for GPUs is built from an empty cache (cold). For each row, the cache is restored
+to the state after that build, a build finds nothing to do, one change is made, and the next build is timed as a whole
+command. At the end the cold build is repeated. Shares are of the mean of a target's cold builds, in the same run on
+the same machine. The row `matrix` builds every model for GPUs and CPUs, each library from an empty cache, and then
+all of them from one.
 
-A row that runs what it must not is marked, one whose build fails is left out, and the command ends with 1. Progress
-goes to stderr.
+A row that runs an action which must not run is marked, a row whose build fails is left out, and then the command ends
+with 1. Progress goes to stderr.
 """
 
 from __future__ import annotations

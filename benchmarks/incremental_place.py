@@ -1,4 +1,4 @@
-"""A workspace, a copy of mlcbuild's code and a cache of their own: what a row of the incremental table may change."""
+"""A workspace, a copy of mlcbuild's code and a cache, which the rows of the incremental table may change."""
 
 from __future__ import annotations
 

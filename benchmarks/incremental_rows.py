@@ -1,4 +1,4 @@
-"""The rows of the incremental table: single changes, and what must not run after each."""
+"""The rows of the incremental table: single changes, and the actions that must not run after each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The incremental table: what was measured, and its three forms."""
+"""The incremental table: its measurements, and its three formats."""
 
 from __future__ import annotations
 

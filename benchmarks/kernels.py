@@ -1,10 +1,10 @@
-"""How fast the packed products of a decoding step are.
+"""How fast the packed matrix products of a decoding step are on a CPU.
 
     python -m benchmarks.kernels [--threads N] [--rounds N]
 
-Times each product of SmolLM2-135M's decoding step (q4f32_1, one token) against the schedule that TVM's own rules for
-CPUs give, in turn, on matrices that have left the cache since they were last used, and tells how near it comes to the
-speed at which as many threads read memory. The ratio is of medians; the spread is that of the rounds' own ratios.
+It times each product of SmolLM2-135M's decoding step (q4f32_1, one token) against the schedule of TVM's own rules for
+CPUs, in turn, on matrices that are no longer in the cache, and compares it with the speed at which the same number of
+threads read memory. The ratio is of medians; the spread is that of the rounds' ratios.
 """
 
 from __future__ import annotations

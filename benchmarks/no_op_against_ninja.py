@@ -1,14 +1,14 @@
-"""How long a build of 10,000 actions takes that has nothing to do, in those of ninja on the same graph.
+"""The time of a no-op build of 10,000 actions, against ninja on the same graph.
 
     python -m benchmarks.no_op_against_ninja [--actions N] [--rounds N] [--folder DIR]
 
 Method. One graph of real commands (`command_targets.py`) is written as a workspace and as a `build.ninja`, in two
 folders. Both are built once, and again until there is nothing to do. Then `mlcbuild build //...` and `ninja` are
-started in turn, round after round, with everything in the kernel's caches; both check all actions, and ours prints the
-path of every output besides. Printed: medians and least, and the ratio of each round; the bound is 6.
+started in turn, round after round, with all files in the kernel's caches. Both check all actions; mlcbuild also
+prints the path of every output. It prints medians, minima, and the ratio of each round, which must be below 6.
 
-`ninja` is looked for beside this Python and in PATH (`pip install ninja`). With `--folder` what was built stays there,
-so that the next run only measures; it must have been built with the same number of actions.
+`ninja` is searched beside this Python and in PATH (`pip install ninja`). With `--folder` the built folders stay, so
+that the next run with the same number of actions only measures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How two things compare that ran in turn."""
+"""Ratios of two series that were measured in turn."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What an action costs on a Ray cluster beside its work, against a bare Ray task: `python -m benchmarks.ray_overhead`.
+"""What an action costs on a Ray cluster beyond its work, against a bare Ray task: `python -m benchmarks.ray_overhead`.
 
-Compared, in turn and with as many in flight, on clusters of this machine with as many CPUs: Ray tasks that do nothing;
-Ray tasks that run /bin/touch by `subprocess.run` in a new directory and return the file's bytes; and actions that run
-/bin/touch, laid out, forked, their outputs stored. Then 10,000 of each.
+It compares, in turn, with the same number in flight, on clusters of this machine with the same CPUs: Ray tasks that do
+nothing; Ray tasks that run /bin/touch by `subprocess.run` in a new directory and return the file's bytes; and actions
+that run /bin/touch, whose inputs are laid out, which are forked, and whose outputs are stored. Then 10,000 of each.
 
-Ray listens on all addresses, so run it where nobody else is:
+Ray listens on all addresses, so run it in a separate network namespace:
 `unshare --net sh -c 'ip link set lo up && exec python …'`.
 """
 

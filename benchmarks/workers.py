@@ -1,12 +1,12 @@
-"""Workers: a cold build on one, on two, and by Ray on the same processors; an edited pass with cold ones and with warm.
+"""Workers: a cold build with one, with two, and by Ray; a build after an edited pass with cold and with warm workers.
 
     unshare --net sh -c 'ip link set lo up && exec python -m benchmarks.workers [--model llama-2-70b] [--rounds 3]'
 
-Method. In each round, in turn on the same machine, the library of `models/MODEL` for GPUs is built from an empty
-cache, a whole command: with `--jobs=1`, with `--jobs=2`, and by a Ray cluster of two CPUs that the build starts and
-ends. The system's cache of files is warm. Then, in turn, a constant is added to a pass of Phase1, another each time,
-and the build after it, in which that phase alone runs, is timed: with workers of its own, and with warm ones. Ray
-listens on all addresses, so the namespace. Printed are the seconds of all rounds and ratios of their medians.
+Method. Each round builds, in turn on the same machine, the library of `models/MODEL` for GPUs from an empty cache, as
+a whole command: with `--jobs=1`, with `--jobs=2`, and by a Ray cluster of two CPUs that the build starts and ends.
+Files are in the operating system's cache. Then a constant is added to a pass of Phase1, another one each time, and
+the next build, in which only that pass runs, is timed: with new workers, and with warm ones, in turn. Ray listens on
+all addresses, hence the namespace. It prints the seconds of all rounds and ratios of their medians.
 """
 
 from __future__ import annotations

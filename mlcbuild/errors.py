@@ -1,20 +1,20 @@
-"""Every error a user can meet, as one class tree.
+"""Every error that is reported to a user, as one class tree.
 
 ::
 
     MlcbuildError
-    ├── UsageError                  the command line is wrong                        (yours)
-    ├── WorkspaceError              a BUILD.toml, label, attribute or cycle is wrong  (yours)
-    ├── BuildError                  an action failed for a reason in its inputs       (yours)
+    ├── UsageError                  an error in the command line or a variable
+    ├── WorkspaceError              an error in a BUILD.toml, a rule file or a settings file
+    ├── BuildError                  an action failed because of its inputs
     │   └── StageError              raised inside a stage: bad weights, bad config
-    ├── FetchError                  something could not be fetched, or has another digest
+    ├── FetchError                  a fetch failed, or the digest of the file differs from its pin
     ├── InterruptedBuildError       Ctrl-C
-    └── InfrastructureError         the machine, not your input: may be retried unchanged
+    └── InfrastructureError         a failure of the environment; the same command may succeed later
         ├── LocalEnvironmentError   disk full, missing tool, tvm-ffi of the wrong version
         ├── CacheError              the store could not be read or written
-        └── InternalError           a bug of ours
+        └── InternalError           a bug in mlcbuild
 
-An error says what happened, where, and what to do. Only `mlcbuild.cli` turns one into an exit code.
+An error says what is wrong, where, and what to do. Only `mlcbuild.cli` turns one into an exit code.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Location:
 
 
 class MlcbuildError(Exception):
-    """What happened (`message`), where (`location`), and what to do (`advice`, one hint a line)."""
+    """What is wrong (`message`), where (`location`), and what to do (`advice`, one hint a line)."""
 
     def __init__(self, message: str, *, location: Location | None = None, advice: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -49,15 +49,15 @@ class MlcbuildError(Exception):
 
 
 class UsageError(MlcbuildError):
-    """The command line is wrong."""
+    """An error in the command line or an environment variable."""
 
 
 class WorkspaceError(MlcbuildError):
-    """A BUILD.toml file, label, attribute, pattern or dependency is wrong."""
+    """An error in a BUILD.toml, a label, an attribute, a pattern, a dependency, a rule file or a settings file."""
 
 
 class WorkspaceErrors(WorkspaceError):
-    """All the mistakes found in one go, in file order."""
+    """Several errors that were found together, in the order of the files."""
 
     def __init__(self, errors: tuple[WorkspaceError, ...]) -> None:
         super().__init__(f"{len(errors)} errors" if len(errors) != 1 else "1 error")
@@ -68,15 +68,15 @@ class WorkspaceErrors(WorkspaceError):
 
 
 class BuildError(MlcbuildError):
-    """An action failed because of what it was given."""
+    """An action failed because of its inputs."""
 
 
 class StageError(BuildError):
-    """Raised by a stage for input it cannot use; the message reaches the user without a traceback."""
+    """A stage cannot use its input. The message reaches the user without a traceback."""
 
 
 class FetchError(MlcbuildError):
-    """A fetch failed, or what came has another digest than the pin."""
+    """A fetch failed, or the digest of the file differs from its pin."""
 
 
 class InterruptedBuildError(MlcbuildError):
@@ -84,7 +84,7 @@ class InterruptedBuildError(MlcbuildError):
 
 
 class InfrastructureError(MlcbuildError):
-    """The environment failed, not the input; the same command may work later."""
+    """A failure of the environment, not of the input; the same command may succeed later."""
 
 
 class LocalEnvironmentError(InfrastructureError):
@@ -96,4 +96,4 @@ class CacheError(InfrastructureError):
 
 
 class InternalError(InfrastructureError):
-    """A broken invariant of ours."""
+    """A bug in mlcbuild: an invariant does not hold."""

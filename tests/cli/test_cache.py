@@ -1,4 +1,4 @@
-"""`mlcbuild cache`: what it prints, which code it answers, and what it removes."""
+"""`mlcbuild cache`: its output, its exit codes, and what it removes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
         "cache stats extra",
     ],
 )
-def test_mistakes_on_the_command_line(arguments: str, store: DiskStore, snapshot: Snapshot, capsys: Capture) -> None:
+def test_errors_on_the_command_line(arguments: str, store: DiskStore, snapshot: Snapshot, capsys: Capture) -> None:
     assert main(arguments.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -140,7 +140,7 @@ def test_gc_says_when_builds_hold_more_than_the_limit(store: DiskStore, snapshot
     snapshot("cache-gc-held", out + err)
 
 
-def test_a_store_that_cannot_be_read_is_told_with_the_file(
+def test_an_unreadable_store_is_an_error_with_its_file(
     store: DiskStore, snapshot: Snapshot, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store)
@@ -273,7 +273,7 @@ def test_limits_may_come_from_the_users_settings_and_all_else_comes_first(
     assert contents(base_of(store), "ac") == set()
 
 
-def test_mistakes_in_the_users_settings_are_told_together(
+def test_errors_in_the_users_settings_are_reported_together(
     store: DiskStore, tmp_path: Path, snapshot: Snapshot, capsys: Capture
 ) -> None:
     say_in_settings(
@@ -286,7 +286,7 @@ def test_mistakes_in_the_users_settings_are_told_together(
     assert out == ""
     first, second = err[: len(err) // 2], err[len(err) // 2 :]
     assert first == second
-    snapshot("cache-settings-mistakes", first.replace(str(tmp_path), "<tmp>"))
+    snapshot("cache-settings-errors", first.replace(str(tmp_path), "<tmp>"))
 
 
 def test_the_page_shows_settings_that_can_be_read(tmp_path: Path) -> None:
@@ -319,7 +319,7 @@ def test_ages() -> None:
             read_age(text, place="x")
 
 
-def test_progress_is_told_after_a_second_and_at_doublings() -> None:
+def test_progress_is_shown_after_a_second_and_at_doublings() -> None:
     now = 0.0
     stream = io.StringIO()
     progress = SlowProgress(stream, live=False, clock=lambda: now)

@@ -1,4 +1,4 @@
-"""`mlcbuild cache push` and `pull`: results between this disk and a remote, whole, and nothing run for it."""
+"""`mlcbuild cache push` and `pull` move complete results between the disk cache and a remote, and run nothing."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_actions_behind_one_without_a_result_are_counted(
     assert "missing: //:one" in said
 
 
-def test_a_result_whose_blobs_have_gone_is_none(place: Callable[[str], Place], server: http_server.Cache) -> None:
+def test_a_result_with_missing_blobs_is_missing(place: Callable[[str], Place], server: http_server.Cache) -> None:
     first, second = place("first"), place("second")
     first.build("//:folder", "--remote", server.address, "--remote-upload=results")
     large = DigestFunction.BLAKE3.of_bytes(bytes(200_000))
@@ -238,7 +238,7 @@ def test_a_server_that_is_slow_is_waited_for(place: Callable[[str], Place], serv
     assert time.monotonic() - began > 2
 
 
-def test_progress_tells_for_how_long_nothing_has_finished() -> None:
+def test_progress_shows_for_how_long_nothing_has_finished() -> None:
     now = [0.0]
     silence = Silence(clock=lambda: now[0])
     told = []
@@ -306,7 +306,7 @@ def test_a_push_sends_what_was_fetched_lazily_no_second_time(
         pytest.param(["pull"], {}, id="no targets"),
     ],
 )
-def test_mistakes(
+def test_errors(
     place: Callable[[str], Place],
     arguments: list[str],
     variables: dict[str, str],
@@ -372,7 +372,7 @@ def test_over_grpc_the_whole_key_is_known(place: Callable[[str], Place]) -> None
     assert "3 from disk" in second.build("//...")[1]
 
 
-def test_what_is_true_of_this_machine_only_is_left_out_of_all(
+def test_all_sends_no_results_that_are_valid_on_this_machine_only(
     place: Callable[[str], Place], server: http_server.Cache
 ) -> None:
     first = place("first")
@@ -389,9 +389,7 @@ def test_what_is_true_of_this_machine_only_is_left_out_of_all(
     assert len(results_in(server)) == 2
 
 
-def test_results_that_are_not_whole_are_left_out_of_all(
-    place: Callable[[str], Place], server: http_server.Cache
-) -> None:
+def test_all_sends_no_incomplete_results(place: Callable[[str], Place], server: http_server.Cache) -> None:
     first = place("first")
     first.build("//...")
     store = DiskStore(first.folder / "cache/mlcbuild", DigestFunction.BLAKE3)
@@ -405,7 +403,7 @@ def test_results_that_are_not_whole_are_left_out_of_all(
     assert out.endswith("· 1 incomplete on this disk\n")
 
 
-def test_progress_is_said_where_it_takes_long(
+def test_progress_of_a_slow_transfer_is_shown(
     place: Callable[[str], Place], server: http_server.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mlcbuild.cli.output.slow_progress._QUIET_SECONDS", -1.0)

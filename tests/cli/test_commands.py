@@ -1,4 +1,4 @@
-"""Commands as a user types them: what they print, where, and which code they answer."""
+"""Commands as a user types them: their output and exit codes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_version(capsys: Capture) -> None:
         "-C nowhere query :all",
     ],
 )
-def test_mistakes_on_the_command_line(arguments: str, workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
+def test_errors_on_the_command_line(arguments: str, workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
     assert main(arguments.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -114,7 +114,7 @@ def test_mistakes_on_the_command_line(arguments: str, workspace: Path, snapshot:
     snapshot(f"usage-{name}", err.replace(str(workspace), "<root>"))
 
 
-def test_mistakes_in_the_workspace_are_told_at_once_with_their_places(
+def test_errors_in_the_workspace_are_reported_together_with_their_places(
     workspace: Path, snapshot: Snapshot, capsys: Capture
 ) -> None:
     (workspace / "models/BUILD.toml").write_text(
@@ -245,7 +245,7 @@ def crash(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
     monkeypatch.setattr("mlcbuild.cli.inspection.query.print_query", fail)
 
 
-def test_a_bug_is_told_in_short_and_kept_in_full(
+def test_a_bug_is_one_message_and_its_traceback_a_file(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     crash(monkeypatch, KeyError("surprise"))

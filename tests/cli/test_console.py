@@ -1,4 +1,4 @@
-"""What the console shows of a build, driven by events."""
+"""The console, driven by build events."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_long_actions_are_spoken_of_at_doubling_times(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_is_said_of_ten_thousand_hits(tmp_path: Path) -> None:
+def test_ten_thousand_hits_print_nothing(tmp_path: Path) -> None:
     hits = [finished(f"//m:t{number} X", ActionStatus.UP_TO_DATE) for number in range(10_000)]
     assert plain([STORY[0], ActionsAdded(count=10_000, total=10_000), *hits], tmp_path) == ""
 

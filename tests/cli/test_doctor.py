@@ -1,4 +1,4 @@
-"""`mlcbuild doctor`: what it prints, which code it answers, and what it leaves behind."""
+"""`mlcbuild doctor`: its output, its exit codes, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_healthy_workspace_and_disk(place: Path, snapshot: Snapshot, capsys: C
     snapshot("doctor-healthy", shown(out, place))
 
 
-def test_how_a_cluster_is_told(snapshot: Snapshot) -> None:
+def test_findings_of_a_cluster(snapshot: Snapshot) -> None:
     """As values: on real ones tests/execution/ray tries it."""
     settings = RaySettings(address="10.0.0.1:6379")
     plain = MachineResources(cpus=16, memory_bytes=64 << 30)
@@ -152,10 +152,10 @@ def test_outside_a_workspace(place: Path, tmp_path: Path, capsys: Capture, monke
     assert (check["verdict"], check["measured"]) == ("skipped", f"none at or above {tmp_path}")
 
 
-def test_mistakes_in_a_workspace_are_told_with_their_places(place: Path, snapshot: Snapshot, capsys: Capture) -> None:
+def test_errors_in_a_workspace_have_their_places(place: Path, snapshot: Snapshot, capsys: Capture) -> None:
     (place / "BUILD.toml").write_text('[workspace]\nname = "example"\n\n[[tool]]\nnam = "y"\n')
     assert main(["doctor", "workspace"]) == 7
-    snapshot("doctor-mistakes", shown(capsys.readouterr().out, place))
+    snapshot("doctor-errors", shown(capsys.readouterr().out, place))
 
 
 @pytest.mark.parametrize("parts", [("workspace",), ("workspace", "remote", "ray")])
@@ -209,7 +209,7 @@ def test_a_check_that_takes_its_time_is_spoken_of(
 
 
 @pytest.mark.parametrize(("color", "is_painted"), [("auto", False), ("always", True), ("never", False)])
-def test_colour_is_for_terminals_and_who_asks(
+def test_colour_is_for_terminals_and_on_request(
     place: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, color: str, is_painted: bool
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")

@@ -157,7 +157,7 @@ def test_a_configuration_has_outputs_of_its_own(root: Path, capsys: Capture) -> 
     assert 'did you mean "release"?' in capsys.readouterr().err
 
 
-def test_a_failure_is_told_with_the_end_of_its_log(root: Path, snapshot: Snapshot, capsys: Capture) -> None:
+def test_a_failure_shows_the_end_of_its_log(root: Path, snapshot: Snapshot, capsys: Capture) -> None:
     report = root / "report.json"
     assert main(["build", ":after-broken", "-j", "1", "--build-report", str(report)]) == 1
     out, err = capsys.readouterr()
@@ -379,7 +379,7 @@ def test_a_build_with_nothing_to_do_imports_nothing_heavy(root: Path) -> None:
     assert "2 up to date" in done.stderr
 
 
-def test_a_reader_who_leaves_changes_nothing_in_the_build(root: Path) -> None:
+def test_a_closed_reader_changes_nothing_in_the_build(root: Path) -> None:
     program = "import sys; from mlcbuild.cli.main import main; sys.exit(main(sys.argv[1:]))"
     building = subprocess.Popen(
         [sys.executable, "-c", program, "build", ":program", "--build-report", "report.json"],

@@ -80,7 +80,7 @@ def test_arguments_and_their_defaults() -> None:
         ("--prompt x y", "got unexpected extra argument(s) (y)"),
     ],
 )
-def test_mistakes_in_arguments(arguments: str, message: str) -> None:
+def test_errors_in_arguments(arguments: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_generation_options("//m:x", arguments.split())
     assert str(caught.value).startswith(message)

@@ -31,7 +31,7 @@ def test_every_combination_has_a_line(capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
-def test_programs_are_told_the_reason_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_reason_in_a_field(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--legal", "--output=json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {"family": "llama", "quantization": "q4f16_1", "kind": "cuda", "is_legal": True, "note": ""} in rows

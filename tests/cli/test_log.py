@@ -1,4 +1,4 @@
-"""`mlcbuild log`: builds are remembered, and the record tells what they did."""
+"""`mlcbuild log`: records of builds, and their listings."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def remember(workspace: Path, *, began: float = BEGAN, story: tuple[BuildEvent, 
         ("show-hit", ["log", "show", "Import"]),
     ],
 )
-def test_what_is_told_of_builds(
+def test_listings_of_builds(
     name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture
 ) -> None:
     broken_off = (STORY[0], STORY[2])
@@ -171,7 +171,7 @@ def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
         ("several-actions", ["log", "show", "CompileKernel"]),
     ],
 )
-def test_mistakes(name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
+def test_errors(name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
     remember(workspace)
     assert main(arguments) == 2
     out, err = capsys.readouterr()
@@ -203,7 +203,7 @@ def test_a_damaged_record_is_none(workspace: Path, damage: str) -> None:
     assert [record.began for record in records(newest.path.parent)] == [BEGAN]
 
 
-def test_a_build_is_told_by_number_or_by_its_first_digits(workspace: Path, capsys: Capture) -> None:
+def test_a_build_is_named_by_number_or_by_its_first_digits(workspace: Path, capsys: Capture) -> None:
     remember(workspace)
     for wanted in ("1", "1b4e28", "1B4E"):
         assert main(["log", "what-ran", "--build", wanted]) == 0

@@ -1,4 +1,4 @@
-"""A compiler that is not installed is told before anything runs, also one that only discovered actions need."""
+"""A missing compiler is an error before anything runs, also if only discovered actions need it."""
 
 from __future__ import annotations
 

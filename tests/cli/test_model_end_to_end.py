@@ -1,4 +1,4 @@
-"""From a BUILD.toml to generated text: a tiny model through every stage, by the commands that users type."""
+"""From a BUILD.toml to generated text: a tiny model runs through every stage, by the commands that users type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pins are written into BUILD.toml files without touching anything else."""
+"""Pins are written into BUILD.toml files, and nothing else in them changes."""
 
 from __future__ import annotations
 

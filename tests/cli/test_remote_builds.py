@@ -1,4 +1,4 @@
-"""Whole commands with a remote cache: what they share, what they say of it, and what they never say."""
+"""Whole commands with a remote cache: what they share and print, and what they never print."""
 
 from __future__ import annotations
 

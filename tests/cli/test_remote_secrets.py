@@ -1,6 +1,6 @@
-"""Credentials are planted in every place that may hold one, and looked for in everything that a build writes and says.
+"""Puts credentials everywhere that may hold one, and searches for them in everything that a build writes and prints.
 
-They may reach the server alone, in the headers of requests.
+They may reach only the server, in the headers of requests.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def test_a_doctor_over_grpc(place: Place, code: str, capsys: Capture, monkeypatc
         assert remote.log
 
 
-def test_a_doctor_of_settings_with_mistakes(place: Place, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_reports_errors_in_settings(place: Place, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     for address in (f"https://{USER}:{PASSWORD}@host", f"s3://{USER}:{QUOTED}@bucket", f"https://host/?token={TOKEN}"):
         assert doctor(place, capsys, monkeypatch, MLCBUILD_REMOTE=address)[0] == 2
 
@@ -195,7 +195,7 @@ def test_a_check_that_breaks_quotes_nothing(
     assert "the check itself failed: RuntimeError at test_remote_secrets.py:" in said
 
 
-def test_nobody_there(place: Place) -> None:
+def test_an_address_without_a_server(place: Place) -> None:
     for address in (with_password("http://127.0.0.1:9/x"), "grpc://127.0.0.1:9/x"):
         assert build(place, MLCBUILD_REMOTE=address)[0] == 1
 
@@ -298,7 +298,7 @@ def test_credentials_are_no_part_of_what_is_a_no_op_record(place: Place, server:
     assert list(records.iterdir())
     for path in records.iterdir():
         assert not found_in(path.read_bytes())
-    # A mistake is told all the same, although there is nothing to do.
+    # An error in a variable is reported even if there is nothing to do.
     environment["MLCBUILD_REMOTE_ROLE"] = "reed"
     done = subprocess.run(command, cwd=place.root, env=environment, check=False, capture_output=True)
     assert done.returncode == 2

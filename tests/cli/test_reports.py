@@ -169,7 +169,7 @@ def test_a_listener_that_fails_is_dropped_and_the_others_go_on() -> None:
     assert said == ["the event log is incomplete: [Errno 28] No space left on device"]
 
 
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_replaced_completely_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text("old")
     path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""The options of how actions run here: the sandbox, kept directories, warm workers."""
+"""Options of local execution: the sandbox, kept directories, warm workers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @needs_landlock
-def test_an_undeclared_read_is_told_by_path(root: Path, capsys: Capture) -> None:
+def test_the_message_about_an_undeclared_read_names_the_path(root: Path, capsys: Capture) -> None:
     assert main(["build", "//:copy"]) == 1
     assert f"it was denied access to {root}/notes.txt, which is not a declared input" in capsys.readouterr().err
 
@@ -84,7 +84,7 @@ def test_a_failed_actions_directory_is_kept(root: Path, capsys: Capture) -> None
     assert (kept / "out/copy.txt").read_text() == "undeclared\n"
 
 
-def test_warm_workers_are_told_of_and_ended(root: Path, capsys: Capture) -> None:
+def test_warm_workers_are_listed_and_ended(root: Path, capsys: Capture) -> None:
     assert main(["build", "//:copy", "--workers=warm", "--no-sandbox"]) == 0
     capsys.readouterr()
     assert main(["info"]) == 0

@@ -1,4 +1,4 @@
-"""What a start costs, against that of Python itself: both measured in turn, so that load strikes both."""
+"""The start of a command against the start of Python, measured in turn, so that load affects both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two lines at the end of a build."""
+"""The summary at the end of a build."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def steps(*names_and_seconds: tuple[str, float]) -> tuple[PathStep, ...]:
     )
 
 
-def test_every_source_of_results_is_told_apart() -> None:
+def test_the_summary_shows_every_source_of_results() -> None:
     path = steps(("Export", 4), ("Phase2", 3), ("CompileKernel fused_dequantize_matmul_3", 2.5), ("Link", 0.3))
     lines = ending(finished(44, 3, 9, 4, 2, path=path, down=18_000_000, up=2_000_000))
     assert lines == [
@@ -123,7 +123,7 @@ def test_actions_that_targets_share_belong_to_none_and_hashes_are_shortened() ->
         ),
     ],
 )
-def test_what_a_remote_did_is_told_where_the_first_line_does_not(counters: Counters, line: str) -> None:
+def test_the_third_line_shows_what_the_remote_did(counters: Counters, line: str) -> None:
     end = RemoteSummary(addresses=("s3://bucket",), counters=counters)
     lines = summary.summary_lines(finished(1), wall_seconds=0, remote=end)
     assert lines[1:] == ([line] if line else [])

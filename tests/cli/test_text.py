@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Seconds, counts and widths of text."""
 
 from __future__ import annotations
 

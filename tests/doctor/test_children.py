@@ -1,4 +1,4 @@
-"""What is tried in a process of its own may crash, hang and write what it likes."""
+"""A program in a separate process may crash, hang and print anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk cache under examination: what its file system can do, and what lies in it."""
+"""Checks of the disk cache: abilities of its file system, speed, contents."""
 
 from __future__ import annotations
 

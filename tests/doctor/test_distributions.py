@@ -1,4 +1,4 @@
-"""What is installed is tried, and what is installed wrongly is told with what to do."""
+"""Checks of installed distributions, and their advice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def installed(folder: Path, name: str, version: str) -> None:
     (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
 
-def test_a_version_that_mlcbuild_does_not_ask_for_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_other_than_the_pinned_one_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(tmp_path, "apache-tvm-ffi", "0.1.15.post2")
     monkeypatch.syspath_prepend(str(tmp_path))
     finding = distributions.dependencies()
@@ -26,16 +26,14 @@ def test_a_version_that_mlcbuild_does_not_ask_for_is_a_problem(tmp_path: Path, m
     assert "apache-tvm-ffi 0.1.15.post2 (needed: 0.1.14.post1)" in finding.measured
 
 
-def test_an_extra_that_is_not_installed_is_said_with_what_it_is_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_extra_is_skipped_with_its_purpose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     finding = distributions.extra("boto3")
     assert finding.verdict is Verdict.SKIPPED
     assert finding.advice == ('for remote caches in buckets, and s3_file: python -m pip install "mlcbuild[s3]"',)
 
 
-def test_an_extra_whose_import_fails_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extra_whose_import_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(distributions.EXTRAS, "boto3", ("nobody_has_this_module", "s3", "buckets"))
     finding = distributions.extra("boto3")
     assert finding.verdict is Verdict.ERROR

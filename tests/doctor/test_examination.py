@@ -1,4 +1,4 @@
-"""Whatever a check does, it ends as a finding, in its time."""
+"""Every check ends as a finding within its deadline."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_check_that_is_silent_is_left_behind_at_its_deadline() -> None:
         (InternalError("what", advice=("do",)), FindingCause.MLCBUILD),
     ],
 )
-def test_an_error_for_users_is_a_problem_with_its_advice(error: Exception, cause: FindingCause) -> None:
+def test_an_error_becomes_a_finding_with_its_advice(error: Exception, cause: FindingCause) -> None:
     finding = failing(error).finding
     assert (finding.verdict, finding.measured, finding.advice, finding.cause) == (
         Verdict.ERROR,
@@ -82,13 +82,11 @@ def test_an_error_for_users_is_a_problem_with_its_advice(error: Exception, cause
     )
 
 
-def test_mistakes_told_together_are_all_told() -> None:
-    errors = tuple(
-        WorkspaceError(f"mistake {line}", location=Location(path="BUILD.toml", line=line)) for line in (3, 7)
-    )
+def test_a_finding_has_all_errors_that_come_together() -> None:
+    errors = tuple(WorkspaceError(f"error {line}", location=Location(path="BUILD.toml", line=line)) for line in (3, 7))
     finding = failing(WorkspaceErrors(errors)).finding
-    assert finding.measured == "BUILD.toml:3: mistake 3"
-    assert finding.advice == ("BUILD.toml:7: mistake 7",)
+    assert finding.measured == "BUILD.toml:3: error 3"
+    assert finding.advice == ("BUILD.toml:7: error 7",)
 
 
 def test_a_bug_is_a_finding_that_quotes_nothing_of_what_was_raised() -> None:
@@ -111,7 +109,7 @@ def test_an_error_of_the_system_names_its_file() -> None:
     assert (finding.measured, finding.cause) == ("/some/file: Permission denied", FindingCause.MACHINE)
 
 
-def test_a_part_whose_checks_cannot_be_made_is_one_finding_and_the_next_goes_on() -> None:
+def test_a_part_without_checks_is_one_finding_and_the_next_part_runs() -> None:
     closed = []
 
     def broken() -> Sequence[Check]:

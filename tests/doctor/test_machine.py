@@ -1,4 +1,4 @@
-"""What is told of a machine, with the limits of a container that is made up of files."""
+"""Checks of a machine, with the limits of a container simulated by files."""
 
 from __future__ import annotations
 

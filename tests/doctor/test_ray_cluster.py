@@ -1,4 +1,4 @@
-"""What is said of a cluster: its token, its nodes, and that there is none."""
+"""Checks of a cluster: its token, its nodes, and a missing cluster."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_where_no_cluster_is_chosen_ray_alone_is_tried(tmp_path: Path) -> None:
     assert found["cluster"].finding.verdict is Verdict.SKIPPED
 
 
-def test_a_ray_that_is_chosen_and_not_installed_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chosen_ray_that_is_not_installed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Nothing:
         def __init__(self, _memory: object) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Every toolchain is tried, and one that is missing or broken is told with what to do."""
+"""Every toolchain is tested; a missing or broken one is a finding with advice."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_host_compiler_of_toolkits_is_tried_or_not_needed() -> None:
         assert finding.measured.startswith("its host compiler is "), finding
 
 
-def test_a_tvm_ffi_that_tvm_cannot_work_with_is_told_by_metadata(tmp_path: Path) -> None:
+def test_an_incompatible_tvm_ffi_is_found_by_metadata(tmp_path: Path) -> None:
     install(tmp_path, "apache_tvm", "0.27.0.post1", {})
     install(tmp_path, "apache_tvm_ffi", "0.1.15.post2", {})
     finding = examined(TVM, tmp_path)
@@ -68,12 +68,12 @@ def test_a_tvm_ffi_that_tvm_cannot_work_with_is_told_by_metadata(tmp_path: Path)
     assert finding.advice == ('run: python -m pip install "apache-tvm-ffi==0.1.14.post1"',)
 
 
-def test_a_missing_linker_is_a_problem(tmp_path: Path) -> None:
+def test_a_missing_linker_is_an_error(tmp_path: Path) -> None:
     finding = examined(LINKER, tmp_path)
     assert (finding.verdict, finding.advice) == (Verdict.ERROR, ("install binutils",))
 
 
-def test_without_the_wheels_of_cuda_it_is_said_how_to_have_them(tmp_path: Path) -> None:
+def test_without_the_wheels_of_cuda_the_finding_names_the_extra(tmp_path: Path) -> None:
     finding = examined(NVRTC, tmp_path)
     assert (finding.verdict, finding.advice) == (Verdict.SKIPPED, ('run: python -m pip install "mlcbuild[cuda]"',))
 

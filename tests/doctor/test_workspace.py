@@ -1,4 +1,4 @@
-"""A workspace under examination: where its builds write, who builds in it, and what went wrong there."""
+"""Checks of a workspace: its folders, its lock, tracebacks of crashes."""
 
 from __future__ import annotations
 

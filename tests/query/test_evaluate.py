@@ -1,4 +1,4 @@
-"""Answers against plain sets, on random graphs."""
+"""Queries against plain sets, on random graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries as text: what parses to what, and where mistakes are shown."""
+"""The parser of queries, and the places of its errors."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_an_error_is_shown_at_its_place(text: str, column: int, reason: str) -> 
     assert caret.index("^") == 2 + column - 1
 
 
-def test_mistake_in_a_later_line_shows_that_line() -> None:
+def test_an_error_in_a_later_line_shows_that_line() -> None:
     with pytest.raises(UsageError) as caught:
         parse_query("//a +\n  dps(//b)")
     assert str(caught.value) == (
