@@ -13,6 +13,7 @@ from mlcbuild.cli.main import main
 from mlcbuild.toolchains.entries import nvfatbin, nvrtc
 from mlcbuild.toolchains.toolchain import DistributionToolchain
 
+PROJECT = Path(__file__).parents[2]
 WORKSPACE = """
 [workspace]
 name = "gpu"
@@ -39,7 +40,7 @@ def test_cudas_compilers_are_looked_for_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], entry: ModuleType
 ) -> None:
     (tmp_path / "BUILD.toml").write_text(WORKSPACE)
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_bytes((PROJECT / "models/tinyllama-1.1b/config.json").read_bytes())
     monkeypatch.chdir(tmp_path)
     toolchain = entry.TOOLCHAIN
     assert isinstance(toolchain, DistributionToolchain)
