@@ -174,7 +174,7 @@ def test_a_node_with_another_mlcbuild_is_told_and_not_used(
         assert "1 ran (1 ray), 1 failed" in done.err
         said = world.process("doctor", "ray").out
         assert "3 of 5 run actions: 4 cpus, 3 GPUs" in said
-        assert re.search(r"warning  node .*: 8 cpus, .*; not used, because it differs\n +mlcbuild: ", said), said
+        assert re.search(r"warning  node .*: 8 cpus, .*; not used: it differs\n +mlcbuild: ", said), said
         assert "install the same mlcbuild" in said
     finally:
         node.kill()
