@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.compilable import AnyModelBuilder
 from mlcbuild.compiler.models.description import ModelDescription
 from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.compiler.models.resolving import resolve
@@ -14,6 +14,9 @@ from mlcbuild.compiler.stages import configure_model, resolve_model
 from mlcbuild.plugins import load_plugin
 from mlcbuild.rules.families import families, model_plugins
 from mlcbuild.rules.schemes import scheme
+
+if TYPE_CHECKING:  # A machine with a GPU may have TVM's runtime alone.
+    from mlcbuild.compiler.models.compilable import AnyModelBuilder
 
 
 def model_of(config: Mapping[str, object]) -> ModelDescription:
