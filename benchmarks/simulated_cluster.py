@@ -16,7 +16,7 @@ whether a kernel is the same in all models, in all quantizations of one model, o
 What is extrapolated: a model takes the kernels and seconds of the recorded one that is nearer in size; a quantization
 with q0 those of q0f16, all others those of q4f16_1; kernels are shared among models and quantizations as the recorded
 ones are, but never between float16 and float32; every CPU and every GPU architecture costs what the recorded one does;
-FatBinary, which was not recorded, costs `FAT_BINARY_SECONDS`.
+FatBinary, ResolveModel and ConfigureModel, which were not recorded, cost `SHORT_SECONDS`.
 
 Printed: for each number of workers the seconds of the build, how many times faster than one worker it is, that against
 the bound that no schedule can pass (the longest path, and the work shared among all workers), and how well the workers
@@ -61,7 +61,8 @@ _CONFIG = {
     "max_position_embeddings": 4096,
 }
 TRIP_SECONDS = 0.01
-FAT_BINARY_SECONDS = 0.1
+SHORT_SECONDS = 0.1
+_SHORT_STAGES = frozenset({"ConfigureModel", "FatBinary", "ResolveModel"})
 # Each with the recorded model that it is taken for.
 MODELS = {
     "smollm2-135m": "tinyllama-1.1b",
@@ -231,8 +232,8 @@ class Matrix:
     # What is recorded of them.
 
     def seconds_of(self, action: Action) -> float:
-        if action.mnemonic == "FatBinary":
-            return FAT_BINARY_SECONDS
+        if action.mnemonic in _SHORT_STAGES:
+            return SHORT_SECONDS
         if action.mnemonic in _KERNEL_STAGES:
             return self._seconds[action.mnemonic, action.identifier.split()[2]]
         of_models: dict[str, float] = self._stages[action.mnemonic]
