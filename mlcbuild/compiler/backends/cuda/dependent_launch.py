@@ -23,6 +23,8 @@ DEFINITIONS = {
     LET_BEGIN: 'asm volatile("griddepcontrol.launch_dependents;");',
     WAIT: 'asm volatile("griddepcontrol.wait;" ::: "memory");',
 }
+# It lets the compiler load by the non-coherent path, and above the wait, what the kernel in front still writes.
+_UNALIASED = " __restrict__"
 _DYNAMIC_MEMORY = "tirx.use_dyn_shared_memory"  # the last, where there is one: its argument is
 _DEFINITION = re.compile(r'^(extern "C" __global__ [^;{}]*\) \{\n)', re.MULTILINE)
 
@@ -34,7 +36,8 @@ def begins_early(architecture: str) -> bool:
 
 def launched_early(text: str, functions: Sequence[DeviceFunction]) -> tuple[str, tuple[DeviceFunction, ...]]:
     """The CUDA text of a kernel, each of whose functions waits, at its begin if not where it says so itself; and the
-    functions, to be launched so.
+    functions, to be launched so. Their parameters lose `__restrict__`: what a kernel reads may be written while it is
+    already there.
 
     Raises InternalError for a text that does not define as many functions.
     """
@@ -45,7 +48,11 @@ def launched_early(text: str, functions: Sequence[DeviceFunction]) -> tuple[str,
         )
     pieces = [first]
     for heading, body in zip(definitions[::2], definitions[1::2], strict=True):
-        pieces += [heading, "" if f"{WAIT}(" in body else f"  {LET_BEGIN}();\n  {WAIT}();\n", body]
+        pieces += [
+            heading.replace(_UNALIASED, ""),
+            "" if f"{WAIT}(" in body else f"  {LET_BEGIN}();\n  {WAIT}();\n",
+            body,
+        ]
     known = [name for name in DEFINITIONS if f"void {name}(" in first]
     head = [
         f"__device__ __forceinline__ void {name}() {{ {DEFINITIONS[name]} }}\n"

@@ -36,6 +36,12 @@ def test_functions_wait_first_unless_they_say_themselves_where() -> None:
     assert text.count(WAIT) == 2
 
 
+def test_what_is_read_may_change_until_the_wait_so_no_parameter_is_unaliased() -> None:
+    given = _text("").replace("int* x", "int* __restrict__ x")
+    text, _ = dependent_launch.launched_early(given, [_function("f0")])
+    assert "f0(int* x) {" in text
+
+
 @pytest.mark.parametrize("defined", [True, False])
 def test_the_instructions_are_defined_once(defined: bool) -> None:
     given = _text(WAIT)
