@@ -30,6 +30,7 @@ from mlcbuild.compiler.phases.phase5 import PHASE5
 from mlcbuild.compiler.stages import partition
 from tests.compiler.kernel_running import compiled
 from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET, compile_graph
+from tests.compiler.resolving import model_of
 from tests.compiler.tiny_llama import TINY_LLAMA
 
 ENTRIES = {entry.name: entry for phase in (PHASE0, PHASE1, PHASE2, PHASE3, PHASE4, PHASE5) for entry in phase}
@@ -221,7 +222,8 @@ def indices_can_need_more_than_32_bits(models: dict[str, Model]) -> None:
 def parameters_are_read_before_the_first_layer(models: dict[str, Model]) -> None:
     model = models["cuda q4f16_1"]
     names = [parameter["name"] for parameter in model.metadata["params"]]
-    function = repeat_layers(model.modules["graph"], names)["decode"]
+    layers = model_of(TINY_LLAMA).layers
+    function = repeat_layers(model.modules["graph"], names, layers)["decode"]
     values = [binding.value for block in function.body.blocks for binding in block.bindings]
     packed = function.params[-1]
     read = [

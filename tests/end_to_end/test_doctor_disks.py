@@ -82,7 +82,7 @@ mount(world.cache, "size=64m")
 subprocess.run(["mount", "-o", "remount,ro", str(world.cache)], check=True)
 code, found = doctor(world.cache)
 assert code == 36
-assert found["owner"]["measured"] == f"{world.cache} lies on a file system that is mounted read-only", found["owner"]
+assert found["owner"]["measured"] == f"{world.cache} is on a file system that is mounted read-only", found["owner"]
 assert "Read-only file system" in found["abilities"]["measured"], found["abilities"]
 """
     )
@@ -103,7 +103,7 @@ os.chdir(root)
 code, found = doctor(world.cache, "workspace")
 assert code == 36
 assert found["targets"]["verdict"] == "ok"
-assert "cannot be written to: No space left on device" in found["state"]["measured"], found["state"]
+assert "is not writable: No space left on device" in found["state"]["measured"], found["state"]
 """
     )
 

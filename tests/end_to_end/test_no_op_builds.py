@@ -16,6 +16,7 @@ from mlcbuild.cli.build import session
 from mlcbuild.engine import no_op_record, outputs
 from tests.end_to_end.world import HEAD, World, command
 
+PACKAGE = Path(plugins.__file__).parent
 RACY_SECONDS = 0.05
 OWN_RULES = HEAD.replace('name = "example"\n', 'name = "example"\nrules = ["//:my_rule.py"]\n')
 RULE_FILE = """\
@@ -267,6 +268,8 @@ def test_results_are_asked_for(tmp_path: Path) -> None:
 def test_a_plug_in_that_is_added_is_seen(world: World, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "_ROOT", str(world.folder))
     monkeypatch.setattr(plugins, "_listed", set())
+    for folder in ("toolchains/entries", "rules/backends"):  # what a build lists itself
+        shutil.copytree(PACKAGE / folder, world.folder / folder)
     (world.folder / "kinds").mkdir()
     listing = 'from mlcbuild.plugins import plugins_in\nplugins_in("kinds")\n'
     world.write("my_rule.py", listing + RULE_FILE)

@@ -92,7 +92,7 @@ def test_a_wrong_secret(doctor: Doctor, world: World, credentials: Callable[[str
     credentials(ACCESS_KEY, "another secret")
     said = doctor(**settings(world))
     refused(said, because="SignatureDoesNotMatch (status 403)")
-    assert said.checks["lookups"]["advice"] == ["the secret key is not the one of this access key"]
+    assert said.checks["lookups"]["advice"] == ["the secret key does not belong to this access key"]
 
 
 def test_an_access_key_that_nobody_knows(doctor: Doctor, world: World, credentials: Callable[[str, str], None]) -> None:

@@ -99,7 +99,7 @@ def test_of_what_runs_the_inputs_are_fetched(filled: Bucket, observed: FaultProx
     place.write("BUILD.toml", text.replace("context_window_size = 64", "context_window_size = 80").encode())
     built = build(place, CUDA_LIBRARY)
     ran = {name for name, status in built.statuses.items() if status == "executed_local"}
-    assert {name.split(" ")[1] for name in ran} == {"Lower", "Link"}
+    assert {name.split(" ")[1] for name in ran} == {"ConfigureModel", "Lower", "Link"}
     assert set(built.statuses.values()) == {"executed_local", "remote_hit"}
     made_here = {file.digest.hash for name in ran for file in built.result(name).output_files}
     came_inside = {

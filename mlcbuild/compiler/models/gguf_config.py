@@ -65,9 +65,17 @@ def shortest_decimal(number: float) -> float:
     (exact,) = struct.unpack("<f", struct.pack("<f", number))
     for digits in range(1, 10):
         decimal = float(f"{exact:.{digits}g}")
-        if struct.pack("<f", decimal) == struct.pack("<f", exact):
+        if _is_float32(decimal, exact):
             return decimal
     return float(exact)
+
+
+def _is_float32(decimal: float, exact: float) -> bool:
+    """Whether a decimal rounds to that float32; one beyond the largest rounds to none."""
+    try:
+        return struct.pack("<f", decimal) == struct.pack("<f", exact)
+    except OverflowError:
+        return False
 
 
 def _vocabulary_size(file: GGUFFile) -> int:
