@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from mlcbuild.compiler.weights.tensor import dtype_of
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.model import Model
 
@@ -36,18 +37,18 @@ def random_weights(wanted: Sequence[ExpectedTensor]) -> Iterable[Any]:
         if tensor.dtype == "uint32":
             yield np.frombuffer(random.bytes(4 * count), np.uint32).reshape(tensor.shape)
         elif tensor.name.endswith("q_scale"):
-            yield np.full(tensor.shape, 0.2 * (tensor.shape[-1] * 32) ** -0.5, tensor.dtype)
+            yield np.full(tensor.shape, 0.2 * (tensor.shape[-1] * 32) ** -0.5, dtype_of(tensor.dtype))
         elif len(tensor.shape) == 1:
-            yield np.ones(tensor.shape, tensor.dtype)
+            yield np.ones(tensor.shape, dtype_of(tensor.dtype))
         else:
             numbers = random.standard_normal(tensor.shape, np.float32) * np.float32(tensor.shape[-1] ** -0.5)
-            yield numbers.astype(tensor.dtype)
+            yield numbers.astype(dtype_of(tensor.dtype))
 
 
 def bytes_a_token(parameters: Sequence[ExpectedTensor]) -> int:
     tied = not any("lm_head" in tensor.name for tensor in parameters)
     return sum(
-        int(np.prod(tensor.shape, dtype=np.int64)) * np.dtype(tensor.dtype).itemsize
+        int(np.prod(tensor.shape, dtype=np.int64)) * dtype_of(tensor.dtype).itemsize
         for tensor in parameters
         if tied or "embed_tokens" not in tensor.name
     )

@@ -20,7 +20,7 @@ QUANTIZATION = Attribute(
     kind=AttributeKind.CHOICE,
     allowed=schemes.NAMES,
     mandatory=True,
-    doc="How matrices are stored, by MLC-LLM's names; q0f32 and q0f16 are not quantized.",
+    doc="How matrices are stored, by MLC-LLM's names; those that begin with q0 do not quantize.",
 )
 ENCODE = Attribute(
     name="encode",

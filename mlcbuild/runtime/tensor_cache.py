@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -80,7 +81,8 @@ class TensorCache:
 
 
 def _numbers(tensor: TensorRecord) -> Array:
-    stored = np.dtype("<u2") if tensor.is_bfloat16 else np.dtype(tensor.dtype)
+    known = ml_dtypes.bfloat16 if tensor.dtype == "bfloat16" else tensor.dtype
+    stored = np.dtype("<u2") if tensor.is_bfloat16 else np.dtype(known)
     count = int(np.prod(tensor.shape, dtype=np.int64))
     numbers: Array = np.fromfile(tensor.file, dtype=stored, count=count, offset=tensor.offset)
     if tensor.is_bfloat16:

@@ -1,4 +1,4 @@
-"""What attention over the key-value cache computes with, in NumPy: the rotation of heads by position."""
+"""Attention over the key-value cache in NumPy, and the rotation of heads by position."""
 
 from __future__ import annotations
 
@@ -37,3 +37,16 @@ def rotated(heads: Array, positions: Array, rule: dict[str, Any]) -> Array:
     low, high = heads[..., :half].astype(np.float64), heads[..., half:].astype(np.float64)
     cosine, sine = np.cos(angles), np.sin(angles)
     return np.concatenate([low * cosine - high * sine, high * cosine + low * sine], axis=-1)
+
+
+def attended(queries: Array, keys: Array, values: Array, mask: Array) -> tuple[Array, Array]:
+    """Results, and the base-2 logarithms of the softmax's denominators; mask (queries, keys)."""
+    group = queries.shape[1] // keys.shape[1]
+    keys, values = (np.repeat(array, group, axis=1).astype(np.float64) for array in (keys, values))
+    scores = np.einsum("qhd,khd->hqk", queries.astype(np.float64), keys) / np.sqrt(queries.shape[-1])
+    scores = np.where(mask[None], scores, -np.inf)
+    largest = scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores - largest)
+    total = weights.sum(axis=-1, keepdims=True)
+    result = np.einsum("hqk,khd->qhd", weights / total, values)
+    return result, ((largest + np.log(total))[..., 0] / np.log(2)).T

@@ -10,7 +10,9 @@ import numpy.typing as npt
 import tvm
 from tvm import te, tirx
 
+from mlcbuild.compiler.kernels.bound_bfloat16 import store_before_binding
 from mlcbuild.compiler.kernels.scheduling import Rule
+from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler.pipeline import CPU_TARGET
 
 Array = npt.NDArray[Any]
@@ -21,7 +23,7 @@ TARGET = tvm.target.Target(dict(CPU_TARGET))
 def compiled(func: tirx.PrimFunc) -> Any:
     """The kernel as a function of tensors."""
     module = tvm.IRModule({"kernel": func.with_attr("global_symbol", "kernel")})
-    return tvm.tirx.build(module, target=TARGET)["kernel"]
+    return tvm.tirx.build(store_before_binding(module), target=TARGET)["kernel"]
 
 
 def run(func: Any, arrays: Sequence[Array], *scalars: float) -> list[Array]:
@@ -117,8 +119,8 @@ def packed_arrays(n: int, k: int, rows: int, *, dtype: str, bits: int, group: in
     random = np.random.default_rng(seed)
     per_word = 32 // bits
     words = random.integers(0, 2**32, (n, k // group * (group // per_word)), dtype=np.uint32)
-    x = random.standard_normal((1, rows, k)).astype(dtype)
-    return [x, words, (random.random((n, k // group)) / 8).astype(dtype)]
+    x = random.standard_normal((1, rows, k)).astype(dtype_of(dtype))
+    return [x, words, (random.random((n, k // group)) / 8).astype(dtype_of(dtype))]
 
 
 def restored_matrix(words: Array, scales: Array, *, bits: int, group: int) -> Array:

@@ -2,9 +2,9 @@
 
 The reference runs in float32 on weights as the scheme stores them (for quantized schemes: restored from the integers
 and scales). So what is left are roundings. Every tensor that is handed from one kernel to the next is rounded once, to
-within u of its value (u = 2^-11 for float16); there are `_ROUNDINGS_A_LAYER` of them in a layer and two more before the
-logits, and each moves the logits by at most u times the largest. In float32 (u = 2^-24) the sums matter: roundings in a
-sum of k products add like a random walk, to sqrt(k) u.
+within u of its value (u = 2^-11 for float16, 2^-8 for bfloat16); there are `_ROUNDINGS_A_LAYER` of them in a layer and
+two more before the logits, and each moves the logits by at most u times the largest. In float32 (u = 2^-24) the sums
+matter: roundings in a sum of k products add like a random walk, to sqrt(k) u.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import math
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
+from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler import schemes
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.running import Array, Library, random_model, store
@@ -70,10 +72,11 @@ def check_logits(config: dict[str, Any], quantization: str, directory: Path, *, 
 def bound(config: dict[str, Any], scheme: QuantizationScheme, largest: float) -> float:
     """The largest difference that roundings explain, of logits up to `largest`."""
     roundings = config["num_hidden_layers"] * _ROUNDINGS_A_LAYER + 2
-    if scheme.model_dtype == "float16":
-        return float(roundings * 2.0**-11 * largest)
+    rounding = float(ml_dtypes.finfo(dtype_of(scheme.model_dtype)).eps) / 2
+    if scheme.model_dtype != "float32":
+        return roundings * rounding * largest
     longest_sum = max(config["hidden_size"], config["intermediate_size"])
-    return float(roundings * math.sqrt(longest_sum) * 2.0**-24 * largest)
+    return roundings * math.sqrt(longest_sum) * rounding * largest
 
 
 def reference(model: Any, tokens: list[int]) -> Array:

@@ -21,7 +21,7 @@ _BASE: dict[str, object] = {
     "rms_norm_eps": 1e-5,
     "max_position_embeddings": 512,
 }
-_MODELS: dict[str, dict[str, object]] = {
+MODELS: dict[str, dict[str, object]] = {
     "grouped-64-tied": _BASE
     | {
         "hidden_size": 192,
@@ -72,17 +72,17 @@ _PAIRS = {
     ("name", "quantization"),
     [
         pytest.param(name, quantization, marks=() if (name, quantization) in _PAIRS else pytest.mark.exhaustive)
-        for name in _MODELS
+        for name in MODELS
         for quantization in schemes.NAMES
     ],
 )
 def test_logits_equal_those_of_transformers(name: str, quantization: str, tmp_path: Path, kernel_store: Path) -> None:
-    check_logits(_MODELS[name], quantization, tmp_path, kernel_store=kernel_store)
+    check_logits(MODELS[name], quantization, tmp_path, kernel_store=kernel_store)
 
 
 @pytest.mark.slow
 def test_probabilities_are_those_of_a_softmax(tmp_path: Path, kernel_store: Path) -> None:
-    config = _MODELS["grouped-64-tied"]
+    config = MODELS["grouped-64-tied"]
     scheme = schemes.scheme("q0f32")
     weights = store(random_model(config), scheme)
     path = compile_library(config, "q0f32", CPU_TARGET, tmp_path, kernel_store=kernel_store)

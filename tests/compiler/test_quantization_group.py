@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from mlcbuild.compiler.quantization.group.encoder import GroupEncoder
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
+from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler.schemes import matrix
 from tests.compiler.tiny_models import Array
 
-INT4 = {dtype: GroupScheme(name="int4", model_dtype=dtype, bits=4, group_size=32) for dtype in ("float32", "float16")}
+DTYPES = ("float32", "float16", "bfloat16")
+INT4 = {dtype: GroupScheme(name="int4", model_dtype=dtype, bits=4, group_size=32) for dtype in DTYPES}
 
 
 def quantize(weights: Array) -> tuple[Array, Array]:
@@ -61,7 +63,7 @@ def test_integers_and_scales_are_those_of_the_formula(dtype: str) -> None:
             assert found == [integer_by_formula(weight, largest) for weight in members]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_bits_are_those_of_a_kernel_compiled_by_tvm(dtype: str) -> None:
     import tvm
     from tvm import te, tirx
@@ -84,9 +86,11 @@ def test_bits_are_those_of_a_kernel_compiled_by_tvm(dtype: str) -> None:
     function = te.create_prim_func([weight, scale, integer]).with_attr("global_symbol", "main")
     kernel = tvm.compile(tvm.IRModule({"main": function}), target={"kind": "llvm", "mcpu": "x86-64-v3"})
     random = np.random.default_rng(9)
-    weights = (random.standard_normal((rows, columns)) * np.exp(random.uniform(-12, 3, (rows, 1)))).astype(dtype)
+    weights = (random.standard_normal((rows, columns)) * np.exp(random.uniform(-12, 3, (rows, 1)))).astype(
+        dtype_of(dtype)
+    )
     weights[5, 32:64] = 0
-    expected_scale = tvm.runtime.tensor(np.zeros((rows, columns // 32), dtype))
+    expected_scale = tvm.runtime.tensor(np.zeros((rows, columns // 32), dtype_of(dtype)))
     expected = tvm.runtime.tensor(np.zeros((rows, columns), "uint32"))
     kernel["main"](tvm.runtime.tensor(weights), expected_scale, expected)
     packed, scales = quantize(weights)

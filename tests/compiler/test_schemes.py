@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
@@ -15,6 +16,7 @@ from tvm.relax.frontend import nn
 from mlcbuild.compiler.models.parameters import Parameter, ParameterRole
 from mlcbuild.compiler.quantization.layers import Embedding, Linear, StoredMatrix
 from mlcbuild.compiler.quantization.scheme import MODEL_DTYPES
+from mlcbuild.compiler.weights.tensor import dtype_of
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
 from tests.compiler.schemes import matrix
@@ -34,10 +36,11 @@ def weights(draw: st.DrawFn, dtype: str) -> tuple[Parameter, Array]:
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     numbers = random.uniform(-1, 1, shape) * random.choice([0.0, 1.0, 1.0, 1.0], shape)
     if len(shape) == 2:
-        tiny, huge = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+        limits = ml_dtypes.finfo(dtype_of(dtype))
+        tiny, huge = limits.smallest_subnormal, limits.max
         sizes = np.exp(random.uniform(np.log(float(tiny)), np.log(float(huge) / 2), (rows, groups * COLUMNS // 32, 1)))
         numbers = (numbers.reshape(rows, -1, 32) * sizes * random.choice([0.0, 1.0, 1.0], sizes.shape)).reshape(shape)
-    return matrix(shape, role=role), numbers.astype(dtype)
+    return matrix(shape, role=role), numbers.astype(dtype_of(dtype))
 
 
 @pytest.mark.parametrize("name", schemes.NAMES)
@@ -51,7 +54,7 @@ def test_what_is_stored_has_the_described_shapes_and_comes_back_within_the_bound
         parameter, numbers = case
         described, arrays = scheme.stored(parameter), encoder.encode(parameter, numbers)
         assert [(array.shape, array.dtype) for array in arrays] == [
-            (tensor.shape, np.dtype(tensor.dtype)) for tensor in described
+            (tensor.shape, dtype_of(tensor.dtype)) for tensor in described
         ]
         back = encoder.decode(parameter, arrays)
         assert back.dtype == numbers.dtype
@@ -68,7 +71,7 @@ def test_the_bound_is_not_much_wider_than_the_error(name: str) -> None:
     scheme = schemes.scheme(name)
     encoder = schemes.encoder(scheme)
     parameter = matrix((64, 4096))
-    numbers = np.random.default_rng(1).standard_normal(parameter.shape, np.float32).astype(scheme.model_dtype)
+    numbers = np.random.default_rng(1).standard_normal(parameter.shape, np.float32).astype(dtype_of(scheme.model_dtype))
     back = encoder.decode(parameter, encoder.encode(parameter, numbers))
     error = np.abs(back.astype(np.float64) - numbers.astype(np.float64))
     assert error.max() >= encoder.error_bound(parameter, numbers).min() * 0.5
@@ -90,7 +93,7 @@ def test_a_kernel_on_a_cpu_reads_the_bits_that_numpy_reads(name: str, role: Para
     parameter = matrix((rows, columns), name="layer.weight", role=role)
     random = np.random.default_rng(3)
     sizes = np.exp(random.uniform(-12, 4, (rows, 1)))
-    numbers = (random.standard_normal((rows, columns)) * sizes).astype(scheme.model_dtype)
+    numbers = (random.standard_normal((rows, columns)) * sizes).astype(dtype_of(scheme.model_dtype))
     arrays = schemes.encoder(scheme).encode(parameter, numbers)
     layer = StoredMatrix(rows, columns, role=role, reader=schemes.reader(scheme), name="layer")
     order = random.permutation(rows).astype("int32")

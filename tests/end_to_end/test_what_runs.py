@@ -323,19 +323,17 @@ def other_docstring(place: Place) -> None:
     place.exchange(place.code / "mlcbuild/compiler/stages/phase1.py", '"""Phase1: ', '"""The second phase: ')
 
 
-def backend_of_the_page(place: Place) -> None:
-    """The backend of docs/backends.md: each block whose first line is a comment with a path is that file."""
-    page = (PROJECT / "docs/backends.md").read_text(encoding="utf-8")
-    for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
-        first, _, content = block.partition("\n")
-        path = first.removeprefix("# ").removeprefix("mlcbuild/")
-        place.write(place.code / "mlcbuild" / path, content.encode())
+def example_of(page: str) -> Edit:
+    """What a page of docs/ adds: each block whose first line is a comment with a path is that file."""
 
+    def edit(place: Place) -> None:
+        text = (PROJECT / "docs" / page).read_text(encoding="utf-8")
+        for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+            first, _, content = block.partition("\n")
+            path = first.removeprefix("# ").removeprefix("mlcbuild/")
+            place.write(place.code / "mlcbuild" / path, content.encode())
 
-def another_scheme(place: Place) -> None:
-    folder = place.code / "mlcbuild/compiler/quantization/schemes"
-    text = (folder / "q4f16_1.py").read_text().replace("q4f16_1", "q8f16_1").replace("bits=4", "bits=8")
-    place.write(folder / "q8f16_1.py", text.encode())
+    return edit
 
 
 TABLE = (
@@ -366,8 +364,8 @@ TABLE = (
     row("code of the executor", code("execution/local")),
     row("code of the store", code("cache/disk")),
     row("code that runs packages", code("runtime/model")),
-    row("a backend added", backend_of_the_page),
-    row("a scheme added", another_scheme),
+    row("a backend added", example_of("backends.md")),
+    row("a scheme added", example_of("quantization.md")),
     row("code of a scheme that no target has", code("compiler/quantization/schemes/q0f16")),
     # Files.
     row("an executable source", made_executable, *IMPORT),
@@ -481,7 +479,7 @@ def test_code_of_one_backend_is_no_others_business(place: Place, module: str, la
 
 def test_a_backend_that_is_added_serves_its_own_libraries_and_runs_nothing_else(place: Place) -> None:
     try:
-        backend_of_the_page(place)
+        example_of("backends.md")(place)
         assert place.build() == {}
         appended("BUILD.toml", PLAIN)(place)
         ran = place.build()

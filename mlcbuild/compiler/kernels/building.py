@@ -14,6 +14,7 @@ from tvm.script.ir_builder import IRBuilder
 Expression = Any  # TVM's expressions carry no types that a checker can read.
 Buffer = Any
 
+FLOATS = ("float32", "float16", "bfloat16")  # types that vectors are read and written in; they compute in float32
 LANES = 8  # floats in a vector: one register with AVX, two with SSE and NEON
 WORTH_THREADS = 1 << 16  # multiplications below which waking a thread costs more than it saves
 

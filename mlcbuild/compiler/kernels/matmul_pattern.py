@@ -16,6 +16,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from mlcbuild.compiler.kernels.blocks import inline_all, plain_blocks
+from mlcbuild.compiler.kernels.building import FLOATS
 
 Expression = Any  # TVM's expressions carry no types that a checker can read.
 
@@ -219,7 +220,7 @@ def _match_matrix(expression: Expression, *, n: tirx.Var, k: tirx.Var) -> tirx.V
 
 
 def _is_float(buffer: tirx.Var) -> bool:
-    return str(buffer.dtype) in ("float32", "float16")
+    return str(buffer.dtype) in FLOATS
 
 
 def _divided_index(load: Expression, *, n: tirx.Var, k: tirx.Var) -> int | None:

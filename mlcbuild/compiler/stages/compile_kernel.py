@@ -13,12 +13,13 @@ import tvm
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import target as targets
+from mlcbuild.compiler.kernels.bound_bfloat16 import store_before_binding
 
 
 def run(*, scheduled: Path, object: Path, target: dict[str, Any]) -> None:
     """Compiles the kernel for `target`. Raises StageError for what is no target, and for a file that is no module."""
     parsed = targets.parse(target)
-    module = ir.load_module(scheduled)
+    module = store_before_binding(ir.load_module(scheduled))
     with parsed:
         library = tvm.tirx.build(module, target=parsed)
     library.write_to_file(str(object), "o")

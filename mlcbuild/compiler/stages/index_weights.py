@@ -10,10 +10,9 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
-
 from mlcbuild.compiler.models.parameters import read_parameters
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme, StoredTensor
+from mlcbuild.compiler.weights.tensor import dtype_of
 from mlcbuild.compiler.weights.tensor_cache import check_encoding, shard_name, write_index
 from mlcbuild.errors import StageError
 
@@ -43,6 +42,6 @@ def run(
     if wrong:
         raise StageError(f"the shards do not hold the weights of {scheme.name}: {', '.join(wrong[:10])}")
     elements = sum(parameter.elements for parameter in listed)
-    size = sum(math.prod(stored.shape) * np.dtype(stored.dtype).itemsize for stored in found.values())
+    size = sum(math.prod(stored.shape) * dtype_of(stored.dtype).itemsize for stored in found.values())
     metadata = {"ParamSize": len(found), "ParamBytes": size, "BitsPerParam": size * 8 / elements}
     write_index(index, metadata=metadata, records=ordered)

@@ -1,7 +1,7 @@
 """A checkpoint's tensor in memory, and conversions between the floating-point types of checkpoints and
 models.
 
-NumPy has no bfloat16: such numbers are held as their 16 bits, in uint16.
+A checkpoint's bfloat16 is held as its 16 bits, in uint16; a model's is the type that ml_dtypes gives NumPy.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -22,6 +23,11 @@ STORAGE: Mapping[str, np.dtype[Any]] = {
     "float16": np.dtype("<f2"),
     "bfloat16": np.dtype("<u2"),
 }
+
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """NumPy's type of a name in TVM's words, such as `float16`, `bfloat16` or `uint32`."""
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +67,7 @@ class Tensor:
             raise ValueError(f"{described} does not describe {self.data.dtype} {self.data.shape}")
 
     def numbers(self, dtype: str) -> Array:
-        """The numbers as NumPy's `float32` or `float16`, rounded to nearest, ties to even.
+        """The numbers as `float32`, `float16` or `bfloat16`, rounded to nearest, ties to even.
 
         Raises StageError for a number that is not finite, or not once it is rounded.
         """
@@ -70,7 +76,7 @@ class Tensor:
         else:
             wide = self.data
         with np.errstate(over="ignore"):
-            numbers = wide.astype(dtype, copy=False)
+            numbers = wide.astype(dtype_of(dtype), copy=False)
         if not np.isfinite(numbers).all():
             position = np.unravel_index(int(np.argmin(np.isfinite(numbers))), numbers.shape)
             place = ", ".join(str(int(index)) for index in position)

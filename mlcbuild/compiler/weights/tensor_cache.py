@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from mlcbuild.compiler.quantization.scheme import StoredTensor
-from mlcbuild.compiler.weights.tensor import Array, bfloat16_bits
+from mlcbuild.compiler.weights.tensor import Array, bfloat16_bits, dtype_of
 from mlcbuild.errors import StageError
 
 ENCODINGS: tuple[str, ...] = ("raw", "f32-to-bf16")
@@ -41,7 +41,7 @@ def write_shard(
     offset = 0
     with path.open("wb") as stream:
         for stored, numbers in tensors:
-            if numbers.shape != stored.shape or numbers.dtype != stored.dtype:
+            if numbers.shape != stored.shape or numbers.dtype != dtype_of(stored.dtype):
                 raise ValueError(f"{stored} is not {numbers.dtype} {numbers.shape}")
             lossy = encode == "f32-to-bf16" and stored.dtype == "float32"
             data = (bfloat16_bits(numbers) if lossy else numbers).tobytes()

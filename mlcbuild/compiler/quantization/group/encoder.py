@@ -1,6 +1,7 @@
 """Group quantization in NumPy, bit for bit what MLC-LLM's kernels compute on a CPU.
 
-For a group w of `group_size` weights of a row, all in the model's dtype and each operation rounded to it:
+For a group w of `group_size` weights of a row, all in the model's dtype and each operation rounded to it (in bfloat16
+what is stored alone: scale, q and w'):
 
     scale = max|w| / max_int                       max_int = 2^(bits - 1) - 1
     q     = min(max(round(w / scale + max_int), 0), 2 * max_int)
@@ -26,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
@@ -62,7 +64,8 @@ class GroupEncoder:
     def error_bound(self, weight: Weight, numbers: Array) -> Array:
         if not self.scheme.covers(weight.role):
             return np.zeros(numbers.shape)
-        limits, largest = np.finfo(numbers.dtype), self.scheme.max_int
+        limits = ml_dtypes.finfo(numbers.dtype)  # type: ignore[no-untyped-call]
+        largest = self.scheme.max_int
         groups = np.abs(numbers.astype(np.float64)).reshape(-1, self.scheme.group_size)
         # The stored scale is the exact one to within its rounding, which the terms of second order have room for.
         scale = np.broadcast_to(groups.max(axis=1, keepdims=True) / largest, groups.shape)
@@ -103,7 +106,8 @@ class GroupEncoder:
     def _quantize_groups(self, block: Array) -> tuple[Array, Array]:
         """(rows, groups, group_size) → integers of the same shape, and scales (rows, groups)."""
         # NumPy's float16 arithmetic is slow. A quotient or sum of two float16 numbers, computed in float32 and rounded
-        # to float16, is the correctly rounded one: float32 has the 2 × 11 + 2 bits that this takes.
+        # to float16, is the correctly rounded one: float32 has the 2 × 11 + 2 bits that this takes. What TVM computes
+        # of bfloat16 numbers on a CPU is float32 within an expression, and is rounded where it is stored.
         wide = block.astype(np.float32, copy=False)
         max_int = np.float32(self.scheme.max_int)
         scale = (np.abs(wide).max(axis=2) / max_int).astype(block.dtype)
@@ -115,5 +119,5 @@ class GroupEncoder:
 
 
 def _rounded(numbers: Array, dtype: np.dtype[Any]) -> Array:
-    """float32 numbers rounded to a type, as float32."""
-    return numbers if dtype == np.float32 else numbers.astype(dtype).astype(np.float32)
+    """float32 numbers as an expression in a type goes on with them."""
+    return numbers.astype(dtype).astype(np.float32) if dtype == np.float16 else numbers

@@ -13,6 +13,7 @@ from tvm import te, tirx
 from mlcbuild.compiler.backends.cpu.kernels.gemv import schedule_gemv
 from mlcbuild.compiler.backends.cpu.kernels.matmul import schedule_matmul
 from mlcbuild.compiler.kernels.matmul_pattern import PackedMatrix, match_matrix_product
+from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler.kernel_running import (
     TARGET,
     Array,
@@ -28,11 +29,12 @@ from tests.compiler.kernel_running import (
 _ROUNDING = {
     "float32": 3e-7,
     "float16": 6e-4,
+    "bfloat16": 5e-3,
 }  # of the largest result
 
 
 def _close(found: Array, expected: Array, dtype: str) -> None:
-    np.testing.assert_allclose(found, expected, atol=_ROUNDING[dtype] * np.abs(expected).max() * 2)
+    np.testing.assert_allclose(found.astype(np.float64), expected, atol=_ROUNDING[dtype] * np.abs(expected).max() * 2)
 
 
 def _check_packed(kernel: Any, n: int, k: int, rows: int, dtype: str, bits: int, group: int, residual: bool) -> None:
@@ -40,9 +42,9 @@ def _check_packed(kernel: Any, n: int, k: int, rows: int, dtype: str, bits: int,
     expected = x.astype(np.float64) @ restored_matrix(words, scales, bits=bits, group=group).T
     arrays = [x, words, scales]
     if residual:
-        arrays.append(np.random.default_rng(1).standard_normal(expected.shape).astype(dtype))
-        expected = expected + arrays[-1]
-    found = run(kernel, [*arrays, np.zeros(expected.shape, dtype)])
+        arrays.append(np.random.default_rng(1).standard_normal(expected.shape).astype(dtype_of(dtype)))
+        expected = expected + arrays[-1].astype(np.float64)
+    found = run(kernel, [*arrays, np.zeros(expected.shape, dtype_of(dtype))])
     _close(found[-1], expected, dtype)
 
 
@@ -51,7 +53,7 @@ def _check_packed(kernel: Any, n: int, k: int, rows: int, dtype: str, bits: int,
     n=st.integers(1, 40),
     groups=st.integers(1, 9),
     scheme=st.sampled_from([(4, 32), (4, 64), (4, 128), (8, 32), (2, 64), (3, 40)]),
-    dtype=st.sampled_from(["float32", "float16"]),
+    dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
     residual=st.booleans(),
 )
 def test_a_packed_matrix_times_one_vector(
@@ -74,7 +76,7 @@ def test_the_shapes_of_models_multiply_without_unpacking(n: int, k: int) -> None
     _check_packed(scheduled(schedule_gemv, packed_product(n, k, 1)), n, k, 1, "float32", 4, 32, False)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(("n", "k"), [(24, 576), (7, 96), (12, 64), (2, 1536)])
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_a_packed_matrix_times_any_number_of_vectors(dtype: str, n: int, k: int, batch_first: bool) -> None:
@@ -82,8 +84,8 @@ def test_a_packed_matrix_times_any_number_of_vectors(dtype: str, n: int, k: int,
     kernel = compiled(scheduled(schedule_matmul, func))
     for rows in (1, 2, 4, 7, 33):
         x, words, scales = packed_arrays(n, k, rows, dtype=dtype, bits=4, group=32)
-        other = np.random.default_rng(1).standard_normal((1, rows, n)).astype(dtype)
-        expected = x.astype(np.float64) @ restored_matrix(words, scales, bits=4, group=32).T + other
+        other = np.random.default_rng(1).standard_normal((1, rows, n)).astype(dtype_of(dtype))
+        expected = x.astype(np.float64) @ restored_matrix(words, scales, bits=4, group=32).T + other.astype(np.float64)
         arrays = [x, words, scales, other, np.zeros_like(other)]
         if batch_first:
             for index in (0, 3, 4):
@@ -100,15 +102,15 @@ def test_other_packings_times_several_vectors(bits: int, group: int, rows: int |
     _check_packed(kernel, 12, k, rows or 6, "float32", bits, group, False)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("rows", [1, None, 6])
 @pytest.mark.parametrize(("n", "k"), [(16, 576), (5, 72)])
 def test_a_matrix_as_it_is_times_vectors(dtype: str, rows: int | None, n: int, k: int) -> None:
     kernel = scheduled(schedule_matmul, plain_product(n, k, rows, dtype=dtype))
     random = np.random.default_rng(0)
-    x, matrix = (random.standard_normal(shape).astype(dtype) for shape in ((1, rows or 9, k), (n, k)))
+    x, matrix = (random.standard_normal(shape).astype(dtype_of(dtype)) for shape in ((1, rows or 9, k), (n, k)))
     expected = x.astype(np.float64) @ matrix.astype(np.float64).T
-    _close(run(kernel, [x, matrix, np.zeros(expected.shape, dtype)])[-1], expected, dtype)
+    _close(run(kernel, [x, matrix, np.zeros(expected.shape, dtype_of(dtype))])[-1], expected, dtype)
 
 
 def test_narrow_floats_are_summed_in_float32() -> None:

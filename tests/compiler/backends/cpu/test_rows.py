@@ -15,6 +15,7 @@ from tvm.script.ir_builder import IRBuilder
 
 from mlcbuild.compiler.backends.cpu.kernels.rows import schedule_rows
 from mlcbuild.compiler.kernels.building import exp, exp2, lanes, loop, store
+from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler.kernel_running import TARGET, Array, compiled, run, scheduled
 
 
@@ -42,7 +43,7 @@ def _gate(rows: int | None, columns: int, dtype: str = "float32") -> tirx.PrimFu
 
 
 def _random(*shape: int, dtype: str = "float32") -> Array:
-    array: Array = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    array: Array = np.random.default_rng(0).standard_normal(shape).astype(dtype_of(dtype))
     return array
 
 
@@ -57,11 +58,14 @@ def test_rms_norm(rows: int | None, columns: int) -> None:
         np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-7)
 
 
-def test_rms_norm_of_narrow_floats() -> None:
-    kernel = scheduled(schedule_rows, _norm(2, 48, "float16"))
-    x, weight = _random(2, 1, 48, dtype="float16"), _random(48, dtype="float16")
-    expected = x / np.sqrt((x.astype(np.float64) ** 2).mean(axis=-1, keepdims=True) + 1e-5) * weight
-    np.testing.assert_allclose(run(kernel, [x, weight, np.zeros_like(x)])[-1], expected, rtol=2e-3, atol=1e-4)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("bfloat16", 2e-2)])
+def test_rms_norm_of_narrow_floats(dtype: str, tolerance: float) -> None:
+    kernel = scheduled(schedule_rows, _norm(2, 48, dtype))
+    x, weight = _random(2, 1, 48, dtype=dtype), _random(48, dtype=dtype)
+    wide = x.astype(np.float64)
+    expected = wide / np.sqrt((wide**2).mean(axis=-1, keepdims=True) + 1e-5) * weight.astype(np.float64)
+    found = run(kernel, [x, weight, np.zeros_like(x)])[-1].astype(np.float64)
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=1e-4)
 
 
 @pytest.mark.parametrize("columns", [4096, 100, 3])
@@ -76,15 +80,15 @@ def test_softmax(rows: int | None, columns: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [1536, 20])
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_gate(columns: int, dtype: str) -> None:
     kernel = compiled(scheduled(schedule_rows, _gate(None, columns, dtype)))
     for count in (1, 7, 50):
-        x = _random(1, count, 2 * columns, dtype=dtype) * np.array(8, dtype)
+        x = _random(1, count, 2 * columns, dtype=dtype) * np.array(8, dtype_of(dtype))
         gate, up = x[..., :columns].astype(np.float64), x[..., columns:].astype(np.float64)
         expected = gate / (1 + np.exp(-gate)) * up
-        found = run(kernel, [x, np.zeros((1, count, columns), dtype)])[-1]
-        tolerance = {"float32": 1e-6, "float16": 4e-3}[dtype]
+        found = run(kernel, [x, np.zeros((1, count, columns), dtype_of(dtype))])[-1].astype(np.float64)
+        tolerance = {"float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-2}[dtype]
         np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
 
 

@@ -30,6 +30,8 @@ struct uint2 { uint x, y; };
 struct alignas(16) uint4 { uint x, y, z, w; };
 struct int2 { int x, y; };
 struct alignas(16) int4 { int x, y, z, w; };
+struct longlong2 { long long x, y; };
+struct longlong4 { long long x, y, z, w; };
 struct float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct half2 { half x, y; };
@@ -38,6 +40,8 @@ static inline uint2 make_uint2(uint x, uint y) { return {x, y}; }
 static inline uint4 make_uint4(uint x, uint y, uint z, uint w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline longlong2 make_longlong2(long long x, long long y) { return {x, y}; }
+static inline longlong4 make_longlong4(long long x, long long y, long long z, long long w) { return {x, y, z, w}; }
 static inline int2 make_int2(int x, int y) { return {x, y}; }
 static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 static inline half2 make_half2(half x, half y) { return {x, y}; }
@@ -54,6 +58,46 @@ static inline unsigned __pack_half2(half x, half y) {
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline half hexp(half x) { return (half)expf((float)x); }
 static inline half __hmax(half x, half y) { return x > y ? x : y; }
+
+// A bfloat16 as CUDA has it: computed in float, and rounded to nearest, ties to even, after each operation.
+struct nv_bfloat16 {
+  unsigned short bits;
+  nv_bfloat16() = default;
+  explicit nv_bfloat16(float x) {
+    unsigned b;
+    memcpy(&b, &x, 4);
+    bits = x != x ? 0x7fff : (b + 0x7fff + (b >> 16 & 1)) >> 16;
+  }
+  explicit nv_bfloat16(int x) : nv_bfloat16((float)x) {}
+  explicit nv_bfloat16(unsigned x) : nv_bfloat16((float)x) {}
+  explicit operator float() const {
+    unsigned b = (unsigned)bits << 16;
+    float x;
+    memcpy(&x, &b, 4);
+    return x;
+  }
+  nv_bfloat16 operator-() const { return nv_bfloat16(-(float)*this); }
+};
+#define BFLOAT16_OPERATOR(type, op) \
+  static inline type operator op(nv_bfloat16 x, nv_bfloat16 y) { return type((float)x op (float)y); }
+BFLOAT16_OPERATOR(nv_bfloat16, +)
+BFLOAT16_OPERATOR(nv_bfloat16, -)
+BFLOAT16_OPERATOR(nv_bfloat16, *)
+BFLOAT16_OPERATOR(nv_bfloat16, /)
+BFLOAT16_OPERATOR(bool, <)
+BFLOAT16_OPERATOR(bool, <=)
+BFLOAT16_OPERATOR(bool, >)
+BFLOAT16_OPERATOR(bool, >=)
+struct nv_bfloat162 { nv_bfloat16 x, y; };
+struct alignas(8) nv_bfloat164 { nv_bfloat16 x, y, z, w; };
+static inline nv_bfloat162 make_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) { return {x, y}; }
+static inline nv_bfloat164 make_nv_bfloat164(nv_bfloat16 x, nv_bfloat16 y, nv_bfloat16 z, nv_bfloat16 w) {
+  return {x, y, z, w};
+}
+static inline nv_bfloat16 __float2bfloat16_rn(float x) { return nv_bfloat16(x); }
+static inline float __bfloat162float(nv_bfloat16 x) { return (float)x; }
+static inline nv_bfloat16 hexp(nv_bfloat16 x) { return nv_bfloat16(expf((float)x)); }
+static inline unsigned __pack_nv_bfloat162(nv_bfloat16 x, nv_bfloat16 y) { return (unsigned)y.bits << 16 | x.bits; }
 
 struct Fiber {
   ucontext_t context;

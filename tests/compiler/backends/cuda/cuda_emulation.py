@@ -23,6 +23,7 @@ from tvm import tirx
 
 from mlcbuild.compiler import library_image
 from mlcbuild.compiler.backends.cuda import device_functions
+from mlcbuild.compiler.weights.tensor import dtype_of
 
 Array = npt.NDArray[Any]
 
@@ -36,7 +37,7 @@ CUDA_TARGET: dict[str, Any] = {
     "host": {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"},
 }
 AVAILABLE = shutil.which("g++") is not None
-_CUDA_DEVICE = 2  # DLPack's number
+_CUDA_DEVICE, _BFLOAT = 2, 4  # DLPack's numbers
 _DIMENSIONS = {"blockIdx.x": 0, "blockIdx.y": 1, "blockIdx.z": 2, "threadIdx.x": 3, "threadIdx.y": 4, "threadIdx.z": 5}
 _DYNAMIC = "tirx.use_dyn_shared_memory"
 
@@ -234,14 +235,20 @@ class _Device(ctypes.Structure):
 
 
 class _Tensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device", _Device)]
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("dimensions", ctypes.c_int32),
+        ("type_code", ctypes.c_uint8),
+    ]
 
 
 class _OfAGpu:
     """An array that says of itself that it lies on a GPU."""
 
     def __init__(self, array: Array) -> None:
-        self.array = array
+        self.is_bfloat16 = array.dtype == dtype_of("bfloat16")
+        self.array = array.view(np.uint16) if self.is_bfloat16 else array  # NumPy's DLPack knows no bfloat16
 
     def __dlpack__(self, **_: Any) -> Any:
         capsule = self.array.__dlpack__()
@@ -249,6 +256,8 @@ class _OfAGpu:
         pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         tensor = _Tensor.from_address(pointer(capsule, b"dltensor"))
         tensor.device.kind = _CUDA_DEVICE
+        if self.is_bfloat16:
+            tensor.type_code = _BFLOAT
         return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels.rotation import head_lanes, rotated, store_frequencies, store_rotation
 from mlcbuild.compiler.kernels.building import (
+    FLOATS,
     LANES,
     Buffer,
     Expression,
@@ -90,7 +91,7 @@ class _Query:
 def fits(kernel: tirx.PrimFunc, rope_scaling: Mapping[str, Any]) -> bool:
     """Whether the kernels here can stand for one of TVM's."""
     queries = kernel.params[0]
-    return supports(rope_scaling, int(queries.shape[-1])) and str(queries.dtype) in ("float32", "float16")
+    return supports(rope_scaling, int(queries.shape[-1])) and str(queries.dtype) in FLOATS
 
 
 def paged_decode(

@@ -14,6 +14,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels.rotation import head_lanes
 from mlcbuild.compiler.kernels.building import (
+    FLOATS,
     Buffer,
     Expression,
     converted,
@@ -32,7 +33,7 @@ _WORTH_THREADS = 64  # tokens
 def fits(original: tirx.PrimFunc, rope_scaling: Mapping[str, Any]) -> bool:
     """Whether `rotate` can stand for TVM's kernel."""
     packed = original.params[0]
-    return supports(rope_scaling, int(packed.shape[2])) and str(packed.dtype) in ("float32", "float16")
+    return supports(rope_scaling, int(packed.shape[2])) and str(packed.dtype) in FLOATS
 
 
 def rotate(original: tirx.PrimFunc, *, theta: float, scale: float, rope_scaling: Mapping[str, Any]) -> tirx.PrimFunc:
