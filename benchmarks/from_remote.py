@@ -69,7 +69,7 @@ def remote(server: Seaweed, role: str) -> dict[str, str]:
     return {
         "MLCBUILD_REMOTE": f"s3://{server.bucket}/from-remote",
         "MLCBUILD_REMOTE_ROLE": role,
-        "MLCBUILD_REMOTE_SLOW_ANSWERS": "wait",
+        "MLCBUILD_REMOTE_SLOW_LOOKUPS": "wait",
         "AWS_ENDPOINT_URL": server.endpoint,
         "AWS_ACCESS_KEY_ID": ACCESS_KEY,
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mlcbuild.compiler.models.configuring import no_kernels_for_state
 from mlcbuild.rules.backend import Backend, PlatformInfo, backends
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ def legality(family: Family[Any], scheme: QuantizationScheme, backend: Backend) 
     """Whether a model of the family, quantized so, can be built for a platform of the kind."""
     illegal = ""
     if family.kv_state_kind not in backend.kv_state_kinds:
-        illegal = f"kind {backend.kind} has no {family.kv_state_kind}, which models of the family {family.name} keep"
+        illegal = no_kernels_for_state(
+            f"kind {backend.kind}", family.kv_state_kind, f"models of the family {family.name}"
+        )
     elif scheme.model_dtype not in backend.model_dtypes:
         illegal = _no_dtype(scheme, backend)
     return Legality(

@@ -40,7 +40,7 @@ _SHARED: tuple[Attribute, ...] = (
         doc="What to write if writing is allowed: nothing, results of this build, or also results found on this disk.",
     ),
     Attribute(
-        name="slow_answers",
+        name="slow_lookups",
         kind=AttributeKind.CHOICE,
         allowed=("race", "wait"),
         doc="If a lookup takes longer than its action: run the action meanwhile (race), or wait.",
@@ -109,7 +109,7 @@ _SHARED: tuple[Attribute, ...] = (
         doc="Seconds to wait for uploads at the end of a build.",
     ),
     Attribute(
-        name="slowest",
+        name="minimum_throughput",
         kind=AttributeKind.INTEGER,
         minimum=1,
         doc="Bytes per second: slower transfers fail.",

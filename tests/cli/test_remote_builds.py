@@ -72,7 +72,7 @@ class Place:
             "HOME": str(self.folder / "home"),
             "XDG_CACHE_HOME": str(self.folder / "cache"),
             "XDG_CONFIG_HOME": str(self.folder / "config"),
-            "MLCBUILD_REMOTE_SLOW_ANSWERS": "wait",
+            "MLCBUILD_REMOTE_SLOW_LOOKUPS": "wait",
         }
 
     def build(self, *arguments: str, **variables: str) -> tuple[int, str]:

@@ -143,7 +143,7 @@ def test_every_setting_reaches_the_configuration(world: World, tmp_path: Path) -
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
     (world.root / "ci.pub").write_text(f"-----BEGIN PUBLIC KEY-----\n{PUBLIC}\n-----END PUBLIC KEY-----\n")
     world.workspace(
-        'trusted_keys = ["ci.pub"]\nnamespace = "pull/12"\nsalt = "2"\nslowest = 1000\ndrain_timeout = 9',
+        'trusted_keys = ["ci.pub"]\nnamespace = "pull/12"\nsalt = "2"\nminimum_throughput = 1000\ndrain_timeout = 9',
         digest="sha256",
     )
     world.user(
@@ -151,18 +151,19 @@ def test_every_setting_reaches_the_configuration(world: World, tmp_path: Path) -
         'region = "r"\naddressing = "path"\nlayout = "bazel-remote"\nchecksums = "never"\nprofile = "ci"\n'
         'authorities = "ca.pem"\nclient_certificate = "client.pem"\nclient_key = "client.key"\n'
         'connections = 4\nconnect_timeout = 1\nidle_timeout = 2\ntimeout = 3\nsigning_key = "ci.key"\n'
-        'unsigned = "namespace"\nslow_answers = "wait"\n'
+        'unsigned = "namespace"\nslow_lookups = "wait"\n'
         f'headers = {{ Authorization = "Bearer {SECRET}" }}'
     )
-    said = {name for name in world.user_file.read_text().split() if name in {a.name for a in REMOTE_SETTINGS}}
-    assert said | {"trusted_keys", "namespace", "salt", "slowest", "drain_timeout"} == {a.name for a in REMOTE_SETTINGS}
+    names = {setting.name for setting in REMOTE_SETTINGS}
+    said = {name for name in world.user_file.read_text().split() if name in names}
+    assert said | {"trusted_keys", "namespace", "salt", "minimum_throughput", "drain_timeout"} == names
     made = world.made()
     assert not made.unsigned_in_namespace, "the namespace is the workspace's"
     assert world.made(namespace="pull/12").unsigned_in_namespace
     assert not world.made(namespace="pull/12", unsigned="refused").unsigned_in_namespace
     assert not made.policy.replaces
     assert not made.policy.races
-    assert world.made(slow_answers="race").policy.races
+    assert world.made(slow_lookups="race").policy.races
     again = resolve_remote(RemoteOptions(), world.environment, load_settings(world.root), recache=True)
     assert again is not None
     assert again.configuration.policy.replaces

@@ -117,7 +117,7 @@ class Bucket:
             "MLCBUILD_REMOTE_ENDPOINT": endpoint or self.server.endpoint,
             "MLCBUILD_REMOTE_REGION": "us-east-1",
             "MLCBUILD_REMOTE_ROLE": "read-write" if writes else "read",
-            "MLCBUILD_REMOTE_SLOW_ANSWERS": "wait",
+            "MLCBUILD_REMOTE_SLOW_LOOKUPS": "wait",
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
             "AWS_EC2_METADATA_DISABLED": "true",

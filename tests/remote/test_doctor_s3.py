@@ -145,7 +145,7 @@ def test_a_server_that_says_nothing_is_waited_for_within_bounds(
         **settings(world, proxy.endpoint),
         MLCBUILD_REMOTE_TIMEOUT="1",
         MLCBUILD_REMOTE_IDLE_TIMEOUT="1",
-        MLCBUILD_REMOTE_SLOWEST="100000000",
+        MLCBUILD_REMOTE_MINIMUM_THROUGHPUT="100000000",
     )
     assert time.monotonic() - began < 30
     refused(said, because="in time", code=36)

@@ -140,7 +140,7 @@ def test_a_server_that_never_comes_to_an_end(doctor: Doctor, server: http_server
         *("--remote", server.address, WRITE),
         MLCBUILD_REMOTE_TIMEOUT="1",
         MLCBUILD_REMOTE_IDLE_TIMEOUT="1",
-        MLCBUILD_REMOTE_SLOWEST="100000000",
+        MLCBUILD_REMOTE_MINIMUM_THROUGHPUT="100000000",
     )
     assert time.monotonic() - began < 30
     assert (said.code, said.of("error")) == (36, ["lookups"])

@@ -100,7 +100,7 @@ def _over_http() -> Iterator[Tier]:
             server.blobs[f"/cas/{BLAKE3.of_bytes(data).hash}"] = data
 
         yield Tier(
-            variables={"MLCBUILD_REMOTE": server.address, "MLCBUILD_REMOTE_SLOW_ANSWERS": "wait"},
+            variables={"MLCBUILD_REMOTE": server.address, "MLCBUILD_REMOTE_SLOW_LOOKUPS": "wait"},
             rewrite=rewrite,
             put=put,
             count=lambda: len(server.blobs),
@@ -115,7 +115,7 @@ def _over_grpc() -> Iterator[Tier]:
             server.blobs[str(BLAKE3.of_bytes(data))] = data
 
         yield Tier(
-            variables={"MLCBUILD_REMOTE": server.address, "MLCBUILD_REMOTE_SLOW_ANSWERS": "wait"},
+            variables={"MLCBUILD_REMOTE": server.address, "MLCBUILD_REMOTE_SLOW_LOOKUPS": "wait"},
             rewrite=lambda change: _changed(server.results, change),
             put=put,
             count=lambda: len(server.blobs) + len(server.results),
@@ -141,7 +141,7 @@ def _over_s3(world: s3.World) -> Iterator[Tier]:
     yield Tier(
         variables={
             "MLCBUILD_REMOTE": f"s3://{bucket}/{world.prefix}",
-            "MLCBUILD_REMOTE_SLOW_ANSWERS": "wait",
+            "MLCBUILD_REMOTE_SLOW_LOOKUPS": "wait",
             "MLCBUILD_REMOTE_ENDPOINT": world.server.endpoint,
             "MLCBUILD_REMOTE_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,

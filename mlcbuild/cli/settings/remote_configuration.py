@@ -34,14 +34,14 @@ ValueReader = Callable[[Any], Any]
 _POLICY: dict[str, tuple[str, ValueReader]] = {
     "role": ("role", RemoteRole),
     "upload": ("upload", Upload),
-    "slow_answers": ("races", lambda answer: answer != "wait"),
+    "slow_lookups": ("races", lambda answer: answer != "wait"),
     "drain_timeout": ("drain_seconds", float),
 }
 _DEADLINES: dict[str, tuple[str, ValueReader]] = {
     "connect_timeout": ("connect", float),
     "idle_timeout": ("idle", float),
     "timeout": ("total", float),
-    "slowest": ("bytes_per_second", float),
+    "minimum_throughput": ("bytes_per_second", float),
 }
 _SERVER: dict[str, tuple[str, ValueReader]] = {
     "headers": ("headers", lambda headers: tuple(headers.items())),

@@ -53,7 +53,7 @@ def configure(
     if kv_state_kinds is not None and model.kv_state_kind not in kv_state_kinds:
         known = ", ".join(kv_state_kinds) or "none"
         kept = StageError(
-            f'the platform has no kernels for the {model.kv_state_kind} of a model of type "{model.model_type}"',
+            no_kernels_for_state("the platform", model.kv_state_kind, f'models of type "{model.model_type}"'),
             advice=(f"it has them for: {known}",),
         )
         invalid.append(InvalidAttribute(attribute="platform", error=kept))
@@ -63,3 +63,8 @@ def configure(
         except StageError as error:
             invalid.append(InvalidAttribute(attribute="model", error=error))
     return configured, tuple(invalid)
+
+
+def no_kernels_for_state(platforms: str, kv_state_kind: str, models: str) -> str:
+    """Why models cannot be built for platforms that cannot keep their sequences' state."""
+    return f"{platforms} has no kernels for the {kv_state_kind} of {models}"
