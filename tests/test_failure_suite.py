@@ -97,7 +97,7 @@ ISSUES: dict[int, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A row of the page; `number` is "–" for what we have added ourselves."""
+    """A row of the page; `number` is "–" for what was added since the first ones were gathered."""
 
     number: str
     failure: str
@@ -134,9 +134,14 @@ def test_every_failure_has_its_row_in_order() -> None:
     assert [int(row.number) for row in ROWS if row.number != "–"] == list(range(1, 69)) == list(ISSUES)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.number)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.number != "–"], ids=lambda row: row.number)
 def test_a_row_cites_its_issues(row: Row) -> None:
-    assert sorted(row.issues) == sorted(ISSUES[int(row.number)].split() if row.number != "–" else [])
+    assert sorted(row.issues) == sorted(ISSUES[int(row.number)].split())
+
+
+def test_no_issue_has_two_rows() -> None:
+    issues = [issue for row in ROWS if row.number == "–" for issue in row.issues]
+    assert sorted(issues) == sorted(set(issues))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.number)
