@@ -32,6 +32,7 @@ from mlcbuild.cache.copying import clone_or_copy
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.last_use import mark_used
 from mlcbuild.cache.leases import Lease, remove_expired
+from mlcbuild.cache.quarantine import make_room, remove, set_aside
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.cache.temporaries import remove_abandoned, temporary_prefix
@@ -41,6 +42,7 @@ LAYOUT_VERSION = "v1"
 BLOB_MODE = 0o444
 _CHUNK_BYTES = 256 << 10
 _SMALL_BYTES = 4096
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO)  # ENXIO: a socket
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -185,7 +187,7 @@ class DiskStore:
         self._lease.add([key.hash])
         try:
             data = _read_all(path)
-        except (FileNotFoundError, PermissionError):
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
             return None
         except OSError:
             data = b""
@@ -197,8 +199,7 @@ class DiskStore:
                 return result
         except ValueError:
             pass
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+        remove(Path(path))
         return None
 
     def contains(self, key: Digest) -> bool:
@@ -251,11 +252,12 @@ class DiskStore:
         if digest == self._empty and not self._is_stored(digest):
             self.put_bytes(b"", durable=False)
         try:
-            stream = open(path, "rb", buffering=0)  # noqa: SIM115
-        except FileNotFoundError:
-            raise BlobMissingError(digest) from None
+            descriptor = _open_regular(path)
         except OSError as error:
+            if error.errno in _NO_FILE:
+                raise BlobMissingError(digest) from None
             raise disk_error(error, Path(path), "reading") from error
+        stream = open(descriptor, "rb", buffering=0)  # noqa: SIM115
         try:
             if not self._verify(stream.fileno(), digest):
                 raise BlobMissingError(digest, reason="was damaged on disk and is in quarantine")
@@ -291,14 +293,7 @@ class DiskStore:
     def quarantine(self, digest_hash: str) -> None:
         """Move a damaged blob to `corrupt/`, so that its action runs again."""
         self._verified.pop(digest_hash, None)
-        corrupt = self._base / "corrupt"
-        with contextlib.suppress(OSError):
-            corrupt.mkdir(exist_ok=True)
-        try:
-            os.rename(self._blob(digest_hash), corrupt / digest_hash)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(self._blob(digest_hash))
+        set_aside(self._base, Path(self._blob(digest_hash)))
         with contextlib.suppress(OSError):
             os.unlink(self._checksum(digest_hash))
 
@@ -317,11 +312,9 @@ class DiskStore:
     def _seal(self, descriptor: int, digest: Digest, checksum: bytes, *, durable: bool) -> None:
         """Write the checksum, remove write permission, and wait for the disk."""
         if not integrity.write_attribute(descriptor, checksum):
-            index = Path(self._checksum(digest.hash))
-            index.parent.mkdir(parents=True, exist_ok=True)
             with self._temporary_file() as temporary:
                 Path(temporary).write_bytes(checksum)
-                self._rename(temporary, str(index))
+                self._rename(temporary, self._checksum(digest.hash))
         os.fchmod(descriptor, BLOB_MODE)
         if durable:
             os.fdatasync(descriptor)
@@ -341,7 +334,8 @@ class DiskStore:
     def _rename(self, temporary: str, path: str) -> None:
         try:
             os.rename(temporary, path)
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, FileExistsError):
+            make_room(self._base, Path(path))
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.rename(temporary, path)
 
@@ -360,8 +354,8 @@ def _moved(path: Path, temporary: str) -> bool:
 
 
 def _read_all(path: str) -> bytes:
-    """The content of a file that is usually small enough for one read."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """The content of a file that is usually small enough for one read. Raises OSError if it is no regular file."""
+    descriptor = _open_regular(path)
     try:
         pieces = [os.read(descriptor, _SMALL_BYTES)]
         while pieces[-1]:
@@ -369,6 +363,15 @@ def _read_all(path: str) -> bytes:
     finally:
         os.close(descriptor)
     return b"".join(pieces)
+
+
+def _open_regular(path: str) -> int:
+    """Open a file for reading. Raises OSError, also if it is no regular file. Never waits for the writer of a pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise IsADirectoryError(errno.EISDIR, "not a regular file", path)
+    return descriptor
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

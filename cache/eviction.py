@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -267,6 +268,9 @@ def _remove(path: str) -> str | None:
         os.unlink(path)
     except FileNotFoundError:
         return None
+    except IsADirectoryError:  # It was in a file's place, and is in quarantine.
+        shutil.rmtree(path, ignore_errors=True)
+        return f"{path}: the folder cannot be removed" if Path(path).is_dir() else ""
     except OSError as error:
         return f"{path}: {error.strerror or error}"
     return ""

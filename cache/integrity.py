@@ -52,7 +52,9 @@ def read_recorded(descriptor: int, index: Path | str) -> bytes | None:
         recorded = os.getxattr(descriptor, ATTRIBUTE)
     except OSError:
         try:
-            recorded = Path(index).read_bytes()
+            opened = os.open(index, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # never waits for a pipe's writer
+            with os.fdopen(opened, "rb", buffering=0) as stream:
+                recorded = stream.read(CHECKSUM_BYTES + 1) or b""
         except OSError:
             return None
     return recorded if len(recorded) == CHECKSUM_BYTES else None

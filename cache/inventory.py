@@ -16,6 +16,7 @@ from pathlib import Path
 from mlcbuild.cache import integrity
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import LAYOUT_VERSION
+from mlcbuild.cache.quarantine import kind_of
 from mlcbuild.cache.references import ReferenceReader, References
 
 _BLOCK_BYTES = 4096
@@ -73,6 +74,17 @@ class Leftover:
         return stored_bytes(self.size_bytes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misplaced:
+    """What is no regular file and lies where a blob or a result belongs, so that it cannot be read. `kind` is `blob` or
+    `result`, `what` is what it is, for people.
+    """
+
+    kind: str
+    path: str
+    what: str
+
+
 @dataclass(slots=True, kw_only=True)
 class Inventory:
     """The store of one digest function; `base` is its folder."""
@@ -84,6 +96,7 @@ class Inventory:
     quarantined: list[Leftover] = field(default_factory=list)
     temporary: list[Leftover] = field(default_factory=list)
     foreign: list[Leftover] = field(default_factory=list)
+    misplaced: list[Misplaced] = field(default_factory=list)
 
     @property
     def stored_bytes(self) -> int:
@@ -120,13 +133,13 @@ def take_inventory(base: Path, function: DigestFunction, progress: Progress = no
     """
     found = Inventory(base=base, function=function)
     empty = function.of_bytes(b"").hash
-    for name, status in _files(f"{base}/cas", found.foreign):
+    for name, status in _files(f"{base}/cas", "blob", found):
         if name != empty:
             found.blobs[name] = Blob(
                 hash=name, size_bytes=status.st_size, used=max(status.st_ctime_ns, status.st_atime_ns)
             )
             progress("listing blobs", len(found.blobs), 0)
-    for name, status in _files(f"{base}/ac", found.foreign):
+    for name, status in _files(f"{base}/ac", "result", found):
         found.results[name] = Result(hash=name, size_bytes=status.st_size, used=status.st_mtime_ns, inode=status.st_ino)
     found.quarantined += _leftovers(f"{base}/corrupt")
     found.temporary += _leftovers(f"{base}/tmp")
@@ -153,11 +166,14 @@ def read_references(base: Path, key_hash: str, reader: ReferenceReader) -> Refer
         return None
 
 
-def _files(top: str, foreign: list[Leftover]) -> Iterator[tuple[str, os.stat_result]]:
-    """Every file named by a hash, in the folder for that hash. All others are added to `foreign`."""
+def _files(top: str, kind: str, found: Inventory) -> Iterator[tuple[str, os.stat_result]]:
+    """Every file named by a hash, in the folder for that hash. All others are added to `foreign` or `misplaced`."""
     for folder in _entries(top):
         if not folder.is_dir(follow_symlinks=False):
-            foreign += _leftover(folder)
+            if _FOLDER.fullmatch(folder.name) and not folder.is_dir():
+                found.misplaced += _misplaced(kind, folder)
+            else:
+                found.foreign += _leftover(folder)
             continue
         is_fan = _FOLDER.fullmatch(folder.name) is not None
         for entry in _entries(folder.path):
@@ -166,10 +182,14 @@ def _files(top: str, foreign: list[Leftover]) -> Iterator[tuple[str, os.stat_res
             except OSError:
                 continue
             name = entry.name
-            if is_fan and name[:2] == folder.name and _NAME.fullmatch(name) and stat.S_ISREG(status.st_mode):
+            if not (is_fan and name[:2] == folder.name and _NAME.fullmatch(name)):
+                found.foreign += _leftover(entry)
+            elif stat.S_ISREG(status.st_mode):
                 yield name, status
+            elif entry.is_file():  # a link to a file, which can be read
+                found.foreign += _leftover(entry)
             else:
-                foreign += _leftover(entry)
+                found.misplaced += _misplaced(kind, entry)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -192,13 +212,21 @@ def _leftover(entry: os.DirEntry[str]) -> list[Leftover]:
     return [Leftover(path=entry.path, size_bytes=status.st_size, changed=status.st_ctime_ns)]
 
 
+def _misplaced(kind: str, entry: os.DirEntry[str]) -> list[Misplaced]:
+    try:
+        mode = entry.stat(follow_symlinks=False).st_mode
+    except OSError:
+        return []
+    return [Misplaced(kind=kind, path=entry.path, what=kind_of(mode))]
+
+
 def _content(path: str) -> bytes | None:
     """The content of a file. None if there is none, or the disk has lost it.
 
     Raises OSError if the file may be intact: going on would mean to treat the blobs that it names as unnamed.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # never waits for a pipe's writer
         try:
             data = os.read(descriptor, _READ_BYTES)
             if len(data) < _READ_BYTES:
@@ -210,6 +238,6 @@ def _content(path: str) -> bytes | None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.EISDIR, errno.EIO):
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EIO):
             return None
         raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 
 STAMP_NANOSECONDS = 3600 * 1_000_000_000
@@ -22,6 +23,8 @@ def mark_used(path: str) -> bool:
     try:
         status = os.stat(path)
     except OSError:
+        return False
+    if not stat.S_ISREG(status.st_mode):
         return False
     # A time in the future, from a wrong clock, is corrected too. It would keep the result for ever.
     if abs(time.time_ns() - status.st_mtime_ns) > STAMP_NANOSECONDS:

@@ -19,6 +19,7 @@ from mlcbuild.cache import integrity
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.inventory import Blob, Inventory, Progress, Result, no_progress, take_inventory
+from mlcbuild.cache.quarantine import set_aside
 from mlcbuild.cache.reapi import ActionResult, Tree
 
 _CHUNK_BYTES = 256 << 10
@@ -54,6 +55,13 @@ def verify(root: Path, base: Path, function: DigestFunction, progress: Progress 
     inventory = take_inventory(base, function, progress)
     store = DiskStore(root, function)
     found = VerificationReport(foreign=len(inventory.foreign))
+    for misplaced in inventory.misplaced:
+        set_aside(base, Path(misplaced.path))
+        found.damaged.append(
+            Damage(
+                kind=misplaced.kind, hash=Path(misplaced.path).name, reason=f"there is {misplaced.what} in its place"
+            )
+        )
     total = sum(blob.size_bytes for blob in inventory.blobs.values())
     largest_first = sorted(inventory.blobs.values(), key=lambda blob: -blob.size_bytes)
     with ThreadPoolExecutor(min(_MOST_THREADS, len(os.sched_getaffinity(0)))) as threads:

@@ -4,8 +4,10 @@ disk.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -290,6 +292,92 @@ def test_an_unreadable_result_is_a_miss(store: DiskStore) -> None:
     path = store.root / "v1/blake3/ac" / KEY.hash[:2] / KEY.hash
     path.mkdir(parents=True)
     assert store.get(KEY) is None
+
+
+# Something else than a file
+
+
+def put_elsewise(path: Path, kind: str) -> None:
+    """Put something in a file's place that is no file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir() and not path.is_symlink():
+        return  # It is there still.
+    path.unlink(missing_ok=True)
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "full folder":
+            (path / "deep").mkdir(parents=True)
+            (path / "deep/file").write_text("x")
+        case "pipe":
+            os.mkfifo(path)
+        case "socket":
+            with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(path.name)
+        case "link to a folder":
+            path.symlink_to("/usr")
+        case "link to itself":
+            path.symlink_to(path.name)
+        case "dangling link":
+            path.symlink_to("nothing")
+
+
+NO_FILES = ["folder", "full folder", "pipe", "socket", "link to a folder", "link to itself", "dangling link"]
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_in_a_blobs_place_is_a_missing_blob_and_is_replaced(
+    store: DiskStore, tmp_path: Path, kind: str
+) -> None:
+    digest = store.put_bytes(b"hello")
+    put_elsewise(blob_path(store, digest), kind)
+    for read in (store.read, store.open, store.path_of):
+        with pytest.raises(BlobMissingError):
+            read(digest)
+        assert store.missing([digest]) == (digest,)
+    put_elsewise(blob_path(store, digest), kind)
+    assert store.put_bytes(b"hello") == digest
+    assert store.read(digest) == b"hello"
+    for number in range(2):  # Twice: what is set aside must not stand in the way of the next.
+        put_elsewise(blob_path(store, digest), kind)
+        source = tmp_path / f"source{number}"
+        source.write_bytes(b"hello")
+        assert store.put_file(source, move=True) == digest
+        put_elsewise(blob_path(store, digest), kind)
+        with store.receive(digest) as reception:
+            reception.write(b"hello")
+        assert store.read(digest) == b"hello"
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_in_a_results_place_is_a_miss_and_is_replaced(store: DiskStore, kind: str) -> None:
+    result = result_of(store.put_bytes(b"out"))
+    path = Path(store.result_path(KEY.hash))
+    put_elsewise(path, kind)
+    assert not store.contains(KEY)
+    assert store.get(KEY) is None
+    put_elsewise(path, kind)
+    store.put(KEY, result)
+    assert store.contains(KEY)
+    assert store.get(KEY) == result
+
+
+@pytest.mark.parametrize("folder", ["cas", "ac", "checksums"])
+def test_a_file_in_a_folders_place_is_replaced(store: DiskStore, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integrity, "write_attribute", lambda *_: False)
+    digest = BLAKE3.of_bytes(b"hello")
+    name = (KEY if folder == "ac" else digest).hash[:2]
+    place = store.root / "v1/blake3" / folder / name
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("a file")
+    assert store.missing([digest]) == (digest,)
+    assert store.get(KEY) is None
+    with pytest.raises(BlobMissingError):
+        store.read(digest)
+    store.put_bytes(b"hello")
+    store.put(KEY, result_of(digest))
+    assert DiskStore(store.root, BLAKE3).read(digest) == b"hello"
+    assert store.get(KEY) == result_of(digest)
 
 
 # A full disk

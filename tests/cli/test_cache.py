@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import time
 from collections.abc import Callable
@@ -349,3 +350,26 @@ def test_quick_commands_show_no_progress() -> None:
     progress("reading", 1, 2)
     progress.close()
     assert stream.getvalue() == ""
+
+
+@pytest.mark.parametrize("place", ["cas", "ac"])
+def test_verify_sees_what_is_no_file_and_gc_removes_it(store: DiskStore, capsys: Capture, place: str) -> None:
+    fill(store)
+    path = sorted((base_of(store) / place).glob("*/*"))[0]
+    path.unlink()
+    (path / "deep").mkdir(parents=True)
+    pipe = sorted((base_of(store) / place).glob("*/*"))[1]
+    pipe.unlink()
+    os.mkfifo(pipe)
+    fan = base_of(store) / place / "zz"
+    fan = next(fan.with_name(name) for name in ("00", "01", "02") if not fan.with_name(name).exists())
+    fan.write_text("a file for a folder")
+    assert main(["cache", "verify"]) == 36
+    said = capsys.readouterr().err
+    for each, what in ((path, "a folder"), (pipe, "a pipe"), (fan, "a file")):
+        assert f"{each.name}: there is {what} in its place" in said
+        assert not each.exists()
+    assert main(["cache", "verify"]) == 0
+    assert main(["cache", "gc", "--max-age=0s"]) == 0
+    assert "could not be removed" not in capsys.readouterr().err
+    assert list((base_of(store) / "corrupt").iterdir()) == []
