@@ -63,6 +63,11 @@ def disk_error(error: OSError, path: Path, doing: str) -> InfrastructureError:
                 "no incomplete file was kept; run the same command again to continue",
             ),
         )
+    if error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return CacheError(
+            f"{doing} {path} failed: {reason}",
+            advice=(f"there must be a folder in {error.filename or path}: move away what is there instead",),
+        )
     return CacheError(
         f"{doing} {path} failed: {reason}",
         advice=("check the owner and mode of that path, or set XDG_CACHE_HOME to a folder you can write",),

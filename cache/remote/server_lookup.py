@@ -10,6 +10,7 @@ from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.remote.counters import MissReason, Tally
 from mlcbuild.cache.remote.downloads import Downloads
 from mlcbuild.cache.remote.remote_server import Access, RemoteServer
+from mlcbuild.cache.remote.result_checksum import has_right_checksum, without_checksum
 from mlcbuild.cache.remote.results import blobs_in, blobs_in_trees, take_contents, unique, why_unusable
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
@@ -65,6 +66,9 @@ class ServerLookup:
             result = ActionResult.decode(data)
         except ValueError:
             return MissReason.INVALID
+        if not has_right_checksum(key, result, store.function):
+            return MissReason.INVALID
+        result = without_checksum(result)
         untrusted = self._check(key, result)
         if untrusted:
             self._tell_untrusted(key, untrusted)

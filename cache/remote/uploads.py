@@ -12,6 +12,7 @@ from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.remote.batches import batched_bytes, has_batches, upload_many
 from mlcbuild.cache.remote.counters import Tally, TransferProgress
 from mlcbuild.cache.remote.remote_server import Access, RemoteServer
+from mlcbuild.cache.remote.result_checksum import with_checksum
 from mlcbuild.cache.remote.results import blobs_in, explanation_of, unique, with_contents
 from mlcbuild.cache.remote.thread_pool import ThreadPool
 from mlcbuild.cache.store import LocalBlobStore
@@ -65,16 +66,17 @@ class Uploads:
         blob that is gone from the store, or what `sign` raises.
         """
         transport = self._server.transport
-        signed = self._sign(request.key, with_contents(request.result, request.store)).encode()
+        signed = self._sign(request.key, with_contents(request.result, request.store))
+        encoded = with_checksum(request.key, signed, transport.function).encode()
         explanation = explanation_of(request.key, request.result, request.store)
         absent = set(request.store.missing(explanation))  # A result may have come from a server without them.
         known = [digest for digest in explanation if digest not in absent]
         self.send_blobs(unique(*blobs_in(request.result), *request.outputs, *known), request.store)
         was_written = self._server.ask(
-            Access.WRITE, lambda: transport.write_result(request.key, signed, replace=request.replace)
+            Access.WRITE, lambda: transport.write_result(request.key, encoded, replace=request.replace)
         )
         if was_written:
-            self._tally.add(results_uploaded=1, bytes_uploaded=len(signed))
+            self._tally.add(results_uploaded=1, bytes_uploaded=len(encoded))
 
     def send_blobs(self, digests: Sequence[Digest], store: LocalBlobStore) -> None:
         """Upload the blobs that the server does not have. Raises CacheError, like `send`."""

@@ -479,9 +479,11 @@ def test_a_disk_that_fills_at_the_last_moment_publishes_nothing(
 
 def test_a_store_that_cannot_be_made_says_where_and_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(CacheError, match="XDG_CACHE_HOME") as caught:
+    with pytest.raises(CacheError, match="there must be a folder") as caught:
         DiskStore(tmp_path / "file", BLAKE3)
     assert str(tmp_path / "file") in str(caught.value)
+    with pytest.raises(CacheError, match="XDG_CACHE_HOME"):
+        DiskStore(Path("/proc/here"), BLAKE3)
 
 
 # Several writers
@@ -594,3 +596,14 @@ def test_a_blob_removed_by_somebody_else_is_missing_and_can_be_stored_again(stor
         store.read(digest)
     store.put_bytes(b"hello")
     assert store.read(digest) == b"hello"
+
+
+@pytest.mark.parametrize("name", ["v1", "v1/blake3", "v1/blake3/cas", "v1/blake3/tmp"])
+def test_a_file_in_the_place_of_the_stores_own_folders_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
+    place = tmp_path / "store" / name
+    place.parent.mkdir(parents=True)
+    place.write_text("a file")
+    with pytest.raises(CacheError) as raised:
+        DiskStore(tmp_path / "store", BLAKE3)
+    assert str(place) in " ".join(raised.value.advice)
+    assert place.read_text() == "a file"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,9 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.merkle import TreeFile, tree_of
 from mlcbuild.cache.reapi import ActionResult, OutputSymlink, SymlinkNode
+from mlcbuild.cache.remote.result_checksum import with_checksum, without_checksum
 from tests.end_to_end.world import Done, World, command
 from tests.remote import grpc_server, http_server
 from tests.remote import s3_world as s3
@@ -82,7 +84,10 @@ class Tier:
 
 def _changed(results: dict[str, bytes], change: Callable[[ActionResult], ActionResult]) -> int:
     for key, data in results.items():
-        results[key] = change(ActionResult.decode(data)).encode()
+        action = re.search("[0-9a-f]{64}", key)
+        assert action is not None
+        changed = change(without_checksum(ActionResult.decode(data)))
+        results[key] = with_checksum(Digest(action[0], 0), changed, BLAKE3).encode()
     return len(results)
 
 

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cache.digest import Digest
-from mlcbuild.cache.reapi import ActionResult, OutputFile, OutputSymlink
+from mlcbuild.cache.reapi import ActionResult, AnyMessage, ExecutedActionMetadata, OutputFile, OutputSymlink
 from mlcbuild.cache.remote.counters import MissReason
 from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole, Upload
+from mlcbuild.cache.remote.result_checksum import with_checksum
 from mlcbuild.cache.remote.results import INLINE_BYTES, INLINE_BYTES_A_RESULT
+from mlcbuild.cache.remote.signing import Signatures
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from tests.remote.cache_world import Machine, Made, machine, made
 from tests.remote.memory_transport import BLAKE3, BatchingMemoryTransport, MemoryTransport, flipped, transient
+from tests.remote.test_signing import private_key
 
 
 @pytest.fixture(params=[MemoryTransport, BatchingMemoryTransport])
@@ -197,7 +200,8 @@ def test_a_result_that_nothing_of_ours_writes_is_a_miss_and_written_over(
     server = MemoryTransport()
     one = machine(tmp_path, server)
     sent = made(one.store, 1)
-    server.results[sent.key] = dataclasses.replace(sent.result, **changes).encode()  # type: ignore[arg-type]
+    forged = dataclasses.replace(sent.result, **changes)  # type: ignore[arg-type]
+    server.results[sent.key] = with_checksum(sent.key, forged, BLAKE3).encode()
     assert one.cache.find(sent.key, one.store) is None
     assert misses(one) == {reason: 1}
     one.send(sent)
@@ -211,12 +215,50 @@ def test_bytes_that_are_no_result_are_a_miss(tmp_path: Path, data: bytes) -> Non
     one = machine(tmp_path, server)
     key = BLAKE3.of_bytes(b"key")
     server.results[key] = data
-    found = one.cache.find(key, one.store)
-    if data:
-        assert found is None
-        assert misses(one) == {MissReason.INVALID: 1}
-    else:  # Zero bytes are an empty message: no outputs, which the engine compares with what was declared.
-        assert found == ActionResult()
+    assert one.cache.find(key, one.store) is None
+    assert misses(one) == {MissReason.INVALID: 1}
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_result_with_any_byte_changed_is_a_miss(tmp_path: Path, signed: bool) -> None:
+    """Whatever reads it needs no key for that. The fields that no digest names are paths, bits, and metadata."""
+    server = MemoryTransport()
+    signatures = Signatures(signing_key=private_key(1)) if signed else Signatures()
+    one = machine(tmp_path / "a", server, hooks={"sign": signatures.sign})
+    sent = made(one.store, 1, sizes=(10, 20_000), below=(7,))
+    files = [dataclasses.replace(file, is_executable=True) for file in sent.result.output_files]
+    metadata = ExecutedActionMetadata(
+        worker="a worker", auxiliary_metadata=(AnyMessage(type_url="type.mlcbuild.dev/KeyBreakdown", value=b"b"),)
+    )
+    sent.result = dataclasses.replace(sent.result, output_files=tuple(files), execution_metadata=metadata)
+    one.send(sent)
+    one.cache.finish()
+    whole = server.results[sent.key]
+    other = machine(tmp_path / "b", server)
+    expected = other.cache.find(sent.key, other.store)
+    assert expected is not None
+    for position in range(len(whole)):
+        for mask in (0xFF, 1 << position % 8):
+            changed = bytearray(whole)
+            changed[position] ^= mask
+            server.results[sent.key] = bytes(changed)
+            found = other.cache.find(sent.key, other.store)
+            # A flag that is written as 3 is the flag.
+            assert found is None or ActionResult.decode(bytes(changed)) == ActionResult.decode(whole), position
+    server.results[sent.key] = whole
+    assert other.cache.find(sent.key, other.store) == expected
+
+
+def test_a_result_under_another_key_is_a_miss(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    first, second = filled(tmp_path / "a", server, 1, 2)
+    server.results[first.key], server.results[second.key] = server.results[second.key], server.results[first.key]
+    one = machine(tmp_path / "b", server)
+    assert not one.takes(first)
+    assert misses(one) == {MissReason.INVALID: 1}
+    one.send(made(one.store, 1))
+    one.cache.finish()
+    assert machine(tmp_path / "c", server).takes(first)
 
 
 def test_reasons_of_misses_are_told_apart(tmp_path: Path, server: MemoryTransport) -> None:
@@ -289,7 +331,7 @@ def test_what_is_signed_is_what_is_sent_and_what_is_checked(tmp_path: Path) -> N
     one.send(sent)
     one.cache.finish()
     assert any(file.contents for file in signed[0][1].output_files)
-    server.results[unsigned.key] = unsigned.result.encode()
+    server.results[unsigned.key] = with_checksum(unsigned.key, unsigned.result, BLAKE3).encode()
     other = machine(tmp_path / "b", server, hooks={"sign": sign, "check": check})
     assert other.takes(sent)
     for _ in range(2):
