@@ -1,42 +1,63 @@
 """A chat template's conversations as text.
 
-A template is Jinja code by a model's author: it is rendered in Jinja's immutable sandbox, as transformers
-does, with the names that transformers gives it.
+A template is Jinja code by a model's author. It is rendered in Jinja's immutable sandbox, with the names that
+transformers gives it (`template_environment`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 from mlcbuild.errors import StageError
 
 Message = Mapping[str, str]  # "role" and "content"
 
+# What templates may be given of a tokenizer, by the names in tokenizer_config.json (transformers'
+# SPECIAL_TOKENS_ATTRIBUTES). A name without a token is undefined in the template.
+SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
+    """The special tokens that a tokenizer_config.json names, by name: each is a text, or an object with "content"."""
+    found = {}
+    for name in SPECIAL_TOKENS:
+        value = tokenizer_config.get(name)
+        if isinstance(value, Mapping):
+            value = value.get("content")
+        if isinstance(value, str):
+            found[name] = value
+    return found
+
 
 def render(
     template: str,
-    messages: Sequence[Message],
+    messages: Sequence[Mapping[str, Any]],
     *,
-    bos_token: str = "",
-    eos_token: str = "",
+    tokens: Mapping[str, str] | None = None,
     add_generation_prompt: bool = True,
+    clock: Callable[[], datetime] | None = None,
 ) -> str:
-    """The text of a conversation. Raises StageError where the template is wrong or refuses the messages."""
-    import jinja2
-    from jinja2.ext import loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    """The text of a conversation. Raises StageError if the template is wrong or refuses the messages.
 
-    def raise_exception(message: str) -> None:
-        raise jinja2.TemplateError(message)
+    `tokens` are those of `special_tokens`. Without a `clock` the template has no `strftime_now`, so the text does not
+    depend on the day.
+    """
+    from mlcbuild.runtime.template_environment import environment
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    environment.globals["raise_exception"] = raise_exception
     try:
-        return environment.from_string(template).render(
-            messages=[dict(message) for message in messages],
-            bos_token=bos_token,
-            eos_token=eos_token,
-            add_generation_prompt=add_generation_prompt,
+        return (
+            environment(clock)
+            .from_string(template)
+            .render(
+                messages=[dict(message) for message in messages],
+                tools=None,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+                **(tokens or {}),
+            )
         )
-    except (jinja2.TemplateError, TypeError, ValueError, RecursionError) as error:
-        raise StageError(f"the chat template cannot be rendered: {error}") from error
+    except Exception as error:  # a template is code, and can fail in every way
+        reason = str(error) or type(error).__name__
+        raise StageError(f"the chat template cannot be rendered: {reason}") from error

@@ -10,10 +10,11 @@ import codecs
 import functools
 import json
 import re
+from datetime import datetime
 from typing import Any
 
 from mlcbuild.errors import UsageError
-from mlcbuild.runtime.chat_template import render
+from mlcbuild.runtime.chat_template import render, special_tokens
 from mlcbuild.runtime.package import TOKENIZER, ModelPackage
 
 _SPACE = "\u2581"  # SentencePiece's mark for a space
@@ -41,9 +42,9 @@ class PackageTokenizer:
 
     def encode_raw(self, text: str) -> list[int]:
         """A text to continue, with the tokens that the model expects at its beginning."""
-        ids: list[int] = self._tokenizer.encode(text).ids
+        ids = self._encode(text, "the prompt", add_special_tokens=True)
         if not ids:
-            bos = self._special("bos_token")
+            bos = special_tokens(self._config).get("bos_token")
             number = self._tokenizer.token_to_id(bos) if bos else None
             if number is None:
                 raise UsageError("the prompt is empty, and the model has no token to begin a text with")
@@ -57,13 +58,23 @@ class PackageTokenizer:
             raise UsageError(
                 "the model has no chat template: it continues text and answers none", advice=("use --raw",)
             )
+        _check_text(prompt, "the prompt")
         text = render(
             template,
             [{"role": "user", "content": prompt}],
-            bos_token=self._special("bos_token"),
-            eos_token=self._special("eos_token"),
+            tokens=special_tokens(self._config),
+            clock=datetime.now,
         )
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        ids = self._encode(text, "the text of the chat template", add_special_tokens=False)
+        if not ids:
+            raise UsageError(
+                "the model's chat template makes no text of the prompt", advice=("use --raw to continue a text",)
+            )
+        return ids
+
+    def _encode(self, text: str, what: str, *, add_special_tokens: bool) -> list[int]:
+        _check_text(text, what)
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
     def stream(self) -> TextStream:
@@ -91,12 +102,6 @@ class PackageTokenizer:
         """Whether the first space of a text is the tokenizer's own."""
         return self._strips_space
 
-    def _special(self, name: str) -> str:
-        value = self._config.get(name)
-        if isinstance(value, dict):
-            value = value.get("content")
-        return value if isinstance(value, str) else ""
-
 
 class TextStream:
     """Text from tokens as they come; bytes that are no UTF-8 become U+FFFD."""
@@ -119,6 +124,16 @@ class TextStream:
             self._strip = False
             return text.removeprefix(" ")
         return text
+
+
+def _check_text(text: str, what: str) -> None:
+    """Raise UsageError for characters that no UTF-8 has. Python has them for bytes of arguments that are not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        shown = f"byte 0x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"U+{code:04X}"
+        raise UsageError(f"{what} is not UTF-8: it has {shown} after {error.start} characters") from None
 
 
 @functools.cache

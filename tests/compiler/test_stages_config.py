@@ -221,7 +221,7 @@ def test_values_are_filled_from_generation_config_then_config_then_defaults(tiny
     document = generated(tiny)
     assert (document["temperature"], document["top_p"], document["repetition_penalty"]) == (0.6, 0.9, 1.0)
     assert (document["eos_token_id"], document["bos_token_id"], document["pad_token_id"]) == ([7, 9], 6, 0)
-    assert document["conv_template"]["stop_token_ids"] == [7, 9]
+    assert document["conv_template"]["stop_token_ids"] == [7, 9, 0]  # 0 is the tokenizer's own
 
 
 def test_overrides_reach_the_chat_config(tiny: Path) -> None:
@@ -243,23 +243,148 @@ def test_template_in_a_file_of_its_own_is_carried_in_the_tokenizers_configuratio
     assert json.loads((tiny / "files" / "tokenizer_config.json").read_text())["chat_template"] == CHATML
 
 
+def gguf_with_ends(path: Path, types: dict[str, int], **ends: int) -> Path:
+    """A tiny GGUF whose vocabulary ends with these tokens, and whose metadata names some by number."""
+    import gguf
+
+    tokens = ["a", "b", "ab", *types]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(1)
+    writer.add_context_length(64)
+    writer.add_embedding_length(64)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([1, 1, 1, *types.values()])
+    writer.add_token_merges(["a b"])
+    for name, number in ends.items():
+        getattr(writer, f"add_{name}_token_id")(number)
+    writer.add_tensor("token_embd.weight", np.ones((len(tokens), 64), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("types", "named", "expected"),
+    [
+        ({"<stop>": 3, "<turn>": 3, "<more>": 3}, {"eos": 3, "eot": 4, "eom": 5}, [3, 4, 5]),
+        ({"<stop>": 3, "<turn>": 3}, {"eos": 3, "eot": 3}, [3]),
+        # llama.cpp finds these by their text, whatever type the converter gave them.
+        ({"<|end_of_text|>": 3, "<|eot_id|>": 3, "<|eom_id|>": 4}, {"eos": 3}, [3, 4, 5]),
+        ({"<|endoftext|>": 3, "<|im_end|>": 1}, {"eos": 4}, [4, 3]),
+        ({"<turn>": 3}, {"eot": 3}, [3]),
+    ],
+)
+def test_every_token_that_ends_an_answer_in_llama_cpp_ends_one_here(
+    tmp_path: Path, types: dict[str, int], named: dict[str, int], expected: list[int]
+) -> None:
+    # Right values: `special_eog_ids` in llama.cpp's src/llama-vocab.cpp.
+    path = gguf_with_ends(tmp_path / "m.gguf", types, **named)
+    imported(path, tmp_path)
+    document = generated(tmp_path)
+    ends = document["eos_token_id"]
+    assert (ends if isinstance(ends, list) else [ends]) == expected
+    assert document["conv_template"]["stop_token_ids"] == expected
+
+
+def test_an_end_beyond_the_vocabulary_is_told(tmp_path: Path) -> None:
+    path = gguf_with_ends(tmp_path / "m.gguf", {"<stop>": 3}, eos=3, eot=9)
+    with pytest.raises(StageError, match=r'"tokenizer\.ggml\.eot_token_id" is 9; the vocabulary has 4 tokens'):
+        imported(path, tmp_path)
+
+
+def with_tokens(directory: Path, *texts: str) -> list[int]:
+    """Add special tokens in place of unused ones of the tiny tokenizer; returns their numbers."""
+    path = directory / "tokenizer" / "tokenizer.json"
+    document = json.loads(path.read_text())
+    unused = [token for token in document["model"]["vocab"] if token.startswith("<unused")]
+    vocabulary = document["model"]["vocab"]
+    numbers = []
+    for text, old in zip(texts, unused, strict=False):
+        numbers.append(vocabulary.pop(old))
+        vocabulary[text] = numbers[-1]
+    path.write_text(json.dumps(document))
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.add_special_tokens(list(texts))
+    tokenizer.save(str(path))
+    return numbers
+
+
+@pytest.mark.parametrize("template", [LLAMA3, CHATML, MISTRAL])
+def test_the_token_that_a_template_writes_after_an_answer_ends_one(tiny: Path, template: str) -> None:
+    end = {LLAMA3: "<|eot_id|>", CHATML: "<|im_end|>", MISTRAL: "</s>"}[template]
+    (number,) = with_tokens(tiny, end)
+    write_config(tiny / "config.json", eos_token_id=5)
+    configuration = {"chat_template": template, "bos_token": "<s>", "eos_token": "</s>"}
+    (tiny / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(configuration))
+    (tiny / "tokenizer" / "generation_config.json").unlink(missing_ok=True)
+    document = generated(tiny)
+    assert document["eos_token_id"] == 5
+    assert document["conv_template"]["stop_token_ids"] == [5, number]
+
+
+def test_special_tokens_of_a_file_of_their_own_reach_the_package_where_transformers_reads_it(tiny: Path) -> None:
+    (number,) = with_tokens(tiny, "<|im_end|>")
+    folder = tiny / "tokenizer"
+    (folder / "special_tokens_map.json").write_text('{"eos_token": {"content": "<|im_end|>", "lstrip": false}}')
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}))
+    assert number in generated(tiny)["conv_template"]["stop_token_ids"]
+    assert json.loads((tiny / "files" / "tokenizer_config.json").read_text())["eos_token"] == "<|im_end|>"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "added_tokens_decoder": {}}))
+    assert number not in generated(tiny)["conv_template"]["stop_token_ids"]
+
+
+def test_a_template_alone_makes_a_tokenizer_configuration(tiny: Path) -> None:
+    (tiny / "tokenizer" / "tokenizer_config.json").unlink()
+    (tiny / "tokenizer" / "chat_template.jinja").write_text(CHATML)
+    assert "tokenizer_config.json" in generated(tiny)["tokenizer_files"]
+    assert json.loads((tiny / "files" / "tokenizer_config.json").read_text()) == {"chat_template": CHATML}
+
+
+def test_a_template_that_is_no_text_is_told(tiny: Path) -> None:
+    path = tiny / "tokenizer" / "chat_template.jinja"
+    path.write_bytes(b"{{ messages }} \xff")
+    with pytest.raises(StageError, match=r"chat_template\.jinja is not UTF-8: it has byte 0xff at 15"):
+        generated(tiny)
+    path.unlink()
+    (tiny / "tokenizer" / "tokenizer_config.json").write_text('{"chat_template": [], "bos_token": "\\ud83d"}')
+    (tiny / "tokenizer" / "special_tokens_map.json").write_text('{"eos_token": "\\ud83d"}')
+    with pytest.raises(StageError, match=r"U\+D83D, half of a pair"):
+        generated(tiny)
+
+
+def test_a_template_that_asks_for_the_date_gives_the_same_on_every_day(tiny: Path) -> None:
+    dated = "{{ '<|im_start|>system\nToday: ' + day + '<|im_end|>\n' }}" + CHATML
+    optional = "{% set day = strftime_now('%d') if strftime_now is defined else '26 Jul 2024' %}" + dated
+    found = conversation.from_template(optional, tokens={"eos_token": "<|im_end|>"})
+    assert found is not None
+    assert "Today: 26 Jul 2024" in found.prompt(DIALOGUE)
+    always = "{% set day = strftime_now('%d') %}" + dated
+    assert conversation.from_template(always, tokens={"eos_token": "<|im_end|>"}) is None
+
+
 @pytest.mark.parametrize("template", [CHATML, LLAMA3, MISTRAL])
 def test_conversation_says_what_the_template_says(template: str) -> None:
     eos = {CHATML: "<|im_end|>", LLAMA3: "<|eot_id|>", MISTRAL: "</s>"}[template]
-    found = conversation.from_template(template, bos_token="<s>", bos_token_id=1, eos_token=eos)
+    found = conversation.from_template(template, tokens={"bos_token": "<s>", "eos_token": eos}, bos_token_id=1)
     assert found is not None
     assert (found.system_prefix_token_ids == (1,)) == ("bos_token" in template)
     accepts_system = template is not MISTRAL
     messages = [SYSTEM, *DIALOGUE] if accepts_system else DIALOGUE
-    assert found.prompt(messages) == render(template, messages, bos_token="", eos_token=eos)
+    assert found.prompt(messages) == render(template, messages, tokens={"bos_token": "", "eos_token": eos})
 
 
 def test_default_system_message_of_a_template_is_found() -> None:
-    found = conversation.from_template(CHATML, eos_token="<|im_end|>")
+    found = conversation.from_template(CHATML, tokens={"eos_token": "<|im_end|>"})
     assert found is not None
     assert found.system_message == "You are helpful"
     assert found.document()["system_template"] == "<|im_start|>system\n{system_message}<|im_end|>\n"
-    assert found.prompt(DIALOGUE) == render(CHATML, DIALOGUE, eos_token="<|im_end|>")
+    assert found.prompt(DIALOGUE) == render(CHATML, DIALOGUE, tokens={"eos_token": "<|im_end|>"})
 
 
 @pytest.mark.parametrize(

@@ -140,3 +140,22 @@ def test_damaged_tokenizer_is_told(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0"}))
     with pytest.raises(UsageError, match=r"tokenizer\.json cannot be read"):
         PackageTokenizer(ModelPackage(directory=tmp_path, chat_config={}, tokenizer_config={}))
+
+
+def test_a_prompt_that_is_not_utf_8_is_told(tmp_path: Path, level: PackageTokenizer) -> None:
+    prompt = b"ab\xffc".decode(errors="surrogateescape")  # as Python gives an argument
+    with pytest.raises(UsageError, match="the prompt is not UTF-8: it has byte 0xff after 2 characters"):
+        level.encode_raw(prompt)
+    chat = package(tmp_path, byte_level(), chat_template="{{ messages[0].content }}")
+    with pytest.raises(UsageError, match="the prompt is not UTF-8: it has byte 0xff after 2 characters"):
+        chat.encode_chat(prompt)
+    half = package(tmp_path, byte_level(), chat_template="{{ '\ud83d' }}")
+    with pytest.raises(UsageError, match=r"the text of the chat template is not UTF-8: it has U\+D83D"):
+        half.encode_chat("a")
+
+
+@pytest.mark.parametrize("template", ["", "{% if false %}x{% endif %}", "{{ '' }}\n"])
+def test_a_template_that_renders_to_nothing_is_told(tmp_path: Path, template: str) -> None:
+    tokenizer = package(tmp_path, byte_level(), chat_template=template)
+    with pytest.raises(UsageError, match=r"chat template makes no text of the prompt(.|\n)*--raw"):
+        tokenizer.encode_chat("hello")

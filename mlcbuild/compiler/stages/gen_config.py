@@ -19,6 +19,7 @@ from mlcbuild.compiler.models.description import read_model
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.tokenizer import conversation
 from mlcbuild.errors import StageError
+from mlcbuild.runtime.chat_template import special_tokens
 
 VERSION = "0.1.0"  # of the file's form, MLC-LLM's number
 _DEFAULTS = {
@@ -29,7 +30,8 @@ _DEFAULTS = {
     "top_p": 1.0,
 }
 _TOKEN_DEFAULTS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json", "tokenizer_config.json")
+_CONFIG = "tokenizer_config.json"
+_FILES = ("tokenizer.model", "tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json", _CONFIG)
 
 
 def run(
@@ -48,7 +50,9 @@ def run(
     sizes = description.sizes
     generation_file = tokenizer / "generation_config.json"
     generation = read_document(generation_file) if generation_file.is_file() else {}
-    files = [name for name in _FILES if (tokenizer / name).is_file()]
+    tokenizer_config = _tokenizer_config(tokenizer)
+    configuration = _json(tokenizer_config)
+    files = [name for name in _FILES if (tokenizer / name).is_file() or (name == _CONFIG and tokenizer_config)]
     vocabulary = _read_tokenizer(tokenizer / "tokenizer.json")
     active = vocabulary.get_vocab_size(with_added_tokens=True)
     if active > description.vocab_size:
@@ -73,16 +77,28 @@ def run(
         **{name: _sampling(name, generation, document) for name in _DEFAULTS},
         "tokenizer_files": files,
         "tokenizer_info": _tokenizer_info(vocabulary),
-        "conv_template": _conversation(tokenizer, tokens, vocabulary).document(),
+        "conv_template": _conversation(tokenizer_config, tokens["eos_token_id"], vocabulary).document(),
         **{name: ids[0] if len(ids) == 1 else ids for name, ids in tokens.items()},
         "model_task": "chat",
         "embedding_metadata": None,
     }
-    chat_config.write_text(json.dumps(chat, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    chat_config.write_bytes(_json(chat))
     tokenizer_files.mkdir(parents=True, exist_ok=True)
     for name in files:
-        shutil.copyfile(tokenizer / name, tokenizer_files / name)
-    _include_template(tokenizer, tokenizer_files)
+        if name == _CONFIG and tokenizer_config != _own_tokenizer_config(tokenizer):
+            (tokenizer_files / name).write_bytes(configuration)
+        else:
+            shutil.copyfile(tokenizer / name, tokenizer_files / name)
+
+
+def _json(document: Mapping[str, object]) -> bytes:
+    try:
+        return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+    except UnicodeEncodeError as error:
+        raise StageError(
+            f"the tokenizer's configuration has the character U+{ord(error.object[error.start]):04X}, half of a pair: "
+            "it is not text"
+        ) from None
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:
@@ -136,47 +152,48 @@ def _steps(step: Mapping[str, object] | None, members: str) -> list[Mapping[str,
     return list(inner) if isinstance(inner, list) else [step]
 
 
-def _template(tokenizer: Path) -> str | None:
+def _tokenizer_config(tokenizer: Path) -> dict[str, object]:
+    """tokenizer_config.json as a package has it: with the template and the special tokens where every reader looks."""
+    document = _own_tokenizer_config(tokenizer)
+    beside = tokenizer / "special_tokens_map.json"
+    if "added_tokens_decoder" not in document and beside.is_file():  # the condition of transformers
+        document |= special_tokens(read_document(beside))
+    if (template := _template(tokenizer, document.get("chat_template"))) is not None:
+        document["chat_template"] = template
+    return document
+
+
+def _own_tokenizer_config(tokenizer: Path) -> dict[str, object]:
+    path = tokenizer / _CONFIG
+    return read_document(path) if path.is_file() else {}
+
+
+def _template(tokenizer: Path, field: object) -> str | None:
     """The chat template: a file of its own (transformers since 4.52), else a field; the default of
     several."""
     alone = tokenizer / "chat_template.jinja"
     if alone.is_file():
-        return alone.read_text(encoding="utf-8")
-    template = _tokenizer_config(tokenizer).get("chat_template")
-    if isinstance(template, list):
-        named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
-        template = named.get("default")
-    return template if isinstance(template, str) else None
+        try:
+            return alone.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            raise StageError(f"{alone.name} is not UTF-8: it has byte {byte:#04x} at {error.start}") from None
+    if isinstance(field, list):
+        named = {item.get("name"): item.get("template") for item in field if isinstance(item, dict)}
+        field = named.get("default")
+    return field if isinstance(field, str) else None
 
 
-def _tokenizer_config(tokenizer: Path) -> dict[str, object]:
-    path = tokenizer / "tokenizer_config.json"
-    return read_document(path) if path.is_file() else {}
-
-
-def _include_template(tokenizer: Path, tokenizer_files: Path) -> None:
-    """A package has its template where every reader looks: in tokenizer_config.json."""
-    template = _template(tokenizer)
-    document = _tokenizer_config(tokenizer)
-    if template is not None and document.get("chat_template") != template:
-        text = json.dumps({**document, "chat_template": template}, indent=2, ensure_ascii=False)
-        (tokenizer_files / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
-
-
-def _conversation(tokenizer: Path, tokens: Mapping[str, list[int]], vocabulary: Tokenizer) -> conversation.Conversation:
-    document = _tokenizer_config(tokenizer)
-    template = _template(tokenizer)
-    stop = tokens["eos_token_id"]
-    bos = _token_text(document.get("bos_token"))
+def _conversation(document: Mapping[str, object], ends: list[int], vocabulary: Tokenizer) -> conversation.Conversation:
+    """From a tokenizer_config.json. `ends` are the tokens that end a text."""
+    tokens = special_tokens(document)
+    field = document.get("chat_template")
+    template = field if isinstance(field, str) else None
+    bos = tokens.get("bos_token")
     bos_id = vocabulary.token_to_id(bos) if bos else None
+    stop = list(dict.fromkeys([*ends, *_ends_of_answers(template, tokens, vocabulary)]))
     if template is not None:
-        found = conversation.from_template(
-            template,
-            bos_token=bos,
-            bos_token_id=bos_id,
-            eos_token=_token_text(document.get("eos_token")),
-            stop_token_ids=stop,
-        )
+        found = conversation.from_template(template, tokens=tokens, bos_token_id=bos_id, stop_token_ids=stop)
         if found is not None:
             return found
         print("the chat template has no equal among MLC-LLM's conversation templates: plain text is declared")
@@ -184,8 +201,14 @@ def _conversation(tokenizer: Path, tokens: Mapping[str, list[int]], vocabulary: 
     return conversation.plain(bos_token_id=bos_id if adds_bos else None, stop_token_ids=stop)
 
 
-def _token_text(value: object) -> str:
-    """A token in tokenizer_config.json: its text, or an object with the text as "content"."""
-    if isinstance(value, Mapping):
-        value = value.get("content")
-    return value if isinstance(value, str) else ""
+def _ends_of_answers(template: str | None, tokens: Mapping[str, str], vocabulary: Tokenizer) -> list[int]:
+    """The tokens that end an answer beside those that end a text: the tokenizer's own, and the template's.
+
+    Many checkpoints name only the end of a text as `eos_token_id`, and their models end a turn with another token.
+    """
+    texts = [tokens["eos_token"]] if "eos_token" in tokens else []
+    if template is not None:
+        after = conversation.text_after_an_answer(template, tokens=tokens).lstrip()
+        special = [token.content for token in vocabulary.get_added_tokens_decoder().values() if token.special]
+        texts += sorted((text for text in special if text and after.startswith(text)), key=len)[-1:]
+    return [number for text in texts if (number := vocabulary.token_to_id(text)) is not None]

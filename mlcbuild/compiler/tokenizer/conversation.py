@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mlcbuild.errors import StageError
@@ -84,26 +84,31 @@ def plain(*, bos_token_id: int | None, stop_token_ids: Sequence[int]) -> Convers
 def from_template(
     template: str,
     *,
-    bos_token: str = "",
+    tokens: Mapping[str, str] | None = None,
     bos_token_id: int | None = None,
-    eos_token: str = "",
     stop_token_ids: Sequence[int] = (),
 ) -> Conversation | None:
-    """The form of a template; None where the form cannot say the same as the template."""
+    """The form of a template; None where the form cannot say the same as the template.
+
+    `tokens` are the tokenizer's special tokens by name. A template that asks for the date gets none, so that a build
+    gives the same on every day: most have a date of their own for this.
+    """
+    tokens = tokens or {}
+    eos_token = tokens.get("eos_token", "")
     system = {"role": "system", "content": _SYSTEM}
     first = {"role": "user", "content": _FIRST}
     rest = [{"role": "assistant", "content": _ANSWER}, {"role": "user", "content": _SECOND}]
     try:
-        marked = render(template, [first, *rest], bos_token=_BOS, eos_token=eos_token)
+        marked = render(template, [first, *rest], tokens={**tokens, "bos_token": _BOS})
         # Where the first token is the template's only use of it, the engine adds it by number.
         by_number = bos_token_id is not None and marked.startswith(_BOS) and marked.count(_BOS) == 1
-        bos = "" if by_number else bos_token
-        alone = render(template, [first], bos_token=bos, eos_token=eos_token)
-        dialogue = render(template, [first, *rest], bos_token=bos, eos_token=eos_token)
+        given = {**tokens, "bos_token": ""} if by_number else tokens
+        alone = render(template, [first], tokens=given)
+        dialogue = render(template, [first, *rest], tokens=given)
     except StageError:
         return None
     try:
-        with_system = render(template, [system, first, *rest], bos_token=bos, eos_token=eos_token)
+        with_system = render(template, [system, first, *rest], tokens=given)
     except StageError:
         with_system = ""
     found = _form(alone, dialogue, with_system, eos_token)
@@ -116,6 +121,16 @@ def from_template(
         system_prefix_token_ids=(bos_token_id,) if by_number and bos_token_id is not None else None,
         stop_token_ids=tuple(stop_token_ids),
     )
+
+
+def text_after_an_answer(template: str, *, tokens: Mapping[str, str]) -> str:
+    """What a template writes after an answer, which is what its model writes to end one; "" if that cannot be told."""
+    dialogue = [{"role": "user", "content": _FIRST}, {"role": "assistant", "content": _ANSWER}]
+    try:
+        text = render(template, dialogue, tokens=tokens, add_generation_prompt=False)
+    except StageError:
+        return ""
+    return text.rpartition(_ANSWER)[2] if _ANSWER in text else ""
 
 
 def _has_own_system(found: Conversation) -> bool:

@@ -20,6 +20,12 @@ _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 
 _SPACE = "\u2581"
 
+# Texts of tokens that end an answer, whatever the metadata says: those of llama.cpp (`special_eog_ids` in
+# src/llama-vocab.cpp). Files of many converters name `<|end_of_text|>` alone, and the model ends its turns otherwise.
+_ENDS = frozenset(
+    ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<EOT>", "_<EOT>", "[EOT]")
+)
+
 
 def tokenizer_files(file: GGUFFile, cuts: Mapping[str, Cut]) -> dict[str, str]:
     """Texts by file name; `cuts` are those that the file may name. Raises StageError for a vocabulary of another kind,
@@ -34,10 +40,32 @@ def tokenizer_files(file: GGUFFile, cuts: Mapping[str, Cut]) -> dict[str, str]:
     _add_special_tokens(file, tokenizer)
     configuration = _configuration(file, adds_bos_by_default=kind == "llama")
     _add_template(tokenizer, configuration)
-    return {
+    files = {
         "tokenizer.json": tokenizer.to_str(pretty=False) + "\n",
         "tokenizer_config.json": json.dumps(configuration, indent=2, ensure_ascii=False) + "\n",
     }
+    if ends := _ends_of_answers(file):
+        files["generation_config.json"] = json.dumps({"eos_token_id": ends}, indent=2) + "\n"
+    return files
+
+
+def _ends_of_answers(file: GGUFFile) -> list[int]:
+    """The tokens that end an answer: of a text (eos), of a turn (eot), of a message (eom), and those of `_ENDS`."""
+    tokens = file.strings("tokenizer.ggml.tokens")
+    named = [_token_id(file, name, len(tokens)) for name in ("eos", "eot", "eom")]
+    known = [number for number, token in enumerate(tokens) if token in _ENDS]
+    return list(dict.fromkeys([number for number in named if number is not None] + known))
+
+
+def _token_id(file: GGUFFile, name: str, count: int) -> int | None:
+    """The number of a special token; None if the metadata has none. Raises StageError for one beyond the vocabulary."""
+    key = f"tokenizer.ggml.{name}_token_id"
+    if key not in file.metadata:
+        return None
+    number = file.integer(key)
+    if not 0 <= number < count:
+        raise StageError(f'{file.path.name}: the metadata "{key}" is {number}; the vocabulary has {count} tokens')
+    return number
 
 
 def _vocabulary(file: GGUFFile) -> dict[str, int]:
@@ -141,13 +169,8 @@ def _configuration(file: GGUFFile, *, adds_bos_by_default: bool) -> dict[str, ob
         "tokenizer_class": "PreTrainedTokenizerFast",
     }
     for key, name in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown")):
-        metadata = f"tokenizer.ggml.{name}_token_id"
-        if metadata in file.metadata:
-            number = file.integer(metadata)
-            if not 0 <= number < len(tokens):
-                raise StageError(
-                    f'{file.path.name}: the metadata "{metadata}" is {number}; the vocabulary has {len(tokens)} tokens'
-                )
+        number = _token_id(file, name, len(tokens))
+        if number is not None:
             configuration[f"{key}_token"] = tokens[number]
     if "tokenizer.chat_template" in file.metadata:
         configuration["chat_template"] = file.string("tokenizer.chat_template")
