@@ -6,12 +6,11 @@ that is fetched or made is resolved by the same code in ResolveModel, before any
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 from mlcbuild.compiler.models.description import ModelDescription
 from mlcbuild.compiler.models.parameters import ParameterList
-from mlcbuild.compiler.models.resolving import resolve
+from mlcbuild.compiler.models.resolving import resolve_config
 from mlcbuild.engine.action import SourceArtifact
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
@@ -29,15 +28,8 @@ class KnownModel:
 def known_model(context: RuleContext, config: SourceArtifact, *, attribute: str) -> KnownModel | None:
     """The model of a config.json; None after reporting what is wrong with the file, which `attribute` names."""
     try:
-        document = json.loads(context.read(config, attribute=attribute))
-    except (ValueError, RecursionError) as error:
-        context.report(f"{config.path} is not valid JSON: {error}", attribute=attribute)
-        return None
-    if not isinstance(document, dict):
-        context.report(f"{config.path} does not hold a JSON object", attribute=attribute)
-        return None
-    try:
-        description, parameters = resolve(document, families(), where=config.path)
+        content = context.read(config, attribute=attribute)
+        description, parameters = resolve_config(content, families(), where=config.path)
     except StageError as error:
         context.report(error.message, attribute=attribute, advice=error.advice)
         return None

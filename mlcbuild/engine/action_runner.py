@@ -13,6 +13,7 @@ from mlcbuild.engine.background import Background
 from mlcbuild.engine.build_event_publisher import BuildEventPublisher
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Executor, FetchesInputs, OutcomeKind
 from mlcbuild.engine.input_fetcher import FetchedInputs, InputFetcher
+from mlcbuild.engine.input_names import with_input_names
 from mlcbuild.engine.instructions import Execute
 from mlcbuild.engine.key_cache import KeyCache
 from mlcbuild.engine.keys import ActionKey
@@ -173,6 +174,8 @@ class ActionRunner:
             )
             if change:
                 outcome = replace(outcome, kind=OutcomeKind.FAILED, message=change, outputs=())
+        elif outcome.kind is OutcomeKind.FAILED:
+            outcome = replace(outcome, message=with_input_names(outcome.message, attempt.execute.action))
         self._ended[outcome.identifier] = (attempt, outcome)
         return outcome
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiler.test_file_formats import POINTER
 from tests.compiler.tiny_models import TINY, checkpoint, write_gguf
 from tests.end_to_end.world import World
 
@@ -38,7 +39,7 @@ platform = ":cpu"
 
 
 def model(name: str, file: str, *, rule: str = "model_library", quantization: str = "q4f32_1") -> str:
-    attribute = "source" if file.endswith(".gguf") else "config"
+    attribute = "config" if file.endswith(".json") else "source"
     return MODEL.format(name=name, file=file, attribute=attribute, rule=rule, quantization=quantization)
 
 
@@ -53,13 +54,20 @@ def config(world: World, name: str, **changes: object) -> str:
 def test_every_bad_model_is_told_with_what_is_wrong_and_nothing_of_it_is_kept(world: World) -> None:
     whole = write_gguf(world.folder / "whole.gguf", checkpoint()).read_bytes()
     for name, size in (("header", 40), ("tensors", len(whole) - 5000), ("empty", 0)):
-        world.write(f"{name}.gguf", whole[:size])
-    world.write("no.gguf", "<html>404</html>" * 100)
+        world.write(f"files/{name}.gguf", whole[:size])
+    world.write("files/no.gguf", "<html>404</html>" * 100)
+    world.write("files/pointer/config.json", json.dumps(TINY))
+    world.write("files/pointer/tokenizer.json", POINTER.decode())
+    world.write("files/adapter/adapter_config.json", '{"peft_type": "LORA", "base_model_name_or_path": "a/base"}')
+    world.write("files/no-tokenizer/config.json", json.dumps(TINY))
     tables = [
-        model("truncated-header", "header.gguf", rule="model_package"),
-        model("truncated-tensors", "tensors.gguf", rule="model_package"),
-        model("empty", "empty.gguf", rule="model_package"),
-        model("no-gguf", "no.gguf", rule="model_package"),
+        model("truncated-header", "files/header.gguf", rule="model_package"),
+        model("truncated-tensors", "files/tensors.gguf", rule="model_package"),
+        model("empty", "files/empty.gguf", rule="model_package"),
+        model("no-gguf", "files/no.gguf", rule="model_package"),
+        model("pointer", "files/pointer", rule="model_package"),
+        model("adapter", "files/adapter", rule="model_package"),
+        model("no-tokenizer", "files/no-tokenizer", rule="model_package"),
     ]
     world.write("BUILD.toml", "\n".join([HEAD, *tables]))
     done = world.build("--keep-going")

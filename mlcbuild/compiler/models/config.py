@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
 from mlcbuild.errors import StageError
 
 MAX_CONTEXT = 1 << 27
@@ -84,13 +85,32 @@ class ConfigReader:
 
 
 def read_document(path: Path) -> dict[str, object]:
-    """The object in a `config.json`. Raises StageError where it is not one."""
+    """The object in a file such as `config.json`. Raises StageError as `parse_document` does."""
+    return parse_document(path.read_bytes(), where=str(path))
+
+
+def parse_document(content: bytes, *, where: str) -> dict[str, object]:
+    """The object in a JSON text. Raises StageError for another text, for a file that stands for another one, and for a
+    field that is there twice with two values: readers differ in which of them they take. `where` names the file."""
+    refuse_placeholder(content[:HEAD_BYTES], where)
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for name, value in pairs:
+            if name in found and found[name] != value:
+                raise StageError(
+                    f'{where}: the field "{name}" is there twice, as {_show(found[name])} and as {_show(value)}',
+                    advice=("remove one of them",),
+                )
+            found[name] = value
+        return found
+
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(content, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise StageError(f"{path.name} is not valid JSON: {error}") from error
+        raise StageError(f"{where} is not valid JSON: {error}") from error
     if not isinstance(document, dict):
-        raise StageError(f"{path.name} does not hold a JSON object")
+        raise StageError(f"{where} does not hold a JSON object")
     return document
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mlcbuild.compiler import json_values
-from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.config import ConfigReader, parse_document
 from mlcbuild.compiler.models.description import ModelDescription
 from mlcbuild.compiler.models.family import Family
 from mlcbuild.compiler.models.parameters import ParameterList
@@ -45,6 +45,13 @@ def resolve(
         configuration=json_values.encode(found.configuration),
     )
     return model, replace(found.parameters, quantized_as=_quantized_as(reader))
+
+
+def resolve_config(
+    content: bytes, families: Iterable[AnyFamily], *, where: str
+) -> tuple[ModelDescription, ParameterList]:
+    """`resolve` of the bytes of a `config.json`. Raises StageError, too, for what is not one."""
+    return resolve(parse_document(content, where=where), families, where=where)
 
 
 def _quantized_as(reader: ConfigReader) -> str:

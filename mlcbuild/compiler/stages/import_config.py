@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcbuild.compiler.models.resolving import AnyFamily
+from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
+from mlcbuild.compiler.weights.adapter import adapter_error
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.source import gguf_file
 from mlcbuild.errors import StageError
@@ -37,20 +39,20 @@ def run(*, source: Path, config: Path, tokenizer: Path, families: Sequence[AnyFa
     """Raises StageError for a source without a configuration or tokenizer, and for a GGUF file that is damaged or of
     no family's architecture."""
     tokenizer.mkdir(parents=True, exist_ok=True)
+    if source.suffix == ".json" and source.is_file():
+        source = source.parent  # A folder that holds this file alone arrives as the file.
     gguf = gguf_file(source)
-    if gguf is None and source.is_file() and source.suffix == ".gguf":
-        gguf = source  # By its name alone: reading it says what it is instead.
     if gguf is not None:
         _import_gguf(gguf, config, tokenizer, families)
     elif source.is_dir():
         _import_directory(source, config, tokenizer)
     elif source.exists():
         raise StageError(
-            f"{source.name} holds weights alone; a model needs its configuration and tokenizer too",
+            f"{source} holds weights alone; a model needs its configuration and tokenizer too",
             advice=("give the directory that holds it beside config.json and tokenizer.json, or a GGUF file",),
         )
     else:
-        raise StageError(f"the model {source.name} does not exist")
+        raise StageError(f"the model {source} does not exist")
 
 
 def _import_gguf(path: Path, config: Path, tokenizer: Path, families: Sequence[AnyFamily]) -> None:
@@ -60,7 +62,7 @@ def _import_gguf(path: Path, config: Path, tokenizer: Path, families: Sequence[A
         architecture = file.string("general.architecture")
         if architecture not in architectures:
             raise StageError(
-                f'{path.name} holds a model of the architecture "{architecture}", which is not supported',
+                f'{path} holds a model of the architecture "{architecture}", which is not supported',
                 advice=(known_values(architecture, sorted(architectures)),),
             )
         document = architectures[architecture].config(file)
@@ -74,14 +76,28 @@ def _import_gguf(path: Path, config: Path, tokenizer: Path, families: Sequence[A
 def _import_directory(directory: Path, config: Path, tokenizer: Path) -> None:
     own = directory / "config.json"
     if not own.is_file():
-        raise StageError(f"the directory {directory.name} holds no config.json")
+        raise adapter_error(directory) or StageError(
+            f"{directory} holds no config.json", advice=(f"it holds: {_names(directory)}",)
+        )
+    refuse_placeholder(_head(own), own)
     shutil.copyfile(own, config)
     if not (directory / "tokenizer.json").is_file():
         has_model = (directory / "tokenizer.model").is_file()
         raise StageError(
-            f"the directory {directory.name} holds no tokenizer.json",
+            f"{directory} holds no tokenizer.json",
             advice=("tokenizer.model alone is not read: convert it with transformers",) if has_model else (),
         )
     for name in TOKENIZER_FILES:
         if (directory / name).is_file():
+            refuse_placeholder(_head(directory / name), directory / name)
             shutil.copyfile(directory / name, tokenizer / name)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(HEAD_BYTES)
+
+
+def _names(directory: Path) -> str:
+    names = sorted(path.name for path in directory.iterdir())
+    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "") if names else "nothing"

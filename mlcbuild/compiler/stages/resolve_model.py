@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.description import write_model
 from mlcbuild.compiler.models.parameters import write_parameters
-from mlcbuild.compiler.models.resolving import AnyFamily, resolve
+from mlcbuild.compiler.models.resolving import AnyFamily, resolve_config
 
 
 def run(*, config: Path, model: Path, parameters: Path, families: Sequence[AnyFamily]) -> None:
     """Raises StageError for a file that is no JSON object, a model type of no family, and fields that its family
     refuses."""
-    description, listed = resolve(read_document(config), families, where=config.name)
+    description, listed = resolve_config(config.read_bytes(), families, where=str(config))
     write_model(description, model)
     write_parameters(listed, parameters)

@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
 from mlcbuild.errors import StageError
 
 GGUFValue = bool | int | float | str | list["GGUFValue"]
@@ -31,6 +32,7 @@ _SCALARS = {
 }
 _STRING = 8
 _ARRAY = 9
+_VERSIONS = (2, 3)
 _MAX_DIMENSIONS = 4
 _F32 = 0  # of ggml_type
 
@@ -55,10 +57,10 @@ class GGUFFile:
         with path.open("rb") as stream:
             self.size = path.stat().st_size
             if self.size < 24:
-                raise StageError(f"{path.name} is truncated: {self.size} bytes hold no GGUF header")
+                raise StageError(f"{path} is truncated: {self.size} bytes hold no GGUF header")
             self.content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         try:
-            self.metadata, self.tensors = _parse(_Cursor(path.name, self.content))
+            self.metadata, self.tensors = _parse(_Cursor(str(path), self.content))
         except BaseException:
             self.content.close()
             raise
@@ -70,7 +72,7 @@ class GGUFFile:
         """The numbers of a small tensor, such as factors. Raises StageError for one that is not stored as float32."""
         tensor = self.tensors[name]
         if tensor.type_number != _F32 or tensor.size_bytes == 0:
-            raise StageError(f"{self.path.name}: the tensor {name} holds no float32 numbers")
+            raise StageError(f"{self.path}: the tensor {name} holds no float32 numbers")
         return list(struct.unpack_from(f"<{tensor.size_bytes // 4}f", self.content, tensor.begin))
 
     def integer(self, key: str, default: int | None = None) -> int:
@@ -126,10 +128,10 @@ class GGUFFile:
 
     def _bad(self, key: str, wanted: str) -> StageError:
         if key not in self.metadata:
-            return StageError(f'{self.path.name}: the metadata "{key}" is missing; it has to be {wanted}')
+            return StageError(f'{self.path}: the metadata "{key}" is missing; it has to be {wanted}')
         text = repr(self.metadata[key])
         shown = text if len(text) <= 60 else text[:57] + "…"
-        return StageError(f'{self.path.name}: the metadata "{key}" is {shown}; it has to be {wanted}')
+        return StageError(f'{self.path}: the metadata "{key}" is {shown}; it has to be {wanted}')
 
 
 class _Cursor:
@@ -187,8 +189,14 @@ class _Cursor:
 def _parse(cursor: _Cursor) -> tuple[dict[str, GGUFValue], dict[str, GGUFTensor]]:
     magic, version = cursor.content[:4], int.from_bytes(cursor.content[4:8], "little")
     if magic != b"GGUF":
-        raise StageError(f"{cursor.name} is no GGUF file: it begins with {magic!r}")
-    if version not in (2, 3):
+        refuse_placeholder(cursor.content[:HEAD_BYTES], cursor.name)
+        raise StageError(f"{cursor.name} is not a GGUF file: it begins with {magic!r}")
+    if version not in _VERSIONS and int.from_bytes(cursor.content[4:8], "big") in _VERSIONS:
+        raise StageError(
+            f"{cursor.name} is of big-endian byte order, which is not read",
+            advice=("convert it with the gguf package: `gguf-convert-endian FILE little`",),
+        )
+    if version not in _VERSIONS:
         raise StageError(f"{cursor.name} is GGUF of version {version}; versions 2 and 3 are read")
     cursor.position = 8
     tensor_count, key_count = cursor.unsigned("<Q"), cursor.unsigned("<Q")

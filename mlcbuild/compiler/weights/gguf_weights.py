@@ -56,6 +56,6 @@ def _dequantized(file: GGUFFile, tensor: GGUFTensor) -> Array:
         numbers: Array = dequantize(rows, kind)
     except NotImplementedError as error:
         raise StageError(
-            f"{file.path.name}: the tensor {tensor.name} is of type {kind.name}, which holds no weights"
+            f"{file.path}: the tensor {tensor.name} is of type {kind.name}, which holds no weights"
         ) from error
     return numbers

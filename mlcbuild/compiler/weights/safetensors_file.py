@@ -13,12 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from mlcbuild.compiler.models.config import parse_document
+from mlcbuild.compiler.weights.file_format import MAX_SAFETENSORS_HEADER
 from mlcbuild.compiler.weights.tensor import STORAGE, Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-_MAX_HEADER_BYTES = 100_000_000  # the limit of the format's own library
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class SafetensorsFile:
         described = entry.description
         if described.dtype not in STORAGE:
             raise StageError(
-                f"{self._path.name}: the tensor {name} is of type {described.dtype}; weights are read in "
+                f"{self._path}: the tensor {name} is of type {described.dtype}; weights are read in "
                 f"{', '.join(_DTYPES)}"
             )
         with self._path.open("rb") as stream:
@@ -87,31 +88,27 @@ def _entries(path: Path) -> dict[str, _Entry]:
     size = path.stat().st_size
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
-        if size < 8 or length > _MAX_HEADER_BYTES:
-            raise StageError(f"{path.name} is no safetensors file: its header would have {length} bytes")
+        if size < 8 or length > MAX_SAFETENSORS_HEADER:
+            raise StageError(f"{path} is no safetensors file: its header would have {length} bytes")
         if 8 + length > size:
-            raise StageError(f"{path.name} is truncated: it ends at byte {size}, its header at {8 + length}")
-        try:
-            header = json.loads(stream.read(length))
-        except (ValueError, RecursionError) as error:
-            raise StageError(f"{path.name} is damaged: its header is not JSON ({error})") from error
-    if not isinstance(header, dict):
-        raise StageError(f"{path.name} is damaged: its header is not a JSON object")
+            raise StageError(f"{path} is truncated: it ends at byte {size}, its header at {8 + length}")
+        text = stream.read(length)
+    header = parse_document(text, where=f"the header of {path}")
     header.pop("__metadata__", None)
-    entries = {name: _entry(path.name, name, value, 8 + length) for name, value in header.items()}
+    entries = {name: _entry(path, name, value, 8 + length) for name, value in header.items()}
     end = max((entry.end for entry in entries.values()), default=8 + length)
     if end > size:
         raise StageError(
-            f"{path.name} is truncated: it ends at byte {size} and should have {end}",
+            f"{path} is truncated: it ends at byte {size} and should have {end}",
             advice=("fetch it again",),
         )
     return entries
 
 
-def _entry(file_name: str, name: str, value: object, data_begin: int) -> _Entry:
+def _entry(path: Path, name: str, value: object, data_begin: int) -> _Entry:
     fields = value if isinstance(value, dict) else {}
     dtype, shape, offsets = fields.get("dtype"), _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
-    damaged = StageError(f"{file_name} is damaged: the entry of the tensor {name} is {value!r}")
+    damaged = StageError(f"{path} is damaged: the entry of the tensor {name} is {value!r}")
     if not isinstance(dtype, str) or shape is None or offsets is None or len(offsets) != 2:
         raise damaged
     known = _DTYPES.get(dtype)

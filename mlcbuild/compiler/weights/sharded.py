@@ -3,11 +3,11 @@ it."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
@@ -31,7 +31,7 @@ class ShardedCheckpoint:
         for file_name in sorted(set(weight_map.values())):
             path = index.parent / file_name
             if Path(file_name).name != file_name or not path.is_file():
-                raise StageError(f"{index.name} names the file {file_name!r}, which is not there")
+                raise StageError(f"{index} names the file {file_name!r}, which is not there")
             source = open_file(path)
             self._files[file_name] = source
             for name, description in source.descriptions.items():
@@ -41,7 +41,7 @@ class ShardedCheckpoint:
                 self._place[name] = file_name
         for name, file_name in weight_map.items():
             if self._place.get(name) != file_name:
-                raise StageError(f"{index.name} places the tensor {name} in {file_name}, which lacks it")
+                raise StageError(f"{index} places the tensor {name} in {file_name}, which lacks it")
         self._descriptions = found
 
     @property
@@ -57,10 +57,7 @@ class ShardedCheckpoint:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    try:
-        weight_map = json.loads(index.read_bytes())["weight_map"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise StageError(f'{index.name} is no index: it has no "weight_map" ({error})') from error
+    weight_map = read_document(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(value, str) for value in weight_map.values()):
-        raise StageError(f'{index.name} is no index: its "weight_map" does not map tensors to file names')
+        raise StageError(f'{index} is not an index: it has no "weight_map" from tensors to file names')
     return weight_map

@@ -10,11 +10,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from mlcbuild.compiler.weights.adapter import adapter_error, is_adapter_file
+from mlcbuild.compiler.weights.file_format import WeightFormat, weight_format
 from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
-_SAFETENSORS_INDEX = "model.safetensors.index.json"
-_TORCH_INDEX = "pytorch_model.bin.index.json"
+# By transformers' names, in the order in which it looks for them.
+_STANDARD_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+_SUFFIXES = ((".safetensors",), (".bin", ".pth", ".pt"), (".gguf",))
+# Training state and tokenizers, which are kept in files of the same suffixes.
+_NOT_WEIGHTS = ("training_args", "optimizer", "scheduler", "scaler", "rng_state", "random_states", "trainer_state")
 
 
 class WeightSource(Protocol):
@@ -33,81 +43,93 @@ class WeightSource(Protocol):
 
 
 def open_source(path: Path) -> WeightSource:
-    """The reader for a file or directory. Raises StageError for what is no checkpoint, or a damaged one.
+    """The reader for a file or directory. Raises StageError for what is not a checkpoint, or a damaged one.
 
-    In a directory safetensors come before torch checkpoints and those before GGUF; an index before a single
-    file.
+    In a directory the files that transformers reads come first, by their names; then files of other names:
+    safetensors before torch checkpoints and those before GGUF.
     """
     if path.is_dir():
-        return _open_directory(path)
+        chosen = _chosen(path)
+        if chosen.name.endswith(".index.json"):
+            from mlcbuild.compiler.weights.sharded import ShardedCheckpoint
+
+            return ShardedCheckpoint(chosen, open_file=_open_file)
+        return _open_file(chosen)
     if not path.exists():
-        raise StageError(f"the weights {path.name} do not exist")
+        raise StageError(f"the weights {path} do not exist")
     return _open_file(path)
 
 
 def gguf_file(path: Path) -> Path | None:
-    """The GGUF file that `open_source` would read, or None where it would read another format."""
+    """The GGUF file that `open_source` would read, or None where it would read another format.
+
+    Raises StageError for several GGUF files, of which none is the model's alone.
+    """
     if path.is_dir():
-        if _candidates(path, ".safetensors") or _candidates(path, ".bin") or _candidates(path, ".pth"):
+        if _standard_file(path) is not None or any(_candidates(path, suffixes) for suffixes in _SUFFIXES[:2]):
             return None
-        files = _candidates(path, ".gguf")
-        return files[0] if len(files) == 1 else None
-    return path if path.is_file() and _head(path)[:4] == b"GGUF" else None
+        files = _candidates(path, (".gguf",))
+        return _only(files) if files else None
+    if not path.is_file():
+        return None
+    # By its name alone, too: reading it says what it is instead.
+    return path if path.suffix == ".gguf" or weight_format(path) is WeightFormat.GGUF else None
 
 
-def _candidates(directory: Path, suffix: str) -> list[Path]:
-    """Files that may hold weights: training state and tokenizers are kept in files of the same suffixes."""
-    names = ("training_args.bin", "optimizer.bin", "scheduler.bin", "optimizer.pth", "scheduler.pth")
-    return sorted(path for path in directory.iterdir() if path.name.endswith(suffix) and path.name not in names)
+def _standard_file(directory: Path) -> Path | None:
+    return next((directory / name for name in _STANDARD_FILES if (directory / name).is_file()), None)
 
 
-def _head(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return stream.read(16)
+def _chosen(directory: Path) -> Path:
+    """The file to read, or the index that names the files."""
+    standard = _standard_file(directory)
+    if standard is not None:
+        return standard
+    if (error := adapter_error(directory)) is not None:
+        raise error
+    for suffixes in _SUFFIXES:
+        if files := _candidates(directory, suffixes):
+            return _only(files)
+    raise StageError(f"{directory} holds no weights", advice=("known: *.safetensors, *.bin, *.pth, *.pt and *.gguf",))
 
 
-def _open_file(path: Path) -> WeightSource:
-    from mlcbuild.compiler.weights.gguf_weights import GGUFWeights
-    from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile
-    from mlcbuild.compiler.weights.torch_checkpoint import TorchCheckpoint
-
-    head = _head(path)
-    if head[:4] == b"GGUF":
-        return GGUFWeights(path)
-    if head[:4] == b"PK\x03\x04":
-        return TorchCheckpoint(path)
-    if head[:1] == b"\x80":
-        raise StageError(
-            f"{path.name} is a torch checkpoint of the form before torch 1.6, which only pickle can read",
-            advice=("load it with torch where you trust it, and save it again as safetensors",),
-        )
-    if path.suffix == ".safetensors" or head[8:9] == b"{":
-        return SafetensorsFile(path)
-    raise StageError(
-        f"{path.name} is no checkpoint: it begins with {head[:8]!r}",
-        advice=("known: safetensors, torch checkpoints (zip), GGUF",),
+def _candidates(directory: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """Files that may hold a model's weights."""
+    return sorted(
+        path
+        for path in directory.iterdir()
+        if path.name.endswith(suffixes) and not path.name.startswith(_NOT_WEIGHTS) and not is_adapter_file(path)
     )
 
 
-def _open_directory(directory: Path) -> WeightSource:
-    from mlcbuild.compiler.weights.sharded import ShardedCheckpoint
-
-    for index_name, suffixes in ((_SAFETENSORS_INDEX, (".safetensors",)), (_TORCH_INDEX, (".bin", ".pth"))):
-        index = directory / index_name
-        if index.exists():
-            return ShardedCheckpoint(index, open_file=_open_file)
-        files = [path for suffix in suffixes for path in _candidates(directory, suffix)]
-        if len(files) == 1:
-            return _open_file(files[0])
-        if files:
-            raise StageError(
-                f"the checkpoint has {len(files)} files such as {files[0].name}, and no {index_name} that says "
-                "which tensor is where"
-            )
-    files = _candidates(directory, ".gguf")
+def _only(files: list[Path]) -> Path:
     if len(files) == 1:
-        return _open_file(files[0])
-    if files:
-        names = ", ".join(path.name for path in files)
-        raise StageError(f"the checkpoint has {len(files)} GGUF files: {names}; name the one to read")
-    raise StageError("the directory holds no weights", advice=("known: *.safetensors, *.bin, *.pth and *.gguf",))
+        return files[0]
+    directory, names = files[0].parent, ", ".join(path.name for path in files[:4]) + (", …" if len(files) > 4 else "")
+    if files[0].suffix == ".gguf":
+        raise StageError(
+            f"{directory} holds {len(files)} GGUF files: {names}",
+            advice=(
+                "name the one to read as the `source`",
+                "parts of one model (-00001-of-…) are joined by `llama-gguf-split --merge`",
+            ),
+        )
+    index = "model.safetensors.index.json" if files[0].suffix == ".safetensors" else "pytorch_model.bin.index.json"
+    raise StageError(
+        f"{directory} holds {len(files)} files of weights: {names}, and no {index} that says which tensor is where"
+    )
+
+
+def _open_file(path: Path) -> WeightSource:
+    found = weight_format(path)
+    if found is WeightFormat.GGUF:
+        from mlcbuild.compiler.weights.gguf_weights import GGUFWeights
+
+        return GGUFWeights(path)
+    if found is WeightFormat.TORCH:
+        from mlcbuild.compiler.weights.torch_checkpoint import TorchCheckpoint
+
+        return TorchCheckpoint(path)
+    from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile
+
+    return SafetensorsFile(path)

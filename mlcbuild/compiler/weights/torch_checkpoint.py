@@ -46,7 +46,7 @@ class TorchCheckpoint:
         try:
             self._archive = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, OSError) as error:
-            raise StageError(f"{path.name} is truncated or damaged: {error}", advice=("fetch it again",)) from error
+            raise StageError(f"{path} is truncated or damaged: {error}", advice=("fetch it again",)) from error
         try:
             self._prefix = self._find_prefix()
             self._views = self._read_views()
@@ -64,8 +64,7 @@ class TorchCheckpoint:
         described = view.description
         if described.dtype not in STORAGE:
             raise StageError(
-                f"{self._path.name}: the tensor {name} is of {described.dtype}; weights are read from "
-                f"{', '.join(_STORAGES)}"
+                f"{self._path}: the tensor {name} is of {described.dtype}; weights are read from {', '.join(_STORAGES)}"
             )
         storage = np.frombuffer(self._storage(view.storage), dtype=STORAGE[described.dtype])
         last = view.offset + sum(
@@ -73,7 +72,7 @@ class TorchCheckpoint:
         )
         if described.elements and last >= storage.size:
             raise StageError(
-                f"{self._path.name} is damaged: the tensor {name} reaches element {last} of a storage of {storage.size}"
+                f"{self._path} is damaged: the tensor {name} reaches element {last} of a storage of {storage.size}"
             )
         if not described.elements:
             return Tensor(description=described, data=np.zeros(described.shape, storage.dtype))
@@ -88,16 +87,16 @@ class TorchCheckpoint:
         for entry in self._archive.namelist():
             if entry.count("/") == 1 and entry.endswith("/data.pkl"):
                 return entry.removesuffix("data.pkl")
-        raise StageError(f"{self._path.name} is a zip file, and no torch checkpoint: it has no data.pkl")
+        raise StageError(f"{self._path} is a zip file, and no torch checkpoint: it has no data.pkl")
 
     def _entry(self, name: str) -> bytes:
         """An entry's bytes, checked against the checksum that the archive keeps."""
         try:
             return self._archive.read(self._prefix + name)
         except KeyError as error:
-            raise StageError(f"{self._path.name} is damaged: it lacks {name}") from error
+            raise StageError(f"{self._path} is damaged: it lacks {name}") from error
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
-            raise StageError(f"{self._path.name} is damaged: {error}", advice=("fetch it again",)) from error
+            raise StageError(f"{self._path} is damaged: {error}", advice=("fetch it again",)) from error
 
     def _storage(self, key: str) -> bytes:
         # Tensors that share a storage follow one another; keeping the last one reads it once.
@@ -108,18 +107,21 @@ class TorchCheckpoint:
     def _read_views(self) -> dict[str, _View]:
         names = set(self._archive.namelist())
         if f"{self._prefix}byteorder" in names and self._entry("byteorder") != b"little":
-            raise StageError(f"{self._path.name} was written on a big-endian machine, which is not supported")
+            raise StageError(
+                f"{self._path} is of big-endian byte order, which is not read",
+                advice=("load it with torch, and save it again as safetensors",),
+            )
         if self._archive.getinfo(f"{self._prefix}data.pkl").file_size > _MAX_PICKLE_BYTES:
-            raise StageError(f"{self._path.name} is damaged: the description of its tensors is too large")
+            raise StageError(f"{self._path} is damaged: the description of its tensors is too large")
         try:
             content = pickle_values(self._entry("data.pkl"))
         except StageError as error:
-            raise StageError(f"{self._path.name}: {error.message}", advice=error.advice) from error
+            raise StageError(f"{self._path}: {error.message}", advice=error.advice) from error
         for key in _WRAPPERS:
             if isinstance(content, dict) and isinstance(content.get(key), dict):
                 content = content[key]
         if not isinstance(content, dict):
-            raise StageError(f"{self._path.name} holds no dictionary of tensors")
+            raise StageError(f"{self._path} holds no dictionary of tensors")
         views: dict[str, _View] = {}
         for name, value in content.items():
             if isinstance(value, Call):  # beside tensors there may be plain values, of no interest here
@@ -155,6 +157,6 @@ class TorchCheckpoint:
         what = call.function
         called = f"{what.module}.{what.name}" if isinstance(what, Global) else repr(what)
         raise StageError(
-            f"{self._path.name}: {name} is no tensor that can be read without running code: it calls {called}",
+            f"{self._path}: {name} is no tensor that can be read without running code: it calls {called}",
             advice=("where you trust the file, load it with torch and save it again as safetensors",),
         )
