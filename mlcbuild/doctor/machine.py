@@ -14,6 +14,7 @@ from pathlib import Path
 from mlcbuild.doctor.check import Check
 from mlcbuild.doctor.children import run_python
 from mlcbuild.doctor.finding import Figure, Finding, failed, ok, warning
+from mlcbuild.doctor.sandbox import sandbox
 from mlcbuild.figures import byte_count
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -41,6 +42,7 @@ def machine_checks() -> Sequence[Check]:
         Check(name="C library", examine=c_library),
         Check(name="open files", examine=open_files),
         Check(name="user namespaces", examine=user_namespaces),
+        Check(name="sandbox", examine=sandbox),
         Check(name="clock", examine=clock),
     )
 

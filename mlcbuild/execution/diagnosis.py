@@ -5,15 +5,26 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mlcbuild.engine.action import StageCall
 from mlcbuild.engine.executor import ExecutionRequest, OutcomeKind
 from mlcbuild.execution.fork_client import ProcessEnd
 from mlcbuild.figures import gibibytes
 
+# Names of what programs share by other means than files, as tracebacks and messages of denied programs have them.
+_SHARING = re.compile(
+    rb"/dev/shm/|SemLock|posixshmem|psm_|\b(?:sem|shm|mq)_open|\b(?:shm|sem|msg)get|[Ss]emaphore|[Ss]hared memory"
+    rb"|[Mm]essage queue|keyctl|ptrace"
+)
+_DENIED = (b"permission denied", b"eacces")
+_ALONE = (
+    "actions have no shared memory, semaphores or message queues between processes, no keyrings and no ptrace: "
+    "use threads, pipes or files in TMPDIR, or build with --no-sandbox"
+)
 _DECLARE = "declare what it reads and makes, or build with --no-sandbox"
 
 
@@ -75,6 +86,14 @@ def check_modules(diagnosis: Diagnosis, request: ExecutionRequest) -> Diagnosis:
         "  import it with an import statement at the top of a module, by its full name"
     )
     return Diagnosis(kind=OutcomeKind.FAILED, message=message)
+
+
+def explain_sharing(diagnosis: Diagnosis, log: bytes) -> Diagnosis:
+    """The diagnosis of a failed action; with a reason, if its log says that it was denied what processes share."""
+    is_denied = any(word in log.lower() for word in _DENIED)
+    if not is_denied or not _SHARING.search(log):
+        return diagnosis
+    return replace(diagnosis, message=f"{diagnosis.message}\n  {_ALONE}")
 
 
 def denied_paths_of_tool(diagnosis: Diagnosis, paths: Sequence[str]) -> str:

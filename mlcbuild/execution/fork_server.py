@@ -67,6 +67,7 @@ class ForkServer:
         *,
         source_loader: Any,
         sandbox: Any,
+        read_audit: Any,
         spawning: Any,
         stage_child: Any,
         guardian: Any,
@@ -76,6 +77,7 @@ class ForkServer:
         self._listener: Listener | None = None
         self._source_loader = source_loader
         self._sandbox = sandbox
+        self._read_audit = read_audit
         self._spawning = spawning
         self._stage_child = stage_child
         self._guardian = guardian
@@ -262,7 +264,11 @@ class ForkServer:
             self._close_listener_of_child()
             for descriptor in (self._nothing, log, self._wake_read, self._wake_write):
                 os.close(descriptor)
-            os._exit(self._stage_child.run(channel, source_loader=self._source_loader, sandbox=self._sandbox))
+            os._exit(
+                self._stage_child.run(
+                    channel, source_loader=self._source_loader, sandbox=self._sandbox, read_audit=self._read_audit
+                )
+            )
         except BaseException:
             traceback.print_exc()
             sys.stderr.flush()
@@ -319,8 +325,8 @@ def main() -> int:
     os.umask(0o022)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     guardian = _load_beside("guardian").Guardian()
-    source_loader, sandbox, spawning, stage_child = map(
-        _load_beside, ("source_loader", "sandbox", "spawning", "stage_child")
+    source_loader, sandbox, read_audit, spawning, stage_child = map(
+        _load_beside, ("source_loader", "sandbox", "read_audit", "spawning", "stage_child")
     )
     sys.meta_path.insert(0, source_loader.HidingFinder(settings["hide"]))
     try:
@@ -342,6 +348,7 @@ def main() -> int:
     server = ForkServer(
         source_loader=source_loader,
         sandbox=sandbox,
+        read_audit=read_audit,
         spawning=spawning,
         stage_child=stage_child,
         guardian=guardian,

@@ -19,7 +19,7 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEnt
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.admission import FreeResources, ResourceRequest
 from mlcbuild.execution.child_request import child_request
-from mlcbuild.execution.diagnosis import Diagnosis, check_modules, denied_paths_of_tool, diagnose
+from mlcbuild.execution.diagnosis import Diagnosis, check_modules, denied_paths_of_tool, diagnose, explain_sharing
 from mlcbuild.execution.failed_sandbox import keep_failed_sandbox
 from mlcbuild.execution.fork_client import ForkedProcess, ProcessEnd
 from mlcbuild.execution.fork_clients import ForkClients
@@ -319,10 +319,12 @@ class LocalExecutor:
         diagnosis = diagnose(request, end, self._kernel_kills.since)
         if diagnosis.kind is OutcomeKind.FAILED and policies and isinstance(request.command, ToolCall):
             denied = policies.denied_paths(end.log)
-            return replace(diagnosis, message=denied_paths_of_tool(diagnosis, denied)) if denied else diagnosis
+            diagnosis = replace(diagnosis, message=denied_paths_of_tool(diagnosis, denied)) if denied else diagnosis
         if diagnosis.kind is OutcomeKind.SUCCEEDED or diagnosis.undeclared:
             # A module that the key does not count is named as a module, not as a path that was denied.
-            return check_modules(diagnosis, request)
+            diagnosis = check_modules(diagnosis, request)
+        if diagnosis.kind is OutcomeKind.FAILED and policies:
+            diagnosis = explain_sharing(diagnosis, end.log)
         return diagnosis
 
     def _policies_for(self, request: ExecutionRequest) -> SandboxPolicies | None:

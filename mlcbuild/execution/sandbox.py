@@ -3,9 +3,14 @@
 It has three parts, none of which needs privileges or a second process:
 
 - Landlock (Linux 5.13; docs.kernel.org/userspace-api/landlock.html) denies programs in any language to open what is not
-  in the listed paths: EACCES. To check whether a file exists is not to open it.
-- A seccomp filter (docs.kernel.org/userspace-api/seccomp_filter.html) denies sockets, except those on this machine.
-- An audit hook (PEP 578) records the paths that Python code of a stage tried to read, even if it ignored the error.
+  in the listed paths: EACCES. To check whether a file exists is not to open it. POSIX semaphores and shared memory are
+  files in /dev/shm, which no policy lists: what an action leaves there would be there for the next one.
+- A seccomp filter (docs.kernel.org/userspace-api/seccomp_filter.html) denies sockets, except those on this machine, and
+  the system calls by which processes share objects that have no path, or look into other processes.
+- Of root's capabilities (capabilities(7)) only those stay that read and write files of other users. With the others
+  a process could read the environment and the memory of every process, whatever Landlock says.
+
+`read_audit` watches Python code in addition.
 
 The fork server loads this file by path. It imports only the standard library. A policy is JSON::
 
@@ -20,7 +25,6 @@ import os
 import platform
 import socket
 import struct
-import sys
 from typing import Any
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -44,9 +48,30 @@ _X32 = 0x40000000  # on x86_64, a second set of numbers for the same calls
 _SECCOMP_SET_MODE_FILTER = 1
 _SECCOMP_FLAG_SPEC_ALLOW = 1 << 2  # Otherwise some kernels slow down everything under a filter.
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_LOCAL_FAMILIES = (socket.AF_UNIX, socket.AF_NETLINK)
+_NETLINK_USERSOCK = 2  # the only kind of netlink in which unprivileged processes send messages to each other
 
-_SYSTEM_WRITTEN = ("/proc", "/dev/shm")  # a thread's name is set by a file in /proc
+# The numbers of denied calls (asm/unistd.h) for the machine's own programs, and for 32-bit programs on it, which have
+# another linux/audit.h. In order: System V shared memory, semaphores, queues; POSIX queues; keyrings; ptrace and its
+# relatives; files by handle, which have no path that Landlock could check.
+_DENIED_CALLS = {
+    "x86_64": (
+        (29, 30, 31, 64, 65, 66, 220, 68, 69, 70, 71, 240, 241, 248, 249, 250, 101, 310, 311, 312, 438, 304),
+        0x40000003,
+        (117, *range(393, 403), 420, 277, 278, 286, 287, 288, 26, 347, 348, 349, 438, 342),
+    ),
+    "aarch64": (
+        (*range(186, 198), 180, 181, 217, 218, 219, 117, 270, 271, 272, 438, 265),
+        0x40000028,
+        (*range(298, 309), 312, 420, 274, 275, 309, 310, 311, 26, 376, 377, 378, 438, 371),
+    ),
+}
+
+# linux/capability.h: CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID. In a container, root may have to read inputs
+# and write outputs that belong to other users.
+_KEPT_CAPABILITIES = 0b11111
+_CAPABILITY_VERSION = 0x20080522
+_CAPGET, _CAPSET = {"x86_64": (125, 126), "aarch64": (90, 91)}.get(platform.machine(), (0, 0))
+
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 _GPU_DEVICES = ("nvidia", "dri", "kfd")
 
@@ -78,9 +103,9 @@ def shortcomings() -> str:
     """What the sandbox does not catch on this machine but does on others, for people; "" if it catches everything."""
     found = []
     if not landlock_version():
-        found.append("undeclared reads by tools are not found (this kernel has no Landlock)")
+        found.append("undeclared reads by tools are not found, and shared memory stays (this kernel has no Landlock)")
     if not cuts_network():
-        found.append("actions have network")
+        found.append("actions have network, System V and POSIX queues, and keyrings")
     return "; ".join(found)
 
 
@@ -88,16 +113,16 @@ def confine(policy: dict[str, Any]) -> None:
     """Apply a policy, as far as this machine supports it. Raises OSError if the kernel refuses a part of it."""
     if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         raise _error("prctl")
+    _drop_capabilities()
     if not policy["network"]:
-        _cut_network()
+        _filter_calls()
     if version := landlock_version():
         _restrict_paths(policy, version)
 
 
 def _restrict_paths(policy: dict[str, Any], version: int) -> None:
     handled = _ALL | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
-    # GPU drivers connect to services by such sockets.
-    scoped = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if version >= 6 and not policy["gpus"] else 0
+    scoped = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if version >= 6 else 0
     attributes = _RulesetAttributes(handled, 0, scoped)
     size = ctypes.sizeof(attributes) if version >= 6 else 16 if version >= 4 else 8
     ruleset = _LIBC.syscall(_CREATE_RULESET, ctypes.byref(attributes), size, 0)
@@ -106,7 +131,7 @@ def _restrict_paths(policy: dict[str, Any], version: int) -> None:
     try:
         for path in policy["read"]:
             _allow(ruleset, path, _READ)
-        for path in (*policy["write"], *_SYSTEM_WRITTEN, policy["directory"], *_devices(policy["gpus"])):
+        for path in (*policy["write"], policy["directory"], *_devices(policy["gpus"])):
             _allow(ruleset, path, handled)
         if _LIBC.syscall(_RESTRICT_SELF, ruleset, 0):
             raise _error("landlock_restrict_self")
@@ -137,83 +162,71 @@ def _allow(ruleset: int, path: str, access: int) -> None:
         os.close(parent)
 
 
-def _filter(architecture: int, socket_call: int) -> _Program:
-    # Each: code, jumps if true and if false (from the next instruction), operand. linux/bpf_common.h
+def _filter(
+    architecture: int, socket_call: int, denied: tuple[int, ...], other: int, denied_other: tuple[int, ...]
+) -> _Program:
+    """Denied calls fail with EACCES, calls that should look as if this kernel did not have them with ENOSYS."""
+    # Each: code, labels to jump to if true and if false ("": the next instruction), operand. linux/bpf_common.h
     load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06
-    families = len(_LOCAL_FAMILIES)
-    program = [
-        (load, 0, 0, 4),  # the architecture, in seccomp_data
-        (equal, 0, 4, architecture),  # calls for another one, as by 32-bit programs, are allowed
-        (load, 0, 0, 0),  # the call's number
-        (at_least, 3, 0, _X32),
-        (equal, 2, 0, _IO_URING_SETUP),  # which can create sockets too
-        (equal, 2, 0, socket_call),
-        (end, 0, 0, _ALLOW),
-        (end, 0, 0, _ERRNO | errno.ENOSYS),
-        (load, 0, 0, 16),  # the first argument: the family
-        *((equal, families - index, 0, family) for index, family in enumerate(_LOCAL_FAMILIES)),
-        (end, 0, 0, _ERRNO | errno.EACCES),
-        (end, 0, 0, _ALLOW),
+    number, first_argument, third_argument = 0, 16, 32  # offsets in seccomp_data
+    lines: list[tuple[str, int, str, str, int]] = [
+        ("", load, "", "", 4),  # the architecture
+        ("", equal, "own", "", architecture),
+        ("", equal, "", "allow", other),
+        ("", load, "", "", number),
+        *(("", equal, "deny", "", call) for call in denied_other),
+        ("", end, "", "", _ALLOW),
+        ("own", load, "", "", number),
+        ("", at_least, "absent", "", _X32),
+        ("", equal, "absent", "", _IO_URING_SETUP),  # which can create sockets too
+        *(("", equal, "deny", "", call) for call in denied),
+        ("", equal, "", "allow", socket_call),
+        ("", load, "", "", first_argument),  # the family
+        ("", equal, "allow", "", socket.AF_UNIX),
+        ("", equal, "", "deny", socket.AF_NETLINK),
+        ("", load, "", "", third_argument),  # the protocol
+        ("", equal, "deny", "allow", _NETLINK_USERSOCK),
+        ("absent", end, "", "", _ERRNO | errno.ENOSYS),
+        ("deny", end, "", "", _ERRNO | errno.EACCES),
+        ("allow", end, "", "", _ALLOW),
     ]
-    return _Program(len(program), b"".join(struct.pack("HBBI", *instruction) for instruction in program))
+    places = {label: place for place, (label, *_) in enumerate(lines) if label}
+    program = b"".join(
+        struct.pack("HBBI", code, *(places[label] - at - 1 if label else 0 for label in (true, false)), operand)
+        for at, (_, code, true, false, operand) in enumerate(lines)
+    )
+    return _Program(len(lines), program)
 
 
 # Created before the fork, because a child pays for each page that it writes to.
 _SECCOMP, _FILTER = 0, _Program()
 if platform.machine() in _MACHINES:
     _ARCHITECTURE, _SECCOMP, _SOCKET = _MACHINES[platform.machine()]
-    _FILTER = _filter(_ARCHITECTURE, _SOCKET)
+    _FILTER = _filter(_ARCHITECTURE, _SOCKET, *_DENIED_CALLS[platform.machine()])
 _VERSION = max(0, int(_LIBC.syscall(_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION)))
 
 
-def _cut_network() -> None:
+def _filter_calls() -> None:
     if _SECCOMP and _LIBC.syscall(_SECCOMP, _SECCOMP_SET_MODE_FILTER, _SECCOMP_FLAG_SPEC_ALLOW, ctypes.byref(_FILTER)):
         raise _error("seccomp")
+
+
+def _drop_capabilities() -> None:
+    """Of this thread, and for good: "no new privileges" keeps exec from giving them back to root.
+
+    Where the call is not permitted, they stay. The doctor tells.
+    """
+    if not _CAPGET:
+        return
+    header = struct.pack("Ii", _CAPABILITY_VERSION, 0)
+    held = ctypes.create_string_buffer(24)  # effective, permitted and inheritable: the lower 32 of each, then the upper
+    if _LIBC.syscall(_CAPGET, header, held):
+        return
+    effective, permitted, *_ = struct.unpack("6I", held.raw)
+    kept = struct.pack("6I", effective & _KEPT_CAPABILITIES, permitted & _KEPT_CAPABILITIES, 0, 0, 0, 0)
+    _LIBC.syscall(_CAPSET, header, kept)
 
 
 def _error(what: str) -> OSError:
     number = ctypes.get_errno()
     return OSError(number, f"the sandbox: {what}: {os.strerror(number)}")
-
-
-class ReadAudit:
-    """An audit hook that denies reads outside a policy, and records their paths in `undeclared`, in order."""
-
-    def __init__(self, policy: dict[str, Any]) -> None:
-        self.undeclared: list[str] = []
-        self.tried_network = False
-        self._network = bool(policy["network"])
-        readable = (*policy["read"], *policy["write"], *_SYSTEM_WRITTEN, policy["directory"], "/dev")
-        self._exact = frozenset(readable)
-        self._below = tuple(path.rstrip("/") + "/" for path in readable)
-
-    def watch(self) -> None:
-        """From now on, for good: Python cannot remove such a hook."""
-        sys.addaudithook(self._hook)
-
-    def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open":
-            path, _, flags = arguments
-            if not flags & (os.O_WRONLY | os.O_RDWR):  # Landlock denies writes elsewhere.
-                self._check(path)
-        elif event in ("os.listdir", "os.scandir"):
-            self._check(arguments[0])
-        elif event == "socket.__new__" and arguments[1] not in _LOCAL_FAMILIES:
-            self.tried_network = not self._network
-
-    def _check(self, given: object) -> None:
-        if not isinstance(given, str | bytes | os.PathLike):
-            return
-        path = os.fsdecode(given)
-        if not path or (path[0] != "/" and ".." not in path):
-            return  # It is in the action's directory, where links lead to inputs.
-        if self._is_declared(os.path.abspath(path)) or self._is_declared(os.path.realpath(path)):  # noqa: PTH100
-            return
-        if not os.path.lexists(path):
-            return
-        if path not in self.undeclared:
-            self.undeclared.append(path)
-        raise PermissionError(errno.EACCES, "not an input of this action", path)
-
-    def _is_declared(self, path: str) -> bool:
-        return path in self._exact or path.startswith(self._below)

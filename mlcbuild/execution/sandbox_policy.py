@@ -14,7 +14,21 @@ from mlcbuild.engine.executor import ExecutionRequest
 from mlcbuild.execution.layout import LinkedBlob
 
 # Every action may read these, and never /home, /root, /tmp, /var, /run, /mnt or /srv.
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/sys")
+_SYSTEM = (
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/etc",
+    "/opt",
+    "/nix",
+    "/gnu",
+    "/sys",
+    "/proc",
+)
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.])/[^\s:'\"`,;()<>]+")
 _DENIED = ("permission denied", "eacces")
 _MOST_NAMED = 5
@@ -54,6 +68,8 @@ class SandboxPolicies:
             write.append(self._bytecode)
         elif os.path.isabs(command.arguments[0]):  # noqa: PTH117
             read += _installation(command.arguments[0], self._hidden)
+        if request.requirements.gpus > 0:
+            write.append("/proc")  # CUDA's driver does not start without.
         return {
             "read": read,
             "write": write,
@@ -78,7 +94,9 @@ class SandboxPolicies:
 
     def _is_shared(self, path: str) -> bool:
         real = os.path.realpath(path)
-        return any(is_below(real, shared) for shared in (*self._shared, "/proc", "/dev"))
+        if is_below(real, "/dev/shm"):
+            return False
+        return any(is_below(real, shared) for shared in (*self._shared, "/dev"))
 
     def _modules(self, request: ExecutionRequest, call: StageCall) -> list[str]:
         """The workspace's files that are in a stage's key; all its files if the key is not known."""

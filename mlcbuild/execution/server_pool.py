@@ -29,7 +29,15 @@ from mlcbuild.execution.fork_client import PROGRAM, ForkClient, interpreter_comm
 IDLE_SECONDS = 15 * 60.0
 _MOST_PATH_BYTES = 107  # of a socket: sockaddr_un
 _NAME_BYTES = 24
-_STARTED_BESIDE = ("guardian.py", "listener.py", "sandbox.py", "source_loader.py", "spawning.py", "stage_child.py")
+_STARTED_BESIDE = (
+    "guardian.py",
+    "listener.py",
+    "read_audit.py",
+    "sandbox.py",
+    "source_loader.py",
+    "spawning.py",
+    "stage_child.py",
+)
 _NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "user")
 _ANSWER_SECONDS = 30.0
 _ASK_SECONDS = 0.5

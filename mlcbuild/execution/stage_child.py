@@ -16,8 +16,8 @@ from typing import Any
 FAILED = 70  # EX_SOFTWARE: our own code in the child failed
 
 
-def run(channel: socket.socket, *, source_loader: Any, sandbox: Any) -> int:
-    """Run the stage whose request comes on `channel`. Returns the exit status. The two modules come from the server."""
+def run(channel: socket.socket, *, source_loader: Any, sandbox: Any, read_audit: Any) -> int:
+    """Run the stage whose request comes on `channel`. Returns the exit status. The modules come from the server."""
     pieces = []
     while piece := channel.recv(1 << 16):
         pieces.append(piece)
@@ -41,7 +41,7 @@ def run(channel: socket.socket, *, source_loader: Any, sandbox: Any) -> int:
         names=request["module_names"],
         cache=request["bytecode"],
     )
-    audit = sandbox.ReadAudit(policy) if policy else None
+    audit = read_audit.ReadAudit(policy) if policy else None
     if audit:
         audit.watch()
     stage_call = importlib.import_module("mlcbuild.execution.stage_call")

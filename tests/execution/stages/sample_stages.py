@@ -204,6 +204,13 @@ def read(*, out: Path, path: str, swallow: bool = False) -> None:
         out.write_text("nothing")
 
 
+def lock(*, out: Path) -> None:
+    import multiprocessing
+
+    multiprocessing.Lock()
+    out.write_text("locked")
+
+
 def list_folder(*, out: Path, path: str) -> None:
     out.write_text(" ".join(entry.name for entry in Path(path).iterdir()))
 
@@ -231,10 +238,10 @@ def connect(*, out: Path, port: int) -> None:
 
 def use_the_system(*, out: Path) -> None:
     """What stages may rely on."""
-    import multiprocessing
     import tempfile
+    from concurrent.futures import ThreadPoolExecutor
 
-    with tempfile.TemporaryFile() as temporary, multiprocessing.Pool(1) as pool:
+    with tempfile.TemporaryFile() as temporary, ThreadPoolExecutor(1) as pool:
         temporary.write(bytes(pool.map(abs, [-1])))
     Path("here").mkdir()
     out.with_suffix(".part").write_text(
