@@ -19,7 +19,20 @@ An error says what is wrong, where, and what to do. Only `mlcbuild.cli` turns on
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+# A byte of a name that is not UTF-8, as Python has it in text, and as `repr` writes that.
+_BYTE = re.compile(r"[\udc80-\udcff]|\\udc[89a-f][0-9a-f]")
+
+
+def readable(text: str) -> str:
+    """`text` with the bytes of names that are not UTF-8 written as `\\xff`."""
+    if text.isascii() and "\\udc" not in text:
+        return text
+    return _BYTE.sub(
+        lambda found: f"\\x{found[0][-2:] if len(found[0]) > 1 else f'{ord(found[0]) - 0xDC00:02x}'}", text
+    )
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -39,9 +52,9 @@ class MlcbuildError(Exception):
 
     def __init__(self, message: str, *, location: Location | None = None, advice: tuple[str, ...] = ()) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = readable(message)
         self.location = location
-        self.advice = advice
+        self.advice = tuple(readable(hint) for hint in advice)
 
     def __str__(self) -> str:
         head = f"{self.location}: {self.message}" if self.location else self.message

@@ -24,6 +24,7 @@ from mlcbuild.cli.arguments.conversion import read_without_pydantic
 from mlcbuild.cli.arguments.help_format import CONTEXT, HelpCommand, examples
 from mlcbuild.cli.arguments.options import GlobalOptions, Invocation
 from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.output.standard_streams import ReaderLeftError, failure_of_results, open_standard_streams
 from mlcbuild.cli.output.terminal import ColorChoice
 
 PROGRAM = "mlcbuild"
@@ -121,20 +122,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if os.environ.get(_COMPLETION_VARIABLE) == "complete_bash":
         _complete_in_bash()
     invocation = Invocation(options=GlobalOptions(environment=os.environ, arguments=tuple(given)))
-    for stream in (sys.stdout, sys.stderr):
-        # Generated text may contain characters that the locale cannot encode.
-        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    open_standard_streams()
     try:
         code = _run(given, invocation)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        failure = failure_of_results()
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output has left. Python would fail to write the rest at exit.
-        _discard_output()
+    except ReaderLeftError:
         return int(ExitCode.OK)
-    return code
+    return _reported(failure, invocation) if failure and code == ExitCode.OK else code
 
 
 def _run(arguments: list[str], invocation: Invocation) -> int:
@@ -144,15 +140,19 @@ def _run(arguments: list[str], invocation: Invocation) -> int:
         result = get_command(application(wanted)).main(
             args=arguments, prog_name=PROGRAM, standalone_mode=False, obj=invocation
         )
-    except typer.TyperException as error:
+    except ReaderLeftError:
+        raise
+    except Exception as error:
         result = error
-    if isinstance(result, BrokenPipeError):
+    if isinstance(result, ReaderLeftError):
         raise result
-    if isinstance(result, BaseException):
-        from mlcbuild.cli.output.errors import report_error
+    return _reported(result, invocation) if isinstance(result, BaseException) else int(result or ExitCode.OK)
 
-        return int(report_error(result, invocation.options))
-    return int(result or ExitCode.OK)
+
+def _reported(failure: BaseException, invocation: Invocation) -> int:
+    from mlcbuild.cli.output.errors import report_error
+
+    return int(report_error(failure, invocation.options))
 
 
 def _complete_in_bash() -> NoReturn:
@@ -169,16 +169,6 @@ def _complete_in_bash() -> NoReturn:
     for line in offered.getvalue().splitlines():
         print(line.removeprefix(kept))
     sys.exit(0)
-
-
-def _discard_output() -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
 
 
 if __name__ == "__main__":

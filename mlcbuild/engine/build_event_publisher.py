@@ -24,6 +24,7 @@ from mlcbuild.engine.build_events import (
 from mlcbuild.engine.build_result import ActionFailure, BuildResult, TargetResult
 from mlcbuild.engine.executor import ExecutionOutcome, OutcomeKind
 from mlcbuild.engine.instructions import AnnounceWanted, Ending, ReportAction
+from mlcbuild.errors import readable
 
 Listener = Callable[[BuildEvent], object]
 _ENVIRONMENT_FAILURES = (OutcomeKind.ENVIRONMENT, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.LOST)
@@ -82,6 +83,7 @@ class BuildEventPublisher:
         action, now = report.action, self.now
         identifier = action.identifier
         self._statuses[identifier] = status
+        message = readable(report.message)
         # Without a run there is no time and no log.
         own = outcome or ExecutionOutcome(identifier=identifier, kind=OutcomeKind.SUCCEEDED)
         if executor:
@@ -91,7 +93,7 @@ class BuildEventPublisher:
         if report.ending is Ending.FAILED:
             self._failures[identifier] = ActionFailure(
                 identifier=identifier,
-                message=report.message,
+                message=message,
                 log=own.log,
                 exit_code=own.exit_code,
                 environment=environment or own.kind in _ENVIRONMENT_FAILURES,
@@ -106,7 +108,7 @@ class BuildEventPublisher:
                 time=now,
                 key="" if report.key is None else report.key.hash,
                 worker=own.worker,
-                message=report.message,
+                message=message,
                 log=own.log,
                 exit_code=own.exit_code,
                 executor=executor,

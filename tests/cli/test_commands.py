@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cli.main import main
+from mlcbuild.cli.output.standard_streams import ReaderLeftError
 from mlcbuild.query.expression import FUNCTIONS
 from mlcbuild.rules.families import families
 from mlcbuild.rules.registry import load_rules
@@ -275,7 +276,8 @@ def test_debugging_shows_the_traceback(workspace: Path, monkeypatch: pytest.Monk
         (KeyboardInterrupt(), 8, "interrupted\n"),
         (EOFError("end"), 37, "error: mlcbuild itself failed: EOFError: end\n"),
         (OSError(28, "No space left on device", "/x"), 36, "error: /x: No space left on device\n"),
-        (BrokenPipeError(), 0, ""),
+        (BrokenPipeError(32, "Broken pipe"), 36, "error: Broken pipe\n"),  # of a worker or a server
+        (ReaderLeftError(), 0, ""),
     ],
 )
 def test_whatever_ends_a_command_has_a_code(

@@ -145,7 +145,7 @@ def test_a_source_whose_name_is_not_utf_8_is_refused_clearly(world: World) -> No
     done = world.build()
     assert done.code == 7, done.err
     assert done.err == (
-        "error: the file 'data/\\udcff.txt' has a name that is not UTF-8\n  rename it, or take it out of the folder\n"
+        "error: the file 'data/\\xff.txt' has a name that is not UTF-8\n  rename it, or take it out of the folder\n"
     )
 
 

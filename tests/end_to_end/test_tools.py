@@ -72,7 +72,7 @@ def failure(script: str, world: World, *, outputs: tuple[str, ...] = ("out",)) -
         (
             r"touch $(printf 'out/d/\377')",
             ("d/",),
-            r"failed after 0.0 s: output 'out/d/\udcff': the name is not UTF-8" + "\n",
+            r"failed after 0.0 s: output 'out/d/\xff': the name is not UTF-8" + "\n",
         ),
         ("kill -SEGV $$", ("out",), "failed after 0.0 s: crashed with SIGSEGV; its log follows\n"),
         ("kill -ABRT $$", ("out",), "failed after 0.0 s: crashed with SIGABRT; its log follows\n"),

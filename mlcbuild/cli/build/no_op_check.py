@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -74,9 +73,8 @@ def current_build(request: str, *, directory: Path, state_directory: str) -> NoO
 
 def print_no_op(build: NoOpRecord, *, wall_seconds: float) -> None:
     """Print what the whole build would print."""
-    with contextlib.suppress(BrokenPipeError):
-        counts = f"{text.plural(build.actions, 'action')}: {build.actions} up to date"
-        print(f"{counts} · {text.seconds(wall_seconds)}", file=sys.stderr, flush=True)
+    counts = f"{text.plural(build.actions, 'action')}: {build.actions} up to date"
+    print(f"{counts} · {text.seconds(wall_seconds)}", file=sys.stderr, flush=True)
     for path in build.outputs:
         print(path)
 

@@ -308,12 +308,10 @@ class _Session:
         self._write([f"{self._style.warning('note:')} {message}"])
 
     def _write(self, lines: Sequence[str]) -> None:
-        # The reader of standard error may have left; the build goes on.
-        with suppress(BrokenPipeError):
-            if self._console:
-                self._console.say(lines)
-            else:
-                print(*lines, sep="\n", file=sys.stderr, flush=True)
+        if self._console:
+            self._console.say(lines)
+        else:
+            print(*lines, sep="\n", file=sys.stderr, flush=True)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:

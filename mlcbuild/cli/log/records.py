@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mlcbuild.cli.output.json_output import json_text
 from mlcbuild.errors import UsageError
 
 RECORD_DIRECTORY = "builds"
@@ -88,7 +89,7 @@ def write_record(
     path = directory / f"{stamp}.{int(began * 1000) % 1000:03}-{started['invocation'][:8]}{_SUFFIX}"
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     try:
-        text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines)
+        text = "".join(json_text(line) + "\n" for line in lines)
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(path)
     except BaseException:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
+
+from mlcbuild.cli.output.json_output import json_text
 
 
 def write_atomically(path: Path, content: str) -> None:
@@ -32,4 +33,4 @@ def write_atomically(path: Path, content: str) -> None:
 
 def write_json_atomically(path: Path, document: object) -> None:
     """Put `document` at `path` as indented JSON. Raises OSError."""
-    write_atomically(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    write_atomically(path, json_text(document, indent=2) + "\n")

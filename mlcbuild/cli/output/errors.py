@@ -137,7 +137,7 @@ def _write_traceback(failure: BaseException, state_directory: Path | None) -> st
             continue
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            (directory / name).write_text(content, encoding="utf-8")
+            (directory / name).write_text(content, encoding="utf-8", errors="backslashreplace")
         except OSError:
             continue
         return str(directory / name)

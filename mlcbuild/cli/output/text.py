@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mlcbuild.errors import readable
+
 
 def seconds(value: float) -> str:
     """`0.4 s`, `12.4 s`, `2 min 05 s`, `1 h 02 min`."""
@@ -49,7 +51,10 @@ def shortened(text: str, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with control characters except tabs and line ends made visible, so that no log controls the terminal."""
+    """`text` with control characters except tabs and line ends made visible, so that no log controls the terminal, and
+    with bytes that are not UTF-8.
+    """
+    text = readable(text)
     if text.isprintable():
         return text
     return "".join(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -20,6 +19,7 @@ from typing import TextIO
 import mlcbuild
 from mlcbuild.cli.build.no_op_check import without_credentials
 from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.output.json_output import json_text
 from mlcbuild.engine.build_events import BuildEvent, BuildFinished
 
 VERSION = 1
@@ -59,7 +59,7 @@ class EventLog:
         self._stream.close()
 
     def _write(self, record: dict[str, object]) -> None:
-        self._stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._stream.write(json_text(record) + "\n")
         self._stream.flush()
 
 

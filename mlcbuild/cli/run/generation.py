@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output.errors import report_run_error
+from mlcbuild.cli.output.standard_streams import ReaderLeftError
 from mlcbuild.cli.run.generation_options import GenerationOptions
 from mlcbuild.errors import MlcbuildError
 
@@ -41,7 +42,7 @@ def generate_text(package: Path, wanted: GenerationOptions, options: GlobalOptio
             threads=wanted.threads,
         )
         stream(generation, sys.stdout)
-    except (MlcbuildError, BrokenPipeError):
+    except (MlcbuildError, ReaderLeftError):
         raise
     except Exception as error:
         return report_run_error(error, options)

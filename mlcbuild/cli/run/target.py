@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,9 @@ def _execute(program: Path, arguments: tuple[str, ...], options: GlobalOptions) 
     """Replace this process by the program. Returns only if that fails."""
     sys.stdout.flush()
     sys.stderr.flush()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        # Python ignores these, and a program would inherit that: one that writes until its reader leaves would not end.
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execv(program, [str(program), *arguments])
     except OSError as error:
