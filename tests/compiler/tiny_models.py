@@ -90,9 +90,10 @@ def write_gguf(
     kind: str = "F32",
     architecture: str = "",
     pre: str = "smollm",
+    metadata: Mapping[str, bool | int | float | str] | None = None,
 ) -> Path:
     """A GGUF file as llama.cpp's converter makes it: q and k interleaved for a llama, matrices of the quantized type
-    `kind`. The architecture is the model's type if none is given."""
+    `kind`. The architecture is the model's type if none is given; `metadata` is added, and replaces."""
     import gguf
 
     architecture = architecture or config["model_type"]
@@ -117,6 +118,10 @@ def write_gguf(
     writer.add_token_merges(["h e", "l l", "he ll", "hell o", "Ġ w"])
     writer.add_eos_token_id(0)
     writer.add_chat_template("{% for m in messages %}<|end|>{{ m['content'] }}{% endfor %}")
+    for key, value in (metadata or {}).items():
+        kinds = {bool: writer.add_bool, int: writer.add_int32, float: writer.add_float32, str: writer.add_string}
+        writer.kv_data[0].pop(key, None)
+        kinds[type(value)](key, value)
     for name, tensor in tensors.items():
         stored = _interleaved(name, tensor, config) if architecture in _INTERLEAVED else tensor
         if kind == "F32" or tensor.ndim == 1:

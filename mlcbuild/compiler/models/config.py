@@ -24,9 +24,9 @@ class ConfigReader:
     document: Mapping[str, object]
     where: str
 
-    def fail(self, name: str, problem: str) -> StageError:
+    def fail(self, name: str, problem: str, *, advice: tuple[str, ...] = ()) -> StageError:
         """The error for a field; the caller raises it."""
-        return StageError(f'{self.where}: the field "{name}" {problem}')
+        return StageError(f'{self.where}: the field "{name}" {problem}', advice=advice)
 
     def has(self, name: str) -> bool:
         """Whether the field is there and not null: Hugging Face writes null for what a model does not use."""

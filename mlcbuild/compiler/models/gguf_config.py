@@ -6,6 +6,7 @@ import math
 import struct
 from typing import TYPE_CHECKING
 
+from mlcbuild.compiler.models.gguf_keys import check_keys
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
@@ -22,18 +23,21 @@ def decoder_document(file: GGUFFile, *, architecture: str, model_type: str, clas
     special tokens.
 
     Metadata are those below `architecture`; `class_name` is transformers' class of the model. Raises StageError for
-    what no decoder here has: experts, and heads that are rotated in part.
+    what no decoder here has: experts, heads that are rotated in part, and metadata that is not read (`gguf_keys`).
     """
     if file.integer(f"{architecture}.expert_count", 0) > 0:
-        raise StageError(f"{file.path.name} holds a mixture of experts, which is not supported")
+        raise StageError(f"{file.path} holds a mixture of experts, which is not supported")
     heads = file.integer(f"{architecture}.attention.head_count")
     hidden = file.integer(f"{architecture}.embedding_length")
     if heads < 1:
-        raise StageError(f'{file.path.name}: the metadata "{architecture}.attention.head_count" is {heads}')
+        raise StageError(f'{file.path}: the metadata "{architecture}.attention.head_count" is {heads}')
     head_dim = file.integer(f"{architecture}.attention.key_length", hidden // heads)
+    if head_dim < 1:
+        raise StageError(f"{file.path}: heads of {head_dim} elements, of {hidden} for {heads} heads, cannot be")
+    check_keys(file, architecture, head_dim=head_dim)
     rotated = file.integer(f"{architecture}.rope.dimension_count", head_dim)
     if rotated != head_dim:
-        raise StageError(f"{file.path.name} rotates {rotated} of {head_dim} elements of a head; here, all are")
+        raise StageError(f"{file.path} rotates {rotated} of {head_dim} elements of a head; here, all are")
     theta = shortest_decimal(file.number(f"{architecture}.rope.freq_base", 10000.0))
     document: dict[str, object] = {
         "architectures": [class_name],
@@ -55,8 +59,9 @@ def decoder_document(file: GGUFFile, *, architecture: str, model_type: str, clas
     if scaling is not None:
         document["rope_scaling"] = scaling
     for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
-        if f"tokenizer.ggml.{key}_token_id" in file.metadata:
-            document[f"{name}_token_id"] = file.integer(f"tokenizer.ggml.{key}_token_id")
+        number = file.token_id(key)
+        if number is not None:
+            document[f"{name}_token_id"] = number
     return document
 
 
@@ -82,20 +87,28 @@ def _vocabulary_size(file: GGUFFile) -> int:
     """The embedding's rows: the metadata may leave the number out, and may count without padding."""
     embedding = file.tensors.get(_EMBEDDING)
     if embedding is None or len(embedding.shape) != 2:
-        raise StageError(f"{file.path.name} lacks the tensor {_EMBEDDING}")
+        raise StageError(f"{file.path} lacks the tensor {_EMBEDDING}")
     return embedding.shape[0]
 
 
 def _rope_scaling(file: GGUFFile, architecture: str, *, theta: float, head_dim: int) -> dict[str, object] | None:
-    kind = file.string(f"{architecture}.rope.scaling.type", "none")
+    """As llama.cpp reads it: without a type the scaling is linear, and `rope.scale_linear` is the older name of the
+    factor; a factor of 0 is none."""
+    kind = file.string(f"{architecture}.rope.scaling.type", "linear")
+    if kind not in ("none", "linear"):
+        raise StageError(
+            f'{file.path}: RoPE scaling of the type "{kind}" is not supported',
+            advice=('known: "none", "linear", and Llama 3.1\'s factors in the tensor ' + ROPE_FACTORS,),
+        )
+    older = file.number(f"{architecture}.rope.scale_linear", 0.0)
+    factor = shortest_decimal(file.number(f"{architecture}.rope.scaling.factor", older))
+    if kind == "none" or factor == 0:
+        factor = 1.0
     if ROPE_FACTORS in file.tensors:
+        if factor != 1.0:
+            raise StageError(f"{file.path} scales RoPE both by a factor and by the tensor {ROPE_FACTORS}")
         return _llama3_scaling(file, theta=theta, head_dim=head_dim)
-    if kind == "linear":
-        factor = shortest_decimal(file.number(f"{architecture}.rope.scaling.factor"))
-        return {"rope_type": "linear", "factor": factor}
-    if kind == "none":
-        return None
-    raise StageError(f'{file.path.name}: RoPE scaling of the type "{kind}" is not supported')
+    return None if factor == 1.0 else {"rope_type": "linear", "factor": factor}
 
 
 def _llama3_scaling(file: GGUFFile, *, theta: float, head_dim: int) -> dict[str, object]:
@@ -114,8 +127,7 @@ def _llama3_scaling(file: GGUFFile, *, theta: float, head_dim: int) -> dict[str,
             expected.append(1 / ((1 - smooth) / factor + smooth))
     if len(factors) != len(expected) or not all(map(_is_close, factors, expected)):
         raise StageError(
-            f"{file.path.name}: the factors in {ROPE_FACTORS} are not those of Llama 3.1's rule, "
-            "the only one that is read"
+            f"{file.path}: the factors in {ROPE_FACTORS} are not those of Llama 3.1's rule, the only one that is read"
         )
     return {
         "rope_type": "llama3",

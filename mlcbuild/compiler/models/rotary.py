@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
+
+_COPY = "remove the field from a copy of config.json, and name the copy as the `config` of the model"
+_ADVICE: Mapping[str, tuple[str, ...]] = {
+    "dynamic": ('"dynamic" changes nothing in texts of up to max_position_embeddings tokens: ' + _COPY,),
+    "yarn": (
+        "for a model that has it for long texts alone, as Qwen2.5, and up to original_max_position_embeddings tokens: "
+        + _COPY,
+    ),
+    "longrope": ("its factors depend on how long the text is; the kernels here have one set of factors",),
+    "su": ('this is an older name of "longrope", whose factors depend on how long the text is',),
+}
+"""What to do about a kind of scaling that is not computed here."""
 
 
 class RotaryForm(enum.Enum):
@@ -78,27 +91,37 @@ class RotaryEmbedding:
 
 
 def read_rotary(reader: ConfigReader, *, max_position_embeddings: int) -> RotaryEmbedding:
-    """The rotary embedding in the fields `rope_theta`, `rope_scaling` and `rope_parameters`. Raises StageError for a
-    rule that is not computed here."""
-    return RotaryEmbedding(base=_theta(reader), scaling=_scaling(reader, max_position_embeddings))
+    """The rotary embedding in the fields `rope_theta`, `rope_scaling` and `rope_parameters`, read as transformers 5
+    reads them: `rope_scaling` comes before `rope_parameters`, and a base inside of either before one outside.
+
+    Raises StageError for a rule that is not computed here.
+    """
+    inner = _parameters(reader)
+    theta = inner if inner is not None and inner.has("rope_theta") else reader
+    return RotaryEmbedding(
+        base=theta.number("rope_theta", low=1.0, high=1e12, default=10000.0),
+        scaling=None if inner is None else _scaling(reader, inner, max_position_embeddings),
+    )
 
 
-def _theta(reader: ConfigReader) -> float:
-    """transformers 5 moved the base into `rope_parameters`; files of both forms are about."""
-    if reader.has("rope_parameters"):
-        inner = reader.table("rope_parameters")
-        if inner.has("rope_theta"):
-            return inner.number("rope_theta", low=1.0, high=1e12)
-    return reader.number("rope_theta", low=1.0, high=1e12, default=10000.0)
+def _parameters(reader: ConfigReader) -> ConfigReader | None:
+    for name in ("rope_scaling", "rope_parameters"):
+        if reader.document.get(name) in (None, {}):
+            continue
+        inner = reader.table(name)
+        by_layers = [key for key, value in inner.document.items() if isinstance(value, Mapping)]
+        if by_layers:
+            raise reader.fail(name, f'has parameters of their own for "{by_layers[0]}"; here all layers have the same')
+        rotated = inner.number("partial_rotary_factor", low=0.0, high=1.0, default=1.0)
+        if rotated != 1.0:
+            raise inner.fail("partial_rotary_factor", f"is {rotated:g}; whole heads are rotated here: 1")
+        return inner
+    return None
 
 
-def _scaling(reader: ConfigReader, positions: int) -> RopeScaling | None:
-    name = "rope_parameters" if reader.has("rope_parameters") else "rope_scaling"
-    if not reader.has(name):
-        return None
-    inner = reader.table(name)
-    # "type" is the name that the key had before transformers 4.43.
-    rope_type = inner.string("rope_type", default=inner.string("type", default="default"))
+def _scaling(reader: ConfigReader, inner: ConfigReader, positions: int) -> RopeScaling | None:
+    key = "rope_type" if inner.has("rope_type") else "type"  # its name before transformers 4.43
+    rope_type = inner.string(key, default="default")
     if rope_type == "default":
         return None
     if rope_type == "linear":
@@ -108,11 +131,18 @@ def _scaling(reader: ConfigReader, positions: int) -> RopeScaling | None:
         high = inner.number("high_freq_factor", low=1e-6, high=1e6)
         if not low < high:
             raise inner.fail("high_freq_factor", f'is {high:g}; it has to exceed "low_freq_factor", {low:g}')
+        # Transformers takes the field outside before the one inside, and the context's length without either.
+        original = "original_max_position_embeddings"
+        holder = reader if reader.has(original) else inner
         return RopeScaling(
             rope_type="llama3",
             factor=inner.number("factor", low=1.0, high=1e6),
             low_freq_factor=low,
             high_freq_factor=high,
-            original_max_position_embeddings=inner.integer("original_max_position_embeddings", low=1, high=positions),
+            original_max_position_embeddings=holder.integer(original, low=1, high=MAX_CONTEXT, default=positions),
         )
-    raise inner.fail("rope_type", f'is "{rope_type}"; RoPE is computed here plain ("default"), "linear" or "llama3"')
+    raise inner.fail(
+        key,
+        f'is "{rope_type}"; RoPE is computed here plain ("default"), "linear" or "llama3"',
+        advice=_ADVICE.get(rope_type, ()),
+    )

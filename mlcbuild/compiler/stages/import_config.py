@@ -59,6 +59,7 @@ def _import_gguf(path: Path, config: Path, tokenizer: Path, families: Sequence[A
     architectures = {name: architecture for family in families for name, architecture in family.gguf.items()}
     file = GGUFFile(path)
     try:
+        _check_contents(file)
         architecture = file.string("general.architecture")
         if architecture not in architectures:
             raise StageError(
@@ -71,6 +72,19 @@ def _import_gguf(path: Path, config: Path, tokenizer: Path, families: Sequence[A
             (tokenizer / name).write_text(text, encoding="utf-8")
     finally:
         file.close()
+
+
+def _check_contents(file: GGUFFile) -> None:
+    """Raise StageError for a file that holds something else than a whole model."""
+    kind = file.string("general.type", "model")
+    if kind != "model":
+        raise StageError(f'{file.path} holds no model: its "general.type" is "{kind}"')
+    parts = file.integer("split.count", 1)
+    if parts > 1:
+        raise StageError(
+            f"{file.path} is one of {parts} parts of a model",
+            advice=("join them: `llama-gguf-split --merge` with the first part",),
+        )
 
 
 def _import_directory(directory: Path, config: Path, tokenizer: Path) -> None:

@@ -36,7 +36,7 @@ def tokenizer_files(file: GGUFFile, cuts: Mapping[str, Cut]) -> dict[str, str]:
     elif kind == "llama":
         tokenizer = _sentence_piece(file)
     else:
-        raise StageError(f'{file.path.name}: the tokenizer is of the kind "{kind}"; "gpt2" and "llama" can be rebuilt')
+        raise StageError(f'{file.path}: the tokenizer is of the kind "{kind}"; "gpt2" and "llama" can be rebuilt')
     _add_special_tokens(file, tokenizer)
     configuration = _configuration(file, adds_bos_by_default=kind == "llama")
     _add_template(tokenizer, configuration)
@@ -59,12 +59,10 @@ def _ends_of_answers(file: GGUFFile) -> list[int]:
 
 def _token_id(file: GGUFFile, name: str, count: int) -> int | None:
     """The number of a special token; None if the metadata has none. Raises StageError for one beyond the vocabulary."""
-    key = f"tokenizer.ggml.{name}_token_id"
-    if key not in file.metadata:
-        return None
-    number = file.integer(key)
-    if not 0 <= number < count:
-        raise StageError(f'{file.path.name}: the metadata "{key}" is {number}; the vocabulary has {count} tokens')
+    number = file.token_id(name)
+    if number is not None and not 0 <= number < count:
+        key = f"tokenizer.ggml.{name}_token_id"
+        raise StageError(f'{file.path}: the metadata "{key}" is {number}; the vocabulary has {count} tokens')
     return number
 
 
@@ -72,7 +70,7 @@ def _vocabulary(file: GGUFFile) -> dict[str, int]:
     tokens = file.strings("tokenizer.ggml.tokens")
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) != len(tokens):
-        raise StageError(f"{file.path.name}: the vocabulary holds a token twice")
+        raise StageError(f"{file.path}: the vocabulary holds a token twice")
     return vocabulary
 
 
@@ -81,7 +79,7 @@ def _byte_level(file: GGUFFile, cuts: Mapping[str, Cut]) -> Tokenizer:
     cut = cuts.get(name)
     if cut is None:
         raise StageError(
-            f'{file.path.name}: the tokenizer cuts text by the rule "{name}", which is not known',
+            f'{file.path}: the tokenizer cuts text by the rule "{name}", which is not known',
             advice=(known_values(name, cuts),),
         )
     merges = [_merge(file, text) for text in file.strings("tokenizer.ggml.merges")]
@@ -101,7 +99,7 @@ def _byte_level(file: GGUFFile, cuts: Mapping[str, Cut]) -> Tokenizer:
 def _merge(file: GGUFFile, text: str) -> tuple[str, str]:
     left, space, right = text.partition(" ")
     if not space:
-        raise StageError(f"{file.path.name}: the vocabulary has the merge {text!r}, which joins nothing")
+        raise StageError(f"{file.path}: the vocabulary has the merge {text!r}, which joins nothing")
     return left, right
 
 
@@ -110,7 +108,7 @@ def _sentence_piece(file: GGUFFile) -> Tokenizer:
     scores = file.floats("tokenizer.ggml.scores")
     kinds = file.integers("tokenizer.ggml.token_type")
     if not len(scores) == len(kinds) == len(vocabulary):
-        raise StageError(f"{file.path.name}: tokens, scores and token types are not of one number")
+        raise StageError(f"{file.path}: tokens, scores and token types are not of one number")
     unknown = file.strings("tokenizer.ggml.tokens")[file.integer("tokenizer.ggml.unknown_token_id", 0)]
     model = models.BPE(
         vocab=vocabulary,
@@ -153,7 +151,7 @@ def _add_special_tokens(file: GGUFFile, tokenizer: Tokenizer) -> None:
     kinds = file.integers("tokenizer.ggml.token_type")
     tokens = file.strings("tokenizer.ggml.tokens")
     if len(kinds) != len(tokens):
-        raise StageError(f"{file.path.name}: tokens and token types are not of one number")
+        raise StageError(f"{file.path}: tokens and token types are not of one number")
     control = [token for token, kind in zip(tokens, kinds, strict=True) if kind in (_CONTROL, _UNKNOWN)]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
     defined = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _USER_DEFINED]

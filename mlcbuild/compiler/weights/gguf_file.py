@@ -33,6 +33,7 @@ _SCALARS = {
 _STRING = 8
 _ARRAY = 9
 _VERSIONS = (2, 3)
+_NO_TOKEN = (-1, (1 << 32) - 1)  # -1, also where the file has it without a sign
 _MAX_DIMENSIONS = 4
 _F32 = 0  # of ggml_type
 
@@ -125,6 +126,14 @@ class GGUFFile:
         if len(numbers) != len(value):
             raise self._bad(key, "an array of numbers")
         return numbers
+
+    def token_id(self, name: str) -> int | None:
+        """The number of the special token `name`, such as `eos`; None for a file without one. It may say so by -1."""
+        key = f"tokenizer.ggml.{name}_token_id"
+        if key not in self.metadata:
+            return None
+        number = self.integer(key)
+        return None if number in _NO_TOKEN else number
 
     def _bad(self, key: str, wanted: str) -> StageError:
         if key not in self.metadata:

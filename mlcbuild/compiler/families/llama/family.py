@@ -20,16 +20,18 @@ from mlcbuild.compiler.tokenizer import cuts
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
+_MISTRAL_KEY_VALUE_HEADS = 8
 _ATTENTION_SINK = 4  # MLC-LLM keeps the first four tokens of a sliding window
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    attention_bias = reader.boolean("attention_bias", default=False)
+    attention_bias, mlp_bias = _bias(reader, "attention_bias"), _bias(reader, "mlp_bias")
     config = read_decoder(
         reader,
         qkv_bias=attention_bias,
         output_bias=attention_bias,
-        mlp_bias=reader.boolean("mlp_bias", default=False),
+        mlp_bias=mlp_bias,
+        default_key_value_heads=_MISTRAL_KEY_VALUE_HEADS if _is_mistral(reader) else None,
     )
     return FamilyModel(
         configuration=config,
@@ -39,6 +41,13 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         chat_config=_chat_config(reader, config),
         parameters=decoder_parameters(config, gguf_interleaves=True),
     )
+
+
+def _bias(reader: ConfigReader, name: str) -> bool:
+    has_bias = reader.boolean(name, default=False)
+    if has_bias and _is_mistral(reader):
+        raise reader.fail(name, "is true; a mistral has no biases")
+    return has_bias
 
 
 def _limits(reader: ConfigReader) -> ContextLimits:

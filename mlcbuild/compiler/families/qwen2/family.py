@@ -27,7 +27,7 @@ _FULL_ATTENTION = "full_attention"
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    config = read_decoder(_with_key_value_heads(reader), qkv_bias=True)
+    config = read_decoder(reader, qkv_bias=True, default_key_value_heads=_KEY_VALUE_HEADS)
     _check_attention(reader, layers=config.num_layers)
     return FamilyModel(
         configuration=config,
@@ -37,19 +37,6 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         chat_config=_chat_config(config),
         parameters=_parameters(config),
     )
-
-
-def _with_key_value_heads(reader: ConfigReader) -> ConfigReader:
-    """Transformers' default depends on how the number is missing: 32 without the field, all heads if it is null."""
-    if "num_key_value_heads" in reader.document:
-        return reader
-    heads = reader.integer("num_attention_heads", low=1, high=1 << 12)
-    if heads % _KEY_VALUE_HEADS:
-        raise reader.fail(
-            "num_key_value_heads",
-            f'is missing; its default, {_KEY_VALUE_HEADS}, does not divide "num_attention_heads", which is {heads}',
-        )
-    return ConfigReader({**reader.document, "num_key_value_heads": _KEY_VALUE_HEADS}, reader.where)
 
 
 def _check_attention(reader: ConfigReader, *, layers: int) -> None:

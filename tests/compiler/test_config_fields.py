@@ -1,0 +1,222 @@
+"""Every field of a config.json that changes what transformers computes is read, or refused by name."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlcbuild.compiler import json_values
+from mlcbuild.compiler.models.decoder import DecoderConfig
+from mlcbuild.compiler.models.rotary import RotaryEmbedding
+from mlcbuild.errors import StageError
+from tests.compiler.resolving import model_of
+from tests.compiler.tiny_models import TINY, Array
+
+TYPES = ("llama", "mistral", "qwen2")
+BASE = {**TINY, "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 64}
+
+# Fields of other models, of older transformers, and of models with code of their own.
+FIELDS: tuple[tuple[str, object], ...] = (
+    ("attention_bias", True),
+    ("mlp_bias", True),
+    ("qkv_bias", True),
+    ("use_qkv_bias", True),
+    ("no_bias", True),
+    ("head_dim", 32),
+    ("num_key_value_heads", None),
+    ("rms_norm_eps", 0.05),
+    ("layer_norm_eps", 0.05),
+    ("hidden_act", "gelu"),
+    ("hidden_activation", "gelu"),
+    ("rope_theta", 123.0),
+    ("rotary_emb_base", 123.0),
+    ("rope_scaling", {"type": "linear", "factor": 4.0}),
+    ("rope_scaling", {"type": "dynamic", "factor": 4.0}),
+    ("rope_scaling", {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}),
+    ("rope_parameters", {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}),
+    ("partial_rotary_factor", 0.5),
+    ("rotary_pct", 0.5),
+    ("rope_interleaved", True),
+    ("no_rope_layers", [0, 0]),
+    ("pretraining_tp", 2),
+    ("query_pre_attn_scalar", 4),
+    ("attention_multiplier", 0.5),
+    ("softmax_scale", 0.5),
+    ("logit_scale", 0.25),
+    ("logits_scaling", 8.0),
+    ("embedding_multiplier", 12.0),
+    ("scale_emb", 12.0),
+    ("scale_depth", 1.4),
+    ("dim_model_base", 16),
+    ("residual_multiplier", 0.22),
+    ("attn_logit_softcapping", 5.0),
+    ("final_logit_softcapping", 5.0),
+    ("clip_qkv", 0.1),
+    ("use_qk_norm", True),
+    ("parallel_attn", True),
+    ("is_causal", False),
+    ("is_decoder", True),
+    ("use_bidirectional_attention", True),
+    ("alibi", True),
+    ("attention_chunk_size", 4),
+    ("num_experts", 4),
+    ("num_local_experts", 4),
+    ("tie_word_embeddings", True),
+    ("per_layer_config", {"0": {"intermediate_size": 32}}),
+    ("layer_types", ["full_attention", "full_attention"]),
+    ("quantization_config", None),
+    ("attention_dropout", 0.5),
+    ("torch_dtype", "float16"),
+)
+
+
+@functools.cache
+def _torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+def transformers_model(document: dict[str, Any]) -> Any:
+    transformers = pytest.importorskip("transformers")
+    values = {name: value for name, value in document.items() if name != "model_type"}
+    config = transformers.AutoConfig.for_model(document["model_type"], **values)
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
+
+
+def logits(model: Any) -> Array:
+    """The logits of a text, with weights that depend on their names and shapes alone."""
+    torch = _torch()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            random = np.random.default_rng(sum(name.encode()))
+            parameter.copy_(torch.from_numpy(random.standard_normal(tuple(parameter.shape)) * 0.2))
+        found: Array = model(torch.arange(24)[None] * 7 % 300).logits[0].numpy()
+    return found
+
+
+@functools.cache
+def base_logits(model_type: str) -> Array:
+    return logits(transformers_model({**BASE, "model_type": model_type}))
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+@pytest.mark.parametrize(
+    ("field", "value"), FIELDS, ids=[f"{name}-{number}" for number, (name, _) in enumerate(FIELDS)]
+)
+def test_a_field_that_changes_logits_is_read_or_refused(model_type: str, field: str, value: object) -> None:
+    base = {**BASE, "model_type": model_type}
+    document = {**base, field: value}
+    try:
+        reference = transformers_model(document)
+        changes = not np.array_equal(logits(reference), base_logits(model_type))
+    except Exception:  # transformers refuses with whatever the field leads to
+        changes = True
+    refused, found = "", None
+    try:
+        found = model_of(document).configuration
+    except StageError as error:
+        refused = str(error)
+    if found is None:
+        assert field in refused
+    elif changes:
+        assert found != model_of(base).configuration
+
+
+def frequencies(rotary: RotaryEmbedding, head_dim: int) -> Array:
+    """What positions are multiplied by, of each pair: the rule that the kernels follow."""
+    plain = rotary.base ** -(np.arange(0, head_dim, 2) / head_dim)
+    scaling = rotary.scaling
+    if scaling is None or scaling.rope_type == "linear":
+        return np.asarray(plain * rotary.position_scale)
+    found = []
+    for frequency in plain:
+        wavelength = 2 * math.pi / frequency
+        original = scaling.original_max_position_embeddings
+        smooth = (original / wavelength - scaling.low_freq_factor) / (
+            scaling.high_freq_factor - scaling.low_freq_factor
+        )
+        smooth = min(1.0, max(0.0, smooth))
+        found.append((1 - smooth) * frequency / scaling.factor + smooth * frequency)
+    return np.array(found)
+
+
+NUMBERS = st.sampled_from([1.0, 2.0, 4.0, 8.0])
+PARAMETERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "rope_type": st.sampled_from(["default", "linear", "llama3", "dynamic"]),
+        "type": st.sampled_from(["default", "linear", "llama3", "dynamic", "yarn"]),
+        "factor": NUMBERS,
+        "low_freq_factor": st.just(1.0),
+        "high_freq_factor": st.just(4.0),
+        "original_max_position_embeddings": st.sampled_from([16, 64, 8192]),
+        "rope_theta": st.sampled_from([100.0, 500000.0]),
+    },
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(TYPES),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "rope_scaling": st.none() | PARAMETERS,
+            "rope_parameters": st.none() | PARAMETERS,
+            "rope_theta": st.sampled_from([100.0, 1e6]),
+            "original_max_position_embeddings": st.sampled_from([32, 4096]),
+        },
+    ),
+)
+def test_rotations_are_those_of_transformers_or_refused(model_type: str, fields: dict[str, Any]) -> None:
+    document = {**BASE, "model_type": model_type, **fields}
+    try:
+        configuration = model_of(document).configuration
+    except StageError:
+        return
+    rotary = json_values.decode(DecoderConfig, configuration, where="configuration").attention.rotary
+    transformers = pytest.importorskip("transformers")
+    values = {name: value for name, value in document.items() if name != "model_type"}
+    config = transformers.AutoConfig.for_model(model_type, **values)
+    expected = transformers.AutoModelForCausalLM.from_config(config).model.rotary_emb
+    assert expected.attention_scaling == 1.0
+    np.testing.assert_allclose(frequencies(rotary, 8), expected.inv_freq.numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        ({"type": "dynamic", "factor": 2.0}, r'"type" is "dynamic"(.|\n)*up to max_position_embeddings'),
+        ({"rope_type": "yarn", "factor": 4.0}, r'"rope_type" is "yarn"(.|\n)*as Qwen2\.5'),
+        ({"type": "longrope", "long_factor": [1.0]}, r'"type" is "longrope"(.|\n)*how long the text is'),
+        ({"type": "su", "long_factor": [1.0]}, r'"type" is "su"(.|\n)*older name'),
+        ({"full_attention": {"rope_type": "linear", "factor": 2.0}}, r'parameters of their own for "full_attention"'),
+        ({"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}, r"whole heads are rotated"),
+    ],
+)
+def test_a_scaling_that_is_not_computed_is_refused_by_the_name_in_the_file_with_advice(
+    scaling: dict[str, object], message: str
+) -> None:
+    with pytest.raises(StageError) as raised:
+        model_of({**BASE, "rope_scaling": scaling})
+    assert re.search(message, str(raised.value))
+
+
+def test_dynamic_scaling_changes_nothing_within_the_context_as_its_advice_says() -> None:
+    scaled = {**BASE, "rope_scaling": {"type": "dynamic", "factor": 4.0}, "model_type": "llama"}
+    assert np.array_equal(logits(transformers_model(scaled)), base_logits("llama"))
+
+
+def test_original_length_beyond_the_context_is_read() -> None:
+    """As in copies of Llama 3.1 whose context is made shorter."""
+    values = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_type": "llama3"}
+    found = model_of({**BASE, "rope_scaling": {**values, "original_max_position_embeddings": 8192}})
+    rotary = json_values.decode(DecoderConfig, found.configuration, where="c").attention.rotary
+    assert rotary.scaling is not None
+    assert rotary.scaling.original_max_position_embeddings == 8192

@@ -1,0 +1,157 @@
+"""Metadata of GGUF files: what llama.cpp reads is read here, or refused by name; nothing is ignored in silence."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf
+import pytest
+
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_keys import READ, WITHOUT_EFFECT
+from mlcbuild.compiler.stages import import_config
+from mlcbuild.compiler.weights.gguf_file import GGUFFile
+from mlcbuild.errors import StageError
+from mlcbuild.rules.families import families
+from tests.compiler.tiny_models import TINY, TINY_QWEN2, checkpoint, write_gguf
+
+Value = bool | int | float | str
+HEAD_DIM = 16
+
+
+def document(path: Path, architecture: str = "llama", **metadata: Value) -> dict[str, object]:
+    """The config.json of a tiny file with more metadata; names have "__" for "." and no architecture."""
+    keys = {f"{architecture}.{name.replace('__', '.')}": value for name, value in metadata.items()}
+    return document_with(path, architecture, keys)
+
+
+def document_with(path: Path, architecture: str, metadata: dict[str, Value]) -> dict[str, object]:
+    config = TINY_QWEN2 if architecture == "qwen2" else TINY
+    file = GGUFFile(write_gguf(path / "m.gguf", checkpoint(config), config, metadata=metadata))
+    try:
+        return decoder_document(file, architecture=architecture, model_type=architecture, class_name="C")
+    finally:
+        file.close()
+
+
+def keys_of(holder: type) -> Iterator[str]:
+    for value in vars(holder).values():
+        if inspect.isclass(value):
+            yield from keys_of(value)
+        elif isinstance(value, str) and value.startswith("{arch}."):
+            yield value.removeprefix("{arch}.")
+
+
+ALL_KEYS = sorted({*keys_of(gguf.constants.Keys), "rope.scale_linear"})
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2"])
+@pytest.mark.parametrize("key", ALL_KEYS)
+def test_every_key_that_gguf_has_is_read_or_refused_or_known_to_change_nothing(
+    tmp_path: Path, architecture: str, key: str
+) -> None:
+    plain = document_with(tmp_path, architecture, {})
+    found: list[dict[str, object]] = []
+    for value in (3, 0.37, True, "other"):
+        try:
+            found.append(document_with(tmp_path, architecture, {f"{architecture}.{key}": value}))
+        except StageError:
+            continue
+    if key in WITHOUT_EFFECT:
+        assert found == [plain] * 4
+    elif key in READ:
+        assert plain not in found
+    else:
+        assert found == [plain] * len(found), "a key that is not read has values that are refused"
+        assert len(found) < 2
+
+
+def test_a_key_that_nothing_here_knows_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"(.|\n)*llama\.attention\.novel is not known here"):
+        document(tmp_path, attention__novel=1)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"attention__value_length": HEAD_DIM, "attention__key_length": HEAD_DIM},
+        {"attention__scale": 1 / math.sqrt(HEAD_DIM)},
+        {"attention__scale": 0.0, "logit_scale": 0.0, "embedding_scale": 1.0, "attention__clamp_kqv": 0.0},
+        {"expert_count": 0, "expert_used_count": 0, "attention__causal": True, "use_parallel_residual": False},
+        {"rope__scaling__type": "none", "rope__scaling__factor": 4.0},
+        {"rope__scaling__factor": 0.0},
+        {"rope__scaling__factor": 1.0, "rope__scaling__type": "linear"},
+    ],
+)
+def test_values_that_change_nothing_are_accepted(tmp_path: Path, metadata: dict[str, Value]) -> None:
+    extra = {"head_dim": HEAD_DIM}
+    assert document(tmp_path, **metadata) == document(tmp_path) | extra
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"rope__scale_linear": 4.0},
+        {"rope__scaling__factor": 4.0},
+        {"rope__scaling__factor": 4.0, "rope__scaling__type": "linear"},
+        {"rope__scaling__factor": 4.0, "rope__scale_linear": 2.0},
+    ],
+)
+def test_scaling_is_read_by_all_its_names_and_is_linear_without_a_type(
+    tmp_path: Path, metadata: dict[str, Value]
+) -> None:
+    """llama.cpp's defaults (`load_hparams` in src/llama-model.cpp)."""
+    assert document(tmp_path, **metadata)["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
+
+
+@pytest.mark.parametrize("kind", ["yarn", "longrope", "unknown"])
+def test_a_scaling_of_another_type_is_refused(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(StageError, match=rf'of the type "{kind}" is not supported'):
+        document(tmp_path, rope__scaling__type=kind)
+
+
+def test_factors_and_a_scaling_at_once_are_refused(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", checkpoint(TINY), metadata={"llama.rope.scaling.factor": 2.0})
+    file = GGUFFile(path)
+    file.tensors["rope_freqs.weight"] = file.tensors["output_norm.weight"]
+    with pytest.raises(StageError, match="both by a factor and by the tensor"):
+        decoder_document(file, architecture="llama", model_type="llama", class_name="C")
+    file.close()
+
+
+def import_gguf(directory: Path, **metadata: Value) -> None:
+    keys = {name.replace("__", "."): value for name, value in metadata.items()}
+    import_config.run(
+        source=write_gguf(directory / "m.gguf", checkpoint(), metadata=keys),
+        config=directory / "config.json",
+        tokenizer=directory / "tokenizer",
+        families=families(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"general__type": "adapter"}, r'm\.gguf holds no model: its "general\.type" is "adapter"'),
+        ({"general__type": "mmproj"}, r'its "general\.type" is "mmproj"'),
+        ({"split__count": 3}, r"m\.gguf is one of 3 parts of a model\n.*llama-gguf-split --merge"),
+    ],
+)
+def test_a_file_that_is_not_a_whole_model_is_told(tmp_path: Path, metadata: dict[str, Value], message: str) -> None:
+    with pytest.raises(StageError, match=message):
+        import_gguf(tmp_path, **metadata)
+
+
+@pytest.mark.parametrize("number", [-1, 2**32 - 1])
+def test_a_special_token_of_number_minus_one_is_none(tmp_path: Path, number: int) -> None:
+    """llama.cpp's LLAMA_TOKEN_NULL, which files have with and without a sign."""
+    path = write_gguf(tmp_path / "m.gguf", checkpoint())
+    file = GGUFFile(path)
+    file.metadata["tokenizer.ggml.padding_token_id"] = number
+    found = decoder_document(file, architecture="llama", model_type="llama", class_name="C")
+    assert "pad_token_id" not in found
+    assert file.token_id("padding") is None
+    file.close()
