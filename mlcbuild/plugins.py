@@ -7,6 +7,7 @@ known by path, because a build that has nothing to do must see what was added si
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 _ROOT = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  # Imported by every command: no pathlib.
@@ -26,6 +27,13 @@ def plugins_in(folder: str, *, module: str = "") -> tuple[str, ...]:
     else:
         found = [name.removesuffix(".py") for name in names if name.endswith(".py") and name != "__init__.py"]
     return tuple(sorted(found))
+
+
+def missing_modules(folder: str, modules: Iterable[str]) -> list[str]:
+    """The files that a plug-in's folder lacks of those that it must have."""
+    path = os.path.join(_ROOT, folder)  # noqa: PTH118
+    files = [f"{module}.py" for module in modules]
+    return [name for name in files if not os.path.isfile(os.path.join(path, name))]  # noqa: PTH113, PTH118
 
 
 def load_plugin(name: str) -> Any:

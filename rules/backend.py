@@ -14,11 +14,14 @@ from functools import cache
 from typing import ClassVar
 
 from mlcbuild.engine.action import Action, DerivedArtifact, ExecutionRequirements, JsonValue
-from mlcbuild.plugins import plugins_in
+from mlcbuild.plugins import missing_modules, plugins_in
 from mlcbuild.rules.providers import Provider
 from mlcbuild.rules.rule import RuleContext, stage_action
 from mlcbuild.system_programs import linker_name
 from mlcbuild.workspace.schema import Attribute
+
+# The modules that the compiler's half of every backend has.
+_MANDATORY = ("__init__", "schedule", "link")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,11 +120,17 @@ class Backend:
 
 @cache
 def backends() -> Mapping[str, Backend]:
-    """All backends by kind, sorted. Raises ValueError for a file that exports none, or one of another kind."""
+    """All backends by kind, sorted.
+
+    Raises ValueError for a file that exports none, or one of another kind, and for one without its other half.
+    """
     found = {}
     for name in plugins_in("rules/backends"):
         backend = getattr(importlib.import_module(f"mlcbuild.rules.backends.{name}"), "BACKEND", None)
         if not isinstance(backend, Backend) or backend.kind != name:
             raise ValueError(f"rules/backends/{name}.py has no BACKEND of kind {name!r}")
+        half = f"compiler/backends/{name}"
+        if missing := missing_modules(half, _MANDATORY):
+            raise ValueError(f"the backend {name} has no {' and no '.join(missing)} in mlcbuild/{half}")
         found[name] = backend
     return found

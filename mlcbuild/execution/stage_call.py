@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.errors import InfrastructureError, MlcbuildError, StageError
+from mlcbuild.errors import InfrastructureError, InternalError, MlcbuildError, StageError
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MESSAGE_CHARACTERS = 4000
@@ -40,7 +40,9 @@ def _outcome(description: dict[str, Any]) -> tuple[str, str]:
         _check_arguments(description["function"], function, arguments)
         function(**arguments)
     except MlcbuildError as error:
-        kind = "environment" if isinstance(error, InfrastructureError) or _disk_full(error) else "failed"
+        # A bug would show on another machine as well.
+        is_machines = isinstance(error, InfrastructureError) and not isinstance(error, InternalError)
+        kind = "environment" if is_machines or _disk_full(error) else "failed"
         return kind, str(error)
     except MemoryError as error:
         _print_traceback(error)

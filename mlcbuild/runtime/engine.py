@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlcbuild.runtime.model import Model
-from mlcbuild.runtime.package import LIBRARY, ModelPackage
+from mlcbuild.runtime.package import ModelPackage
 from mlcbuild.runtime.tensor_cache import TensorCache
 
 
@@ -14,4 +14,5 @@ class Engine(Model):
 
     def __init__(self, directory: Path, *, threads: int = 0) -> None:
         self.package = ModelPackage.open(directory)
-        super().__init__(directory / LIBRARY, lambda wanted: TensorCache(directory).read(wanted), threads=threads)
+        read = TensorCache(directory).read
+        super().__init__(self.package.library, read, threads=threads)

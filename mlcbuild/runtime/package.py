@@ -1,7 +1,7 @@
 """A model package on disk: which files it has, and what they say of the model.
 
 The directory holds `lib.so`, `mlc-chat-config.json`, `tensor-cache.json` with its shards, and the
-tokenizer's files.
+tokenizer's files. Where a platform's libraries have another ending, the library is `lib` with that one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from mlcbuild.errors import UsageError
 
-LIBRARY = "lib.so"
+_LIBRARY = "lib.so"
 CHAT_CONFIG = "mlc-chat-config.json"
 WEIGHTS_INDEX = "tensor-cache.json"
 TOKENIZER = "tokenizer.json"
@@ -25,15 +25,18 @@ class ModelPackage:
     """A directory that has every file of a package, with its configurations parsed."""
 
     directory: Path
+    library: Path
     chat_config: dict[str, Any]
     tokenizer_config: dict[str, Any]
 
     @staticmethod
     def open(directory: Path) -> ModelPackage:
         """Raises UsageError for a directory that is no package."""
-        needed = (LIBRARY, CHAT_CONFIG, WEIGHTS_INDEX, TOKENIZER)
+        needed = (CHAT_CONFIG, WEIGHTS_INDEX, TOKENIZER)
         missing = [name for name in needed if not (directory / name).is_file()]
-        if missing:
+        library = _find_library(directory)
+        if library is None or missing:
+            missing = missing if library else [_LIBRARY, *missing]
             raise UsageError(
                 f"{directory} is no model package: it has no {' and no '.join(missing)}",
                 advice=("build a model_package target, and give its output directory",),
@@ -41,6 +44,7 @@ class ModelPackage:
         configured = directory / TOKENIZER_CONFIG
         return ModelPackage(
             directory=directory,
+            library=library,
             chat_config=read_object(directory / CHAT_CONFIG),
             tokenizer_config=read_object(configured) if configured.is_file() else {},
         )
@@ -52,6 +56,14 @@ class ModelPackage:
         template = self.chat_config.get("conv_template") or {}
         ids = [*(ends if isinstance(ends, list) else [ends]), *template.get("stop_token_ids", [])]
         return frozenset(number for number in ids if isinstance(number, int))
+
+
+def _find_library(directory: Path) -> Path | None:
+    """The library of a package: `lib.so`, or else the only file whose name is `lib` and an ending."""
+    if (directory / _LIBRARY).is_file():
+        return directory / _LIBRARY
+    found = [path for path in directory.glob("lib.*") if path.is_file()]
+    return found[0] if len(found) == 1 else None
 
 
 def read_object(path: Path) -> dict[str, Any]:

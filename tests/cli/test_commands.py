@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -260,6 +261,19 @@ def test_a_bug_is_one_message_and_its_traceback_a_file(
     )
     assert "Traceback" in file.read_text()
     assert "raise failure" in file.read_text()
+
+
+def test_a_bug_in_a_file_that_is_found_by_listing_is_told_with_its_line(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """As whoever adds a rule, a backend or a toolchain makes them."""
+    monkeypatch.setattr("mlcbuild.rules.filegroup.FilesInfo", lambda **_: {}["lane"])
+    (workspace / "BUILD.toml").write_text(
+        '[workspace]\nname = "w"\n\n[[filegroup]]\nname = "f"\nsrcs = ["BUILD.toml"]\n'
+    )
+    assert main(["build", ":f"]) == 37
+    first = capsys.readouterr().err.splitlines()[0]
+    assert re.fullmatch(r"error: mlcbuild itself failed at mlcbuild/rules/filegroup\.py:\d+: KeyError: 'lane'", first)
 
 
 def test_debugging_shows_the_traceback(workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -11,8 +11,8 @@ import tvm
 from mlcbuild.compiler.phases import places
 from mlcbuild.compiler.phases.added import added_passes
 from mlcbuild.compiler.phases.entry import Entry, PassOrigin
-from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, Run, apply
-from mlcbuild.errors import InternalError, StageError
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, PlacedPass, Run, apply
+from mlcbuild.errors import StageError
 from tests.compiler.pipeline import CPU_TARGET
 
 ENTRIES = (
@@ -58,25 +58,53 @@ def test_a_backends_implementation_runs_in_place_of_the_common_one() -> None:
     assert ran(COMMON, backend) == "first own-second own-third"
 
 
+def test_a_backend_places_passes_of_its_own_between_the_entry_and_what_a_workspace_adds() -> None:
+    backend: Passes = {
+        "Before": PlacedPass(run=noting("own-before"), before="Second"),
+        "After": PlacedPass(run=noting("own-after"), after="Second"),
+        "AfterNothing": PlacedPass(run=noting("own-last"), after="Nothing"),
+    }
+    at = ({"function": "a:a", "before": "Second"}, {"function": "a:b", "after": "Second"})
+    assert ran(COMMON, backend) == "first own-before second own-after own-last"
+    functions = (noting("added-before"), noting("added-after"))
+    assert ran(COMMON, backend, functions, at) == (
+        "first added-before own-before second own-after added-after own-last"
+    )
+
+
 @pytest.mark.parametrize(
     ("common", "backend", "told"),
     [
-        ({**COMMON, "Frist": noting("x")}, {}, 'the common passes implement "Frist", which is no entry of this phase'),
-        (COMMON, {"Thrid": noting("x")}, 'the backend\'s passes implement "Thrid", which is no entry of this phase'),
-        (COMMON, {"First": noting("x")}, '"First", which is not for backends to implement'),
+        ({**COMMON, "Frist": noting("x")}, {}, 'the common passes implement "Frist", which is no pass of this phase'),
+        (COMMON, {"Thrid": noting("x")}, 'passes of the backend implement "Thrid", which is no pass of this phase'),
+        (COMMON, {"First": noting("x")}, '"First", which is the same for all backends'),
         (COMMON, {"Nothing": noting("x")}, '"Nothing", which its entry says is not needed'),
         ({}, {}, 'nothing implements "First"'),
+        (
+            COMMON,
+            {"Own": PlacedPass(run=noting("x"), after="Frist")},
+            '"Own" is placed beside "Frist", which is no pass',
+        ),
+        (COMMON, {"Own": PlacedPass(run=noting("x"))}, '"Own" is placed neither after nor before'),
+        (
+            COMMON,
+            {"First": PlacedPass(run=noting("x"), after="Third")},
+            '"First" is placed, and there is a pass of that',
+        ),
     ],
 )
 def test_implementations_that_do_not_fit_the_entries_are_refused(common: Passes, backend: Passes, told: str) -> None:
-    with pytest.raises(InternalError, match=told):
+    with pytest.raises(StageError, match=told):
         ran(common, backend)
 
 
-def test_a_misspelt_entry_is_told_with_what_may_have_been_meant() -> None:
-    with pytest.raises(InternalError) as raised:
+def test_a_misspelt_entry_is_told_with_what_a_backend_may_do() -> None:
+    with pytest.raises(StageError) as raised:
         ran(COMMON, {"Thrid": noting("x")})
-    assert raised.value.advice == ('known: First, Second, Nothing, Third        did you mean "Third"?',)
+    assert raised.value.advice == (
+        "a backend implements: Second, Third",
+        "a pass of another name is a PlacedPass, which says after or before which pass it runs",
+    )
 
 
 def test_an_entry_is_either_for_backends_or_not_needed() -> None:

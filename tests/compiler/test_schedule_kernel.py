@@ -167,6 +167,12 @@ def test_the_first_rule_that_fits_schedules() -> None:
     assert int(chosen.attrs["by"]) == 1
     assert scheduling.apply_rules(func, target, (lambda *_: None,)) is func
 
+    def mistaken(kernel: tirx.PrimFunc, _: tvm.target.Target) -> Any:
+        return tvm.IRModule({"main": kernel})
+
+    with pytest.raises(StageError, match=r"rule .*mistaken returned IRModule, neither a kernel nor None"):
+        scheduling.apply_rules(func, target, (mistaken,))
+
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff\xfe", b'{"root_index":0,"nodes":[{"type":"None"}]}'])
 def test_what_is_no_kernel_is_told_so(tmp_path: Path, data: bytes) -> None:

@@ -75,7 +75,8 @@ inputs = ["text"]
 outputs = ["out"]
 arguments = ["-c", "cat $1 > $2", "noted", "{inputs}", "{outputs}"]
 """
-# A library of the backend that docs/backends.md adds, and a check that it says what that of the kind cpu says.
+# A library of the backend that docs/backends.md adds, with the toolchain of docs/toolchains.md; and a check that it
+# says what that of the kind cpu says.
 PLAIN = """
 [[platform]]
 name = "plain"
@@ -479,6 +480,7 @@ def test_code_of_one_backend_is_no_others_business(place: Place, module: str, la
 
 def test_a_backend_that_is_added_serves_its_own_libraries_and_runs_nothing_else(place: Place) -> None:
     try:
+        example_of("toolchains.md")(place)
         example_of("backends.md")(place)
         assert place.build() == {}
         appended("BUILD.toml", PLAIN)(place)

@@ -47,3 +47,9 @@ def test_one_name_for_two_attributes_is_refused() -> None:
     other = Attribute(name="shared", kind=AttributeKind.INTEGER, doc="One.")
     with pytest.raises(ValueError, match="the backends one and two have different attributes 'shared'"):
         attributes_of([backend("one", SHARED), backend("two", other)])
+
+
+def test_a_kind_without_its_other_half_is_told_by_the_files_that_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlcbuild.rules.backend._MANDATORY", ("__init__", "schedule", "assemble"))
+    with pytest.raises(ValueError, match=r"the backend cpu has no assemble\.py in mlcbuild/compiler/backends/cpu"):
+        backends.__wrapped__()

@@ -23,6 +23,8 @@ from mlcbuild.cli.output.terminal import Style
 from mlcbuild.errors import InterruptedBuildError, MlcbuildError, WorkspaceErrors
 
 DEBUG_VARIABLE = "MLCBUILD_DEBUG"
+# Whoever adds a file there wants to know its line; an error elsewhere is told by its traceback alone.
+_PLUGINS = ("rules", "toolchains/entries", "compiler/families", "compiler/quantization/schemes")
 
 
 def code_of(failure: BaseException) -> ExitCode:
@@ -84,7 +86,8 @@ def exception_lines(
     else:
         message = str(failure) if isinstance(failure, MlcbuildError) else _exception_text(failure)
         first, *rest = message.splitlines()
-        lines = [f"{style.error('error:')} mlcbuild itself failed: {first}", *(f"  {line}" for line in rest)]
+        place = _place_in_a_plugin(failure)
+        lines = [f"{style.error('error:')} mlcbuild itself failed{place}: {first}", *(f"  {line}" for line in rest)]
         if not debug:
             lines.append(f"  the traceback is in {_write_traceback(failure, state_directory)}")
             lines.append(f"  set {DEBUG_VARIABLE}=1 to see it here")
@@ -126,6 +129,17 @@ def _os_error_text(error: OSError) -> str:
 
 def _exception_text(failure: BaseException) -> str:
     return "".join(traceback.format_exception_only(failure)).strip()
+
+
+def _place_in_a_plugin(failure: BaseException) -> str:
+    """Where a rule, or another file that is found by listing its folder, was running; "" where none was."""
+    for frame in reversed(traceback.extract_tb(failure.__traceback__)):
+        path = Path(frame.filename).resolve()
+        for folder in _PLUGINS:
+            root = Path(mlcbuild.__file__).parent.joinpath(folder).resolve()
+            if path.is_relative_to(root):
+                return f" at mlcbuild/{folder}/{path.relative_to(root)}:{frame.lineno}"
+    return ""
 
 
 def _write_traceback(failure: BaseException, state_directory: Path | None) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import tvm
 from tvm import tirx
 
+from mlcbuild.errors import StageError
+
 # The scheduled kernel, or None where the rule does not fit.
 Rule = Callable[[tirx.PrimFunc, tvm.target.Target], tirx.PrimFunc | None]
 # The kernel with further parameters, and these: global memory that the caller allocates for it.
@@ -34,11 +36,17 @@ class Scheduling:
 
 
 def apply_rules(func: tirx.PrimFunc, target: tvm.target.Target, rules: tuple[Rule, ...]) -> tirx.PrimFunc:
-    """The kernel as the first rule that fits it schedules it; as it is, where none does or it came scheduled."""
+    """The kernel as the first rule that fits it schedules it; as it is, where none does or it came scheduled.
+
+    Raises StageError for a rule that returns neither a kernel nor None.
+    """
     if "tirx.is_scheduled" in func.attrs:
         return func
     for rule in rules:
         scheduled = rule(func, target)
-        if scheduled is not None:
+        if isinstance(scheduled, tirx.PrimFunc):
             return scheduled
+        if scheduled is not None:
+            name = f"{rule.__module__}.{rule.__qualname__}"
+            raise StageError(f"the schedule rule {name} returned {type(scheduled).__name__}, neither a kernel nor None")
     return func

@@ -10,7 +10,7 @@ import tvm
 
 from mlcbuild.compiler.phases.added import AddedPass
 from mlcbuild.compiler.phases.entry import Entry
-from mlcbuild.errors import InternalError
+from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values
 
 if TYPE_CHECKING:  # Known to Lower alone: the other phases do not run again when these change.
@@ -38,7 +38,19 @@ class PhaseContext:
 
 
 Run = Callable[[tvm.IRModule, PhaseContext], tvm.IRModule]
-Passes = Mapping[str, Run]  # by the names of entries
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedPass:
+    """A pass that only one backend has and no entry names: it runs right `before` or right `after` an entry."""
+
+    run: Run
+    after: str = ""
+    before: str = ""
+
+
+# By the names of entries; those of a backend may be placed passes too, by names of their own.
+Passes = Mapping[str, Run | PlacedPass]
 
 
 def module_pass(run: Callable[[tvm.IRModule], tvm.IRModule]) -> Run:
@@ -66,16 +78,19 @@ def apply(
 ) -> tvm.IRModule:
     """The module after the passes of the entries, in order.
 
-    `common` are the implementations that serve every backend; those of `backend` run in their place. `added` are a
-    workspace's passes, which run beside entries. Raises InternalError for implementations that do not fit the entries,
-    and StageError for an added pass that goes wrong.
+    `common` are the implementations that serve every backend; those of `backend` run in their place, and its placed
+    passes beside entries. `added` are a workspace's passes, which run around both. Raises StageError for
+    implementations that do not fit the entries, and for an added pass that goes wrong.
     """
     chosen = _implementations(entries, common, backend or {})
+    placed = [one for one in (backend or {}).values() if isinstance(one, PlacedPass)]
     runs: list[Run] = []
     for entry in entries:
         runs += [one.run for one in added if one.place == entry.name and one.before]
+        runs += [one.run for one in placed if one.before == entry.name]
         if entry.name in chosen:
             runs.append(chosen[entry.name])
+        runs += [one.run for one in placed if one.after == entry.name]
         runs += [one.run for one in added if one.place == entry.name and not one.before]
     config = {"relax.backend.use_cuda_graph": True} if context.cuda_graph else {}
     with context.target, tvm.transform.PassContext(opt_level=3, config=config):
@@ -86,19 +101,43 @@ def apply(
 
 def _implementations(entries: tuple[Entry, ...], common: Passes, backend: Passes) -> dict[str, Run]:
     known = {entry.name: entry for entry in entries}
-    for whose, passes in (("the common passes", common), ("the backend's passes", backend)):
-        for name in passes:
-            if name not in known:
-                raise InternalError(
-                    f'{whose} implement "{name}", which is no entry of this phase',
-                    advice=(known_values(name, known),),
-                )
-            if known[name].not_needed:
-                raise InternalError(f'{whose} implement "{name}", which its entry says is not needed')
-    for name in backend:
-        if not known[name].backend:
-            raise InternalError(f'the backend\'s passes implement "{name}", which is not for backends to implement')
     for entry in entries:
         if not entry.not_needed and not entry.backend and entry.name not in common:
-            raise InternalError(f'nothing implements "{entry.name}", and its entry does not say that it is not needed')
-    return {**common, **backend}
+            raise StageError(f'nothing implements "{entry.name}", and its entry does not say that it is not needed')
+    chosen = {}
+    for whose, passes in (("common passes", common), ("passes of the backend", backend)):
+        for name, run in passes.items():
+            if isinstance(run, PlacedPass):
+                _check_place(name, run, known)
+                continue
+            if name not in known:
+                raise StageError(
+                    f'the {whose} implement "{name}", which is no pass of this phase', advice=_known(known)
+                )
+            if known[name].not_needed:
+                raise StageError(f'the {whose} implement "{name}", which its entry says is not needed')
+            if passes is backend and not known[name].backend:
+                raise StageError(
+                    f'the {whose} implement "{name}", which is the same for all backends', advice=_known(known)
+                )
+            chosen[name] = run
+    return chosen
+
+
+def _check_place(name: str, placed: PlacedPass, known: Mapping[str, Entry]) -> None:
+    if name in known:
+        raise StageError(f'the pass "{name}" is placed, and there is a pass of that name', advice=("rename it",))
+    if bool(placed.after) == bool(placed.before):
+        raise StageError(f'the pass "{name}" is placed neither after nor before one pass', advice=("name one",))
+    if (place := placed.after or placed.before) not in known:
+        advice = (known_values(place, known),)
+        raise StageError(f'the pass "{name}" is placed beside "{place}", which is no pass of this phase', advice=advice)
+
+
+def _known(known: Mapping[str, Entry]) -> tuple[str, ...]:
+    """What a backend may do instead."""
+    own = ", ".join(entry.name for entry in known.values() if entry.backend)
+    return (
+        f"a backend implements: {own}" if own else "a backend implements no pass of this phase",
+        "a pass of another name is a PlacedPass, which says after or before which pass it runs",
+    )
