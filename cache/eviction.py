@@ -28,6 +28,7 @@ from mlcbuild.cache.inventory import (
     Result,
     bases,
     no_progress,
+    progress_in,
     take_inventory,
 )
 from mlcbuild.cache.leases import Leases, collection_lock
@@ -155,15 +156,19 @@ def collect(
         for base, _, _ in stores:
             with contextlib.suppress(FileNotFoundError):
                 remove_abandoned(base / "tmp")
-        inventories = [take_inventory(base, function, progress) for base, function, _ in stores]
+        progresses = [progress_in(progress, function, len(stores)) for _, function, _ in stores]
+        inventories = [
+            take_inventory(base, function, progress_of_store)
+            for (base, function, _), progress_of_store in zip(stores, progresses, strict=True)
+        ]
         leased: set[str] = set()
         for _, _, leases in stores:
             with leases.removal_lock():
                 leased |= leases.hashes()
         plans = plan(inventories, limits, now=now(), leased=leased)
         threads = stack.enter_context(ThreadPoolExecutor(_THREADS))
-        for each, (_, _, leases) in zip(plans, stores, strict=True):
-            _carry_out(each, leases, threads, report, progress)
+        for each, (_, _, leases), progress_of_store in zip(plans, stores, progresses, strict=True):
+            _carry_out(each, leases, threads, report, progress_of_store)
     report.kept_bytes = sum(inventory.stored_bytes for inventory in inventories) - report.freed_bytes
     if limits.max_bytes is not None:
         report.over_bytes = max(0, report.kept_bytes - limits.max_bytes)

@@ -28,6 +28,11 @@ Progress = Callable[[str, int, int], object]
 """Called with what is being done, how much of it is done, and the total (0: not known)."""
 
 
+def progress_in(progress: Progress, function: DigestFunction, stores: int) -> Progress:
+    """The progress in one of several stores, so that the same work in the next one is not taken for a step back."""
+    return progress if stores == 1 else lambda what, done, total: progress(f"{what} ({function.value})", done, total)
+
+
 def no_progress(_what: str, _done: int, _total: int) -> None:
     """Ignores progress."""
 

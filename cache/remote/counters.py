@@ -17,8 +17,9 @@ class MissReason(enum.Enum):
     UNSIGNED = "unsigned"  # or not signed by a trusted key
     INCOMPLETE = "incomplete"  # blobs that it names are missing
     DENIED = "denied"  # wrong credentials, missing permissions, an unknown host
-    TIMED_OUT = "timed out"  # no usable answer, after all retries
-    OFF = "off"  # the server is disabled
+    FAILED = "failed"  # refused or broken connections, or answers that are errors, after all retries
+    TIMED_OUT = "timed out"  # no answer in time, after all retries, or none until the end of the build
+    OFF = "off"  # the server was not asked, because it had failed too often
 
 
 @dataclass(frozen=True, kw_only=True)

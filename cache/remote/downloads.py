@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -46,31 +45,37 @@ class Downloads:
         self._single_flight = SingleFlight()
         self._told_wrong = 0
 
-    def fetch(self, digests: Sequence[Digest], store: LocalBlobStore) -> tuple[Digest, ...]:
-        """Download blobs into the store. Answer those that no server has. Raises what the store raises."""
+    def fetch(
+        self, digests: Sequence[Digest], store: LocalBlobStore, errors: list[TransportError] | None = None
+    ) -> tuple[Digest, ...]:
+        """Download blobs into the store. Answer those that did not come; `errors` gets why, where they are not absent.
+
+        Raises what the store raises.
+        """
+        errors = [] if errors is None else errors
         with self._single_flight.claim(store.missing(digests)) as mine:
             left = store.missing(mine)  # Another download may have ended since the last question.
             for server in self._servers:
                 if left and not server.is_off(Access.READ):
-                    self._threads.for_each(lambda job: job(), self._jobs(server, left, store))
+                    self._threads.for_each(lambda job: job(), self._jobs(server, left, store, errors))
                     left = store.missing(left)
         return store.missing(digests)
 
     def _jobs(
-        self, server: RemoteServer, digests: Sequence[Digest], store: LocalBlobStore
+        self, server: RemoteServer, digests: Sequence[Digest], store: LocalBlobStore, errors: list[TransportError]
     ) -> Iterator[Callable[[], None]]:
         batches = has_batches(server.transport)
         most = batched_bytes(server.transport) if batches else _SMALL_BYTES
         for digest in digests:
             if digest.size_bytes > most:
-                yield partial(self._one, server, digest, store)
+                yield partial(self._one, server, digest, store, errors)
         small = [digest for digest in digests if digest.size_bytes <= most]
         for together in _batches(small) if batches else ([digest] for digest in small):
-            yield partial(self._together, server, together, store)
+            yield partial(self._together, server, together, store, errors)
 
     # One blob
 
-    def _one(self, server: RemoteServer, digest: Digest, store: LocalBlobStore) -> None:
+    def _one(self, server: RemoteServer, digest: Digest, store: LocalBlobStore, errors: list[TransportError]) -> None:
         progress = TransferProgress(self._tally, "bytes_downloaded", digest.size_bytes)
         with progress, store.receive(digest) as reception:
             for _ in range(_TRIES):
@@ -79,6 +84,7 @@ class Downloads:
                     is_there = server.ask(Access.READ, attempt, size_bytes=digest.size_bytes)
                 except TransportError as error:
                     if error.kind is not ErrorKind.ITEM:
+                        errors.append(error)
                         return
                     is_there = True
                 if reception.is_complete:
@@ -101,7 +107,9 @@ class Downloads:
 
     # Small ones
 
-    def _together(self, server: RemoteServer, digests: Sequence[Digest], store: LocalBlobStore) -> None:
+    def _together(
+        self, server: RemoteServer, digests: Sequence[Digest], store: LocalBlobStore, errors: list[TransportError]
+    ) -> None:
         """Download small blobs in memory, and store them without waiting for the disk.
 
         A power failure may damage them. The store's checksum shows that, and they can be downloaded again.
@@ -109,8 +117,10 @@ class Downloads:
         left = list(digests)
         for _ in range(_TRIES):
             wrong: list[Digest] = []
-            with contextlib.suppress(TransportError):  # Blobs that did not come count as absent.
+            try:
                 server.ask(Access.READ, partial(self._attempt_together, server, left, store, wrong))
+            except TransportError as error:  # Blobs that did not come count as absent.
+                errors.append(error)
             if not wrong:
                 return
             self._tally.add(blobs_wrong=len(wrong))

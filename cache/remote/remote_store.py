@@ -10,6 +10,7 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.remote.counters import Counters, MissReason, Tally
 from mlcbuild.cache.remote.downloads import Downloads
+from mlcbuild.cache.remote.open_lookups import OpenLookups
 from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole, Upload
 from mlcbuild.cache.remote.remote_server import Access, RemoteServer
 from mlcbuild.cache.remote.results import unique
@@ -20,6 +21,9 @@ from mlcbuild.cache.remote.upload_queue import UploadQueue
 from mlcbuild.cache.remote.uploads import Sign, UploadRequest, Uploads
 from mlcbuild.cache.store import LocalBlobStore
 from mlcbuild.errors import MlcbuildError
+
+_ENDING_SECONDS = 0.2  # for lookups that are about to end
+_FIRST_ANSWER_SECONDS = 1.0  # the same, if nothing is known of a server yet: a client takes a while to connect
 
 
 def _believe(_key: Digest, _result: ActionResult) -> str:
@@ -73,11 +77,12 @@ class RemoteStore:
                 tally=self._tally,
                 warn=self._warn,
                 stopped=self._stopped,
+                on_recovery=self._on_recovery if number == 0 else lambda: None,
                 clock=clock,
                 sleep=sleep,
                 seed=seed,
             )
-            for transport in transports
+            for number, transport in enumerate(transports)
         )
         self._downloads = Downloads(
             self._servers, purpose=policy.purpose, threads=self._downloading, tally=self._tally, warn=self._warn
@@ -101,7 +106,14 @@ class RemoteStore:
             replaces=policy.replaces,
             warn=self._warn,
         )
-        self._upload_queue = UploadQueue(self._send, threads=self._sending, tally=self._tally, failed=self._not_sent)
+        self._upload_queue = UploadQueue(
+            self._send,
+            threads=self._sending,
+            tally=self._tally,
+            may_retry=self._may_send_later,
+            failed=self._not_sent,
+        )
+        self._open_lookups = OpenLookups()
         self._has_told_not_sent = False
         self._lock = threading.Lock()
         self._keys_by_blob: dict[Digest, Digest] = {}  # of results found in this build
@@ -142,19 +154,30 @@ class RemoteStore:
     def find(self, key: Digest, store: LocalBlobStore) -> ActionResult | None:
         if self._policy.role is RemoteRole.NONE:
             return None
+        found: ActionResult | MissReason = MissReason.FAILED
+        with self._open_lookups.begun() as lookup:
+            try:
+                found = self._find(key, store)
+            finally:
+                if self._open_lookups.end(lookup):
+                    if isinstance(found, MissReason):
+                        self._tally.missed(found)
+                    else:
+                        self._tally.add(hits=1)
+        return None if isinstance(found, MissReason) else found
+
+    def _find(self, key: Digest, store: LocalBlobStore) -> ActionResult | MissReason:
         reasons = []
         for number, lookup in enumerate(self._lookups):
             found = lookup.find(key, store)
             if isinstance(found, FoundResult):
-                self._tally.add(hits=1)
                 with self._lock:
                     self._keys_by_blob.update(dict.fromkeys(store.missing(found.blobs), key))
                 return found.result
             reasons.append(found)
             if number == 0 and found in (MissReason.INVALID, MissReason.UNSIGNED, MissReason.INCOMPLETE):
                 self._stale.add(key)
-        self._tally.missed(first_reason(reasons))
-        return None
+        return first_reason(reasons)
 
     def fetch(self, digests: Sequence[Digest], store: LocalBlobStore) -> tuple[Digest, ...]:
         if self._policy.role is RemoteRole.NONE:
@@ -170,34 +193,47 @@ class RemoteStore:
         """Send blobs and then the result in the background, from the store's files. Returns at once."""
         if not self._policy.sends:
             return
-        if self._servers[0].is_off(Access.WRITE):
+        server = self._servers[0]
+        if server.is_off_for_good(Access.WRITE):
             self._tally.add(uploads_dropped=1)
             return
-        self._upload_queue.put(
-            UploadRequest(
-                key=key,
-                result=result,
-                outputs=unique(*outputs),
-                store=store,
-                replace=self._policy.replaces or key in self._stale,
-            )
+        request = UploadRequest(
+            key=key,
+            result=result,
+            outputs=unique(*outputs),
+            store=store,
+            replace=self._policy.replaces or key in self._stale,
         )
+        if server.is_off(Access.WRITE):
+            self._upload_queue.keep(request)
+        else:
+            self._upload_queue.put(request)
 
     def send_blobs(self, digests: Sequence[Digest], store: LocalBlobStore) -> None:
         """Send blobs, and return when the server has them. Raises CacheError."""
         self._uploads.send_blobs(digests, store)
 
     def finish(self) -> None:
-        """Wait for uploads, at most for the policy's `drain_seconds`, and report those that were dropped.
+        """Wait for uploads, at most for the policy's `drain_seconds`. Those that failed are tried once more.
 
-        May be called from another thread than `abandon`.
+        Reports the uploads that were dropped, and the last failure of each server, unless failures were reported. A
+        lookup without an answer counts as timed out. May be called from another thread than `abandon`.
         """
-        address, seconds = self._servers[0].address, self._policy.drain_seconds
-        dropped = self._upload_queue.drain(
+        server, seconds = self._servers[0], self._policy.drain_seconds
+        address = server.address
+        server.allow_trial()
+        dropped, failed = self._upload_queue.drain(
             seconds,
             lambda left: self._warn(f"waiting up to {seconds:g} s for uploads to {address}: {_results(left)} left"),
+            is_off=lambda: server.is_off(Access.WRITE),
         )
-        self._stopped.set()
+        self._end_lookups()
+        for each in self._servers:
+            each.tell_last_failure()
+        if failed:
+            self._warn(
+                f"{_results(failed)} not sent to {address}, which keeps failing: `mlcbuild cache push` sends them"
+            )
         if dropped:
             work = self._policy.purpose.value
             self._warn(f"{_results(dropped)} not sent to {address}: the {work} waits at most {seconds:g} s for uploads")
@@ -206,6 +242,7 @@ class RemoteStore:
         """Drop all uploads that have not ended, now."""
         self._stopped.set()
         self._upload_queue.drain(0.0, lambda _: None)
+        self._end_lookups()
 
     def close(self) -> None:
         """Close the transports. Nothing may be called afterwards."""
@@ -224,6 +261,21 @@ class RemoteStore:
         if self._stopped.is_set():
             raise MlcbuildError(f"the {self._policy.purpose.value} has ended")
         self._uploads.send(request)
+
+    def _end_lookups(self) -> None:
+        """Let lookups end that wait before a retry, and count those that have no answer."""
+        has_answered = any(server.has_answered for server in self._servers)
+        self._stopped.set()
+        unanswered = self._open_lookups.close(_ENDING_SECONDS if has_answered else _FIRST_ANSWER_SECONDS)
+        for _ in range(unanswered):
+            self._tally.missed(MissReason.TIMED_OUT)
+
+    def _may_send_later(self, error: MlcbuildError) -> bool:
+        is_later = isinstance(error, TransportError) and error.kind in (ErrorKind.TRANSIENT, ErrorKind.OFF)
+        return is_later and not self._servers[0].is_off_for_good(Access.WRITE) and not self._stopped.is_set()
+
+    def _on_recovery(self) -> None:
+        self._upload_queue.retry()
 
     def _not_sent(self, error: MlcbuildError) -> None:
         """Report an error of one item. RemoteServer has already reported errors of the server."""

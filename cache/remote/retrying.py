@@ -63,8 +63,10 @@ class Retrying:
         self._sleep = sleep
         self._random = random.Random(seed)
 
-    def run(self, request: Callable[[], T], *, size_bytes: int = 0, again: Callable[[], object]) -> T:
-        """The answer to `request`. `again` is called before each retry.
+    def run(
+        self, request: Callable[[], T], *, size_bytes: int = 0, attempts: int = 0, again: Callable[[], object]
+    ) -> T:
+        """The answer to `request`. `again` is called before each retry. `attempts` 0: as many as the policy allows.
 
         Raises the last TransportError: a TRANSIENT one when attempts or time are used up, any other one at once.
         """
@@ -75,7 +77,7 @@ class Retrying:
                 return request()
             except TransportError as error:
                 attempt += 1
-                if error.kind is not ErrorKind.TRANSIENT or attempt >= self._policy.attempts:
+                if error.kind is not ErrorKind.TRANSIENT or attempt >= (attempts or self._policy.attempts):
                     raise
                 pause = self._policy.pause(attempt, self._random.random(), error.retry_after)
                 if self._clock() + pause > end or not self._sleep(pause):

@@ -16,7 +16,11 @@ from mlcbuild.cache.remote.transport import ErrorKind, TransportError
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 
 Check = Callable[[Digest, ActionResult], str]
-_REASONS = {ErrorKind.TRANSIENT: MissReason.TIMED_OUT, ErrorKind.ITEM: MissReason.INVALID}
+_REASONS = {
+    ErrorKind.DENIED: MissReason.DENIED,
+    ErrorKind.ITEM: MissReason.INVALID,
+    ErrorKind.OFF: MissReason.OFF,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,7 @@ class ServerLookup:
         except TransportError as error:
             if error.kind is ErrorKind.ITEM:
                 self._tell_unusable(error)
-            return _REASONS.get(error.kind, MissReason.DENIED)
+            return reason_of(error)
         if data is None:
             return MissReason.ABSENT
         self._tally.add(bytes_downloaded=len(data))
@@ -79,8 +83,9 @@ class ServerLookup:
 
     def _with_its_blobs(self, result: ActionResult, store: LocalBlobStore) -> FoundResult | MissReason:
         trees = [directory.tree_digest for directory in result.output_directories]
-        if self._downloads.fetch(trees, store):
-            return MissReason.INCOMPLETE
+        errors: list[TransportError] = []
+        if self._downloads.fetch(trees, store, errors):
+            return reason_of(errors[-1]) if errors else MissReason.INCOMPLETE
         try:
             blobs = unique(*blobs_in(result), *blobs_in_trees(result, store))
         except BlobMissingError:
@@ -92,8 +97,8 @@ class ServerLookup:
                 wanted = store.missing(blobs)
                 if wanted and self._server.ask(Access.READ, lambda: self._server.transport.missing(wanted)):
                     return MissReason.INCOMPLETE
-            except TransportError:
-                return MissReason.TIMED_OUT
+            except TransportError as error:
+                return reason_of(error)
         return FoundResult(result=result, blobs=blobs)
 
     def _tell_unusable(self, error: TransportError) -> None:
@@ -109,6 +114,11 @@ class ServerLookup:
             self._warn(
                 f"results of the remote cache {self._server.address} are not trusted, the first of them {key}: {reason}"
             )
+
+
+def reason_of(error: TransportError) -> MissReason:
+    """What a lookup that ended in this error counts as."""
+    return _REASONS.get(error.kind, MissReason.TIMED_OUT if error.is_timeout else MissReason.FAILED)
 
 
 def first_reason(reasons: Sequence[MissReason]) -> MissReason:

@@ -32,6 +32,7 @@ class ErrorKind(enum.Enum):
     TRANSIENT = "transient"  # a later attempt: after a reset, a timeout, a truncated body, 429, 500 or 503
     DENIED = "denied"  # another setting: wrong credentials, missing permissions, an unknown host
     UNUSABLE = "unusable"  # nothing: the server lacks a feature, or its answer is not understood
+    OFF = "off"  # a later request: the server was not asked, because it has failed too often
     ITEM = "item"  # nothing, but only this blob or result is affected: wrong size, wrong content, may not be replaced
 
 
@@ -39,10 +40,17 @@ class TransportError(CacheError):
     """A request failed. The message names the operation and the server, and contains no credential."""
 
     def __init__(
-        self, message: str, *, kind: ErrorKind, retry_after: float = 0.0, advice: tuple[str, ...] = ()
+        self,
+        message: str,
+        *,
+        kind: ErrorKind,
+        retry_after: float = 0.0,
+        is_timeout: bool = False,
+        advice: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message, advice=advice)
         self.kind = kind
+        self.is_timeout = is_timeout  # there was no answer in time, as opposed to a bad answer or a broken connection
         self.retry_after = retry_after  # seconds to wait, as the server asks; 0 if it does not
 
 

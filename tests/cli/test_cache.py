@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cache import file_systems
+from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cli.main import main
 from mlcbuild.cli.output.slow_progress import SlowProgress
@@ -373,3 +374,17 @@ def test_verify_sees_what_is_no_file_and_gc_removes_it(store: DiskStore, capsys:
     assert main(["cache", "gc", "--max-age=0s"]) == 0
     assert "could not be removed" not in capsys.readouterr().err
     assert list((base_of(store) / "corrupt").iterdir()) == []
+
+
+def test_progress_in_one_of_several_stores_names_it(store: DiskStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the same work would begin again at 0 % in the next store."""
+    fill(store)
+    fill(DiskStore(store.root, DigestFunction.SHA256))
+    told: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(SlowProgress, "__call__", lambda _self, *shown: told.append(shown))
+    for command in ("verify", "stats", "gc"):
+        told.clear()
+        assert main(["cache", command]) == 0
+        for what in {each for each, _, _ in told}:
+            shares = [done / total if total else done for each, done, total in told if each == what]
+            assert shares == sorted(shares), (command, what)

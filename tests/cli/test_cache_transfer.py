@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -17,6 +18,7 @@ from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.remote.counters import Counters
 from mlcbuild.cli.cache.transfer import Silence
 from mlcbuild.cli.main import main
+from mlcbuild.cli.output.slow_progress import SlowProgress
 from tests.cli.test_remote_builds import Place, results_in, shown
 from tests.remote import grpc_server, http_server
 from tests.remote.fault_proxy import Fault, faulty
@@ -413,5 +415,34 @@ def test_progress_of_a_slow_transfer_is_shown(
     assert re.match(r"(pushing, [\d.]+ k?B: \d+ % · 0.0 s\n)+", said)
     assert out.startswith("sent 3")
     _, out, said = second.run("cache", "pull", "//...", "--remote", server.address)
-    assert re.match(r"(pulling, [\d.]+ k?B: \d+( %)? · 0.0 s\n)+", said)
+    assert re.match(r"(pulling, [\d.]+ k?B: \d+( of \d+)? · 0.0 s\n)+", said)
     assert out.startswith("pulled 3")
+
+
+def test_progress_of_a_pull_counts_and_has_no_percentage(
+    place: Callable[[str], Place], server: http_server.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number of known actions grows while results are pulled, so a percentage of it would fall."""
+    monkeypatch.setattr("mlcbuild.cli.output.slow_progress._QUIET_SECONDS", -1.0)
+    monkeypatch.setattr("mlcbuild.engine.result_collector._PROGRESS_SECONDS", 0.001)
+    told: list[tuple[int, int]] = []
+
+    def show(_self: SlowProgress, _what: str, done: int, known: int) -> None:
+        told.append((done, known))
+
+    monkeypatch.setattr(SlowProgress, "show_counted", show)
+    monkeypatch.setattr(SlowProgress, "__call__", lambda *_: pytest.fail("a percentage"))
+    _, out, _ = place("second").run("cache", "pull", "//...", "--remote", server.address)
+    assert "a build has to run" in out
+    assert told
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_counts_of_growing_work_have_no_percentage() -> None:
+    stream, now = io.StringIO(), [1.0]
+    progress = SlowProgress(stream, live=False, clock=lambda: now[0])
+    for done, known in ((0, 10), (9, 10), (9, 1_000), (1_000, 1_000)):
+        now[0] *= 10
+        progress.show_counted("pulling", done, known)
+    shown = [line.partition(" ·")[0] for line in stream.getvalue().splitlines()]
+    assert shown == ["pulling: 0 of 10", "pulling: 9 of 10", "pulling: 9 of 1,000", "pulling: 1,000"]

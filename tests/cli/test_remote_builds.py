@@ -268,6 +268,36 @@ def test_a_remote_that_is_not_there_fails_no_build(place: Callable[[str], Place]
     assert "2 actions: 2 ran (2 local)" in said
 
 
+@pytest.mark.parametrize("address", ["s3://bucket/path", "http://127.0.0.1:9/x", "grpc://127.0.0.1:9/x"])
+def test_a_port_that_refuses_is_told_as_the_cause_however_short_the_build(
+    place: Callable[[str], Place], address: str
+) -> None:
+    code, said = place("one").build(
+        "//:one",
+        f"--remote={address}",
+        MLCBUILD_REMOTE_SLOW_LOOKUPS="race",
+        MLCBUILD_REMOTE_ENDPOINT="http://127.0.0.1:9" if address.startswith("s3") else "",
+        AWS_ACCESS_KEY_ID="x",
+        AWS_SECRET_ACCESS_KEY="y",
+    )
+    assert code == 0
+    (told,) = [line for line in said.splitlines() if line.startswith("note: the remote cache")]
+    assert "refused" in told or "127.0.0.1:9 cannot be reached" in told
+    assert f"remote {address}: 1 missed (failed)" in said
+
+
+def test_a_server_that_restarts_during_a_build_gets_all_results(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    server.faults.append(lambda handler: len(server.log) <= 15 and (handler.refuse(503) or True))
+    code, said = place("one").build("//...", f"--remote={server.address}", "--remote-upload=results")
+    assert code == 0
+    assert "failed; the build continues" in said
+    assert "2 results sent" in said
+    assert "not sent" not in said
+    assert len(results_in(server)) == 2
+
+
 def test_a_server_that_names_blobs_otherwise_ends_the_build_with_advice(place: Callable[[str], Place]) -> None:
     laptop = place("laptop")
     with grpc_server.running(DigestFunction.SHA256) as remote:

@@ -46,6 +46,7 @@ class MemoryTransport:
     evicted: set[Digest] = field(default_factory=set)
     spoil_with: Callable[[random.Random, Digest, bytes], bytes] = lambda _random, _key, data: flipped(data)
     fail: Callable[[str], Exception | None] = lambda _method: None
+    fail_item: Callable[[Digest], Exception | None] = lambda _key: None  # the same for a result that is written
     replaces: bool = True  # where it is asked to
     is_refusing: bool = False
     is_closed: bool = False
@@ -87,6 +88,8 @@ class MemoryTransport:
 
     def write_result(self, key: Digest, data: bytes, *, replace: bool = False) -> bool:
         self._begin("write_result")
+        if error := self.fail_item(key):
+            raise error
         with self.lock:
             is_written = replace or key not in self.results
             if is_written:

@@ -1,6 +1,8 @@
-"""A server is disabled after enough failures, not after a single one, and then for good."""
+"""A server is left alone after enough failures, not after a single one, and is then tried again from time to time."""
 
 from __future__ import annotations
+
+import math
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,6 +36,51 @@ def test_a_share_of_failures_opens_it_within_the_window_alone() -> None:
             breaker.succeeded((2 * number + 1) * seconds)
     assert fast.is_open
     assert not slow.is_open
+
+
+def test_after_a_pause_one_operation_is_a_trial_and_its_success_closes_it() -> None:
+    breaker = CircuitBreaker(CircuitBreakerLimits(in_a_row=1, first_pause=5.0))
+    assert breaker.failed(100.0)
+    assert [breaker.begin_trial(now) for now in (100.0, 104.9, 105.0, 106.0)] == [False, False, True, False]
+    assert not breaker.succeeded(106.0)  # one that had begun before
+    assert breaker.is_open
+    assert breaker.succeeded(107.0, is_trial=True)
+    assert not breaker.is_open
+    assert breaker.failed(108.0)
+    assert not breaker.begin_trial(112.9)
+    assert breaker.begin_trial(113.0)
+
+
+def test_the_pause_doubles_with_each_failed_trial_up_to_the_longest() -> None:
+    breaker = CircuitBreaker(CircuitBreakerLimits(in_a_row=1, first_pause=5.0, longest_pause=30.0))
+    breaker.failed(0.0)
+    now, pauses = 0.0, []
+    for _ in range(5):
+        began = now
+        while not breaker.begin_trial(now):
+            now += 1.0
+        pauses.append(now - began)
+        assert not breaker.failed(now, is_trial=True)
+    assert pauses == [5.0, 10.0, 20.0, 30.0, 30.0]
+    breaker.allow_trial(now)
+    assert breaker.begin_trial(now)
+    breaker.end_trial()
+    assert breaker.begin_trial(now)
+
+
+def test_a_failure_that_began_before_ends_no_trial() -> None:
+    breaker = CircuitBreaker(CircuitBreakerLimits(in_a_row=1, first_pause=5.0))
+    breaker.failed(0.0)
+    assert breaker.begin_trial(5.0)
+    assert not breaker.failed(6.0)
+    assert not breaker.begin_trial(100.0)
+    assert breaker.succeeded(101.0, is_trial=True)
+
+
+def test_without_an_end_of_the_pause_it_stays_open() -> None:
+    breaker = CircuitBreaker(CircuitBreakerLimits(in_a_row=1, first_pause=math.inf))
+    breaker.failed(0.0)
+    assert not breaker.may_try(1e9)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 30))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +14,14 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.reapi import ActionResult, AnyMessage, ExecutedActionMetadata, OutputFile, OutputSymlink
 from mlcbuild.cache.remote.counters import MissReason
 from mlcbuild.cache.remote.policy import RemotePolicy, RemoteRole, Upload
+from mlcbuild.cache.remote.remote_store import RemoteStore
 from mlcbuild.cache.remote.result_checksum import with_checksum
 from mlcbuild.cache.remote.results import INLINE_BYTES, INLINE_BYTES_A_RESULT
+from mlcbuild.cache.remote.retrying import RetryPolicy
 from mlcbuild.cache.remote.signing import Signatures
 from mlcbuild.cache.remote.transport import ErrorKind, TransportError
-from tests.remote.cache_world import Machine, Made, machine, made
+from mlcbuild.errors import CacheError
+from tests.remote.cache_world import Machine, Made, machine, made, policy
 from tests.remote.memory_transport import BLAKE3, BatchingMemoryTransport, MemoryTransport, flipped, transient
 from tests.remote.test_signing import private_key
 
@@ -268,14 +271,109 @@ def test_reasons_of_misses_are_told_apart(tmp_path: Path, server: MemoryTranspor
     del server.blobs[sent.result.output_files[1].digest]
     one.cache.find(sent.key, one.store)
     assert misses(one) == {MissReason.ABSENT: 1, MissReason.INCOMPLETE: 1}
-    server.fail = lambda _method: transient("nobody answers")
+    server.fail = lambda _method: transient("the connection is refused")
+    one.cache.find(sent.key, one.store)
+    server.fail = lambda _method: TransportError("no answer in time", kind=ErrorKind.TRANSIENT, is_timeout=True)
     one.cache.find(sent.key, one.store)
     server.fail = lambda _method: TransportError("no credentials", kind=ErrorKind.DENIED)
     one.cache.find(sent.key, one.store)
     one.cache.find(sent.key, one.store)
     assert misses(one) == {
-        MissReason.ABSENT: 1, MissReason.INCOMPLETE: 1, MissReason.TIMED_OUT: 1, MissReason.DENIED: 1, MissReason.OFF: 1
-    }  # fmt: skip
+        MissReason.ABSENT: 1,
+        MissReason.INCOMPLETE: 1,
+        MissReason.FAILED: 1,
+        MissReason.TIMED_OUT: 1,
+        MissReason.DENIED: 1,
+        MissReason.OFF: 1,
+    }
+
+
+ENDS = {
+    MissReason.FAILED: transient("the connection is refused"),
+    MissReason.TIMED_OUT: TransportError("no answer in time", kind=ErrorKind.TRANSIENT, is_timeout=True),
+    MissReason.DENIED: TransportError("no credentials", kind=ErrorKind.DENIED),
+}
+
+
+@pytest.mark.parametrize("reason", ENDS)
+@pytest.mark.parametrize("methods", [("read_result",), ("download", "download_many"), ("missing",)])
+def test_whatever_ends_a_lookup_is_counted_as_what_it_was(
+    tmp_path: Path, server: MemoryTransport, methods: tuple[str, ...], reason: MissReason
+) -> None:
+    """The result itself, its Trees, and the question for its blobs."""
+    (sent,) = filled(tmp_path / "a", server)
+    one = machine(tmp_path / "b", server, asks_for_blobs=True)
+    server.fail = lambda method: ENDS[reason] if method in methods else None
+    assert one.cache.find(sent.key, one.store) is None
+    assert misses(one) == {reason: 1}
+
+
+def test_an_error_that_is_raised_counts_as_a_miss_too(tmp_path: Path) -> None:
+    def check(_key: Digest, _result: ActionResult) -> str:
+        raise CacheError("the signing key is not readable")
+
+    server = MemoryTransport()
+    (sent,) = filled(tmp_path / "a", server)
+    one = machine(tmp_path / "b", server, hooks={"check": check})
+    with pytest.raises(CacheError):
+        one.cache.find(sent.key, one.store)
+    assert misses(one) == {MissReason.FAILED: 1}
+
+
+def test_a_lookup_without_an_answer_at_the_end_is_a_miss_that_timed_out(tmp_path: Path) -> None:
+    gate = threading.Event()
+    server = MemoryTransport(fail=lambda _method: gate.wait(30) and None)
+    one = machine(tmp_path, server)
+    asking = threading.Thread(target=lambda: one.cache.find(BLAKE3.of_bytes(b"key"), one.store))
+    asking.start()
+    wait_for(lambda: server.calls["read_result"])
+    one.cache.finish()
+    assert misses(one) == {MissReason.TIMED_OUT: 1}
+    gate.set()
+    asking.join()
+    assert misses(one) == {MissReason.TIMED_OUT: 1}
+
+
+def test_the_last_failure_is_told_at_the_end_if_no_lookup_had_given_up(tmp_path: Path) -> None:
+    """A build may end while its lookups still wait to try again."""
+    server = MemoryTransport(fail=lambda _method: transient("the connection is refused"))
+    one = machine(tmp_path, server)
+    one = dataclasses.replace(one, cache=patient(server, one))
+    asking = threading.Thread(target=lambda: one.cache.find(BLAKE3.of_bytes(b"key"), one.store))
+    asking.start()
+    wait_for(lambda: server.calls["read_result"])
+    assert one.told == []
+    one.cache.finish()
+    asking.join()
+    (told,) = one.told
+    assert "the connection is refused" in told
+    assert server.address in told
+    assert misses(one) == {MissReason.FAILED: 1}
+
+
+def test_a_failure_that_a_retry_overcame_is_not_told(tmp_path: Path, server: MemoryTransport) -> None:
+    (sent,) = filled(tmp_path / "a", server)
+    failing = iter([True, False] * 100)
+    server.fail = lambda _method: transient("slow down") if next(failing) else None
+    one = machine(tmp_path / "b", server)
+    assert one.takes(sent)
+    one.cache.finish()
+    assert one.told == []
+
+
+def patient(server: MemoryTransport, one: Machine) -> RemoteStore:
+    """A cache with a real clock, whose pauses only its end cuts short."""
+    retries = RetryPolicy(attempts=5, first=20.0, longest=60.0, total=600.0)
+    cache = RemoteStore([server], policy(retries=retries), seed=3)
+    cache.start(one.told.append)
+    return cache
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_tree_that_has_gone_makes_no_hit(tmp_path: Path, server: MemoryTransport) -> None:
@@ -412,17 +510,103 @@ def test_a_server_that_refuses_reading_or_makes_no_sense_is_left_alone(tmp_path:
     assert one.cache.counters.uploads_dropped == 5
 
 
-def test_sustained_failure_turns_it_off_for_good(tmp_path: Path) -> None:
-    server = MemoryTransport(fail=lambda _method: transient("no answer"))
-    one = machine(tmp_path, server)
+def test_a_server_that_keeps_failing_is_left_alone_and_tried_again(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    (sent,) = filled(tmp_path / "a", server)
+    server.fail = lambda _method: transient("no answer")
+    one = machine(tmp_path / "b", server)
     for number in range(10):
         assert not one.takes(made(one.store, number))
     assert server.calls["read_result"] == 3 * 3  # three operations of three attempts each
-    assert misses(one) == {MissReason.TIMED_OUT: 3, MissReason.OFF: 7}
+    assert misses(one) == {MissReason.FAILED: 3, MissReason.OFF: 7}
+    for _ in range(10):
+        one.clock.now += 60.0
+        assert not one.takes(sent)
+        assert not one.takes(sent)
+    assert server.calls["read_result"] == 3 * 3 + 10  # one attempt each time
     server.fail = lambda _method: None
-    assert not one.takes(made(one.store, 1))
-    assert len(one.told) == 2  # the first failure, and the end
-    assert "disabled" in one.told[1]
+    assert not one.takes(sent)
+    one.clock.now += 60.0
+    assert one.takes(sent)
+    assert one.takes(sent)
+    assert len(one.told) == 3  # the first failure, that it is left alone, and that it answers again
+    assert "tries it again later" in one.told[1]
+    assert "answers again" in one.told[2]
+
+
+@pytest.mark.parametrize("kind", [ErrorKind.ITEM, ErrorKind.DENIED])
+def test_a_trial_that_ends_otherwise_leaves_nothing_half_open(
+    tmp_path: Path, server: MemoryTransport, kind: ErrorKind
+) -> None:
+    (sent,) = filled(tmp_path / "a", server)
+    server.fail = lambda _method: transient("no answer")
+    one = machine(tmp_path / "b", server)
+    for number in range(4):
+        one.takes(made(one.store, number))
+    one.clock.now += 60.0
+    server.fail = lambda _method: TransportError("no", kind=kind)
+    assert not one.takes(sent)
+    server.fail = lambda _method: None
+    assert one.takes(sent) == (kind is ErrorKind.ITEM)
+
+
+def test_what_was_not_sent_is_sent_when_the_server_answers_again(tmp_path: Path, server: MemoryTransport) -> None:
+    server.fail = lambda _method: transient("the server restarts")
+    one = machine(tmp_path / "a", server)
+    sent = [made(one.store, number) for number in range(12)]
+    for each in sent[:11]:
+        one.send(each)
+        wait_for(lambda: not one.cache.sending)
+    assert one.cache.counters.uploads_dropped == 0
+    server.fail = lambda _method: None
+    one.clock.now += 60.0
+    one.send(sent[11])
+    wait_for(lambda: len(server.results) == 12)
+    one.cache.finish()
+    counters = one.cache.counters
+    assert (counters.results_uploaded, counters.uploads_dropped) == (12, 0)
+    other = machine(tmp_path / "b", server)
+    assert all(other.takes(each) for each in sent)
+
+
+def test_what_was_not_sent_is_sent_at_the_end(tmp_path: Path, server: MemoryTransport) -> None:
+    """Also if the pause before the next trial is not over, and nothing else has asked the server meanwhile."""
+    server.fail = lambda _method: transient("the server restarts")
+    one = machine(tmp_path / "a", server)
+    sent = [made(one.store, number) for number in range(12)]
+    for each in sent:
+        one.send(each)
+        wait_for(lambda: not one.cache.sending)
+    server.fail = lambda _method: None
+    one.cache.finish()
+    assert (one.cache.counters.results_uploaded, one.cache.counters.uploads_dropped) == (12, 0)
+
+
+def test_a_server_that_does_not_come_back_costs_the_end_one_request(tmp_path: Path) -> None:
+    server = MemoryTransport(fail=lambda _method: transient("no answer"))
+    one = machine(tmp_path / "a", server)
+    for number in range(12):
+        one.send(made(one.store, number))
+        wait_for(lambda: not one.cache.sending)
+    before = sum(server.calls.values())
+    one.cache.finish()
+    assert sum(server.calls.values()) <= before + 1 + 4  # a trial; its blobs are sent by as many threads
+    assert one.cache.counters.uploads_dropped == 12
+    assert "12 results not sent" in one.told[-1]
+    assert "mlcbuild cache push" in one.told[-1]
+
+
+def test_a_result_that_alone_fails_holds_up_no_other(tmp_path: Path) -> None:
+    server = MemoryTransport()
+    one = machine(tmp_path / "a", server)
+    bad, good = made(one.store, 1), made(one.store, 2)
+    server.fail_item = lambda key: transient("no answer") if key == bad.key else None
+    one.send(bad)
+    wait_for(lambda: not one.cache.sending)
+    one.send(good)
+    one.cache.finish()
+    assert set(server.results) == {good.key}
+    assert one.cache.counters.uploads_dropped == 1
 
 
 # Several servers

@@ -133,7 +133,8 @@ def test_a_blob_of_which_the_server_keeps_its_own_counts_nothing(tmp_path: Path)
         (
             Purpose.BUILD,
             "the remote cache memory://server failed; the build continues without its answer: reset",
-            "the remote cache memory://server keeps failing; disabled for this build: reset",
+            "the remote cache memory://server keeps failing; the build continues without it and tries it again later: "
+            "reset",
         ),
         (
             Purpose.PULL,

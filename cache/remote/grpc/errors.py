@@ -40,7 +40,8 @@ class CallError(TransportError):
     def __init__(
         self, message: str, *, code: str, kind: ErrorKind, retry_after: float = 0.0, advice: tuple[str, ...] = ()
     ) -> None:
-        super().__init__(message, kind=kind, retry_after=retry_after, advice=advice)
+        is_timeout = code == "DEADLINE_EXCEEDED"
+        super().__init__(message, kind=kind, retry_after=retry_after, is_timeout=is_timeout, advice=advice)
         self.code = code
 
 

@@ -50,7 +50,7 @@ def seconds_to_wait(value: str | None) -> float:
 def of_exception(error: Exception, doing: str) -> TransportError:
     """The error for an exception of sockets, TLS or `http.client`."""
     if isinstance(error, TimeoutError):
-        return TransportError(f"{doing}: no answer in time", kind=ErrorKind.TRANSIENT)
+        return TransportError(f"{doing}: no answer in time", kind=ErrorKind.TRANSIENT, is_timeout=True)
     if isinstance(error, ssl.SSLCertVerificationError):
         return TransportError(
             f"{doing}: the server's certificate is not trusted: {error.verify_message}",

@@ -84,7 +84,7 @@ def as_s3_error(error: Exception, doing: str, *, cut: bool = False) -> S3Error:
     if isinstance(error, S3Error):
         return error
     if cut:
-        return S3Error(f"{doing} did not end in time", code="Deadline", kind=ErrorKind.TRANSIENT)
+        return S3Error(f"{doing} did not end in time", code="Deadline", kind=ErrorKind.TRANSIENT, is_timeout=True)
     response = getattr(error, "response", None)
     if isinstance(response, dict) and "Error" in response:
         return _of_answer(response, doing)
@@ -164,7 +164,7 @@ def _of_exception(error: Exception, doing: str) -> S3Error:
             return made("no server has that name", ErrorKind.DENIED, "correct the endpoint or region")
         return made(f"the server{_tried(error)} cannot be reached", ErrorKind.TRANSIENT)
     if names & _SILENT:
-        return made("no answer in time", ErrorKind.TRANSIENT)
+        return S3Error(f"{doing} failed: no answer in time", code=name, kind=ErrorKind.TRANSIENT, is_timeout=True)
     if names & _CUT_OFF:
         return made("the connection was cut off", ErrorKind.TRANSIENT)
     if names & {"HTTPClientError", "HTTPError", "HTTPException", "OSError"}:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mlcbuild.cache.disk import default_root, disk_error
 from mlcbuild.cache.eviction import CollectionReport, Limits, collect
-from mlcbuild.cache.inventory import bases
+from mlcbuild.cache.inventory import bases, progress_in
 from mlcbuild.cache.verification import VerificationReport, merged, verify
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.exit_codes import ExitCode, retry_line
@@ -66,7 +66,10 @@ def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalO
     root = store_root(disk_cache)
     try:
         with slow_progress(options) as progress:
-            found = merged(verify(root, base, function, progress) for base, function in bases(root))
+            stores = bases(root)
+            found = merged(
+                verify(root, base, function, progress_in(progress, function, len(stores))) for base, function in stores
+            )
     except OSError as error:
         raise disk_error(error, Path(error.filename or root), "reading") from error
     code = ExitCode.LOCAL_ENVIRONMENT if found.damaged else ExitCode.OK

@@ -35,10 +35,10 @@ def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOption
         with walking(transfer, workspace, remote, reporter) as walk:
             cache, silence = walk.remote, Silence()
 
-            def show(done: int, total: int) -> None:
+            def show(done: int, known: int) -> None:
                 counters = cache.counters
                 silent = silence.note(counters, done)
-                progress(f"pulling, {byte_count(counters.bytes_downloaded)}{silent}", done, total)
+                progress.show_counted(f"pulling, {byte_count(counters.bytes_downloaded)}{silent}", done, known)
 
             collected = walk.collect(asks_remote=True, progress=show, tell=reporter.note)
             cache.finish()
@@ -69,7 +69,7 @@ def pull_results(transfer: Transfer, output: OutputFormat, options: GlobalOption
 
 def _unanswered_lookups(summary: RemoteSummary) -> int:
     """How many lookups have no answer; the remote may have their results."""
-    unanswered = (MissReason.TIMED_OUT, MissReason.OFF, MissReason.DENIED)
+    unanswered = (MissReason.FAILED, MissReason.TIMED_OUT, MissReason.OFF, MissReason.DENIED)
     return sum(count for reason, count in summary.counters.misses if reason in unanswered)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from mlcbuild.cache.disk import disk_error
 from mlcbuild.cache.eviction import Limits, Plan, plan
 from mlcbuild.cache.file_systems import FileSystem, file_system_of
-from mlcbuild.cache.inventory import bases, take_inventory
+from mlcbuild.cache.inventory import bases, progress_in, take_inventory
 from mlcbuild.cache.statistics import Amount, Statistics, statistics_of
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.cache.maintenance import store_root
@@ -40,7 +40,11 @@ def print_stats(disk_cache: Path | None, limits: Limits, output: OutputFormat, o
     root = store_root(disk_cache)
     try:
         with slow_progress(options) as progress:
-            inventories = [take_inventory(base, function, progress) for base, function in bases(root)]
+            stores = bases(root)
+            inventories = [
+                take_inventory(base, function, progress_in(progress, function, len(stores)))
+                for base, function in stores
+            ]
     except OSError as error:
         raise disk_error(error, Path(error.filename or root), "reading") from error
     now = time.time_ns()

@@ -34,6 +34,11 @@ class SlowProgress:
         if self._clock() >= self._next:
             self._show(f"{what}: " + (f"{min(done * 100 // total, 100)} %" if total else f"{done:,}"))
 
+    def show_counted(self, what: str, done: int, known: int) -> None:
+        """The same for work of which more may become known, so that a percentage could fall."""
+        if self._clock() >= self._next:
+            self._show(f"{what}: {done:,} of {known:,}" if done < known else f"{what}: {done:,}")
+
     def show_unmeasured(self, what: str) -> None:
         """The same for work whose total is unknown."""
         if self._clock() >= self._next:
