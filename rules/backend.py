@@ -8,7 +8,7 @@ Kinds are found by listing `rules/backends/`: a file and a folder more are one k
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import ClassVar
@@ -108,6 +108,9 @@ class Backend:
 
     `model_dtypes` are the types that models can compute in, each with the condition on a platform, "" for none (see
     `PlatformInfo.lacks_dtype`). `kv_state_kinds` are what its kernels can keep for a sequence, by MLC-LLM's words.
+
+    `platforms` are those that every workspace has, by name: the attributes of each, without `kind`
+    (`repositories.PLATFORMS`).
     """
 
     kind: str
@@ -116,6 +119,7 @@ class Backend:
     platform: Callable[[RuleContext], PlatformInfo]
     model_dtypes: Mapping[str, str] = field(default_factory=lambda: {"float32": "", "float16": ""})
     kv_state_kinds: tuple[str, ...] = ("kv_cache",)
+    platforms: Mapping[str, Mapping[str, str | Sequence[str]]] = field(default_factory=dict)
 
 
 @cache

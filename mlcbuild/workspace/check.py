@@ -10,7 +10,7 @@ from mlcbuild.errors import Location, WorkspaceError
 from mlcbuild.suggestions import did_you_mean, known_values
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.graph import cycles
-from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.label import Label, path_in_repository, shown_package
 from mlcbuild.workspace.package_reader import Package
 from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
 from mlcbuild.workspace.pattern import Pattern, parse_pattern
@@ -64,17 +64,25 @@ class Checker:
             folder = self._tree.build_file(label.package).removesuffix("/" + BUILD_FILE)
             if self._tree.is_foreign(label.package):
                 return f"{label}{what} is not in this workspace", f"{folder} is ignored, hidden or another workspace"
-            return (
-                f"no package //{label.package}: {label}{what}",
-                f"there is no {self._tree.build_file(label.package)}        "
-                f"{did_you_mean(label.package, [name for name in self._packages if name])}".rstrip(),
-            )
+            message, advice = self.no_package(label.package, [name for name in self._packages if name])
+            return f"{message}: {label}{what}", advice
         thing = "target or file" if or_file else "target"
         return (
             f"no {thing} {label}{what}",
-            known_values(label.name, package.known_names(), intro=f"//{label.package} has")
-            or f"//{label.package} has no targets",
+            known_values(label.name, package.known_names(), intro=f"{shown_package(label.package)} has")
+            or f"{shown_package(label.package)} has no targets",
         )
+
+    def no_package(self, package: str, known: Sequence[str]) -> tuple[str, str]:
+        """The message and the advice for a package that does not exist; `known` are packages of the workspace."""
+        if path_in_repository(package) is None:
+            guess = did_you_mean(package, known)
+            return f"no package //{package}", f"there is no {self._tree.build_file(package)}        {guess}".rstrip()
+        name = package.partition("//")[0]
+        repositories = [f"@{repository}" for repository in self._tree.repositories]
+        if name in repositories:
+            return f"no package {package}", f"{name}// has the targets of the repository, and no other package"
+        return f"no repository {name}", known_values(name, repositories, intro="built in")
 
     def _exists(self, path: str) -> bool:
         self._tree.observed.add(path)
@@ -91,10 +99,22 @@ class Checker:
             self._check_kind(reference, target)
             self._check_visible(reference, target)
         elif not (package and package.may_define(label.name)) and not (
-            attribute.allow_files and self._exists(label.path)
+            attribute.allow_files and path_in_repository(label.package) is None and self._exists(label.path)
         ):
             message, advice = self.missing(label, f", {reference.role},", or_file=attribute.allow_files)
-            self._errors.add(message.removesuffix(","), reference.location, advice)
+            self._errors.add(message.removesuffix(","), reference.location, advice, self._built_in(reference))
+
+    def _built_in(self, reference: Reference) -> str:
+        """The built-in target that a label without a target may have meant: one of its name that fits the attribute."""
+        name, wanted = reference.label.name, frozenset(reference.attribute.provides)
+        if path_in_repository(reference.label.package) is not None:
+            return ""
+        for package in (f"@{repository}//" for repository in self._tree.repositories):
+            for rule, tables in self._tree.file(package).content.items():
+                fits = rule in self._schemas and not wanted.isdisjoint(self._schemas[rule].provides)
+                if fits and any(table["name"] == name for table in tables):
+                    return f'did you mean "{Label(package, name)}", which is built in?'
+        return ""
 
     def _check_kind(self, reference: Reference, target: Target) -> None:
         label, attribute = reference.label, reference.attribute

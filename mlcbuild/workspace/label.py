@@ -1,4 +1,4 @@
-"""Labels: the names of targets, `//package:name`.
+"""Labels: the names of targets, `//package:name`, or `@repository//:name` for those that every workspace has.
 
 Syntax and allowed characters follow Bazel: https://bazel.build/concepts/labels.
 """
@@ -28,7 +28,8 @@ class LabelError(ValueError):
 class Label:
     """The name of a target, or of a file in a package. Raises LabelError (a ValueError) for a bad part.
 
-    `package` is the folder's path from the workspace root, with `/`; "" is the root package.
+    `package` is the folder's path from the workspace root, with `/`; "" is the root package. Packages of a built-in
+    repository are written `@repository//path`, which is the path of no folder.
     """
 
     package: str
@@ -37,12 +38,14 @@ class Label:
     def __post_init__(self) -> None:
         # There may be ten thousand labels, nearly all of them valid. One subset test each is the fastest check.
         if not _PACKAGE_CHARACTERS.issuperset(self.package) or not _is_relative_path(self.package, empty=True):
-            raise LabelError(_package_error(self.package))
+            inside = path_in_repository(self.package)
+            if inside is None or not _is_relative_path(inside, empty=True):
+                raise LabelError(_package_error(self.package))
         if not _NAME_CHARACTERS.issuperset(self.name) or not _is_relative_path(self.name, empty=False):
             raise LabelError(_name_error(self.name))
 
     def __str__(self) -> str:
-        return f"//{self.package}:{self.name}"
+        return f"{shown_package(self.package)}:{self.name}"
 
     @property
     def key(self) -> tuple[str, str]:
@@ -55,8 +58,22 @@ class Label:
         return f"{self.package}/{self.name}" if self.package else self.name
 
 
+def path_in_repository(package: str) -> str | None:
+    """The path of a package in its built-in repository; None for a package of the workspace."""
+    if not package.startswith("@"):
+        return None
+    name, slashes, path = package.partition("//")
+    return path if slashes and len(name) > 1 and "/" not in name else None
+
+
+def shown_package(package: str) -> str:
+    """A package as labels name it: `//models`, `@platforms//`."""
+    return f"//{package}" if path_in_repository(package) is None else package
+
+
 def parse_label(text: str, *, package: str, location: Location | None = None) -> Label:
-    """Read `//pkg:name`, `//pkg` (short for `//pkg:last-segment`), `:name` or `name`, relative to `package`.
+    """Read `//pkg:name`, `//pkg` (short for `//pkg:last-segment`), `:name` or `name`, relative to `package`; and
+    `@repository//pkg:name`.
 
     Raises WorkspaceError at `location` for anything else.
     """
@@ -69,16 +86,19 @@ def parse_label(text: str, *, package: str, location: Location | None = None) ->
 @functools.lru_cache(maxsize=1 << 16)
 def read_label(text: str, package: str) -> Label:
     """Like `parse_label`, for callers that determine the place only after an error. Raises LabelError."""
-    if text.startswith("//"):
-        target_package, colon, name = text[2:].partition(":")
+    if text.startswith(("//", "@")):
+        target_package, colon, name = text.removeprefix("//").partition(":")
+        inside = path_in_repository(target_package)
+        if text.startswith("@") and inside is None:
+            raise LabelError("it names no repository", "targets that are built in are written @repository//:name")
         if not colon:
-            if not target_package:
-                raise LabelError("it names no target", "the root package's targets are written //:name")
-            name = target_package.rpartition("/")[2]
+            name = (target_package if inside is None else inside).rpartition("/")[2]
+            if not name:
+                raise LabelError(
+                    "it names no target", f"the root package's targets are written {shown_package(target_package)}:name"
+                )
         elif not name:
             raise LabelError("it ends in a colon and names no target")
-    elif text.startswith("@"):
-        raise LabelError("other repositories are not supported", "write //package:name")
     else:
         target_package, name = package, text.removeprefix(":")
         if not name:

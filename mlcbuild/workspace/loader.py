@@ -9,12 +9,12 @@ from operator import attrgetter
 from pathlib import Path
 
 from mlcbuild.errors import WorkspaceError, WorkspaceErrors
-from mlcbuild.suggestions import did_you_mean, known_values
+from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.check import Checker
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.graph import reachable
-from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.label import Label, shown_package
 from mlcbuild.workspace.package_reader import Package, PackageReader
 from mlcbuild.workspace.packages import BUILD_FILE, PackageTree
 from mlcbuild.workspace.pattern import MANUAL_TAG, Pattern, PatternKind, parse_pattern, select
@@ -80,18 +80,20 @@ def load(
     current_package: str = "",
     *,
     configuration: str = DEFAULT_CONFIGURATION,
+    repositories: Mapping[str, str] | None = None,
 ) -> LoadedWorkspace:
     """Load the packages that `patterns` need, and all that their labels name, transitively.
 
     `current_package` is the package that relative patterns are relative to; `configuration` one that the root's
-    `BUILD.toml` defines, or "default". Raises LoadErrors with every mistake in the files that were read and in
+    `BUILD.toml` defines, or "default". `repositories` are built in: the text of a `BUILD.toml` by name, whose targets
+    have labels `@name//:target`. Raises LoadErrors with every mistake in the files that were read and in
     the patterns.
     """
     # A load creates some hundred thousand values and frees few. The garbage collector would traverse them for nothing.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return _Loader(root, schemas, configuration).load(patterns, current_package)
+        return _Loader(root, schemas, configuration, repositories).load(patterns, current_package)
     finally:
         if was_enabled:
             gc.enable()
@@ -109,9 +111,15 @@ class LoadErrors(WorkspaceErrors):
 class _Loader:
     """One load: the packages that were read, and the errors that were found."""
 
-    def __init__(self, root: Path, schemas: Mapping[str, RuleSchema], configuration: str) -> None:
+    def __init__(
+        self,
+        root: Path,
+        schemas: Mapping[str, RuleSchema],
+        configuration: str,
+        repositories: Mapping[str, str] | None,
+    ) -> None:
         self._errors = ErrorCollector()
-        tree = PackageTree(root)
+        tree = PackageTree(root, repositories=repositories)
         try:
             settings = read_settings(root, tree.file(""), self._errors)
         except WorkspaceError:
@@ -193,17 +201,15 @@ class _Loader:
             # A negative pattern removes only what another pattern has read.
             found = [] if pattern.negative else list(self._tree.below(pattern.package))
             if not found and not pattern.negative:
-                self._errors.add(f'no packages below //{pattern.package}, for the pattern "{pattern.text}"', None)
+                shown = shown_package(pattern.package)
+                self._errors.add(f'no packages below {shown}, for the pattern "{pattern.text}"', None)
             return found
         if self._tree.is_package(pattern.package):
             return [pattern.package]
-        known = [package for package in self._tree.below("") if package]
-        self._errors.add(
-            f'no package //{pattern.package}, for the pattern "{pattern.text}"',
-            None,
-            f"there is no {self._tree.build_file(pattern.package)}        "
-            f"{did_you_mean(pattern.package, known)}".rstrip(),
+        message, advice = self._checker.no_package(
+            pattern.package, [package for package in self._tree.below("") if package]
         )
+        self._errors.add(f'{message}, for the pattern "{pattern.text}"', None, advice)
         return []
 
     def _read_all(self, pending: dict[str, None]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mlcbuild.errors import WorkspaceError
-from mlcbuild.workspace.toml import TomlFile, read
+from mlcbuild.workspace.label import path_in_repository
+from mlcbuild.workspace.toml import TomlFile, parse, read
 
 BUILD_FILE = "BUILD.toml"
 
@@ -17,11 +18,15 @@ class PackageTree:
 
     There are no packages in hidden folders, `ignored` folders (paths from the root), and other workspaces below this
     one. The search for packages does not follow symbolic links to folders. `observed` are the paths from the root whose
-    state has affected anything, including absent ones.
+    state has affected anything, including absent ones. `repositories` are built in: the text of the root package's
+    `BUILD.toml` by name. They have no other package, and are below no package of the workspace.
     """
 
-    def __init__(self, root: Path, *, ignored: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, root: Path, *, ignored: frozenset[str] = frozenset(), repositories: Mapping[str, str] | None = None
+    ) -> None:
         self.root = root
+        self.repositories = repositories or {}
         self.observed: set[str] = set()
         self._ignored = ignored
         self._has_file: dict[str, bool] = {}
@@ -30,21 +35,25 @@ class PackageTree:
 
     def ignoring(self, ignored: frozenset[str]) -> PackageTree:
         """The same tree without these folders. Files that were already read are kept."""
-        tree = PackageTree(self.root, ignored=ignored)
+        tree = PackageTree(self.root, ignored=ignored, repositories=self.repositories)
         tree._files.update(self._files)
         tree.observed = self.observed
         return tree
 
     def build_file(self, package: str) -> str:
         """The package's file, as a path from the root."""
-        return f"{package}/{BUILD_FILE}" if package else BUILD_FILE
+        return f"{package.removesuffix('/')}/{BUILD_FILE}" if package else BUILD_FILE
 
     def is_package(self, package: str) -> bool:
-        """Whether the folder is a package of this workspace."""
+        """Whether it is a package of this workspace, or of a built-in repository."""
+        if path_in_repository(package) is not None:
+            return self._text_of_repository(package) is not None
         return self._has_build_file(package) and not self.is_foreign(package)
 
     def is_foreign(self, package: str) -> bool:
         """Whether the folder is in an ignored or hidden folder, or in another workspace below this one."""
+        if path_in_repository(package) is not None:
+            return False
         known = self._foreign.get(package)
         if known is None:
             parent, _, segment = package.rpartition("/")
@@ -62,9 +71,13 @@ class PackageTree:
         found = self._files.get(package)
         if found is None:
             path = self.build_file(package)
-            self.observed.add(path)
+            built_in = self._text_of_repository(package)
             try:
-                found = read(self.root / path, path)
+                if built_in is not None:
+                    found = parse(built_in, path)
+                else:
+                    self.observed.add(path)
+                    found = read(self.root / path, path)
             except WorkspaceError as error:
                 found = error
             self._files[package] = found
@@ -74,7 +87,9 @@ class PackageTree:
 
     def below(self, package: str) -> Iterator[str]:
         """Every package at and below a folder, parents first, in the order of names."""
-        if not self.is_foreign(package):
+        if path_in_repository(package) is not None:
+            yield from (package,) if self.is_package(package) else ()
+        elif not self.is_foreign(package):
             yield from self._walk(package)
 
     def _walk(self, start: str) -> Iterator[str]:
@@ -106,6 +121,10 @@ class PackageTree:
                 folder = f"{package}/{name}" if package else name
                 if folder not in self._ignored:
                     pending.append(folder)
+
+    def _text_of_repository(self, package: str) -> str | None:
+        """The text of a built-in package; None for every other one."""
+        return self.repositories.get(package[1:-2]) if path_in_repository(package) == "" else None
 
     def _has_build_file(self, package: str) -> bool:
         known = self._has_file.get(package)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mlcbuild.errors import WorkspaceError
-from mlcbuild.workspace.label import Label, LabelError, read_label
+from mlcbuild.workspace.label import Label, LabelError, path_in_repository, read_label
 
 MANUAL_TAG = "manual"
 
@@ -41,7 +41,9 @@ class Pattern:
     def covers_package(self, package: str) -> bool:
         """Whether targets of the package can match."""
         if self.kind is PatternKind.RECURSIVE:
-            return not self.package or package == self.package or package.startswith(self.package + "/")
+            if not self.package:
+                return path_in_repository(package) is None
+            return package == self.package or package.startswith(self.package + "/")
         return package == self.package
 
     def matches(self, label: Label) -> bool:
@@ -52,7 +54,7 @@ class Pattern:
 
 
 def parse_pattern(text: str, *, package: str = "", is_package: Callable[[str], bool] | None = None) -> Pattern:
-    """Read a pattern. It is relative to `package` unless it begins with `//`.
+    """Read a pattern. It is relative to `package` unless it begins with `//` or `@`.
 
     `//a/...`, `//a:all` (or `:*`), `//a:x`, `//a`, `a/...`, `a:x`, `:x`, and `-` in front of any of them. `a/b`,
     without a colon, means the first that exists, as `is_package` answers for absolute packages: target `b` of the
@@ -102,8 +104,11 @@ def _read(body: str, package: str, is_package: Callable[[str], bool] | None) -> 
     if body.startswith("/") and not body.startswith("//"):
         raise LabelError("it begins with one slash", f'did you mean "/{body}"?')
     if body == "..." or body.endswith("/..."):
-        below = body.removesuffix("...").removesuffix("/")
-        if not body.startswith("//"):
+        below = body.removesuffix("...")
+        if path_in_repository(below) == "":
+            return PatternKind.RECURSIVE, Label(below, "all")
+        below = below.removesuffix("/")
+        if not body.startswith(("//", "@")):
             below = _join(package, below)
         return PatternKind.RECURSIVE, Label(below.removeprefix("//").removeprefix("/"), "all")
     if "..." in body.split("/"):
@@ -111,7 +116,7 @@ def _read(body: str, package: str, is_package: Callable[[str], bool] | None) -> 
     before, colon, name = body.rpartition(":")
     if colon and name in ("all", "*"):
         return PatternKind.PACKAGE, Label(_absolute(before, package), "all")
-    if body.startswith("//"):
+    if body.startswith(("//", "@")):
         return PatternKind.TARGET, read_label(body, package)
     if colon:
         return PatternKind.TARGET, Label(_absolute(before, package), name)
@@ -133,7 +138,7 @@ def _existing(words: str, package: str, is_package: Callable[[str], bool] | None
 
 
 def _absolute(written: str, package: str) -> str:
-    return written[2:] if written.startswith("//") else _join(package, written)
+    return written.removeprefix("//") if written.startswith(("//", "@")) else _join(package, written)
 
 
 def _join(package: str, relative: str) -> str:

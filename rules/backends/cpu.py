@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcbuild.rules.backend import Backend, PlatformInfo
-from mlcbuild.rules.host import HOST_ATTRIBUTES, host_target
+from mlcbuild.rules.host import CPU_OF_A_DEVICE_HOST, HOST_ATTRIBUTES, host_target
 from mlcbuild.rules.rule import RuleContext
 
 
@@ -17,4 +17,12 @@ BACKEND = Backend(
     attributes=HOST_ATTRIBUTES,
     platform=platform,
     model_dtypes={"float32": "", "float16": "", "bfloat16": ""},
+    platforms={
+        "cpu": {"cpu": CPU_OF_A_DEVICE_HOST["x86_64"]},
+        "x86-64-v2": {"cpu": "x86-64-v2"},
+        "x86-64-v3": {"cpu": "x86-64-v3"},
+        "x86-64-v4": {"cpu": "x86-64-v4"},
+        "neoverse-n1": {"host": "aarch64-linux-gnu", "cpu": "neoverse-n1"},
+        "neoverse-v2": {"host": "aarch64-linux-gnu", "cpu": "neoverse-v2"},
+    },
 )

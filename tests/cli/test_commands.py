@@ -184,7 +184,8 @@ def test_info_for_programs(workspace: Path, capsys: Capture) -> None:
     assert document["paths"]["workspace"] == str(workspace)
     assert "llama" in document["model_types"]
     assert "q4f32_1" in document["quantizations"]
-    assert document["platforms"] == [{"label": "//:v3", "kind": "cpu"}]
+    assert document["platforms"][0] == {"label": "//:v3", "kind": "cpu"}
+    assert {"label": "@platforms//:cuda", "kind": "cuda"} in document["platforms"]
     assert set(document["toolchains"]) == {"ld", "numpy", "nvfatbin", "nvrtc", "python", "tvm"}
     rules = load_rules(Path(), ())
     assert [rule["name"] for rule in document["rules"]] == sorted(rules)
@@ -366,6 +367,8 @@ def test_completion_of_labels(workspace: Path) -> None:
 
 
 def test_completion_in_bash_whose_words_end_at_colons(workspace: Path) -> None:
+    assert complete("mlcbuild query @platforms//:cu") == ["@platforms//:cuda"]
+    assert complete("mlcbuild query @platforms// : cu") == ["cuda"]
     assert complete("mlcbuild build //models : s") == ["shapes"]
     assert complete("mlcbuild build //models :") == ["shapes", "all"]
     assert complete("mlcbuild build -- -//models : s") == ["shapes"]

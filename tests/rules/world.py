@@ -8,6 +8,7 @@ from pathlib import Path
 from mlcbuild.engine.action import Action
 from mlcbuild.rules.analysis import Analysis, analyse
 from mlcbuild.rules.registry import load_rules
+from mlcbuild.rules.repositories import repositories
 from mlcbuild.workspace.loader import load, load_settings
 
 
@@ -23,7 +24,8 @@ def analysed(root: Path, *patterns: str, configuration: str = "default") -> Anal
     """Load and analyse what the patterns name."""
     rules = load_rules(root, load_settings(root).rules)
     schemas = {name: rule.schema for name, rule in rules.items()}
-    return analyse(load(root, schemas, patterns, configuration=configuration), rules)
+    loaded = load(root, schemas, patterns, configuration=configuration, repositories=repositories())
+    return analyse(loaded, rules)
 
 
 def action(analysis: Analysis, mnemonic: str) -> Action:

@@ -50,7 +50,12 @@ def test_short_forms_mean_the_full_one(package: str, name: str) -> None:
         (":a\\b", 'contains "\\"'),
         (":a\nb", "a control character"),
         (":é", 'contains "é"'),
-        ("@other//a:b", "other repositories"),
+        ("@other", "it names no repository"),
+        ("@//a:b", "it names no repository"),
+        ("@a/b//c:d", "it names no repository"),
+        ("@other//", "it names no target"),
+        ("@other//a//b:c", "empty path segment"),
+        ("@other//a/:c", "begins or ends with a slash"),
         ("//a/...", "this is a pattern"),
     ],
 )
@@ -84,3 +89,14 @@ def test_labels_sort_by_package_then_name() -> None:
     labels = [Label("b", "a"), Label("a", "z"), Label("", "q"), Label("a", "b")]
     assert sorted(labels) == sorted(labels, key=lambda label: label.key)
     assert [str(label) for label in sorted(labels)] == ["//:q", "//a:b", "//a:z", "//b:a"]
+
+
+def test_labels_of_built_in_repositories_read_back_as_they_are_written() -> None:
+    for text in ("@platforms//:cuda", "@platforms//a/b:c"):
+        assert str(parse_label(text, package="p")) == text
+    assert str(parse_label("@platforms//a/b", package="p")) == "@platforms//a/b:b"
+    assert parse_label("@platforms//:cuda", package="").package == "@platforms//"
+
+
+def test_a_folder_may_begin_with_an_at_sign() -> None:
+    assert str(parse_label("//@types/node:x", package="")) == "//@types/node:x"

@@ -29,7 +29,7 @@ def rejoin_bash_words(environment: MutableMapping[str, str]) -> str:
     colon = index if words[index] == ":" else index - 1
     if words[colon] != ":":
         return ""
-    first = colon - 1 if words[colon - 1].startswith(("//", "-//")) else colon
+    first = colon - 1 if words[colon - 1].startswith(("//", "-//", "@", "-@")) else colon
     environment["COMP_WORDS"] = "\n".join([*words[:first], "".join(words[first : index + 1])])
     environment["COMP_CWORD"] = str(first)
     return "".join(words[first : colon + 1])
@@ -77,6 +77,9 @@ def _patterns(incomplete: str, directory: Path) -> Iterator[str]:
     root = _root_above(directory)
     if root is None:
         return
+    if incomplete.startswith("@"):
+        yield from (pattern for pattern in _built_in() if pattern.startswith(incomplete))
+        return
     if incomplete.startswith(":"):
         yield from (f":{name}" for name in _names(directory) if name.startswith(incomplete[1:]))
         return
@@ -95,6 +98,13 @@ def _patterns(incomplete: str, directory: Path) -> Iterator[str]:
                 yield f"{prefix}{entry}:all"
             if any(_folders(folder)) or (folder / _BUILD_FILE).is_file():
                 yield f"{prefix}{entry}/..."
+
+
+def _built_in() -> list[str]:
+    """Labels and the wildcard of what every workspace has."""
+    from mlcbuild.rules.repositories import repositories
+
+    return [f"@{name}//:{found}" for name, text in repositories().items() for found in (*_NAME.findall(text), "all")]
 
 
 def _folders(directory: Path) -> Iterator[str]:

@@ -11,15 +11,18 @@ from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, is_in_workspace, open_workspace
+from mlcbuild.rules.backend import backends
 from mlcbuild.rules.families import families
 from mlcbuild.rules.registry import load_rules
+from mlcbuild.rules.repositories import PLATFORMS
 from mlcbuild.rules.rule import Rule
 from mlcbuild.rules.schemes import NAMES
 from mlcbuild.toolchains.table import Toolchains, every
 from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.pattern import parse_pattern
 from mlcbuild.workspace.schema import PLATFORM, Attribute
 
-_EVERYTHING = "//..."
+_EVERYTHING = ("//...", f"@{PLATFORMS}//...")
 
 
 def print_info(directory: Path, environment: Mapping[str, str], *, configuration: str, output: OutputFormat) -> None:
@@ -46,12 +49,16 @@ def _document(opened: OpenWorkspace | None, environment: Mapping[str, str], conf
         ],
         "quantizations": sorted(NAMES),
         "toolchains": _toolchains(),
-        "platforms": [],
+        "platforms": [
+            {"label": f"@{PLATFORMS}//:{name}", "kind": kind}
+            for kind, backend in backends().items()
+            for name in sorted(backend.platforms)
+        ],
         "configurations": [],
         "rules": [_rule(rule) for _, rule in sorted(rules.items())],
     }
     if opened:
-        loaded = opened.load([_EVERYTHING], configuration)
+        loaded = opened.load(_EVERYTHING, configuration)
         document["workspace"] = opened.settings.name
         document["paths"] = {
             "workspace": str(opened.root),
@@ -63,8 +70,8 @@ def _document(opened: OpenWorkspace | None, environment: Mapping[str, str], conf
         document["configurations"] = sorted(opened.settings.configurations)
         document["platforms"] = [
             {"label": str(label), "kind": target.string("kind")}
-            for label, target in loaded.targets.items()
-            if PLATFORM in target.schema.provides
+            for label in loaded.select([parse_pattern(pattern) for pattern in _EVERYTHING], with_manual=True)
+            if PLATFORM in (target := loaded.targets[label]).schema.provides
         ]
     return document
 

@@ -10,6 +10,7 @@ from mlcbuild.cli.arguments.options import STATE_DIRECTORY
 from mlcbuild.errors import UsageError, WorkspaceError
 from mlcbuild.rules.analysis import with_errors_of_analysis
 from mlcbuild.rules.registry import load_rules
+from mlcbuild.rules.repositories import repositories
 from mlcbuild.rules.rule import Rule
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION
 from mlcbuild.workspace.loader import BUILD_FILE, LoadedWorkspace, LoadErrors, load
@@ -51,6 +52,7 @@ class OpenWorkspace:
                 patterns,
                 self.current_package,
                 configuration=configuration or DEFAULT_CONFIGURATION,
+                repositories=repositories(),
             )
         except LoadErrors as errors:
             raise with_errors_of_analysis(errors, self.rules) from None
