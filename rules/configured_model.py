@@ -30,12 +30,11 @@ def configure(
     quantization: str,
     overrides: Mapping[str, JsonValue] | None = None,
     platform: PlatformInfo | None = None,
-    imports_weights: bool = False,
 ) -> ConfiguredModel:
     """Declare the action that applies and checks overrides and quantization, one a target.
 
-    `platform` is None where no library is made; `imports_weights` says whether the model's weights are read. Reports
-    what can be told of a model that is at hand, and of the quantization on the platform.
+    `platform` is None where no library is made. Reports what can be told of a model that is at hand, and of the
+    quantization on the platform.
     """
     scheme, checked = schemes.scheme(quantization), dict(overrides or {})
     kinds = None if platform is None else list(backends()[platform.kind].kv_state_kinds)
@@ -48,7 +47,6 @@ def configure(
             scheme=scheme,
             overrides=checked,
             kv_state_kinds=kinds,
-            imports_weights=imports_weights,
         )
         for one in invalid:
             context.report(one.error.message, attribute=one.attribute, advice=one.error.advice)
@@ -57,7 +55,7 @@ def configure(
         "mlcbuild.compiler.stages.configure_model:run",
         inputs={"model": model.model, "parameters": model.parameters},
         outputs={"model_out": "model.json", "parameters_out": "parameters.json"},
-        parameters={"overrides": checked, "kv_state_kinds": kinds, "imports_weights": imports_weights},
+        parameters={"overrides": checked, "kv_state_kinds": kinds},
         plugins={"scheme": schemes.plugin(quantization)},
     )
     return ConfiguredModel(

@@ -79,9 +79,7 @@ def platform_of(context: RuleContext) -> PlatformInfo:
     return platform
 
 
-def configure_library(
-    context: RuleContext, model: ModelInfo, platform: PlatformInfo, *, imports_weights: bool = False
-) -> ConfiguredModel:
+def configure_library(context: RuleContext, model: ModelInfo, platform: PlatformInfo) -> ConfiguredModel:
     """Declare the check of a target with `LIBRARY_ATTRIBUTES`, and what applies its overrides."""
     return configure(
         context,
@@ -89,7 +87,6 @@ def configure_library(
         quantization=context.target.string("quantization"),
         overrides=dict(context.target.table("overrides")),
         platform=platform,
-        imports_weights=imports_weights,
     )
 
 

@@ -14,7 +14,7 @@ def implement(context: RuleContext) -> Providers:
     model = context.required("model", ModelInfo)
     quantization = context.target.string("quantization")
     platform = platform_of(context)
-    configured = configure_library(context, model, platform, imports_weights=True)
+    configured = configure_library(context, model, platform)
     weights = quantize(context, model, configured, quantization=quantization, encode=context.target.string("encode"))
     compiled = compile_library(context, model, configured, platform)
     assert model.tokenizer is not None  # a model with weights has a source, and a source has a tokenizer

@@ -115,7 +115,7 @@ def quantize(
 
 def implement(context: RuleContext) -> Providers:
     model, quantization = context.required("model", ModelInfo), context.target.string("quantization")
-    configured = configure(context, model, quantization=quantization, imports_weights=True)
+    configured = configure(context, model, quantization=quantization)
     weights = quantize(context, model, configured, quantization=quantization, encode=context.target.string("encode"))
     return (weights, FilesInfo(files=(("tensor-cache.json", weights.index), ("", weights.shards))))
 

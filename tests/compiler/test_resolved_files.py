@@ -20,6 +20,7 @@ from mlcbuild.compiler.models.parameters import (
     Parameter,
     ParameterList,
     ParameterRole,
+    TiedTensor,
     read_parameters,
     write_parameters,
 )
@@ -83,7 +84,9 @@ lists = st.builds(
     ParameterList,
     parameters=st.lists(parameters(), max_size=3).map(tuple),
     ignored=st.lists(names, max_size=2).map(tuple),
-    quantized_as=st.sampled_from(["", "gptq"]),
+    tied=st.lists(
+        st.builds(TiedTensor, tensor=st.builds(CheckpointTensor, name=names, shape=shapes), equal_to=names), max_size=1
+    ).map(tuple),
 )
 rotary = st.builds(
     RotaryEmbedding,

@@ -232,8 +232,51 @@ def test_overrides_reach_the_chat_config(tiny: Path) -> None:
 
 def test_tokenizer_larger_than_the_vocabulary_is_refused(tiny: Path) -> None:
     write_config(tiny / "config.json", vocab_size=299)
-    with pytest.raises(StageError, match="tokenizer has 300 tokens, and the model's vocabulary 299"):
+    with pytest.raises(StageError, match=r'rows are 0 to 298: "<unused37>" \(299\)\n.*of two models'):
         generated(tiny)
+
+
+def add_token(directory: Path, token: str, number: int) -> None:
+    """Give the last token of the vocabulary another name and number: the count stays at 300."""
+    path = directory / "tokenizer" / "tokenizer.json"
+    document = json.loads(path.read_text())
+    vocabulary = document["model"]["vocab"]
+    del vocabulary[max(vocabulary, key=vocabulary.get)]
+    vocabulary[token] = number
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    document["added_tokens"].append({"id": number, "content": token, **flags})
+    path.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("number", [300, 5000])
+def test_an_added_token_beyond_the_embedding_is_refused_with_advice(tiny: Path, number: int) -> None:
+    """The largest number counts, and not how many there are."""
+    add_token(tiny, "<pad>", number)
+    write_config(tiny / "config.json", vocab_size=300)
+    with pytest.raises(StageError, match=rf'"<pad>" \({number}\)\n.*remove them from added_tokens(.|\n)*resize_token'):
+        generated(tiny)
+
+
+def test_numbers_without_a_token_count_as_those_that_a_model_may_choose(tiny: Path) -> None:
+    add_token(tiny, "<late>", 310)
+    write_config(tiny / "config.json", vocab_size=320)
+    assert generated(tiny)["active_vocab_size"] == 311
+
+
+@pytest.mark.parametrize(("value", "expected"), [(-1, 0), ([-1, 7], 7), ([-1], 0), (5, 5)])
+def test_a_negative_token_number_is_none(tiny: Path, value: object, expected: object) -> None:
+    """As in many published configurations: "pad_token_id": -1."""
+    write_config(tiny / "config.json", pad_token_id=value)
+    assert generated(tiny)["pad_token_id"] == expected
+
+
+def test_several_templates_without_a_default_are_none(tiny: Path) -> None:
+    """Transformers loads such a tokenizer, and renders a template that is asked for by name alone."""
+    path = tiny / "tokenizer" / "tokenizer_config.json"
+    document = json.loads(path.read_text())
+    document["chat_template"] = [{"name": "rag", "template": CHATML}, {"name": "tool_use", "template": CHATML}]
+    path.write_text(json.dumps(document))
+    assert generated(tiny)["conv_template"]["name"] == "LM"
 
 
 def test_template_in_a_file_of_its_own_is_carried_in_the_tokenizers_configuration(tiny: Path) -> None:

@@ -16,18 +16,14 @@ CONFIGS: dict[str, dict[str, object]] = {
     "unknown-type": {**TINY_LLAMA, "model_type": "lama"},
     "unknown-scaling": {**TINY_LLAMA, "rope_scaling": {"rope_type": "spiral", "factor": 2.0}},
     "odd-groups": {**TINY_LLAMA, "hidden_size": 48},
-    "quantized": {**TINY_LLAMA, "quantization_config": {"quant_method": "awq"}},
 }
+QUANTIZED = {**TINY_LLAMA, "quantization_config": {"quant_method": "awq"}}
 MODELS = "".join(f'[[model]]\nname = "{name}"\nconfig = "{name}.json"\n' for name in CONFIGS)
 RIGHT = """\
 [[platform]]
 name = "cpu"
 kind = "cpu"
 cpu = "x86-64-v3"
-
-[[model]]
-name = "quantized-weights"
-source = "checkpoint"
 
 [[tool]]
 name = "sh"
@@ -103,11 +99,9 @@ arguments = ["-c", "true"]
 outputs = ["x"]
 requirements = { cpsu = 2 }
 
-[[model_package]]
-name = "package-of-quantized-weights"
-model = ":quantized-weights"
-quantization = "q4f16_1"
-platform = ":cpu"
+[[model]]
+name = "quantized-weights"
+source = "checkpoint"
 """
 WRONG = [f"{block}\n" for block in _WRONG.strip().split("\n\n")]
 
@@ -117,7 +111,7 @@ def world(tmp_path: Path) -> World:
     made = World(tmp_path)
     for name, document in CONFIGS.items():
         made.write(f"{name}.json", json.dumps(document))
-    made.write("checkpoint/config.json", json.dumps(CONFIGS["quantized"]))
+    made.write("checkpoint/config.json", json.dumps(QUANTIZED))
     made.write("checkpoint/tokenizer.json", "{}")
     made.write("checkpoint/model.safetensors", "")
     return made

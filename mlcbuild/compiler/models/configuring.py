@@ -31,12 +31,10 @@ def configure(
     scheme: QuantizationScheme,
     overrides: Mapping[str, object],
     kv_state_kinds: Sequence[str] | None = None,
-    imports_weights: bool = False,
 ) -> tuple[ModelDescription, tuple[InvalidAttribute, ...]]:
     """The model with the target's sizes, and all that is wrong with it.
 
-    `kv_state_kinds` are those that the platform has kernels for; None where no library is made. `imports_weights` says
-    whether the model's weights are read.
+    `kv_state_kinds` are those that the platform has kernels for; None where no library is made.
     """
     invalid = []
     configured = model
@@ -57,11 +55,6 @@ def configure(
             advice=(f"it has them for: {known}",),
         )
         invalid.append(InvalidAttribute(attribute="platform", error=kept))
-    if imports_weights:
-        try:
-            parameters.require_unquantized()
-        except StageError as error:
-            invalid.append(InvalidAttribute(attribute="model", error=error))
     return configured, tuple(invalid)
 
 

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from mlcbuild.compiler.models.decoder import LAYERS, AttentionConfig, DecoderConfig, FeedForwardConfig
 from mlcbuild.compiler.models.operations import Concatenate, Operation, Permute, Reshape
-from mlcbuild.compiler.models.parameters import CheckpointTensor, GGUFSource, Parameter, ParameterList, ParameterRole
+from mlcbuild.compiler.models.parameters import (
+    CheckpointTensor,
+    GGUFSource,
+    Parameter,
+    ParameterList,
+    ParameterRole,
+    TiedTensor,
+)
 
 # Checkpoints of early transformers carry the rotary frequencies, which follow from the configuration; a GGUF file may
 # carry factors, which its import reads.
@@ -29,12 +36,11 @@ def decoder_parameters(config: DecoderConfig, *, gguf_interleaves: bool) -> Para
         found.append(vector(f"{layer}.post_attention_layernorm", hidden, gguf=f"{block}.ffn_norm"))
         found += feed_forward(f"{layer}.mlp", config.feed_forward, hidden, gguf=block)
     found.append(vector("model.norm", hidden, gguf="output_norm"))
-    ignored = list(_ROTARY)
-    if config.tie_word_embeddings:
-        ignored += [r"lm_head\.weight", r"output\.weight"]
-    else:
-        found.append(matrix("lm_head", ParameterRole.FINAL_FC, config.vocab_size, hidden, gguf="output"))
-    return ParameterList(parameters=tuple(found), ignored=tuple(ignored))
+    head = matrix("lm_head", ParameterRole.FINAL_FC, config.vocab_size, hidden, gguf="output")
+    if not config.tie_word_embeddings:
+        return ParameterList(parameters=(*found, head), ignored=_ROTARY)
+    tied = TiedTensor(tensor=head.sources[0], equal_to=found[0].sources[0].name)
+    return ParameterList(parameters=tuple(found), ignored=_ROTARY, tied=(tied,))
 
 
 def attention(module: str, config: AttentionConfig, hidden: int, *, gguf: str, interleaved: bool) -> list[Parameter]:

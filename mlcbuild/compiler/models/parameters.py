@@ -14,7 +14,6 @@ from pathlib import Path
 
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.operations import Operation, Shape, result_shape
-from mlcbuild.errors import StageError
 
 VERSION = 1
 
@@ -75,28 +74,30 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TiedTensor:
+    """A tensor that the model has no parameter for, because it is `equal_to` another, by Hugging Face's name.
+
+    Checkpoints hold both, or one of the two.
+    """
+
+    tensor: CheckpointTensor
+    equal_to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterList:
     """All parameters of a model in the order of its layers.
 
     `ignored` are tensors that checkpoints of the family may hold and the model has no use for, as regular expressions
-    for whole names, of Hugging Face or GGUF. `quantized_as` is the method by which the checkpoint's weights are
-    quantized already, "" where they are not.
+    for whole names, of Hugging Face or GGUF. `tied` are those that it has no use for if they equal another.
     """
 
     parameters: tuple[Parameter, ...]
     ignored: tuple[str, ...] = ()
-    quantized_as: str = ""
+    tied: tuple[TiedTensor, ...] = ()
 
     def is_ignored(self, name: str) -> bool:
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)
-
-    def require_unquantized(self) -> None:
-        """Raises StageError for a checkpoint whose weights are quantized already."""
-        if self.quantized_as:
-            raise StageError(
-                'config.json: the field "quantization_config" says that the weights are quantized already '
-                f"({self.quantized_as}); weights are imported in float32, float16 or bfloat16"
-            )
 
 
 def read_parameters(path: Path) -> ParameterList:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from mlcbuild.compiler import json_values
@@ -31,6 +30,7 @@ def resolve(
             f'{where}: the field "model_type" is "{model_type}", which is not supported',
             advice=(known_values(model_type, sorted(by_type)),),
         )
+    _require_unquantized(reader)
     family = by_type[model_type]
     found = family.resolve(reader)
     model = ModelDescription(
@@ -44,7 +44,7 @@ def resolve(
         chat_config=found.chat_config,
         configuration=json_values.encode(found.configuration),
     )
-    return model, replace(found.parameters, quantized_as=_quantized_as(reader))
+    return model, found.parameters
 
 
 def resolve_config(
@@ -54,8 +54,16 @@ def resolve_config(
     return resolve(parse_document(content, where=where), families, where=where)
 
 
-def _quantized_as(reader: ConfigReader) -> str:
-    """The method by which the weights are quantized already; "" where they are not."""
-    if not reader.has("quantization_config"):
-        return ""
-    return reader.table("quantization_config").string("quant_method", default="unknown")
+def _require_unquantized(reader: ConfigReader) -> None:
+    """Raises StageError for a checkpoint whose weights are quantized already, by the method that its makers chose."""
+    if reader.document.get("quantization_config") in (None, {}):
+        return
+    method = reader.table("quantization_config").string("quant_method", default="unknown")
+    raise reader.fail(
+        "quantization_config",
+        f"says that the weights are quantized already ({method}); weights are imported in float32, float16 or bfloat16",
+        advice=(
+            "take the model whose weights are not quantized, or a GGUF file of it",
+            "a library alone needs no weights: name a copy of config.json without the field as the `config`",
+        ),
+    )

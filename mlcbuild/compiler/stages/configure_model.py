@@ -27,7 +27,6 @@ def run(
     scheme: QuantizationScheme,
     overrides: Mapping[str, object],
     kv_state_kinds: Sequence[str] | None = None,
-    imports_weights: bool = False,
 ) -> None:
     """`scheme` is a plug-in; the others are those of `models.configuring.configure`.
 
@@ -39,7 +38,6 @@ def run(
         scheme=scheme,
         overrides=overrides,
         kv_state_kinds=kv_state_kinds,
-        imports_weights=imports_weights,
     )
     if invalid:
         first, *others = (one.error for one in invalid)

@@ -43,7 +43,7 @@ def run(
     tokenizer_files: Path,
     scheme: QuantizationScheme,
 ) -> None:
-    """`scheme` is a plug-in. Raises StageError for a tokenizer that cannot be read, or has more tokens than the model's
+    """`scheme` is a plug-in. Raises StageError for a tokenizer that cannot be read, or has tokens beyond the model's
     vocabulary."""
     document = read_document(config)
     description = read_model(model)
@@ -54,12 +54,7 @@ def run(
     configuration = _json(tokenizer_config)
     files = [name for name in _FILES if (tokenizer / name).is_file() or (name == _CONFIG and tokenizer_config)]
     vocabulary = _read_tokenizer(tokenizer / "tokenizer.json")
-    active = vocabulary.get_vocab_size(with_added_tokens=True)
-    if active > description.vocab_size:
-        raise StageError(
-            f"the tokenizer has {active} tokens, and the model's vocabulary {description.vocab_size}: "
-            "they are of two models"
-        )
+    active = _active_size(vocabulary, description.vocab_size, tokenizer / "tokenizer.json")
     tokens = {name: _token_ids(name, generation, document) for name in _TOKEN_DEFAULTS}
     chat: dict[str, object] = {
         "version": VERSION,
@@ -108,6 +103,26 @@ def _read_tokenizer(path: Path) -> Tokenizer:
         raise StageError(f"tokenizer.json cannot be read: {error}") from error
 
 
+def _active_size(vocabulary: Tokenizer, rows: int, path: Path) -> int:
+    """One more than the largest number of a token. Raises StageError for a token beyond the `rows` of the embedding."""
+    by_number = sorted((number, token) for token, number in vocabulary.get_vocab(with_added_tokens=True).items())
+    beyond = [(number, token) for number, token in by_number if number >= rows]
+    if beyond:
+        shown = ", ".join(f"{json.dumps(token, ensure_ascii=False)} ({number})" for number, token in beyond[:3])
+        more = f" and {len(beyond) - 3} more" if len(beyond) > 3 else ""
+        added = vocabulary.get_added_tokens_decoder()
+        raise StageError(
+            f"{path} has tokens beyond the model's embedding, whose rows are 0 to {rows - 1}: {shown}{more}",
+            advice=(
+                "if the model was never trained with them, remove them from added_tokens in tokenizer.json",
+                "if it was, the checkpoint lacks their rows: in transformers, resize_token_embeddings makes them",
+            )
+            if all(number in added for number, _ in beyond)
+            else ("the tokenizer and the weights are of two models",),
+        )
+    return by_number[-1][0] + 1 if by_number else 0
+
+
 def _sampling(name: str, *documents: Mapping[str, object]) -> float:
     for document in documents:
         reader = ConfigReader(document, "generation_config.json")
@@ -123,10 +138,11 @@ def _token_ids(name: str, *documents: Mapping[str, object]) -> list[int]:
         if value is None:
             continue
         ids = value if isinstance(value, list) else [value]
-        numbers = [number for number in ids if type(number) is int and number >= 0]
-        if not numbers or len(numbers) != len(ids):
+        numbers = [number for number in ids if type(number) is int]
+        if len(numbers) != len(ids):
             raise StageError(f'the field "{name}" is {value!r}; it has to be a token id, or a list of them')
-        return numbers
+        if numbers := [number for number in numbers if number >= 0]:  # A negative one, such as -1, is none.
+            return numbers
     return [_TOKEN_DEFAULTS[name]]
 
 

@@ -1,8 +1,9 @@
 """ImportConfig: a model's configuration and tokenizer in Hugging Face's form, from whatever its source is.
 
 Reads `source` (a GGUF file, or a directory with one, or a Hugging Face directory). Writes `config` (config.json, which
-ResolveModel checks) and the directory `tokenizer` (tokenizer.json, tokenizer_config.json and their like). Weights are
-not read. The families, which know the metadata of GGUF files, are given as plug-ins.
+ResolveModel checks) and the directory `tokenizer` (tokenizer.json, tokenizer_config.json and their like). Of the
+weights only tensors that should equal one another are read. The families, which know them and the metadata of GGUF
+files, are given as plug-ins.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from mlcbuild.compiler.models.resolving import AnyFamily
+from mlcbuild.compiler.models.config import read_document
+from mlcbuild.compiler.models.resolving import AnyFamily, resolve_config
 from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
 from mlcbuild.compiler.weights.adapter import adapter_error
+from mlcbuild.compiler.weights.checkpoint import Checkpoint
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
-from mlcbuild.compiler.weights.source import gguf_file
+from mlcbuild.compiler.weights.source import gguf_file, open_source
 from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values
 
@@ -45,7 +48,7 @@ def run(*, source: Path, config: Path, tokenizer: Path, families: Sequence[AnyFa
     if gguf is not None:
         _import_gguf(gguf, config, tokenizer, families)
     elif source.is_dir():
-        _import_directory(source, config, tokenizer)
+        _import_directory(source, config, tokenizer, families)
     elif source.exists():
         raise StageError(
             f"{source} holds weights alone; a model needs its configuration and tokenizer too",
@@ -87,14 +90,19 @@ def _check_contents(file: GGUFFile) -> None:
         )
 
 
-def _import_directory(directory: Path, config: Path, tokenizer: Path) -> None:
+def _import_directory(directory: Path, config: Path, tokenizer: Path, families: Sequence[AnyFamily]) -> None:
     own = directory / "config.json"
     if not own.is_file():
         raise adapter_error(directory) or StageError(
             f"{directory} holds no config.json", advice=(f"it holds: {_names(directory)}",)
         )
     refuse_placeholder(_head(own), own)
-    shutil.copyfile(own, config)
+    if _has_own_head(directory, own, families):
+        print(f"{own} says that embeddings are tied, but the weights have a head of their own: they are not tied")
+        untied = {**read_document(own), "tie_word_embeddings": False}
+        config.write_text(json.dumps(untied, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    else:
+        shutil.copyfile(own, config)
     if not (directory / "tokenizer.json").is_file():
         has_model = (directory / "tokenizer.model").is_file()
         raise StageError(
@@ -105,6 +113,27 @@ def _import_directory(directory: Path, config: Path, tokenizer: Path) -> None:
         if (directory / name).is_file():
             refuse_placeholder(_head(directory / name), directory / name)
             shutil.copyfile(directory / name, tokenizer / name)
+
+
+def _has_own_head(directory: Path, own: Path, families: Sequence[AnyFamily]) -> bool:
+    """Whether the weights have a head with numbers of its own, though config.json ties it to the embedding.
+
+    Transformers does not tie them then. Errors in config.json or the weights are left to the stages that read all of
+    them.
+    """
+    try:
+        _, parameters = resolve_config(own.read_bytes(), families, where=str(own))
+        if not parameters.tied:
+            return False
+        source = open_source(directory)
+    except StageError:
+        return False
+    try:
+        return bool(Checkpoint(source, parameters).untied)
+    except StageError:
+        return False
+    finally:
+        source.close()
 
 
 def _head(path: Path) -> bytes:

@@ -17,17 +17,18 @@ from mlcbuild.compiler.models.parameters import Parameter, read_parameters
 from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.source import open_source
+from mlcbuild.errors import StageError
 
 SHARD_ELEMENTS = (128 << 20) // 4  # 128 MiB of float32: whatever the source's type, the same shards
 
 
 def run(*, source: Path, parameters: Path, manifest: Path, shards: Path) -> None:
-    """Raises StageError for a checkpoint that is damaged, is quantized already, or does not fit the list."""
+    """Raises StageError for a checkpoint that is damaged or does not fit the list."""
     listed = read_parameters(parameters)
-    listed.require_unquantized()
     weights = open_source(source)
     try:
         checkpoint = Checkpoint(weights, listed)
+        _require_tied(checkpoint, source)
         shards.mkdir(parents=True, exist_ok=True)
         entries: list[dict[str, object]] = []
         for index, group in enumerate(_packed(listed.parameters)):
@@ -38,6 +39,15 @@ def run(*, source: Path, parameters: Path, manifest: Path, shards: Path) -> None
     finally:
         weights.close()
     write_manifest(manifest, {"shards": entries})
+
+
+def _require_tied(checkpoint: Checkpoint, source: Path) -> None:
+    for one in checkpoint.untied:
+        raise StageError(
+            f"{source} has the tensor {one.tensor.name}, which is not equal to {one.equal_to}, though the model's "
+            'config.json says "tie_word_embeddings"',
+            advice=('set "tie_word_embeddings" to false in the file that the model has as its `config`',),
+        )
 
 
 def _packed(parameters: tuple[Parameter, ...]) -> Iterator[list[Parameter]]:

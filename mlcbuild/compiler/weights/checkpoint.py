@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from mlcbuild.compiler.models.operations import Operation
 from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterList
 from mlcbuild.compiler.weights.operations import carry_out
@@ -33,7 +35,22 @@ class Checkpoint:
         self._described = source.descriptions
         self._wanted = {tensor.name: tensor for tensor in sources_of(parameters.parameters)}
         self._places = {name: _place(tensor, source) for name, tensor in self._wanted.items()}
-        _check(self._places.values(), self._described, parameters)
+        tied = [(one, _place(one.tensor, source)) for one in parameters.tied]
+        tied = [(one, place) for one, place in tied if place.name in self._described]
+        for one, place in tied:
+            if self._places[one.equal_to].name not in self._described:
+                self._places[one.equal_to] = place  # As transformers has it: the one that is there is both.
+        _check([*self._places.values(), *(place for _, place in tied)], self._described, parameters)
+        self.untied = tuple(one for one, place in tied if not self._is_equal(one.equal_to, place))
+        """Tensors that should equal another, but are there with numbers of their own."""
+
+    def _is_equal(self, name: str, place: _Place) -> bool:
+        if self._places[name] == place:
+            return True
+        one, other = self._source.read(self._places[name].name), self._source.read(place.name)
+        if one.description.dtype == other.description.dtype:
+            return bool(np.array_equal(one.data, other.data))
+        return bool(np.array_equal(one.numbers("float32"), other.numbers("float32")))
 
     def description(self, name: str) -> TensorDescription:
         dtype = self._described[self._places[name].name].dtype
