@@ -282,13 +282,12 @@ def test_errors_in_the_users_settings_are_reported_together(
         tmp_path,
         '[cach]\n[cache]\nmax_size = "much"\nmax_age = 30\nmin_age = "1d"\n[remote]\naddres = "s3://bucket/x"\n',
     )
-    for command in ("gc", "stats"):
-        assert main(["cache", command]) == 7
+    assert main(["cache", "stats"]) == 7
     out, err = capsys.readouterr()
-    assert out == ""
-    first, second = err[: len(err) // 2], err[len(err) // 2 :]
-    assert first == second
-    snapshot("cache-settings-errors", first.replace(str(tmp_path), "<tmp>"))
+    assert "empty" in out  # what the cache holds does not depend on limits
+    assert main(["cache", "gc"]) == 7
+    assert capsys.readouterr() == ("", err)
+    snapshot("cache-settings-errors", err.replace(str(tmp_path), "<tmp>"))
 
 
 def test_the_page_shows_settings_that_can_be_read(tmp_path: Path) -> None:

@@ -167,7 +167,8 @@ def test_ten_thousand_hits_print_nothing(tmp_path: Path) -> None:
 
 
 def progress_with(running: int, *, failed: int = 0) -> Progress:
-    progress = Progress(total=62, done=12, failed=failed)
+    ended = [ActionStatus.FAILED] * failed + [ActionStatus.DISK_HIT] * (12 - failed)
+    progress = Progress(total=62, ended={f"//m:ended X {number}": status for number, status in enumerate(ended)})
     for number in range(running):
         progress.apply(started(f"//models:smollm2-135m CompileKernel fused_dequantize_matmul_{number}", number * 0.5))
     return progress
@@ -367,3 +368,16 @@ def test_the_status_line_says_where_actions_run_once_there_are_several_places() 
 def test_what_ran_elsewhere_says_where() -> None:
     event = replace(finished("//m:a Link", ActionStatus.EXECUTED_RAY, time=1.0), node="node-2")
     assert ran_line(event, counter="[1/1]", style=Style()).endswith(" s on node-2")
+
+
+def test_an_action_that_runs_again_is_one_action() -> None:
+    progress = Progress()
+    progress.apply(ActionsAdded(count=2, total=2))
+    for status in (ActionStatus.EXECUTED_LOCAL, ActionStatus.FAILED, ActionStatus.EXECUTED_LOCAL):
+        progress.apply(started("//m:a X", 0.0))
+        assert progress.counter == "[0/2]"
+        progress.apply(finished("//m:a X", status))
+        assert (progress.counter, progress.failed) == ("[1/2]", status is ActionStatus.FAILED)
+    progress.apply(finished("//m:b X", ActionStatus.DISK_HIT))
+    progress.apply(finished("//m:b X", ActionStatus.EXECUTED_RAY))  # its blobs had gone
+    assert progress.counter == "[2/2]"

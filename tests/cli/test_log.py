@@ -285,3 +285,22 @@ def test_a_list_of_builds_loads_no_workspace(workspace: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("command", ["log", "log what-ran", "log critical-path", "log show fused_add"])
+def test_what_was_built_is_shown_of_a_workspace_that_is_broken_now(
+    command: str, workspace: Path, capsys: Capture
+) -> None:
+    remember(workspace)
+    assert main(command.split()) == 0
+    shown = capsys.readouterr().out
+    for broken in ("[workspace]\n= =\n", '[workspace]\ndigest = 3\n[[nonsense]]\nname = "x"\n'):
+        (workspace / "BUILD.toml").write_text(broken)
+        assert main(command.split()) == 0
+        assert capsys.readouterr().out == shown
+
+
+def test_an_action_that_ran_again_in_a_build_that_broke_off_counts_once(workspace: Path) -> None:
+    remember(workspace, story=(STORY[0], STORY[2], STORY[2]))
+    (record,) = records(workspace / ".mlcbuild" / RECORD_DIRECTORY)
+    assert record.counts == {"executed_local": 1}

@@ -100,6 +100,8 @@ def test_a_report_without_a_build_is_complete(snapshot: Snapshot) -> None:
 def test_a_report_of_a_build_that_broke_off_counts_what_was_seen() -> None:
     actions = report_of(STORY[:-1], ExitCode.INTERNAL)["actions"]
     assert actions == report_of(STORY, ExitCode.BUILD_FAILED)["actions"]
+    again = done("Import", ActionStatus.EXECUTED_LOCAL, 0.1, 0.2)  # its result was lost
+    assert report_of([*STORY[:-1], again], ExitCode.INTERNAL)["actions"]["total"] == actions["total"]
 
 
 def profile_of(events: Sequence[BuildEvent]) -> dict[str, Any]:

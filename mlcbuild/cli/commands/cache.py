@@ -60,11 +60,19 @@ def stats(
 
     With limits, also show what a gc with these limits would remove.
     """
+    from mlcbuild.cache.eviction import Limits
     from mlcbuild.cli.cache.stats import print_stats
     from mlcbuild.cli.settings.cache_limits import read_limits
+    from mlcbuild.errors import WorkspaceError
 
     options = global_options(context)
-    print_stats(disk_cache, read_limits(max_size, max_age, options.environment), output, options)
+    try:
+        limits = read_limits(max_size, max_age, options.environment)
+    except WorkspaceError:
+        # What the cache holds does not depend on the user's settings.
+        print_stats(disk_cache, Limits(), output, options)
+        raise
+    print_stats(disk_cache, limits, output, options)
 
 
 def gc(

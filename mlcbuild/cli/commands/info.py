@@ -24,16 +24,17 @@ def info(
         bool, typer.Option("--legal", help="Show which model family, quantization and platform kind go together.")
     ] = False,
     output: OutputOption = OutputFormat.TEXT,
-) -> None:
+) -> int:
     """Show versions, paths, and what can be built here.
 
-    Outside a workspace the facts about a workspace are left out.
+    Outside a workspace the facts about a workspace are left out. Of a workspace with errors it shows what has none, and
+    the errors.
     """
+    from mlcbuild.cli.exit_codes import ExitCode
     from mlcbuild.cli.inspection.info import print_info
     from mlcbuild.cli.inspection.legality import print_legality
 
     if legal:
         print_legality(output)
-        return
-    options = global_options(context)
-    print_info(options.directory, options.environment, configuration=config, output=output)
+        return int(ExitCode.OK)
+    return int(print_info(global_options(context), configuration=config, output=output))

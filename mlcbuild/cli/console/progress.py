@@ -22,8 +22,9 @@ class Progress:
     """The sum of the events so far. `running` is in the order in which the actions began."""
 
     total: int = 0
-    done: int = 0
-    failed: int = 0
+    ended: dict[str, ActionStatus] = field(
+        default_factory=dict
+    )  # the last status: a lost result makes an action run again
     running: dict[str, ActionStarted] = field(default_factory=dict)
     executors: dict[str, set[str]] = field(
         default_factory=dict
@@ -34,16 +35,20 @@ class Progress:
             case ActionsAdded():
                 self.total = event.total
             case ActionStarted():
+                self.ended.pop(event.identifier, None)
                 self.running[event.identifier] = event
                 self.executors.setdefault(event.executor, set())
             case ActionFinished():
                 self.running.pop(event.identifier, None)
-                self.done += 1
-                self.failed += event.status is ActionStatus.FAILED
+                self.ended[event.identifier] = event.status
                 if event.node:
                     self.executors.setdefault(event.executor, set()).add(event.node)
             case _:
                 pass
+
+    @property
+    def failed(self) -> int:
+        return sum(status is ActionStatus.FAILED for status in self.ended.values())
 
     @property
     def places(self) -> str:
@@ -62,7 +67,8 @@ class Progress:
     @property
     def counter(self) -> str:
         """`[12/62]`: done of known."""
-        return f"[{self.done}/{max(self.total, self.done)}]"
+        done = len(self.ended)
+        return f"[{done}/{max(self.total, done)}]"
 
 
 def action_name(identifier: str) -> str:

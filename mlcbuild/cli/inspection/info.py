@@ -2,46 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import mlcbuild
 from mlcbuild.cache.disk import default_root
+from mlcbuild.cli.arguments.options import STATE_DIRECTORY, GlobalOptions
+from mlcbuild.cli.exit_codes import ExitCode, exit_code_of
+from mlcbuild.cli.output.errors import error_lines
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
-from mlcbuild.cli.workspace.opening import OpenWorkspace, is_in_workspace, open_workspace
+from mlcbuild.cli.workspace.opening import is_in_workspace
+from mlcbuild.errors import MlcbuildError, WorkspaceErrors
 from mlcbuild.rules.backend import backends
 from mlcbuild.rules.families import families
 from mlcbuild.rules.registry import load_rules
-from mlcbuild.rules.repositories import PLATFORMS
+from mlcbuild.rules.repositories import PLATFORMS, repositories
 from mlcbuild.rules.rule import Rule
 from mlcbuild.rules.schemes import NAMES
 from mlcbuild.toolchains.table import Toolchains, every
+from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION
 from mlcbuild.workspace.label import Label
+from mlcbuild.workspace.loader import LoadedWorkspace, LoadErrors, load
 from mlcbuild.workspace.pattern import parse_pattern
 from mlcbuild.workspace.schema import PLATFORM, Attribute
+from mlcbuild.workspace.settings import WorkspaceSettings, find_root, load_settings
 
+_Answer = TypeVar("_Answer")
 _EVERYTHING = ("//...", f"@{PLATFORMS}//...")
 
 
-def print_info(directory: Path, environment: Mapping[str, str], *, configuration: str, output: OutputFormat) -> None:
-    """Print the facts. Raises WorkspaceErrors, because it loads the workspace to list its platforms."""
-    opened = open_workspace(directory) if is_in_workspace(directory) else None
-    document = _document(opened, environment, configuration)
+def print_info(options: GlobalOptions, *, configuration: str, output: OutputFormat) -> ExitCode:
+    """Print the facts, those of the workspace as far as it has no errors, and the errors; returns their exit code."""
+    errors: list[MlcbuildError] = []
+    document = _document(options, configuration, errors)
     if output is OutputFormat.JSON:
         print_json(document)
-        return
-    for name, value in _rows(document):
-        print(f"{name:<16}{value}")
+    else:
+        for name, value in _rows(document):
+            print(f"{name:<16}{value}")
+    style = options.style(sys.stderr)
+    for error in errors:
+        print("\n".join(error_lines(error, style=style)), file=sys.stderr)
+    return exit_code_of(errors[0]) if errors else ExitCode.OK
 
 
-def _document(opened: OpenWorkspace | None, environment: Mapping[str, str], configuration: str) -> dict[str, object]:
-    rules = opened.rules if opened else load_rules(Path(), ())
+def _document(options: GlobalOptions, configuration: str, errors: list[MlcbuildError]) -> dict[str, object]:
+    directory, environment = options.directory, options.environment
+    no_workers: list[dict[str, object]] = []
     document: dict[str, object] = {
         "version": mlcbuild.__version__,
         "paths": {"disk_cache": str(default_root())},
-        "workers": _workers(environment),
+        "workers": _answer(lambda: _workers(environment), no_workers, errors),
         "model_types": sorted(name for family in families() for name in family.model_types),
         "families": [
             {"name": family.name, "models": family.models, "gguf_architectures": sorted(family.gguf)}
@@ -55,25 +70,76 @@ def _document(opened: OpenWorkspace | None, environment: Mapping[str, str], conf
             for name in sorted(backend.platforms)
         ],
         "configurations": [],
-        "rules": [_rule(rule) for _, rule in sorted(rules.items())],
+        "rules": [],
     }
-    if opened:
-        loaded = opened.load(_EVERYTHING, configuration)
-        document["workspace"] = opened.settings.name
+    rules = load_rules(Path(), ())
+    if is_in_workspace(directory):
+        root = find_root(directory)
         document["paths"] = {
-            "workspace": str(opened.root),
-            "output": str(opened.output_root),
-            "state": str(opened.state_directory),
+            "workspace": str(root),
+            "state": str(root / STATE_DIRECTORY),
             "disk_cache": str(default_root()),
         }
-        document["remote"] = _remote(opened, environment)
-        document["configurations"] = sorted(opened.settings.configurations)
-        document["platforms"] = [
-            {"label": str(label), "kind": target.string("kind")}
-            for label in loaded.select([parse_pattern(pattern) for pattern in _EVERYTHING], with_manual=True)
-            if PLATFORM in (target := loaded.targets[label]).schema.provides
-        ]
+        settings = _answer(lambda: load_settings(root, tolerant=True), None, errors)
+        if settings is not None:
+            rules = _answer(lambda: load_rules(root, settings.rules), rules, errors)
+            document |= _workspace(settings, rules, environment, configuration, errors)
+    document["rules"] = [_rule(rule) for _, rule in sorted(rules.items())]
+    document["errors"] = [
+        {"location": str(error.location or ""), "message": error.message, "advice": list(error.advice)}
+        for error in errors
+    ]
     return document
+
+
+def _workspace(
+    settings: WorkspaceSettings,
+    rules: Mapping[str, Rule],
+    environment: Mapping[str, str],
+    configuration: str,
+    errors: list[MlcbuildError],
+) -> dict[str, object]:
+    # Without its rule files, a workspace has further errors that say nothing new.
+    found: list[MlcbuildError] = [] if errors else errors
+    loaded = _load(settings.root, rules, configuration or DEFAULT_CONFIGURATION, found)
+    labels = loaded.select([parse_pattern(pattern) for pattern in _EVERYTHING], with_manual=True)
+    return {
+        "paths": {
+            "workspace": str(settings.root),
+            "output": str(settings.root / settings.output),
+            "state": str(settings.root / STATE_DIRECTORY),
+            "disk_cache": str(default_root()),
+        },
+        "workspace": settings.name,
+        "remote": _answer(lambda: _remote(settings, environment), None, errors),
+        "configurations": sorted(settings.configurations),
+        "platforms": [
+            {"label": str(label), "kind": target.string("kind")}
+            for label in labels
+            if PLATFORM in (target := loaded.targets[label]).schema.provides
+        ],
+    }
+
+
+def _load(root: Path, rules: Mapping[str, Rule], configuration: str, errors: list[MlcbuildError]) -> LoadedWorkspace:
+    """The targets that no error concerns."""
+    schemas = {name: rule.schema for name, rule in rules.items()}
+    try:
+        return load(root, schemas, _EVERYTHING, configuration=configuration, repositories=repositories())
+    except LoadErrors as found:
+        errors += found.errors
+        return found.sound
+
+
+def _answer(ask: Callable[[], _Answer], otherwise: _Answer, errors: list[MlcbuildError]) -> _Answer:
+    """What `ask` returns; `otherwise` if it raises an error of the user's, which is collected."""
+    try:
+        return ask()
+    except WorkspaceErrors as found:
+        errors += found.errors
+    except MlcbuildError as error:
+        errors.append(error)
+    return otherwise
 
 
 def _workers(environment: Mapping[str, str]) -> list[dict[str, object]]:
@@ -87,9 +153,9 @@ def _workers(environment: Mapping[str, str]) -> list[dict[str, object]]:
     ]
 
 
-def _remote(opened: OpenWorkspace, environment: Mapping[str, str]) -> dict[str, object] | None:
+def _remote(settings: WorkspaceSettings, environment: Mapping[str, str]) -> dict[str, object] | None:
     """The remote cache of a build without options; None if there is none."""
-    found = resolve_remote(RemoteOptions(), environment, opened.settings)
+    found = resolve_remote(RemoteOptions(), environment, settings)
     if found is None:
         return None
     configuration = found.configuration

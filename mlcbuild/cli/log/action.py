@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.cache.digest import Digest, DigestFunction
+from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.inventory import bases
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, GlobalOptions
@@ -19,7 +20,6 @@ from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.engine.keys import read_key
 from mlcbuild.errors import MlcbuildError, UsageError
 from mlcbuild.figures import byte_count
-from mlcbuild.workspace.settings import load_settings
 
 _FEWEST_DIGITS = 4
 _MOST_SHOWN = 10
@@ -38,8 +38,7 @@ def print_action(
     """Print the action. Raises UsageError if no recorded build has it, or several actions match."""
     directory = record_directory(options)
     record, action = _find(wanted, [chosen(directory, build)] if build else records(directory))
-    root = directory.parents[1]
-    stored = _Stored(root, disk_cache)
+    stored = _Stored(disk_cache)
     components = stored.components(action.get("key", ""))
     before = stored.components(action.get("previous_key", ""))
     log = stored.log(action.get("key", "")) or _failed_log(directory.parent / LOG_DIRECTORY, action)
@@ -137,42 +136,34 @@ def _failed_log(directory: Path, action: Mapping[str, Any]) -> str:
 
 
 class _Stored:
-    """Reads results of the disk cache that have not been removed."""
+    """Reads results of the disk cache that have not been removed.
 
-    def __init__(self, workspace: Path, disk_cache: Path | None) -> None:
+    It looks in the stores of all digest functions, so that it needs no settings of a workspace, which may be broken.
+    """
+
+    def __init__(self, disk_cache: Path | None) -> None:
         root = disk_cache.absolute() if disk_cache else default_root()
-        function = DigestFunction(load_settings(workspace, tolerant=True).digest)
-        self._base = next((base for base, used in bases(root) if used is function), None)
-        self._store = DiskStore(root, function) if self._base else None
+        self._stores = [(base, DiskStore(root, function)) for base, function in bases(root)]
 
     def components(self, key: str) -> dict[str, str] | None:
-        """The components of a key by name; None if the store does not have them."""
-        digest = self._digest_of(key)
-        if self._store is None or digest is None:
-            return None
-        try:
-            stored = read_key(self._store, self._store, digest)
-        except MlcbuildError:
-            return None
-        return dict(stored.breakdown) if stored else None
+        """The components of a key by name; None if no store has them."""
+        for store, digest in self._holders(key):
+            with suppress(MlcbuildError):
+                if stored := read_key(store, store, digest):
+                    return dict(stored.breakdown)
+        return None
 
     def log(self, key: str) -> str:
-        digest = self._digest_of(key)
-        if self._store is None or digest is None:
-            return ""
-        try:
-            result = self._store.get(digest)
-            if result is None or result.stdout_digest is None:
-                return ""
-            return self._store.read(result.stdout_digest).decode("utf-8", "replace")
-        except (MlcbuildError, ValueError):
-            return ""
+        for store, digest in self._holders(key):
+            with suppress(MlcbuildError, ValueError):
+                result = store.get(digest)
+                if result is not None and result.stdout_digest is not None:
+                    return store.read(result.stdout_digest).decode("utf-8", "replace")
+        return ""
 
-    def _digest_of(self, key: str) -> Digest | None:
-        """The digest of a key: its size is that of the Action, a blob of the store."""
-        if not key or self._base is None:
-            return None
-        try:
-            return Digest(key, (self._base / "cas" / key[:2] / key).stat().st_size)
-        except OSError:
-            return None
+    def _holders(self, key: str) -> Iterator[tuple[DiskStore, Digest]]:
+        """The stores that have a key, each with its digest, whose size is that of the Action, a blob of the store."""
+        for base, store in self._stores:
+            with suppress(OSError):
+                if key:
+                    yield store, Digest(key, (base / "cas" / key[:2] / key).stat().st_size)

@@ -66,7 +66,9 @@ def write_record(
         return
     finished = next((event for event in events if event["event"] == "build_finished"), {})
     actions = [event for event in events if event["event"] == "action_finished"]
-    counts = finished.get("counts") or Counter(action["status"] for action in actions)
+    # An action whose result was lost has run again: its last status counts.
+    statuses = {action["identifier"]: action["status"] for action in actions}
+    counts = finished.get("counts") or Counter(statuses.values())
     if not any(count for status, count in counts.items() if status != "up_to_date"):
         return
     summary = {

@@ -53,7 +53,7 @@ class BuildReport:
     def __init__(self, *, invocation: str) -> None:
         self._invocation = invocation
         self._targets: dict[str, TargetFinished] = {}
-        self._seen: Counter[ActionStatus] = Counter()
+        self._statuses: dict[str, ActionStatus] = {}  # by action; one that has run again has its last
         self._failures: dict[str, str] = {}
         self._ran: list[ActionFinished] = []
         self._finished: BuildFinished | None = None
@@ -63,7 +63,7 @@ class BuildReport:
             case BuildStarted():
                 self._invocation = event.invocation
             case ActionFinished():
-                self._seen[event.status] += 1
+                self._statuses[event.identifier] = event.status
                 if event.executor:
                     self._ran.append(event)
                 if event.status is ActionStatus.FAILED:
@@ -80,7 +80,7 @@ class BuildReport:
     ) -> dict[str, object]:
         """The report as a JSON object. `wall_seconds` is that of the whole command."""
         finished = self._finished
-        counts = dict(finished.counts) if finished else dict(self._seen)
+        counts = dict(finished.counts) if finished else dict(Counter(self._statuses.values()))
         actions = {name: counts.get(status, 0) for status, name in _NAMES.items()}
         return {
             "success": exit_code is ExitCode.OK,

@@ -10,7 +10,9 @@ from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY
 from mlcbuild.cli.log.records import RECORD_DIRECTORY
 from mlcbuild.engine.workspace_lock import LOCK_FILE, WorkspaceLock
 from mlcbuild.errors import LocalEnvironmentError, WorkspaceError
-from mlcbuild.workspace.settings import find_root, load_settings
+from mlcbuild.workspace.packages import BUILD_FILE
+from mlcbuild.workspace.settings import WORKSPACE_TABLE, WorkspaceSettings, find_root, load_settings
+from mlcbuild.workspace.toml import read
 
 _CRASH_FILES = "crash-"
 
@@ -20,7 +22,7 @@ def clean_workspace(directory: Path, *, expunge: bool) -> None:
 
     Raises WorkspaceError for an output folder that is not safe to remove, WorkspaceLockedError while a build runs.
     """
-    settings = load_settings(find_root(directory))
+    settings = _settings(find_root(directory))
     root = settings.root.resolve()
     output = root / settings.output
     if root not in output.resolve().parents and not output.is_symlink():
@@ -33,6 +35,15 @@ def clean_workspace(directory: Path, *, expunge: bool) -> None:
             is_log = entry.name in (LOG_DIRECTORY, RECORD_DIRECTORY) or entry.name.startswith(_CRASH_FILES)
             if entry.name != LOCK_FILE and (expunge or not is_log):
                 _remove(entry)
+
+
+def _settings(root: Path) -> WorkspaceSettings:
+    """The settings, whatever is wrong with them, if the folder to remove is not in question. Raises WorkspaceErrors."""
+    settings = load_settings(root, tolerant=True)
+    table = read(root / BUILD_FILE, BUILD_FILE).content.get(WORKSPACE_TABLE)
+    written = table.get("output", settings.output) if isinstance(table, dict) else None
+    is_certain = isinstance(written, str) and Path(written) == Path(settings.output)
+    return settings if is_certain else load_settings(root)
 
 
 def _remove(path: Path) -> None:
