@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,6 +115,15 @@ class RuleContext:
             return self._read_source(artifact.path)
         except OSError as error:
             raise self.error(f"{artifact.path} cannot be read: {error.strerror}", attribute=attribute) from error
+
+    def has_module(self, module: str) -> bool:
+        """Whether the workspace has a module of that name, which is its path from the root with dots."""
+        path = module.replace(".", "/")
+        for file in (f"{path}.py", f"{path}/__init__.py"):
+            with contextlib.suppress(OSError):
+                self._read_source(file)
+                return True
+        return False
 
     def stage(
         self,

@@ -164,3 +164,16 @@ def test_a_place_that_is_none_is_told_before_anything_runs(tmp_path: Path, line:
     assert done.code == 7
     assert done.err.startswith(told)
     assert not done.actions
+
+
+def test_a_module_that_is_not_there_is_told_before_anything_runs(tmp_path: Path) -> None:
+    world = written(tmp_path)
+    edited(world, "BUILD.toml", "passes.only_called:run", "passes.only_caled:run")
+    done = world.build()
+    assert (done.code, done.actions) == (7, {})
+    assert done.err.startswith(
+        "BUILD.toml:6:12: there is no module passes.only_caled: "
+        "the workspace has no passes/only_caled.py in //:only-called\n"
+    )
+    world.write("passes/only_caled.py", (world.root / PASS).read_text())
+    assert world.build("//:only-called").code == 0, "what was absent is looked at again"
