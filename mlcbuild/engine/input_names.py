@@ -17,14 +17,13 @@ def with_input_names(message: str, action: Action) -> str:
     A file of the workspace is named by its path, an output of another action by the label of its target. A file that
     is not there is named below its folder.
     """
+    if not isinstance(action.command, StageCall) or not action.inputs:
+        return message  # A tool has its inputs at the paths that users gave them.
     names = {item.path.removesuffix("/"): _name(item.artifact) for item in action.inputs}
-    if isinstance(action.command, StageCall):
-        for argument, value in (*action.command.inputs, *action.command.groups):
-            if isinstance(value, str):
-                folder = value if value.endswith("/") else value.rpartition("/")[0] + "/"
-                names.setdefault(folder.removesuffix("/"), _folder(argument, folder, action))
-    if not names:
-        return message
+    for argument, value in (*action.command.inputs, *action.command.groups):
+        if isinstance(value, str):
+            folder = value if value.endswith("/") else value.rpartition("/")[0] + "/"
+            names.setdefault(folder.removesuffix("/"), _folder(argument, folder, action))
     longest_first = "|".join(re.escape(path) for path in sorted(names, key=len, reverse=True))
     return re.sub(rf"(?<![\w./-])(?:{longest_first})(?![\w-])", lambda found: names[found[0]], message)
 

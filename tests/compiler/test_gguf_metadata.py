@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -155,3 +156,19 @@ def test_a_special_token_of_number_minus_one_is_none(tmp_path: Path, number: int
     assert "pad_token_id" not in found
     assert file.token_id("padding") is None
     file.close()
+
+
+def string(text: str) -> bytes:
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+@pytest.mark.parametrize("what", ["metadata", "tensor"])
+def test_what_a_file_has_twice_is_told(tmp_path: Path, what: str) -> None:
+    """llama.cpp refuses it, too: which of the two counts would be chance."""
+    keys = b"".join(string("a.b") + struct.pack("<II", 4, number) for number in (1, 2))
+    tensors = b"".join(string("a.b") + struct.pack("<IQIQ", 1, 1, 0, number * 32) for number in (0, 1))
+    counts = struct.pack("<QQ", *((0, 2) if what == "metadata" else (2, 0)))
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<I", 3) + counts + (keys if what == "metadata" else tensors) + bytes(256))
+    with pytest.raises(StageError, match=rf"it has the {what} \"?a\.b\"? twice"):
+        GGUFFile(path)

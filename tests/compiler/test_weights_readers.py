@@ -29,7 +29,7 @@ def read_gguf(path: Path) -> dict[str, Array]:
     """All tensors by Hugging Face's names, as the tiny model's family finds them."""
     parameters = parameters_of(TINY)
     source = open_source(path)
-    found = Checkpoint(source, parameters)
+    found = Checkpoint(source, parameters, where=str(path))
     tensors = {tensor.name: found.read(tensor.name).numbers("float32") for tensor in sources_of(parameters.parameters)}
     source.close()
     return tensors

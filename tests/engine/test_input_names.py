@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlcbuild.engine.action import DerivedArtifact, SourceArtifact
+from mlcbuild.engine.action import Action, DerivedArtifact, Input, SourceArtifact, ToolCall
 from mlcbuild.engine.input_names import with_input_names
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.rules.rule import StageInput, stage_action
@@ -61,3 +61,16 @@ def test_a_message_names_inputs_as_users_know_them(given: StageInput, message: s
 def test_a_longer_path_is_not_cut_at_a_shorter_one() -> None:
     files = tuple((name, SourceArtifact(path=f"m/{name}")) for name in ("w.bin", "w.bin.index.json"))
     assert named("in/source/w.bin.index.json", source=FilesInfo(files=files)) == "m/w.bin.index.json"
+
+
+def test_words_of_a_tools_message_stay_as_they_are() -> None:
+    """Its inputs lie where users have put them, under any name."""
+    action = Action(
+        identifier="//:a Command",
+        mnemonic="Command",
+        owner="//:a",
+        inputs=(Input(path="exit", artifact=DerivedArtifact(action="//:b Command", path="exit")),),
+        outputs=("x",),
+        command=ToolCall(arguments=("exit",)),
+    )
+    assert with_input_names("//:a Command: 'exit' ended with exit code 2", action).count("//:b") == 0

@@ -56,11 +56,15 @@ def resolve_config(
 
 def _require_unquantized(reader: ConfigReader) -> None:
     """Raises StageError for a checkpoint whose weights are quantized already, by the method that its makers chose."""
-    if reader.document.get("quantization_config") in (None, {}):
+    # Transformers' name, MLX's, and the one that compressed-tensors had at first.
+    names = ("quantization_config", "quantization", "compression_config")
+    name = next((name for name in names if reader.document.get(name) not in (None, {})), None)
+    if name is None:
         return
-    method = reader.table("quantization_config").string("quant_method", default="unknown")
+    table = reader.table(name)
+    method = table.string("quant_method", default=table.string("format", default="by a method without a name"))
     raise reader.fail(
-        "quantization_config",
+        name,
         f"says that the weights are quantized already ({method}); weights are imported in float32, float16 or bfloat16",
         advice=(
             "take the model whose weights are not quantized, or a GGUF file of it",

@@ -100,7 +100,7 @@ def _read_tokenizer(path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises nothing more specific
-        raise StageError(f"tokenizer.json cannot be read: {error}") from error
+        raise StageError(f"{path} cannot be read: {error}") from error
 
 
 def _active_size(vocabulary: Tokenizer, rows: int, path: Path) -> int:
@@ -193,7 +193,7 @@ def _template(tokenizer: Path, field: object) -> str | None:
             return alone.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             byte = error.object[error.start]
-            raise StageError(f"{alone.name} is not UTF-8: it has byte {byte:#04x} at {error.start}") from None
+            raise StageError(f"{alone} is not UTF-8: it has byte {byte:#04x} at {error.start}") from None
     if isinstance(field, list):
         named = {item.get("name"): item.get("template") for item in field if isinstance(item, dict)}
         field = named.get("default")

@@ -129,7 +129,7 @@ def _has_own_head(directory: Path, own: Path, families: Sequence[AnyFamily]) -> 
     except StageError:
         return False
     try:
-        return bool(Checkpoint(source, parameters).untied)
+        return bool(Checkpoint(source, parameters, where=str(directory)).untied)
     except StageError:
         return False
     finally:

@@ -27,7 +27,7 @@ def run(*, source: Path, parameters: Path, manifest: Path, shards: Path) -> None
     listed = read_parameters(parameters)
     weights = open_source(source)
     try:
-        checkpoint = Checkpoint(weights, listed)
+        checkpoint = Checkpoint(weights, listed, where=str(source))
         _require_tied(checkpoint, source)
         shards.mkdir(parents=True, exist_ok=True)
         entries: list[dict[str, object]] = []

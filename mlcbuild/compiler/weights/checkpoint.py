@@ -27,10 +27,10 @@ class _Place:
 
 
 class Checkpoint:
-    """Raises StageError for tensors that are missing, unknown, of another shape or of a type that is not read; all are
-    told."""
+    """`where` names the source. Raises StageError for tensors that are missing, unknown, of another shape or of a type
+    that is not read; all are told."""
 
-    def __init__(self, source: WeightSource, parameters: ParameterList) -> None:
+    def __init__(self, source: WeightSource, parameters: ParameterList, *, where: str) -> None:
         self._source = source
         self._described = source.descriptions
         self._wanted = {tensor.name: tensor for tensor in sources_of(parameters.parameters)}
@@ -40,7 +40,7 @@ class Checkpoint:
         for one, place in tied:
             if self._places[one.equal_to].name not in self._described:
                 self._places[one.equal_to] = place  # As transformers has it: the one that is there is both.
-        _check([*self._places.values(), *(place for _, place in tied)], self._described, parameters)
+        _check([*self._places.values(), *(place for _, place in tied)], self._described, parameters, where)
         self.untied = tuple(one for one, place in tied if not self._is_equal(one.equal_to, place))
         """Tensors that should equal another, but are there with numbers of their own."""
 
@@ -81,7 +81,9 @@ def _place(tensor: CheckpointTensor, source: WeightSource) -> _Place:
     return _Place(name=tensor.gguf.name, shape=tensor.gguf.shape, operations=tensor.gguf.operations)
 
 
-def _check(wanted: Iterable[_Place], found: Mapping[str, TensorDescription], parameters: ParameterList) -> None:
+def _check(
+    wanted: Iterable[_Place], found: Mapping[str, TensorDescription], parameters: ParameterList, where: str
+) -> None:
     places = {place.name: place for place in wanted}
     problems = [f"missing: {name} {_shape(place.shape)}" for name, place in places.items() if name not in found]
     problems += [
@@ -104,7 +106,7 @@ def _check(wanted: Iterable[_Place], found: Mapping[str, TensorDescription], par
         if len(problems) > _SHOWN:
             shown.append(f"… and {len(problems) - _SHOWN} more")
         count = "1 tensor does" if len(problems) == 1 else f"{len(problems)} tensors do"
-        raise StageError(f"the checkpoint does not fit config.json: {count} not match", advice=tuple(shown))
+        raise StageError(f"{where} does not fit the model's config.json: {count} not match", advice=tuple(shown))
 
 
 def _shape(shape: tuple[int, ...]) -> str:

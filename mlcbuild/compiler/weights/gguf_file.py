@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -213,12 +214,17 @@ def _parse(cursor: _Cursor) -> tuple[dict[str, GGUFValue], dict[str, GGUFTensor]
     for _ in range(key_count):
         cursor.reading = "the metadata"
         key = cursor.string()
+        if key in metadata:
+            raise StageError(f'{cursor.name} is damaged: it has the metadata "{key}" twice')
         cursor.reading = f'the metadata "{key}"'
         metadata[key] = cursor.value(cursor.unsigned("<I"))
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1:
         raise StageError(f"{cursor.name} is damaged: its alignment is {alignment!r}")
     entries = [_entry(cursor) for _ in range(tensor_count)]
+    for name, count in Counter(name for name, *_ in entries).items():
+        if count > 1:
+            raise StageError(f"{cursor.name} is damaged: it has the tensor {name} twice")
     begin = -(-cursor.position // alignment) * alignment
     tensors = {
         name: GGUFTensor(
