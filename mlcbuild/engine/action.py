@@ -130,12 +130,24 @@ class Discoverer(Protocol):
     def __call__(self, *, discovering: str, manifest: bytes) -> Discovery: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionDescription:
+    """What an action does, where its identifier alone would tell nobody.
+
+    `text` is for people: a few words that stand after the mnemonic. `details` are the same for programs, JSON values by
+    name.
+    """
+
+    text: str
+    details: tuple[tuple[str, JsonValue], ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Action:
     """One node of the action graph.
 
-    `identifier` is for people, and unique in a build (`//models:llama-70b-cuda Phase2`). The key contains neither it
-    nor `owner`, `requirements` and `discoverer`.
+    `identifier` is unique in a build (`//models:llama-70b-cuda Phase2`). The key contains neither it nor `owner`,
+    `requirements`, `discoverer` and `description`. Two actions that differ in nothing but their description are equal.
     """
 
     identifier: str
@@ -152,6 +164,7 @@ class Action:
     pinned_content: str = ""  # the declared SHA-256 of the only output; it then makes up the whole key
     manifest: str = ""  # the output that `discoverer` reads; "" without one
     discoverer: Discoverer | None = None
+    description: ActionDescription | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if (self.discoverer is None) != (self.manifest == ""):
@@ -164,6 +177,13 @@ class Action:
             parts = path.removesuffix("/").split("/")
             if path.startswith("/") or any(part in ("", ".", "..") for part in parts):
                 raise ValueError(f"{self.identifier}: not a relative path below the action's directory: {path!r}")
+
+    @property
+    def title(self) -> str:
+        """The action for people: its owner, its mnemonic and its description; the identifier where it has none."""
+        if self.description is None:
+            return self.identifier
+        return f"{self.owner} {self.mnemonic} {self.description.text}"
 
     def output(self, path: str) -> DerivedArtifact:
         """The artifact for a declared output. Raises ValueError for another path."""

@@ -83,6 +83,7 @@ class ActionLifecycle:
         if leader.state in (NodeState.DONE, NodeState.DISCOVERING):
             assert leader.outputs is not None
             node.inline_manifest = leader.inline_manifest
+            node.shared_with = leader.name
             self._has_outputs(node, leader.outputs, Ending.SHARED)
         else:
             self._join(node, leader)
@@ -111,6 +112,7 @@ class ActionLifecycle:
     def _start(self, node: ActionNode) -> None:
         assert node.key is not None
         self._state.graph.move(node, NodeState.RUNNING)
+        node.shared_with, node.shared_by = "", ()
         self._state.queue.start(node)
         self._state.instructions.append(
             Execute(
@@ -119,6 +121,7 @@ class ActionLifecycle:
                 inputs=node.inputs,
                 sources=node.sources,
                 memory_bytes=node.memory_bytes,
+                shared_by=tuple(follower.name for follower in node.followers),
             )
         )
 
@@ -145,8 +148,10 @@ class ActionLifecycle:
         node.ending = ending
         node.rerun_key = None
         followers, node.followers = node.followers, []
+        node.shared_by = tuple(follower.name for follower in followers)
         for follower in followers:
             follower.leader = None
+            follower.shared_with = node.name
             follower.inline_manifest = node.inline_manifest
             self._has_outputs(follower, outputs, Ending.SHARED)
         if node.action.discoverer is not None:
@@ -166,5 +171,13 @@ class ActionLifecycle:
         assert node.ending is not None
         self._state.graph.move(node, NodeState.DONE)
         node.inputs = ()
-        self._state.instructions.append(ReportAction(action=node.action, key=node.key, ending=node.ending))
+        self._state.instructions.append(
+            ReportAction(
+                action=node.action,
+                key=node.key,
+                ending=node.ending,
+                shared_with=node.shared_with if node.ending is Ending.SHARED else "",
+                shared_by=node.shared_by,
+            )
+        )
         self._dependencies.release(node)

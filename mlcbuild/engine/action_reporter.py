@@ -48,7 +48,7 @@ class ActionReporter:
         action = ended.action
         attempt, outcome = self._runner.ended(action.identifier)
         status = self._status_of(ended, attempt)
-        if ended.ending not in (Ending.FAILED, Ending.EXECUTED):
+        if ended.shared_with or ended.ending not in (Ending.FAILED, Ending.EXECUTED):
             outcome = None
         executor = attempt.executor_name if outcome is not None and attempt is not None else ""
         # This compares with the key of the last build, so it comes before the new key is remembered.

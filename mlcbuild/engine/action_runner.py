@@ -91,7 +91,7 @@ class ActionRunner:
         action = execute.action
         _, last = self.ended(action.identifier)
         if last is not None and last.kind in _AGAIN:
-            self._build_events.notice(f"{action.identifier} runs again: {last.message or 'its executor was lost'}")
+            self._build_events.notice(f"{action.title} runs again: {last.message or 'its executor was lost'}")
         self._attempts[action.identifier] = Attempt(
             execute=execute, key=self._key_cache.take(action, execute.inputs, execute.key)
         )
@@ -142,7 +142,7 @@ class ActionRunner:
         executor = attempt.bound_to or self._place(action)
         attempt.executor = executor
         self._used[executor.name] += 1
-        self._build_events.started(action.identifier, action.mnemonic, executor.name)
+        self._build_events.started(attempt.execute, executor.name)
         executor.submit(
             ExecutionRequest(
                 identifier=action.identifier,

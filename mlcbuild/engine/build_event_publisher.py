@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from mlcbuild.engine.action import Action
 from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionsAdded,
@@ -23,7 +24,7 @@ from mlcbuild.engine.build_events import (
 )
 from mlcbuild.engine.build_result import ActionFailure, BuildResult, TargetResult
 from mlcbuild.engine.executor import ExecutionOutcome, OutcomeKind
-from mlcbuild.engine.instructions import AnnounceWanted, Ending, ReportAction
+from mlcbuild.engine.instructions import AnnounceWanted, Ending, Execute, ReportAction
 from mlcbuild.errors import readable
 
 Listener = Callable[[BuildEvent], object]
@@ -62,8 +63,18 @@ class BuildEventPublisher:
             )
         )
 
-    def started(self, identifier: str, mnemonic: str, executor: str) -> None:
-        self._publish(ActionStarted(identifier=identifier, mnemonic=mnemonic, executor=executor, time=self.now))
+    def started(self, execute: Execute, executor: str) -> None:
+        action = execute.action
+        self._publish(
+            ActionStarted(
+                identifier=action.identifier,
+                mnemonic=action.mnemonic,
+                executor=executor,
+                time=self.now,
+                title=_title(action),
+                shared_by=execute.shared_by,
+            )
+        )
 
     def ended(
         self,
@@ -88,11 +99,12 @@ class BuildEventPublisher:
         own = outcome or ExecutionOutcome(identifier=identifier, kind=OutcomeKind.SUCCEEDED)
         if executor:
             self.executed[identifier] = PathStep(
-                identifier=identifier, mnemonic=action.mnemonic, seconds=own.run_seconds
+                identifier=identifier, mnemonic=action.mnemonic, seconds=own.run_seconds, title=_title(action)
             )
-        if report.ending is Ending.FAILED:
+        if report.ending is Ending.FAILED and not report.shared_with:
             self._failures[identifier] = ActionFailure(
                 identifier=identifier,
+                title=action.title,
                 message=message,
                 log=own.log,
                 exit_code=own.exit_code,
@@ -119,6 +131,10 @@ class BuildEventPublisher:
                 peak_bytes=own.peak_bytes,
                 cause=cause,
                 previous_key=previous_key,
+                title=_title(action),
+                details=dict(action.description.details) if action.description else {},
+                shared_with=report.shared_with,
+                shared_by=report.shared_by,
             )
         )
 
@@ -134,6 +150,7 @@ class BuildEventPublisher:
                 outputs=result.outputs,
                 error=result.error,
                 time=self.now,
+                blocked_by=result.blocked_by,
             )
         )
 
@@ -178,3 +195,7 @@ class BuildEventPublisher:
     def _publish(self, event: BuildEvent) -> None:
         for listener in self._listeners:
             listener(event)
+
+
+def _title(action: Action) -> str:
+    return "" if action.description is None else action.title

@@ -6,7 +6,10 @@ Times are seconds since the build began, by a monotonic clock.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from mlcbuild.engine.action import JsonValue
 
 
 class ActionStatus(enum.Enum):
@@ -52,17 +55,28 @@ class ActionsAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionStarted:
-    """An action began to run on an executor. A cache hit starts nothing."""
+    """An action began to run on an executor. A cache hit starts nothing.
+
+    `title` is its name for people, "" where that is the identifier. `shared_by` are actions of the same key that wait
+    for this run, as far as they are known.
+    """
 
     identifier: str
     mnemonic: str
     executor: str
     time: float
+    title: str = ""
+    shared_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionFinished:
-    """An action has ended. Where it ran, `start` says when it began and `worker` where."""
+    """An action has ended. Where it ran, `start` says when it began and `worker` where.
+
+    `title` is its name for people, "" where that is the identifier; `details` say what it does, for programs. Actions
+    of the same key end together: `shared_by` names those that took the result or the failure of this one, and
+    `shared_with` is this one for each of them.
+    """
 
     identifier: str
     mnemonic: str
@@ -83,6 +97,10 @@ class ActionFinished:
     peak_bytes: int = 0  # the largest resident set; 0 where it was not measured
     cause: Cause | None = None  # None where nothing ran
     previous_key: str = ""  # of the last build here, where that differs from `key`
+    title: str = ""
+    details: Mapping[str, JsonValue] = field(default_factory=dict)
+    shared_with: str = ""
+    shared_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,22 +113,27 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFinished:
-    """A requested target is built, or failed. `outputs` are paths relative to the workspace."""
+    """A requested target is built, or failed. `outputs` are paths relative to the workspace.
+
+    `blocked_by` is the action whose failure is the cause; "" where the target itself could not be placed.
+    """
 
     label: str
     success: bool
     outputs: tuple[str, ...] = ()
     error: str = ""
     time: float = 0.0
+    blocked_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathStep:
-    """One action on the critical path, with the seconds it took."""
+    """One action on the critical path, with the seconds it took. `title` as in ActionFinished."""
 
     identifier: str
     mnemonic: str
     seconds: float
+    title: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,13 +20,18 @@ class TargetResult:
     outputs: tuple[str, ...] = ()
     error: str = ""
     environment: bool = False
+    blocked_by: str = ""  # the action whose failure is the cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionFailure:
-    """An action that failed, not one that was skipped after it. `environment`: this machine failed, not the input."""
+    """An action that failed, not one that was skipped after it, nor one that shares its run.
+
+    `title` is its name for people. `environment`: this machine failed, not the input.
+    """
 
     identifier: str
+    title: str
     message: str
     log: bytes = b""
     exit_code: int = 0
@@ -68,7 +73,8 @@ class BuildResult:
 
     def _story(self) -> str:
         first = self.failures[0]
-        named = first.message.startswith(first.identifier)
-        story = first.message if named else f"{first.identifier} failed: {first.message}"
+        message = first.message.removeprefix(first.identifier)
+        named = len(message) < len(first.message)
+        story = f"{first.title}{message}" if named else f"{first.title} failed: {message}"
         more = len(self.failures) - 1
         return f"{story}\n  and {more} more failed" if more else story

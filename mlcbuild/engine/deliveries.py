@@ -56,6 +56,7 @@ class Deliveries:
             outputs=outputs,
             error=ended.message,
             environment=not ended.success and ended.label in self._environment_failures,
+            blocked_by=ended.blocked_by,
         )
 
     def save(self) -> None:

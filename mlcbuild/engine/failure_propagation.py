@@ -5,6 +5,7 @@ from __future__ import annotations
 from mlcbuild.engine.instructions import Ending, ReportAction, ReportTarget
 from mlcbuild.engine.nodes import ActionNode, Consumer, TargetNode
 from mlcbuild.engine.scheduler_state import SchedulerState
+from mlcbuild.engine.shared_actions import owners_that_share, shared_with
 from mlcbuild.engine.transitions import BROKEN, UNFINISHED, NodeState
 
 
@@ -23,7 +24,7 @@ class FailurePropagation:
     def skip_after(self, node: Consumer, producer: ActionNode) -> None:
         """Skip a node because `producer`, which it needs, has failed or was skipped."""
         if producer.state is NodeState.FAILED:
-            self._end(node, NodeState.SKIPPED, f"{producer.name} failed", producer.name)
+            self._end(node, NodeState.SKIPPED, self._failed(producer), producer.name)
         else:
             self._end(node, NodeState.SKIPPED, producer.message, producer.blocked_by)
 
@@ -33,18 +34,26 @@ class FailurePropagation:
 
     def give_up(self) -> None:
         """Skip all that is left, because nothing runs and nothing new starts."""
-        cause = "" if self._state.cancelled else self._state.stopped_by
-        stopped = f"the build stopped at the first failure, {cause} (--keep-going builds what does not need it)"
-        message = stopped if cause else "the build was interrupted"
         graph = self._state.graph
         nodes: list[Consumer] = [*graph.actions.values(), *graph.targets.values()]
+        message, cause = "the build was interrupted", "" if self._state.cancelled else self._state.stopped_by
+        if cause:
+            failed = graph.actions.get(cause) or graph.targets[cause]
+            message = (
+                f"the build stopped at the first failure, {failed.title} (--keep-going builds what does not need it)"
+            )
         for node in nodes:
             if node.state in UNFINISHED:
                 self._end(node, NodeState.SKIPPED, message, cause)
 
     def _end(self, first: Consumer, final: NodeState, message: str, cause: str = "") -> None:
-        """End `first` in the state `final`, and skip all that wait for it. `cause` names the action that failed."""
+        """End `first` in the state `final`, and skip all that wait for it. `cause` names the action that failed.
+
+        What joined a failed action has failed as well: it is the same run.
+        """
         state = self._state
+        if isinstance(first, ActionNode):
+            first.shared_with = ""
         worklist: list[tuple[Consumer, NodeState, str, str]] = [(first, final, message, cause)]
         while worklist:
             node, final, message, cause = worklist.pop()
@@ -57,17 +66,31 @@ class FailurePropagation:
                 )
                 continue
             node.message, node.blocked_by = message, cause
-            ending = Ending.FAILED if final is NodeState.FAILED else Ending.SKIPPED
-            state.instructions.append(
-                ReportAction(action=node.action, key=node.key, ending=ending, message=message, blocked_by=cause)
-            )
             failed = final is NodeState.FAILED
-            root = node.name if failed else cause
-            # What waits for a skipped action is skipped for the same reason, which need not be a failure.
-            reason = f"{node.name} failed" if failed else message
+            followers, node.followers = node.followers, []
+            node.shared_by = tuple(follower.name for follower in followers) if failed else ()
+            state.instructions.append(
+                ReportAction(
+                    action=node.action,
+                    key=node.key,
+                    ending=Ending.FAILED if failed else Ending.SKIPPED,
+                    message=message,
+                    blocked_by=cause,
+                    shared_with=node.shared_with if failed else "",
+                    shared_by=node.shared_by,
+                )
+            )
             if node.key is not None and state.leaders.get(node.key) is node:
                 del state.leaders[node.key]
-            blocked: list[Consumer] = [*node.waiters, *node.followers]
-            node.waiters, node.followers = [], []
-            for other in reversed(blocked):
-                worklist.append((other, NodeState.SKIPPED, reason, root))
+            for follower in reversed(followers):
+                follower.shared_with = node.name if failed else ""
+                worklist.append((follower, final, message, cause))
+            # What waits for a skipped action is skipped for the same reason, which need not be a failure.
+            reason, root = (self._failed(node), node.name) if failed else (message, cause)
+            waiters, node.waiters = node.waiters, []
+            worklist += [(waiter, NodeState.SKIPPED, reason, root) for waiter in reversed(waiters)]
+
+    def _failed(self, node: ActionNode) -> str:
+        """That an action failed, and which other targets share it."""
+        owners = owners_that_share(node, self._state.graph.actions)
+        return f"{node.title} failed{shared_with(owners)}"

@@ -39,6 +39,7 @@ class Execute:
     """Run the action on `inputs`, sorted by path. `sources` are the workspace paths among them. Answer with Executed.
 
     `memory_bytes` is more than the action asks for, because that was too little before; 0 stands for what it asks for.
+    `shared_by` are the actions of the same key that wait for this run, as far as they are known.
     """
 
     action: Action
@@ -46,6 +47,7 @@ class Execute:
     inputs: tuple[FileEntry, ...]
     sources: tuple[str, ...]
     memory_bytes: int = 0
+    shared_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +103,19 @@ class Ending(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportAction:
-    """An action has ended. An action that ran again because its blobs had gone ends twice; the later report counts."""
+    """An action has ended. An action that ran again because its blobs had gone ends twice; the later report counts.
+
+    Actions of one key end together. `shared_by` names those that took the result or the failure of this one; for each
+    of them `shared_with` names this one.
+    """
 
     action: Action
     key: Digest | None
     ending: Ending
     message: str = ""
     blocked_by: str = ""  # for SKIPPED: the failed action; "" where the build was cancelled
+    shared_with: str = ""
+    shared_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,10 @@ class TargetNode:
         return self.target.label
 
     @property
+    def title(self) -> str:
+        return self.target.label
+
+    @property
     def needs(self) -> tuple[tuple[str, Artifact], ...]:
         return self.target.outputs
 
@@ -83,6 +87,8 @@ class ActionNode:
     by_path: dict[str, FileEntry] | None = None  # of `outputs`, made when first asked for
     leader: ActionNode | None = None  # while JOINED
     followers: list[ActionNode] = field(default_factory=list)
+    shared_with: str = ""  # the action of the same key whose result or failure this one took
+    shared_by: tuple[str, ...] = ()  # the actions that took this one's
     rerun_key: Digest | None = None  # a lookup of this key is useless: it missed, or names blobs that have gone
     inline_manifest: bytes | None = None
     discovered_from: Digest | None = None  # the manifest that `groups` came from
@@ -102,6 +108,11 @@ class ActionNode:
     @property
     def name(self) -> str:
         return self.action.identifier
+
+    @property
+    def title(self) -> str:
+        """The action for people; `name` identifies it."""
+        return self.action.title
 
 
 Consumer = ActionNode | TargetNode

@@ -49,6 +49,7 @@ from mlcbuild.engine.scheduler_events import (
     TargetDelivered,
     TargetsRequested,
 )
+from mlcbuild.engine.shared_actions import owners_that_share, shared_with
 from mlcbuild.errors import CacheError
 
 _PROGRESS_SECONDS = 0.2  # between two calls of `progress` at most
@@ -66,9 +67,10 @@ class MissingReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingResult:
-    """An action without a result."""
+    """An action without a result. `title` is its name for people, with the other targets that share it."""
 
     identifier: str
+    title: str
     reason: MissingReason
     message: str = ""
 
@@ -169,16 +171,28 @@ class ResultCollector:
         fetched: dict[Digest, None] = {}
         missing = []
         local_only = set()
+        graph = self._scheduler.graph
         for identifier, report in self._reports.items():
-            if report.ending is Ending.FAILED:
+            if report.ending is Ending.FAILED and not report.shared_with:
                 reason = self._reasons.get(identifier, MissingReason.NO_KEY)
                 message = report.message if reason is MissingReason.NO_KEY else ""
-                missing.append(MissingResult(identifier=identifier, reason=reason, message=message))
+                owners = owners_that_share(graph.actions[identifier], graph.actions)
+                missing.append(
+                    MissingResult(
+                        identifier=identifier,
+                        title=report.action.title + shared_with(owners),
+                        reason=reason,
+                        message=message,
+                    )
+                )
             elif report.key is not None and report.ending in (Ending.FOUND, Ending.SHARED):
                 (fetched if identifier in self._fetched else in_store)[report.key] = None
                 if report.action.cache is CachePolicy.LOCAL:
                     local_only.add(report.key)
-        skipped = sum(report.ending is Ending.SKIPPED for report in self._reports.values())
+        skipped = sum(
+            report.ending is Ending.SKIPPED or (report.ending is Ending.FAILED and bool(report.shared_with))
+            for report in self._reports.values()
+        )
         return CollectedResults(
             in_store=tuple(key for key in in_store if key not in fetched),
             fetched=tuple(fetched),

@@ -40,9 +40,7 @@ class ResultPublisher:
             result = publish(self._store, self._store, key, result)
         except (MlcbuildError, ValueError) as error:
             return [
-                Published(
-                    failure=f"the result of {action.identifier} was not kept, so it will run again next time: {error}"
-                )
+                Published(failure=f"the result of {action.title} was not kept, so it will run again next time: {error}")
             ]
         if self._remote is not None and action.cache is CachePolicy.ALL:
             try:

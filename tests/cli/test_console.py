@@ -60,6 +60,9 @@ def finished(
     message: str = "",
     log: bytes = b"",
     exit_code: int = 0,
+    title: str = "",
+    shared_with: str = "",
+    shared_by: tuple[str, ...] = (),
 ) -> ActionFinished:
     return ActionFinished(
         identifier=identifier,
@@ -72,6 +75,9 @@ def finished(
         log=log,
         exit_code=exit_code,
         worker="local" if start else "",
+        title=title,
+        shared_with=shared_with,
+        shared_by=shared_by,
     )
 
 
@@ -103,6 +109,31 @@ STORY: tuple[BuildEvent, ...] = (
 )
 
 
+KERNEL = "kernel_05d87762d9837cde1953f77f2d14f30c"
+ADD = "CompileKernel add n×2048 prefill+2 (05d87762)"
+SHARED: tuple[BuildEvent, ...] = (
+    BuildStarted(invocation="00000000-0000-4000-8000-000000000000", targets=("//:a", "//:b", "//:c")),
+    ActionsAdded(count=9, total=9),
+    finished("//:b Export", ActionStatus.DISK_HIT, shared_with="//:a Export"),
+    finished("//:c Export", ActionStatus.DISK_HIT, shared_with="//:a Export"),
+    finished("//:a Export", ActionStatus.EXECUTED_LOCAL, start=0.1, time=1.1, shared_by=("//:b Export", "//:c Export")),
+    finished(f"//:a CompileKernel {KERNEL}", ActionStatus.EXECUTED_LOCAL, start=1.1, time=1.2, title=f"//:a {ADD}"),
+    finished(
+        "//:a Lower",
+        ActionStatus.FAILED,
+        start=2.0,
+        time=2.2,
+        message="no such pass",
+        shared_by=("//:b Lower", "//:c Lower"),
+    ),
+    finished("//:b Lower", ActionStatus.FAILED, message="no such pass", shared_with="//:a Lower"),
+    finished("//:c Lower", ActionStatus.FAILED, message="no such pass", shared_with="//:a Lower"),
+    TargetFinished(label="//:a", success=False, error="//:a Lower failed (shared with //:b, //:c)", time=2.2),
+    TargetFinished(label="//:b", success=False, error="//:b Lower failed (shared with //:a, //:c)", time=2.2),
+    TargetFinished(label="//:c", success=False, error="//:c Lower failed (shared with //:a, //:b)", time=2.2),
+)
+
+
 def plain(events: Sequence[BuildEvent], directory: Path, *, style: Style | None = None, show_log: bool = False) -> str:
     stream = io.StringIO()
     logs = ActionLogs(directory, shown_as=".mlcbuild/logs")
@@ -123,6 +154,10 @@ def test_plain_lines_in_colour(tmp_path: Path, snapshot: Snapshot) -> None:
 
 def test_whole_logs_on_request(tmp_path: Path, snapshot: Snapshot) -> None:
     snapshot("console-show-log", plain(STORY, tmp_path, show_log=True))
+
+
+def test_shared_actions_and_kernels_have_names_for_people(tmp_path: Path, snapshot: Snapshot) -> None:
+    snapshot("console-shared", plain(SHARED, tmp_path))
 
 
 def test_the_whole_log_lies_where_the_message_says(tmp_path: Path) -> None:

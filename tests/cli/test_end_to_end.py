@@ -64,6 +64,14 @@ arguments = ["-c", "true"]
 tags = ["manual"]
 
 [[command]]
+name = "equal-{number}"
+matrix = { number = ["1", "2", "3"] }
+tool = ":sh"
+outputs = ["x"]
+arguments = ["-c", "echo one; exit 3"]
+tags = ["manual"]
+
+[[command]]
 name = "slow"
 tool = ":sh"
 outputs = ["x"]
@@ -169,6 +177,27 @@ def test_a_failure_shows_the_end_of_its_log(root: Path, snapshot: Snapshot, caps
     assert "//:broken Command" in document["targets"]["//:after-broken"]["error"]
     actions = document["actions"]
     assert (actions["executed_local"], actions["failed"], actions["skipped"], actions["total"]) == (1, 1, 1, 3)
+
+
+def test_equal_targets_are_told_of_their_own_action_and_who_shares_it(
+    root: Path, snapshot: Snapshot, capsys: Capture
+) -> None:
+    report = root / "report.json"
+    targets = [f":equal-{number}" for number in (1, 2, 3)]
+    assert main(["build", "-j", "1", "--build-report", str(report), *targets]) == 1
+    snapshot("build-failure-shared", without_times(capsys.readouterr().err))
+    document = report_of(report)
+    for label, target in document["targets"].items():
+        assert target["error"].startswith(f"{label} Command failed (shared with //:equal-")
+        assert target["error"].endswith("ended with exit code 3")
+    assert document["actions"]["failed"] == 3
+    assert main(["log", "what-ran", "--failed", "--output=json"]) == 0
+    (ran,) = json.loads(capsys.readouterr().out)["actions"]
+    assert ran["shared_by"] == ["//:equal-2 Command", "//:equal-3 Command"]
+    assert main(["log", "show", "//:equal-2 Command"]) == 0
+    shown = capsys.readouterr().out
+    assert "//:equal-1 Command, which has the same key" in shown
+    assert "│ one" in shown
 
 
 def test_keep_going_builds_what_can_be_built(root: Path, capsys: Capture) -> None:

@@ -96,12 +96,24 @@ def hit(name: str, status: ActionStatus) -> ActionFinished:
     return ran(name, 0.1, 0.1, status=status, worker="", executor="", cause=None)
 
 
+ADD = "CompileKernel add n×2048 decode+1 (a1b2c3d4)"
 FAR = {"status": ActionStatus.EXECUTED_RAY, "executor": "ray", "worker": "node-2 task 9", "node": "node-2"}
 STORY: tuple[BuildEvent, ...] = (
     BuildStarted(invocation="1b4e28ba-2fa1-4d63-883f-0016d3cca427", targets=("//m:a", "//m:b"), jobs=2),
     hit("Import", ActionStatus.UP_TO_DATE),
     ran("Export", 0.2, 4.2, queued_seconds=0.01, input_seconds=0.1, output_seconds=0.25, peak_bytes=512_000_000),
-    ran("CompileKernel fused_add", 4.3, 14.4, **FAR, queued_seconds=1.5, cause=Cause.CHANGED, previous_key="ef" * 32),
+    ran(
+        "CompileKernel fused_add",
+        4.3,
+        14.4,
+        **FAR,
+        queued_seconds=1.5,
+        cause=Cause.CHANGED,
+        previous_key="ef" * 32,
+        title=f"//m:a {ADD}",
+        details={"kernel": "fused_add", "functions": ["decode", "prefill"], "parameters": [], "shape": ["n", 2048]},
+        shared_by=("//m:b CompileKernel fused_add",),
+    ),
     ran("CompileKernel fused_mul", 4.3, 5.4, cause=Cause.NO_RESULT),
     ran("Link", 14.4, 14.6, status=ActionStatus.FAILED, message="no symbol foo", exit_code=1, cause=Cause.CHANGED),
     BuildFinished(
@@ -111,7 +123,12 @@ STORY: tuple[BuildEvent, ...] = (
         counts=tuple(zip(ActionStatus, (1, 0, 0, 2, 1, 1, 0), strict=True)),
         critical_path=(
             PathStep(identifier="//m:a Export", mnemonic="Export", seconds=4.0),
-            PathStep(identifier="//m:a CompileKernel fused_add", mnemonic="CompileKernel", seconds=10.1),
+            PathStep(
+                identifier="//m:a CompileKernel fused_add",
+                mnemonic="CompileKernel",
+                seconds=10.1,
+                title=f"//m:a {ADD}",
+            ),
             PathStep(identifier="//m:a Link", mnemonic="Link", seconds=0.2),
         ),
         slacks=(Slack(identifier="//m:a CompileKernel fused_mul", seconds=9.0),),

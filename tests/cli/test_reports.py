@@ -65,7 +65,7 @@ STORY: tuple[BuildEvent, ...] = (
     done("Link", ActionStatus.FAILED, 1.5, 1.6, "local"),
     done("Package", ActionStatus.SKIPPED, 1.6, 1.6),
     TargetFinished(label="//m:b", success=True, outputs=("mlcbuild-out/default/m/b/b.so",), time=1.6),
-    TargetFinished(label="//m:a", success=False, error="//m:a Link failed", time=1.6),
+    TargetFinished(label="//m:a", success=False, error="//m:a Link failed", time=1.6, blocked_by="//m:a Link"),
     BuildFinished(
         success=False,
         interrupted=False,
@@ -91,6 +91,38 @@ def report_of(events: Sequence[BuildEvent], code: ExitCode) -> dict[str, Any]:
 
 def test_build_report(snapshot: Snapshot) -> None:
     snapshot("build-report", json.dumps(report_of(STORY, ExitCode.BUILD_FAILED), indent=2) + "\n")
+
+
+def test_a_report_of_equal_targets_tells_each_of_its_own_action_and_why_it_failed() -> None:
+    def failed(target: str, **more: Any) -> ActionFinished:
+        return ActionFinished(
+            identifier=f"{target} Compile kernel_9f",
+            title=f"{target} Compile add n×8 (9f)",
+            mnemonic="Compile",
+            owner=target,
+            status=ActionStatus.FAILED,
+            start=0.0,
+            time=0.1,
+            message="//m:a Compile kernel_9f wrote to its input",
+            **more,
+        )
+
+    errors = {
+        "//m:a": "//m:a Compile add n×8 (9f) failed (shared with //m:b)",
+        "//m:b": "//m:b Compile add n×8 (9f) failed (shared with //m:a)",
+    }
+    story = (
+        failed("//m:a", shared_by=("//m:b Compile kernel_9f",)),
+        failed("//m:b", shared_with="//m:a Compile kernel_9f"),
+        *(
+            TargetFinished(label=label, success=False, error=error, blocked_by=f"{label} Compile kernel_9f")
+            for label, error in errors.items()
+        ),
+    )
+    told = report_of(story, ExitCode.BUILD_FAILED)["targets"]
+    assert {label: target["error"] for label, target in told.items()} == {
+        label: f"{error}: wrote to its input" for label, error in errors.items()
+    }
 
 
 def test_a_report_without_a_build_is_complete(snapshot: Snapshot) -> None:

@@ -10,6 +10,7 @@ import pytest
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.engine.action import (
     Action,
+    ActionDescription,
     CachePolicy,
     ExecutionRequirements,
     Input,
@@ -97,6 +98,7 @@ IRRELEVANT: dict[str, Any] = {
     "owner": "//c:d",
     "cache": CachePolicy.LOCAL,
     "requirements": ExecutionRequirements(cpus=7),
+    "description": ActionDescription(text="says more"),
 }
 
 
@@ -117,7 +119,7 @@ def test_every_field_of_an_action_and_of_a_stage_call_has_been_thought_of() -> N
 
 
 @pytest.mark.parametrize("name", IRRELEVANT)
-def test_policy_changes_no_signature(name: str) -> None:
+def test_policy_and_what_is_for_people_change_no_signature(name: str) -> None:
     assert signature(replace(ACTION, **{name: IRRELEVANT[name]})) == signature()
 
 

@@ -17,6 +17,7 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.engine.action import (
     Action,
+    ActionDescription,
     CachePolicy,
     Discovery,
     ExecutionRequirements,
@@ -130,6 +131,7 @@ def test_all_changes_have_keys_of_their_own() -> None:
     [
         {"identifier": "other"},
         {"owner": "//other:target"},
+        {"description": ActionDescription(text="says more")},
         {"requirements": ExecutionRequirements(cpus=8, timeout_seconds=3.5, execution_hints=(("threads", 4),))},
         {"cache": CachePolicy.LOCAL},
         {"manifest": "module_out.json", "discoverer": announce},

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mlcbuild.engine.action import (
+    ActionDescription,
     CachePolicy,
     SourceArtifact,
 )
@@ -14,6 +17,7 @@ from mlcbuild.engine.instructions import (
     Deliver,
     DigestSources,
     Ending,
+    Execute,
     Finished,
     Publish,
     ReportAction,
@@ -76,12 +80,50 @@ def test_measurements_of_equal_keys_each_run() -> None:
     assert Publish not in [type(answer) for answer in steps.succeed("a", out="x")]
 
 
-def test_a_follower_is_skipped_when_its_leader_fails() -> None:
+def test_equal_actions_fail_together_and_each_target_is_told_of_its_own() -> None:
+    actions = [action(f"//:{n} Lower", mnemonic="Lower", owner=f"//:{n}") for n in "abcd"]
+    links = [action(f"//:{n} Link", out(f"//:{n} Lower"), owner=f"//:{n}") for n in "abcd"]
+    steps = Steps([*actions, *links], *(out(link.identifier) for link in links), keep_going=True)
+    steps.miss("//:a Lower")
+    steps.end("//:a Lower", OutcomeKind.FAILED)
+    lowers = [steps.reports[one.identifier] for one in actions]
+    assert [report.ending for report in lowers] == [Ending.FAILED] * 4
+    assert [report.message for report in lowers] == ["it broke"] * 4
+    assert [report.shared_with for report in lowers] == ["", *["//:a Lower"] * 3]
+    assert lowers[0].shared_by == ("//:b Lower", "//:c Lower", "//:d Lower")
+    assert [steps.reports[link.identifier].blocked_by for link in links] == [one.identifier for one in actions]
+    assert [steps.reports[link.identifier].message for link in links] == [
+        "//:a Lower failed (shared with //:b, //:c and 1 more)",
+        "//:b Lower failed (shared with //:a, //:c and 1 more)",
+        "//:c Lower failed (shared with //:a, //:b and 1 more)",
+        "//:d Lower failed (shared with //:a, //:b and 1 more)",
+    ]
+
+
+def test_equal_actions_of_one_target_are_not_said_to_be_shared() -> None:
     steps = Steps([action(n, mnemonic="same") for n in "ab"], out("a"), out("b"), keep_going=True)
     steps.miss("a")
     steps.end("a", OutcomeKind.FAILED)
-    assert steps.reports["b"].ending is Ending.SKIPPED
-    assert steps.reports["b"].blocked_by == "a"
+    assert [answer.message for answer in steps.answers if isinstance(answer, ReportTarget)] == ["a failed"]
+
+
+def test_results_say_which_actions_share_them() -> None:
+    steps = Steps([action(name, mnemonic="same") for name in "abc"], out("a"), out("b"), out("c"))
+    steps.miss("a")
+    assert [each.shared_by for each in steps.answers if isinstance(each, Execute)] == [("b", "c")]
+    steps.succeed("a", out="x")
+    assert steps.reports["a"].shared_by == ("b", "c")
+    assert [steps.reports[name].shared_with for name in "abc"] == ["", "a", "a"]
+
+
+def test_messages_have_the_descriptions_of_actions() -> None:
+    described = replace(action("x Compile kernel_9f"), description=ActionDescription(text="add 8×8 (9f)"))
+    described = replace(described, mnemonic="Compile", owner="//:x")
+    steps = Steps([described, action("b", out(described.identifier))], out("b"), keep_going=True)
+    steps.miss(described.identifier)
+    steps.end(described.identifier, OutcomeKind.FAILED)
+    assert steps.reports["b"].message == "//:x Compile add 8×8 (9f) failed"
+    assert steps.reports["b"].blocked_by == described.identifier
 
 
 def test_no_more_than_jobs_cpus_are_used() -> None:

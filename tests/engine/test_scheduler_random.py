@@ -28,6 +28,11 @@ def check_against_reference(build: Build, graph: Graph) -> None:
     for name, report in build.reports.items():
         if report.ending in _MADE:
             assert nodes[name].outputs == reference.outputs[name]
+        elif report.ending is Ending.FAILED and report.shared_with:
+            leader = build.reports[report.shared_with]
+            assert leader.ending is Ending.FAILED
+            assert (leader.key, leader.message) == (report.key, report.message)
+            assert name in leader.shared_by
         elif report.ending is Ending.FAILED:
             unavailable = "is absent" in report.message
             assert name in reference.failed or unavailable

@@ -268,7 +268,7 @@ class _Session:
         match event:
             case BuildStarted():
                 self._build_began = self._options.elapsed() - event.time
-            case ActionFinished(status=ActionStatus.FAILED):
+            case ActionFinished(status=ActionStatus.FAILED, shared_with=""):
                 self._failed.append(event)
             case BuildFinished():
                 self._finished = event

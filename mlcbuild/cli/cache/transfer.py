@@ -72,7 +72,7 @@ class Reporter:
         """Print the first missing results, one a line."""
         for each in missing[:_MOST_SHOWN]:
             reason = each.message or each.reason.value
-            self._write(f"{self._style.error('missing:')} {each.identifier}: {reason}")
+            self._write(f"{self._style.error('missing:')} {each.title}: {reason}")
         if len(missing) > _MOST_SHOWN:
             self._write(f"  and {len(missing) - _MOST_SHOWN:,} more")
 

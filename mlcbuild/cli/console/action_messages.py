@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mlcbuild.cli.console.action_names import full_title
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.terminal import Style
 from mlcbuild.engine.build_events import ActionFinished
@@ -12,7 +13,7 @@ LOG_TAIL_LINES = 20
 def ran_line(event: ActionFinished, *, counter: str, style: Style) -> str:
     """`[12/62] //models:smollm2 Export · 4.2 s`; on another machine `… · 4.2 s on node-2`"""
     where = f" on {event.node}" if event.node else ""
-    return f"{style.dim(counter)} {event.identifier} · {text.seconds(event.time - event.start)}{where}"
+    return f"{style.dim(counter)} {full_title(event)} · {text.seconds(event.time - event.start)}{where}"
 
 
 def failure_lines(event: ActionFinished, *, counter: str, log_file: str, whole_log: bool, style: Style) -> list[str]:
@@ -21,7 +22,7 @@ def failure_lines(event: ActionFinished, *, counter: str, log_file: str, whole_l
     message = text.printable(event.message.strip()).removeprefix(event.identifier).removeprefix(":").strip()
     message = message or f"exit code {event.exit_code}"
     first, *rest = message.splitlines()
-    head = style.error(f"{event.identifier} failed{after}")
+    head = style.error(f"{full_title(event)} failed{after}")
     lines = [f"{style.dim(counter)} {head}: {first}", *(f"  {line}" for line in rest)]
     return [*lines, *log_lines(event.log, log_file=log_file, whole_log=whole_log, style=style)]
 

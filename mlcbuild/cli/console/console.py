@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from mlcbuild.cli.console.action_messages import failure_lines, log_lines, ran_line
+from mlcbuild.cli.console.action_names import full_title
 from mlcbuild.cli.console.live_display import live_lines
 from mlcbuild.cli.console.progress import RAN, Progress
 from mlcbuild.cli.output import text
@@ -106,6 +107,8 @@ class Console:
     def _about_action(self, event: ActionFinished) -> list[str]:
         counter = self._progress.counter
         if event.status is ActionStatus.FAILED:
+            if event.shared_with:
+                return []  # The action that ran has told it, with the targets that share it.
             log_file = self._keep_log(event)
             return failure_lines(event, counter=counter, log_file=log_file, whole_log=self._show_log, style=self._style)
         if event.status not in RAN:
@@ -130,7 +133,7 @@ class Console:
                 self._reminders[action.identifier] = due * 2
                 elapsed = text.seconds(now - action.time)
                 counter = self._style.dim(self._progress.counter)
-                lines.append(f"{counter} {action.identifier} has been running for {elapsed}")
+                lines.append(f"{counter} {full_title(action)} has been running for {elapsed}")
         return lines
 
     def _say(self, lines: Sequence[str]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mlcbuild.cli.console.progress import Progress, action_name
+from mlcbuild.cli.console.action_names import full_title, title, without_label
+from mlcbuild.cli.console.progress import Progress
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.terminal import Style
 
@@ -20,7 +21,7 @@ def live_lines(progress: Progress, *, now: float, width: int, height: int, style
     if progress.failed:
         status.insert(0, f"{progress.failed} failed")
     if height < _SMALLEST_HEIGHT:
-        status += [f"{action_name(action.identifier)} {now - action.time:.1f}s" for action in running]
+        status += [f"{without_label(title(action))} {now - action.time:.1f}s" for action in running]
         running = []
     else:
         status.append(text.seconds(now))
@@ -31,7 +32,7 @@ def live_lines(progress: Progress, *, now: float, width: int, height: int, style
     shown = running if len(running) <= most else running[: most - 1]
     for action in shown:
         elapsed = f"{max(now - action.time, 0.0):7.1f}s "
-        lines.append(f"{style.dim(elapsed)}{text.shortened(action.identifier, max(width - len(elapsed), 0))}")
+        lines.append(f"{style.dim(elapsed)}{text.shortened(full_title(action), max(width - len(elapsed), 0))}")
     if len(running) > len(shown):
         lines.append(style.dim(f"{'':9}and {len(running) - len(shown)} more"))
     return lines

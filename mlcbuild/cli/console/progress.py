@@ -69,9 +69,3 @@ class Progress:
         """`[12/62]`: done of known."""
         done = len(self.ended)
         return f"[{done}/{max(self.total, done)}]"
-
-
-def action_name(identifier: str) -> str:
-    """An action's name without its target: `Export` for `//models:smollm2 Export`."""
-    label, _, rest = identifier.partition(" ")
-    return rest if rest and label.startswith("//") else identifier

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mlcbuild.cli.console.progress import action_name
+from mlcbuild.cli.console.action_names import title, without_label
 from mlcbuild.cli.console.remote_summary import RemoteSummary, remote_line
 from mlcbuild.cli.output import text
 from mlcbuild.engine.build_events import ActionStatus, BuildFinished, PathStep
@@ -64,7 +64,7 @@ def _path_line(path: tuple[PathStep, ...]) -> str:
     for index, step in enumerate(steps):
         if index in shown:
             changes = not one_target and _label(step) not in ("", label)
-            names.append(_SHORTENED.sub(r"\1…", step.identifier if changes else action_name(step.identifier)))
+            names.append(_SHORTENED.sub(r"\1…", title(step) if changes else without_label(title(step))))
             label = _label(step) or label
         elif names[-1] != "…":
             names.append("…")

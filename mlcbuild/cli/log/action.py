@@ -12,6 +12,7 @@ from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.inventory import bases
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, GlobalOptions
 from mlcbuild.cli.console.action_logs import log_path
+from mlcbuild.cli.console.action_names import recorded_title
 from mlcbuild.cli.log.listings import build_title, described, place_of, record_directory, seconds_of
 from mlcbuild.cli.log.records import BuildRecord, chosen, records
 from mlcbuild.cli.output import text
@@ -23,6 +24,7 @@ from mlcbuild.figures import byte_count
 
 _FEWEST_DIGITS = 4
 _MOST_SHOWN = 10
+_NARROWEST = 9  # columns of the names of rows
 _STATUSES = {
     "up_to_date": "up to date",
     "disk_hit": "from disk",
@@ -65,6 +67,11 @@ def _lines(
     log: str,
 ) -> list[str]:
     rows = [("build", build_title(record)), ("status", _STATUSES.get(action["status"], action["status"]))]
+    rows += [(name, text.printable(_shown(value))) for name, value in action.get("details", {}).items() if value]
+    if action.get("shared_with"):
+        rows.append(("shared with", f"{action['shared_with']}, which has the same key"))
+    if action.get("shared_by"):
+        rows.append(("shared by", ", ".join(action["shared_by"])))
     if action.get("message"):
         rows.append(("message", text.printable(action["message"])))
     if action.get("executor"):
@@ -84,7 +91,8 @@ def _lines(
         slack = record.slacks.get(action["identifier"])
         rows.append(("slack", "none: on the critical path" if slack is None else f"{slack:.2f} s"))
     rows.append(("key", action.get("key") or "none"))
-    lines = [action["identifier"], *(f"  {name:<9}{value}" for name, value in rows)]
+    width = max(_NARROWEST, *(len(name) + 2 for name, _ in rows))
+    lines = [recorded_title(action), *(f"  {name:<{width}}{value}" for name, value in rows)]
     if components is not None:
         lines += ["", "components of the key"]
         lines += [_component(name, value, before) for name, value in components.items()]
@@ -95,6 +103,10 @@ def _lines(
     if log:
         lines += ["", "log", *(f"  │ {line}".rstrip() for line in text.printable(log).rstrip().splitlines())]
     return lines
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _component(name: str, value: str, before: Mapping[str, str] | None) -> str:
@@ -108,14 +120,16 @@ def _find(wanted: str, builds: list[BuildRecord]) -> tuple[BuildRecord, dict[str
     """The action in the newest build that has it, by its name, the first digits of its key, or a part of its name."""
     for record in builds:
         actions = list(record.actions())
-        exact = [action for action in actions if action["identifier"] == wanted]
+        exact = [action for action in actions if wanted in (action["identifier"], recorded_title(action))]
         if not exact and len(wanted) >= _FEWEST_DIGITS:
             exact = [action for action in actions if action.get("key", "").startswith(wanted.lower())]
             # Equal actions of several targets share a key; at most one of them ran.
             exact = [action for action in exact if action.get("executor")] or exact[:1]
-        found = exact or [action for action in actions if wanted in action["identifier"]]
+        found = exact or [
+            action for action in actions if wanted in action["identifier"] or wanted in recorded_title(action)
+        ]
         if len({action["identifier"] for action in found}) > 1:
-            names = [action["identifier"] for action in found]
+            names = [recorded_title(action) for action in found]
             raise UsageError(
                 f'"{wanted}" matches {len(names)} actions',
                 advice=(*names[:_MOST_SHOWN], *(["…"] if len(names) > _MOST_SHOWN else []), "give more of the name"),
@@ -130,7 +144,9 @@ def _failed_log(directory: Path, action: Mapping[str, Any]) -> str:
     if action["status"] != "failed":
         return ""
     try:
-        return (directory / log_path(action["identifier"])).read_text(encoding="utf-8", errors="replace")
+        return (directory / log_path(action.get("shared_with") or action["identifier"])).read_text(
+            encoding="utf-8", errors="replace"
+        )
     except OSError:
         return ""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.cli.arguments.options import STATE_DIRECTORY, GlobalOptions
+from mlcbuild.cli.console.action_names import full_recorded_title, recorded_title
 from mlcbuild.cli.log.records import RECORD_DIRECTORY, BuildRecord, chosen, records
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
@@ -75,7 +76,7 @@ def print_what_ran(
             byte_count(action["peak_bytes"]) if action.get("peak_bytes") else "-",
             place_of(action),
             action.get("cause", ""),
-            action["identifier"] + (" (failed)" if action["status"] == "failed" else ""),
+            full_recorded_title(action) + (" (failed)" if action["status"] == "failed" else ""),
         )
         for action in ran
     ]
@@ -97,6 +98,7 @@ def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions
                 "critical_path": [
                     {
                         "action": step["identifier"],
+                        "title": recorded_title(step),
                         "mnemonic": step["mnemonic"],
                         "seconds": round(step["seconds"], 6),
                         "share": round(step["seconds"] / (record.wall_seconds or path), 4),
@@ -117,14 +119,25 @@ def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions
     whole = record.wall_seconds or path
     print(f"critical path {text.seconds(path)}, {path / whole:.0%} of {text.seconds(whole)}")
     rows = [
-        (f"{step['seconds']:.2f}", f"{step['seconds'] / whole:.0%}", step["identifier"])
+        (
+            f"{step['seconds']:.2f}",
+            f"{step['seconds'] / whole:.0%}",
+            full_recorded_title(ran.get(step["identifier"], step)),
+        )
         for step in record.critical_path
     ]
     print("\n".join(_table(("seconds", "share", "action"), rows, right=2)))
     if record.slacks:
         print(f"\n{text.plural(len(record.slacks), 'action')} beside it; those with the least slack:")
         least = list(record.slacks.items())[:_LEAST_SLACKS]
-        rows = [(f"{slack:.2f}", f"{seconds_of(ran.get(name, {})):.2f}", name) for name, slack in least]
+        rows = [
+            (
+                f"{slack:.2f}",
+                f"{seconds_of(ran.get(name, {})):.2f}",
+                recorded_title(ran.get(name, {"identifier": name})),
+            )
+            for name, slack in least
+        ]
         print("\n".join(_table(("slack", "seconds", "action"), rows, right=2)))
     if record.jobs:
         print(
@@ -152,6 +165,8 @@ def described(action: Mapping[str, Any], record: BuildRecord) -> dict[str, Any]:
     on_path = {step["identifier"] for step in record.critical_path}
     return {
         "action": action["identifier"],
+        "title": recorded_title(action),
+        "details": action.get("details", {}),
         "mnemonic": action["mnemonic"],
         "target": action["owner"],
         "status": action["status"],
@@ -168,6 +183,8 @@ def described(action: Mapping[str, Any], record: BuildRecord) -> dict[str, Any]:
         "worker": action.get("worker", ""),
         "exit_code": action.get("exit_code", 0),
         "message": action.get("message", ""),
+        "shared_with": action.get("shared_with", ""),
+        "shared_by": list(action.get("shared_by", ())),
         "on_critical_path": action["identifier"] in on_path,
         "slack_seconds": record.slacks.get(action["identifier"]),
     }

@@ -7,7 +7,7 @@
       "targets": {label: {"success": bool, "outputs": [path, …], "error": str}},
       "actions": {"total": int, "up_to_date": int, "disk_hits": int, "remote_hits": int,
                   "executed_local": int, "executed_ray": int, "failed": int, "skipped": int},
-      "critical_path": [{"action": str, "mnemonic": str, "seconds": float}, …],
+      "critical_path": [{"action": str, "title": str, "mnemonic": str, "seconds": float}, …],
       "ran": {"run_seconds": float, "queued_seconds": float, "input_seconds": float, "output_seconds": float,
               "peak_bytes": int, "nodes": {name: actions, …}},
       "bytes": {"downloaded": int, "uploaded": int},
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from mlcbuild.cli.console.action_names import title
 from mlcbuild.cli.console.remote_summary import RemoteSummary, remote_document
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.engine.build_events import (
@@ -54,7 +55,7 @@ class BuildReport:
         self._invocation = invocation
         self._targets: dict[str, TargetFinished] = {}
         self._statuses: dict[str, ActionStatus] = {}  # by action; one that has run again has its last
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, ActionFinished] = {}
         self._ran: list[ActionFinished] = []
         self._finished: BuildFinished | None = None
 
@@ -67,7 +68,7 @@ class BuildReport:
                 if event.executor:
                     self._ran.append(event)
                 if event.status is ActionStatus.FAILED:
-                    self._failures[f"{event.identifier} failed"] = event.message
+                    self._failures[event.identifier] = event
             case TargetFinished():
                 self._targets[event.label] = event
             case BuildFinished():
@@ -93,7 +94,12 @@ class BuildReport:
             },
             "actions": {"total": sum(actions.values()), **actions},
             "critical_path": [
-                {"action": step.identifier, "mnemonic": step.mnemonic, "seconds": round(step.seconds, 3)}
+                {
+                    "action": step.identifier,
+                    "title": title(step),
+                    "mnemonic": step.mnemonic,
+                    "seconds": round(step.seconds, 3),
+                }
                 for step in (finished.critical_path if finished else ())
             ],
             "ran": {
@@ -113,7 +119,9 @@ class BuildReport:
 
     def _error(self, event: TargetFinished) -> str:
         """Why a target was not built, with the failed action's message, for readers without a console."""
-        message = self._failures.get(event.error, "")
-        if not message:
+        failed = self._failures.get(event.blocked_by)
+        if failed is None or not failed.message or not event.error.startswith(f"{title(failed)} failed"):
             return event.error
-        return f"{event.error}: {message.removeprefix(event.error.removesuffix(' failed')).lstrip(': ')}"
+        # An executor names the action that ran, which may be another one that shares the run.
+        message = failed.message.removeprefix(failed.shared_with or failed.identifier).lstrip(": ")
+        return f"{event.error}: {message}"

@@ -100,5 +100,7 @@ def _plain(value: object) -> object:
             return round(value, 6)
         case tuple():
             return [_plain(item) for item in value]
+        case dict():
+            return {name: _plain(item) for name, item in value.items()}
         case _:
             return value if _names(type(value)) is None else _fields(value)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mlcbuild.cli.console.progress import RAN, action_name
+from mlcbuild.cli.console.action_names import title, without_label
+from mlcbuild.cli.console.progress import RAN
 from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionStatus,
@@ -86,7 +87,7 @@ class Profile:
         processes = {"": _WORKERS} | {node: _FIRST_NODE + index for index, node in enumerate(nodes)}
         lanes = {process: _Lanes() for process in (_WORKERS, _CACHES, *processes.values())}
         for action in sorted(self._actions, key=lambda action: (action.start, action.time, action.identifier)):
-            if action.status is ActionStatus.SKIPPED:
+            if action.status is ActionStatus.SKIPPED or (action.status is ActionStatus.FAILED and action.shared_with):
                 continue
             start = _micro(build_began + action.start)
             end = max(_micro(build_began + action.time), start + _SHORTEST_MICROSECONDS)
@@ -95,7 +96,7 @@ class Profile:
             lane = lanes[process].place(action.worker or action.executor or action.status.value, start, end)
             records.append(
                 _slice(
-                    action_name(action.identifier),
+                    without_label(title(action)),
                     action.mnemonic,
                     process,
                     lane,
@@ -138,6 +139,12 @@ class Profile:
             arguments["why it ran"] = action.cause.value
         if action.peak_bytes:
             arguments["peak memory bytes"] = action.peak_bytes
+        if action.details:
+            arguments["details"] = dict(action.details)
+        if action.shared_with:
+            arguments["shared with"] = action.shared_with
+        if action.shared_by:
+            arguments["shared by"] = list(action.shared_by)
         if action.message:
             arguments["message"] = action.message
         return arguments

@@ -1,0 +1,25 @@
+"""Actions of one key are one action to whoever waits for it: how that is told where one of them is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from mlcbuild.engine.nodes import ActionNode
+
+_MOST_NAMED = 2
+
+
+def owners_that_share(node: ActionNode, actions: Mapping[str, ActionNode]) -> list[str]:
+    """The owners of the actions that ended with `node`, without its own."""
+    leader = actions.get(node.shared_with, node)
+    owners = dict.fromkeys(actions[name].action.owner for name in (leader.name, *leader.shared_by))
+    return [owner for owner in owners if owner != node.action.owner]
+
+
+def shared_with(owners: Iterable[str]) -> str:
+    """` (shared with //:b)`, ` (shared with //:b, //:c and 3 more)`, or "" for none: to stand behind an action."""
+    named = list(owners)
+    if not named:
+        return ""
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return f" (shared with {', '.join(named[:_MOST_NAMED])}{more})"
