@@ -129,7 +129,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
     max_leaves=3,
 )
-OPTIONAL = ("head_dim", "rope_theta", "rope_scaling", "rope_parameters", "sliding_window", "quantization_config")
+OPTIONAL = (
+    *("head_dim", "rope_theta", "rope_scaling", "rope_parameters", "sliding_window", "hidden_act"),
+    *("quantization_config", "quantization", "original_max_position_embeddings", "partial_rotary_factor"),
+    *("attention_bias", "mlp_bias", "is_causal", "per_layer_config", "layer_types", "use_sliding_window"),
+)
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import json
 import math
 import struct
 from collections.abc import Iterator
@@ -14,9 +16,11 @@ import pytest
 from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.gguf_keys import READ, WITHOUT_EFFECT
 from mlcbuild.compiler.stages import import_config
-from mlcbuild.compiler.weights.gguf_file import GGUFFile
+from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
+from mlcbuild.compiler.weights.gguf_file import GGUFFile, GGUFValue
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
+from tests.compiler.resolving import model_of
 from tests.compiler.tiny_models import TINY, TINY_QWEN2, checkpoint, write_gguf
 
 Value = bool | int | float | str
@@ -172,3 +176,38 @@ def test_what_a_file_has_twice_is_told(tmp_path: Path, what: str) -> None:
     path.write_bytes(b"GGUF" + struct.pack("<I", 3) + counts + (keys if what == "metadata" else tensors) + bytes(256))
     with pytest.raises(StageError, match=rf"it has the {what} \"?a\.b\"? twice"):
         GGUFFile(path)
+
+
+# What a file can have in place of anything: other types, other signs, numbers that do not fit.
+ANYTHING: list[GGUFValue] = [0, -1, 3, 2**63, -(2**63), True, 0.0, -0.5, 1e-46, 1e300, math.inf, math.nan, "", "x"]
+ANYTHING += [[], [1], ["a"], [1.5], [True], [[1]]]
+ARCHITECTURE_KEYS = [f"llama.{name}" for name in ALL_KEYS]
+TOKENIZER_KEYS = [
+    *(f"tokenizer.ggml.{name}" for name in ("model", "pre", "tokens", "token_type", "merges", "scores")),
+    *(f"tokenizer.ggml.{name}_token_id" for name in ("bos", "eos", "eot", "eom", "unknown", "padding")),
+    *(f"tokenizer.ggml.add_{name}" for name in ("bos_token", "eos_token", "space_prefix")),
+    "tokenizer.chat_template",
+]
+
+
+@pytest.mark.parametrize("vocabulary", ["gpt2", "llama"])
+@pytest.mark.parametrize("key", [*ARCHITECTURE_KEYS, *TOKENIZER_KEYS])
+def test_any_value_of_any_metadata_is_read_or_refused(tiny: GGUFFile, vocabulary: str, key: str) -> None:
+    (family,) = (family for family in families() if "llama" in family.gguf)
+    before = dict(tiny.metadata)
+    for value in ANYTHING:
+        tiny.metadata = {**before, "tokenizer.ggml.model": vocabulary, "tokenizer.ggml.scores": [0.0] * 300, key: value}
+        with contextlib.suppress(StageError):
+            document = family.gguf["llama"].config(tiny)
+            model_of(json.loads(json.dumps(document)))
+        if key in TOKENIZER_KEYS:
+            with contextlib.suppress(StageError):
+                tokenizer_files(tiny, family.gguf["llama"].cuts)
+    tiny.metadata = before
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GGUFFile]:
+    file = GGUFFile(write_gguf(tmp_path_factory.mktemp("tiny") / "m.gguf", checkpoint()))
+    yield file
+    file.close()

@@ -66,8 +66,12 @@ def decoder_document(file: GGUFFile, *, architecture: str, model_type: str, clas
 
 
 def shortest_decimal(number: float) -> float:
-    """The shortest decimal that rounds to the same float32: 1e-05, where the file's bits say 9.99999974e-06."""
-    (exact,) = struct.unpack("<f", struct.pack("<f", number))
+    """The shortest decimal that rounds to the same float32: 1e-05, where the file's bits say 9.99999974e-06. A number
+    beyond the largest float32 stays as it is."""
+    try:
+        (exact,) = struct.unpack("<f", struct.pack("<f", number))
+    except OverflowError:
+        return number
     for digits in range(1, 10):
         decimal = float(f"{exact:.{digits}g}")
         if _is_float32(decimal, exact):

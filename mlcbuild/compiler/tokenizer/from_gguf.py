@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -57,9 +58,9 @@ def _ends_of_answers(file: GGUFFile) -> list[int]:
     return list(dict.fromkeys([number for number in named if number is not None] + known))
 
 
-def _token_id(file: GGUFFile, name: str, count: int) -> int | None:
-    """The number of a special token; None if the metadata has none. Raises StageError for one beyond the vocabulary."""
-    number = file.token_id(name)
+def _token_id(file: GGUFFile, name: str, count: int, *, default: int | None = None) -> int | None:
+    """The number of a special token; None if there is none. Raises StageError for one beyond the vocabulary."""
+    number = file.token_id(name, default)
     if number is not None and not 0 <= number < count:
         key = f"tokenizer.ggml.{name}_token_id"
         raise StageError(f'{file.path}: the metadata "{key}" is {number}; the vocabulary has {count} tokens')
@@ -83,7 +84,7 @@ def _byte_level(file: GGUFFile, cuts: Mapping[str, Cut]) -> Tokenizer:
             advice=(known_values(name, cuts),),
         )
     merges = [_merge(file, text) for text in file.strings("tokenizer.ggml.merges")]
-    model = models.BPE(vocab=_vocabulary(file), merges=merges, ignore_merges=cut.ignore_merges)
+    model = _bpe(file, vocab=_vocabulary(file), merges=merges, ignore_merges=cut.ignore_merges)
     tokenizer = Tokenizer(model)
     steps: list[pre_tokenizers.PreTokenizer] = []
     if cut.digits:
@@ -94,6 +95,13 @@ def _byte_level(file: GGUFFile, cuts: Mapping[str, Cut]) -> Tokenizer:
     tokenizer.pre_tokenizer = steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
+
+
+def _bpe(file: GGUFFile, **arguments: Any) -> models.BPE:
+    try:
+        return models.BPE(**arguments)
+    except Exception as error:  # the library raises nothing more specific
+        raise StageError(f"{file.path}: the vocabulary is damaged: {error}") from error
 
 
 def _merge(file: GGUFFile, text: str) -> tuple[str, str]:
@@ -109,11 +117,12 @@ def _sentence_piece(file: GGUFFile) -> Tokenizer:
     kinds = file.integers("tokenizer.ggml.token_type")
     if not len(scores) == len(kinds) == len(vocabulary):
         raise StageError(f"{file.path}: tokens, scores and token types are not of one number")
-    unknown = file.strings("tokenizer.ggml.tokens")[file.integer("tokenizer.ggml.unknown_token_id", 0)]
-    model = models.BPE(
+    number = _token_id(file, "unknown", len(vocabulary), default=0)
+    model = _bpe(
+        file,
         vocab=vocabulary,
         merges=_merges_from_scores(vocabulary, scores, kinds),
-        unk_token=unknown,
+        unk_token=None if number is None else file.strings("tokenizer.ggml.tokens")[number],
         fuse_unk=True,
         byte_fallback=True,
     )

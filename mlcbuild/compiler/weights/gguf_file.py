@@ -128,11 +128,12 @@ class GGUFFile:
             raise self._bad(key, "an array of numbers")
         return numbers
 
-    def token_id(self, name: str) -> int | None:
-        """The number of the special token `name`, such as `eos`; None for a file without one. It may say so by -1."""
+    def token_id(self, name: str, default: int | None = None) -> int | None:
+        """The number of the special token `name`, such as `eos`; None for a file without one. It may say so by -1.
+        `default` is what a file means that does not say anything."""
         key = f"tokenizer.ggml.{name}_token_id"
         if key not in self.metadata:
-            return None
+            return default
         number = self.integer(key)
         return None if number in _NO_TOKEN else number
 
