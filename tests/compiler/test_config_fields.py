@@ -16,7 +16,7 @@ from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.decoder import DecoderConfig
 from mlcbuild.compiler.models.rotary import RotaryEmbedding
 from mlcbuild.errors import StageError
-from tests.compiler.resolving import model_of
+from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.tiny_models import TINY, Array
 
 TYPES = ("llama", "mistral", "qwen2")
@@ -220,3 +220,11 @@ def test_original_length_beyond_the_context_is_read() -> None:
     rotary = json_values.decode(DecoderConfig, found.configuration, where="c").attention.rotary
     assert rotary.scaling is not None
     assert rotary.scaling.original_max_position_embeddings == 8192
+
+
+def test_a_size_of_heads_of_its_own_needs_no_division() -> None:
+    """As in kanana-1.5-2.1b, which transformers 5 refuses: 24 heads of 128 elements, of 1,792."""
+    document = {**BASE, "hidden_size": 1792, "num_attention_heads": 24, "num_key_value_heads": 8, "head_dim": 128}
+    shapes = {parameter.name: parameter.shape for parameter in parameters_of(document).parameters}
+    assert shapes["model.layers.0.self_attn.qkv_proj.weight"] == ((24 + 8 + 8) * 128, 1792)
+    assert shapes["model.layers.0.self_attn.o_proj.weight"] == (1792, 24 * 128)

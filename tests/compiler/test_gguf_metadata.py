@@ -211,3 +211,19 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GGUFFile]:
     file = GGUFFile(write_gguf(tmp_path_factory.mktemp("tiny") / "m.gguf", checkpoint()))
     yield file
     file.close()
+
+
+@pytest.mark.parametrize(("version", "is_read"), [(1, False), (2, True), (3, True), (4, False)])
+def test_both_versions_that_files_are_of_are_read(tmp_path: Path, version: int, is_read: bool) -> None:
+    """Many files of 2023 are of version 2, which differs from 3 by the byte order that may be."""
+    path = write_gguf(tmp_path / "m.gguf", checkpoint())
+    content = bytearray(path.read_bytes())
+    content[4:8] = struct.pack("<I", version)
+    path.write_bytes(content)
+    if is_read:
+        file = GGUFFile(path)
+        assert file.integer("llama.block_count") == 2
+        file.close()
+    else:
+        with pytest.raises(StageError, match=rf"is GGUF of version {version}; versions 2 and 3 are read"):
+            GGUFFile(path)
