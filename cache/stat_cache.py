@@ -7,9 +7,11 @@ and the zero-terminated paths. A file that is damaged in any way counts as empty
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from mlcbuild.cache import integrity
@@ -25,16 +27,10 @@ _COUNT = struct.Struct("<Q")
 Identity = tuple[int, int, int, int, int, int]
 
 
-def identity_of(status: os.stat_result) -> Identity:
-    """What must be equal for a file to count as unchanged: device, inode, size, mtime, ctime, mode."""
-    return (
-        status.st_dev,
-        status.st_ino,
-        status.st_size,
-        status.st_mtime_ns,
-        status.st_ctime_ns,
-        status.st_mode,
-    )
+# What must be equal for a file to count as unchanged.
+identity_of: Callable[[os.stat_result], Identity] = operator.attrgetter(
+    "st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode"
+)
 
 
 def is_racy(status: os.stat_result, now_nanoseconds: int) -> bool:

@@ -6,7 +6,6 @@ Results go to standard output, everything else to standard error. Commands impor
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -30,7 +29,6 @@ from mlcbuild.cli.output.terminal import ColorChoice
 PROGRAM = "mlcbuild"
 COMMANDS = ("build", "run", "fetch", "query", "cache", "log", "doctor", "info", "clean", "shutdown", "version")
 _COMPLETION_VARIABLE = "_MLCBUILD_COMPLETE"
-_GARBAGE_THRESHOLD = 200_000
 
 
 class _Group(TyperGroup):
@@ -115,9 +113,6 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. `arguments` are those after the program's name."""
-    if arguments is None:
-        # A command makes many values and few cycles; collecting garbage would cost it up to half its time.
-        gc.set_threshold(_GARBAGE_THRESHOLD)
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if os.environ.get(_COMPLETION_VARIABLE) == "complete_bash":
         _complete_in_bash()

@@ -1,14 +1,14 @@
-"""Fingerprints of installed Python distributions, read from their metadata without importing them.
+"""Fingerprints of installed Python distributions, made from their files without importing them.
 
-The RECORD of a distribution (PyPA's "Recording installed projects") lists its files with SHA-256 hashes. The
-fingerprint is a hash over those of the wheel's own files. It is the same in every environment, at every path, by every
-installer.
+The RECORD of a distribution (PyPA's "Recording installed projects") lists its files. The fingerprint is a hash over the
+wheel's own files as they are now, because people patch installed packages in place. It is the same in every
+environment, at every path, by every installer. A second look costs one stat for each file.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
+import marshal
 import os
 import re
 import sys
@@ -16,14 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mlcbuild.cache.stat_cache import identity_of
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cache.integrity import checksum_of_bytes
+from mlcbuild.cache.stat_cache import identity_of, is_racy, now_nanoseconds
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import LocalEnvironmentError
 
 _SEPARATORS = re.compile(r"[-_.]+")
 _INFO_SUFFIXES = (".dist-info", ".egg-info")
 _ORIGIN = "direct_url.json"
+_IMPORTABLE = (".py", ".so")
 _GENERATED_FOLDERS = frozenset({"__pycache__", ".git", ".hg", "build", "dist", ".venv", "node_modules"})
+# No Python program loads them. They count, but the no-op check does not look at them again.
+_NOT_LOADED = re.compile(r"/tests/|\.(?:h|hpp|cuh|c|cc|cpp|f|f90|pyi|pxd|pyx|pxi|cmake|m4|md)$")
 
 
 def normalized(name: str) -> str:
@@ -116,14 +121,21 @@ class Distributions:
         self.observed.update((str(record), str(distribution.information / _ORIGIN)))
         if _is_editable(distribution.information) or not record.is_file():
             return _hash_lines(_lines_of_files(distribution.information, self.observed))
+        files = InstalledDistribution(record)
         key = f"distribution {distribution.information}"
-        identity = list(identity_of(record.stat()))
         remembered = self._cache.get(key)
-        if isinstance(remembered, list) and len(remembered) == 2 and remembered[0] == identity:
-            return str(remembered[1])
-        fingerprint = _hash_lines(_lines_of_record(record))
-        self._cache.set(key, [identity, fingerprint])
-        return fingerprint
+        state, unlisted, fingerprint = "", [], ""
+        if isinstance(remembered, list) and len(remembered) == 3 and isinstance(remembered[1], list):
+            state, unlisted, fingerprint = remembered
+        if not state or files.state(unlisted) != state:
+            started = now_nanoseconds()
+            unlisted = files.unlisted()
+            state = files.state(unlisted)
+            fingerprint = files.fingerprint(unlisted)
+            if not files.was_touched_since(started):
+                self._cache.set(key, [state, unlisted, fingerprint])
+        self.observed.update(files.watched(unlisted))
+        return str(fingerprint)
 
     def _read_providers(self) -> dict[str, list[str]]:
         # Only folders with distributions. Other folders, such as the current directory, change all the time.
@@ -168,29 +180,89 @@ def _rows(record: Path) -> list[list[str]]:
         return [row for row in csv.reader(stream) if len(row) >= 2]
 
 
-def _lines_of_record(record: Path) -> list[str]:
-    """`path\\0hash` of the wheel's own files.
+class InstalledDistribution:
+    """The files of a distribution with a RECORD, as they are on disk. Paths are relative to where it is installed.
 
-    Without scripts (the installer writes a path into them), byte code, and the metadata folder except METADATA:
-    INSTALLER, REQUESTED, direct_url.json and RECORD are about the installation.
+    Scripts are left out (the installer writes a path into them), and so are byte code and the metadata folder except
+    METADATA: INSTALLER, REQUESTED, direct_url.json and RECORD are about the installation. A file that RECORD lists and
+    that is not there counts as absent. In a regular package that is all its own, modules that RECORD does not list
+    count too: they may hide others.
     """
-    information = record.parent.name + "/"
-    lines = []
-    for row in _rows(record):
-        path, recorded = row[0], row[1]
-        if path.startswith(("../", "/")) or path.endswith(".pyc"):
-            continue
-        if path.startswith(information) and path != information + "METADATA":
-            continue
-        lines.append(f"{path}\0{recorded or _recorded_hash(record.parent.parent / path)}")
-    return lines
+
+    def __init__(self, record: Path) -> None:
+        self._record = str(record)
+        self._top = str(record.parent.parent)
+        information = record.parent.name + "/"
+        paths = (row[0] for row in _rows(record))
+        self._files = sorted(
+            {
+                path
+                for path in paths
+                if not path.startswith(("../", "/"))
+                and not path.endswith(".pyc")
+                and (not path.startswith(information) or path == information + "METADATA")
+            }
+        )
+        packages = {path.removesuffix("/__init__.py") for path in self._files if path.count("/") == 1}
+        self._packages = sorted(package for package in packages if f"{package}/__init__.py" in self._files)
+        below = tuple(f"{package}/" for package in self._packages)
+        folders = {
+            path.rpartition("/")[0] for path in self._files if path.startswith(below) and path.endswith(_IMPORTABLE)
+        }
+        self._folders = sorted(folders)
+
+    def state(self, unlisted: list[str]) -> str:
+        """Changes with the stat of any of the files, and of the folders that hold modules."""
+        found: list[object] = []
+        for path in (*self._files, *unlisted, *self._folders):
+            try:
+                found.append(identity_of(os.stat(f"{self._top}/{path}")))  # noqa: PTH116
+            except OSError:
+                found.append(None)
+        return checksum_of_bytes(marshal.dumps(found, 2)).hex()
+
+    def was_touched_since(self, started: int) -> bool:
+        """Whether a file may change again without a change of its stat, as seen at `started` or later."""
+        for path in (*self._files, *self._folders):
+            try:
+                if is_racy(os.stat(f"{self._top}/{path}"), started):  # noqa: PTH116
+                    return True
+            except OSError:
+                continue
+        return False
+
+    def unlisted(self) -> list[str]:
+        """The modules in its packages that RECORD does not list."""
+        listed, found, cut = set(self._files), [], len(self._top) + 1
+        for package in self._packages:
+            for parent, folders, names in os.walk(f"{self._top}/{package}"):
+                folders[:] = [name for name in folders if name != "__pycache__"]
+                paths = (f"{parent}/{name}"[cut:] for name in names if name.endswith(_IMPORTABLE))
+                found += [path for path in paths if path not in listed]
+        return sorted(found)
+
+    def fingerprint(self, unlisted: list[str]) -> str:
+        """Raises OSError for a file that cannot be read."""
+        lines = []
+        for path in (*self._files, *unlisted):
+            try:
+                lines.append(f"{path}\0{_content(Path(self._top, path))}")
+            except FileNotFoundError:
+                lines.append(f"{path}\0absent")
+        if not any(not line.endswith("\0absent") for line in lines):
+            raise ValueError(f"none of its files were found below {self._top!r}")
+        return _hash_lines(lines)
+
+    def watched(self, unlisted: list[str]) -> list[str]:
+        """The absolute paths whose stats show the no-op check that nothing changed."""
+        paths = [*self._files, *unlisted, *self._folders]
+        if self._packages:
+            paths = [path for path in paths if not _NOT_LOADED.search(path)]
+        return [self._record, *(f"{self._top}/{path}" for path in paths)]
 
 
-def _recorded_hash(path: Path) -> str:
-    """The hash of a file as RECORD writes it."""
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").digest()
-    return "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
+def _content(path: Path) -> str:
+    return DigestFunction.BLAKE3.of_file(path).hash
 
 
 def _lines_of_files(information: Path, observed: set[str]) -> list[str]:
@@ -202,7 +274,7 @@ def _lines_of_files(information: Path, observed: set[str]) -> list[str]:
         for path in (top / name, top / "src" / name, top / f"{name}.py"):
             files = [path] if path.is_file() else _files_below(path, observed)
             observed.update(map(str, (path, *files)))
-            lines += [f"{file.relative_to(top)}\0{_recorded_hash(file)}" for file in files]
+            lines += [f"{file.relative_to(top)}\0{_content(file)}" for file in files]
     if not lines:
         raise ValueError(f"none of its files were found below {str(top)!r}")
     return lines

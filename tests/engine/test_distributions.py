@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
+from mlcbuild.cache.stat_cache import identity_of
 from mlcbuild.engine import distributions
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.json_cache import JsonCache
@@ -100,18 +103,115 @@ def test_an_editable_distribution_counts_by_its_working_tree(tmp_path: Path) -> 
     assert fingerprint(tmp_path / "site", memory=tmp_path / "memory") != before
 
 
-def test_memory_is_believed_until_the_record_changes(tmp_path: Path) -> None:
-    information = install(tmp_path / "site", "alpha", "1.0", FILES)
-    memory = tmp_path / "memory.json"
+def make_old(site: Path) -> None:
+    """Make all files of an installation older than what a second write in the same tick could hide."""
+    for path in sorted(site.rglob("*"), reverse=True):
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of the tests is some seconds ahead, because no program can set a file's time of change."""
+    monkeypatch.setattr(distributions, "now_nanoseconds", lambda: time.time_ns() + 10 * 10**9)
+
+
+def patched(site: Path, how: str) -> None:
+    if how == "edited, with its old size and times":
+        status = (site / "alpha/__init__.py").stat()
+        (site / "alpha/__init__.py").write_bytes(b"x = 2\n")
+        os.utime(site / "alpha/__init__.py", ns=(status.st_atime_ns, status.st_mtime_ns))
+    elif how == "replaced":
+        (site / "new").write_bytes(b"x = 3\n")
+        (site / "new").rename(site / "alpha/__init__.py")
+    elif how == "removed":
+        (site / "alpha/é.so").unlink()
+    elif how == "another library":
+        (site / "alpha/é.so").write_bytes(b"\x7fELG")
+    elif how == "data":
+        (site / "alpha/data,with comma.txt").write_bytes(b"2")
+    elif how == "a header":
+        (site / "alpha/include/alpha.h").write_bytes(b"#define A 2\n")
+    elif how == "a module that hides another":
+        (site / "alpha/deep/more.cpython-311-x86_64-linux-gnu.so").write_bytes(b"\x7fELF")
+    elif how == "a package that hides a module":
+        (site / "alpha/deep/more").mkdir()
+        (site / "alpha/deep/more/__init__.py").write_bytes(b"")
+    else:
+        os.utime(site / "alpha/__init__.py")
+        (site / "alpha/__pycache__").mkdir()
+        (site / "alpha/__pycache__/__init__.cpython-311.pyc").write_bytes(b"byte code")
+        (site / "alpha/notes.txt").write_text("of a person")
+
+
+PATCHES = (
+    "edited, with its old size and times",
+    "replaced",
+    "removed",
+    "another library",
+    "data",
+    "a header",
+    "a module that hides another",
+    "a package that hides a module",
+)
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize("how", [*PATCHES, "touched"])
+def test_a_package_that_is_patched_in_place_counts_as_it_is(tmp_path: Path, how: str) -> None:
+    files = {**FILES, "alpha/include/alpha.h": b"#define A 1\n", "alpha/deep/more.py": b"more = 1\n"}
+    install(tmp_path / "site", "alpha", "1.0", files)
+    make_old(tmp_path / "site")
+    memory = tmp_path / "memory"
     before = fingerprint(tmp_path / "site", memory=memory)
-    marked = JsonCache(memory, kind="test")
-    identity, _ = marked.get(f"distribution {information}")
-    marked.set(f"distribution {information}", [identity, "remembered"])
-    marked.save()
-    assert fingerprint(tmp_path / "site", memory=memory) == "remembered"
-    with (information / "RECORD").open("a") as record:
-        record.write("alpha/more.py,sha256=abc,1\n")
-    assert fingerprint(tmp_path / "site", memory=memory) not in ("remembered", before)
+    patched(tmp_path / "site", how)
+    after = fingerprint(tmp_path / "site", memory=memory)
+    assert (after == before) is (how == "touched")
+    assert after == fingerprint(tmp_path / "site")
+
+
+@pytest.mark.parametrize("how", [how for how in PATCHES if how != "a header"])
+def test_the_no_op_check_watches_what_python_may_load(tmp_path: Path, how: str) -> None:
+    files = {**FILES, "alpha/include/alpha.h": b"#define A 1\n", "alpha/deep/more.py": b"more = 1\n"}
+    site = tmp_path / "site"
+    install(site, "alpha", "1.0", files)
+    make_old(site)
+    found = Distributions(JsonCache(None, kind="test"), [str(site)])
+    found.fingerprint("alpha")
+
+    def stats() -> dict[str, object]:
+        paths = map(Path, found.observed)
+        return {str(path): identity_of(path.stat()) if path.exists() else None for path in paths}
+
+    before = stats()
+    patched(site, how)
+    assert stats() != before
+
+
+@pytest.mark.usefixtures("later")
+def test_a_second_look_reads_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", "alpha", "1.0", FILES)
+    (tmp_path / "site/alpha/added.py").write_text("added = 1\n")
+    make_old(tmp_path / "site")
+    before = fingerprint(tmp_path / "site", memory=tmp_path / "memory")
+    monkeypatch.setattr(distributions, "_content", lambda path: pytest.fail(f"{path} was read again"))
+    assert fingerprint(tmp_path / "site", memory=tmp_path / "memory") == before
+
+
+def test_what_was_touched_just_now_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", "alpha", "1.0", FILES)
+    fingerprint(tmp_path / "site", memory=tmp_path / "memory")
+    read = []
+    monkeypatch.setattr(distributions, "_content", lambda path: read.append(path) or "content")
+    fingerprint(tmp_path / "site", memory=tmp_path / "memory")
+    assert read
+
+
+def test_a_distribution_of_headers_is_watched_whole(tmp_path: Path) -> None:
+    files = {"vendor/include/a.h": b"", "vendor/lib/libx.so.1": b""}
+    install(tmp_path, "headers", "1", files)
+    found = Distributions(JsonCache(None, kind="test"), [str(tmp_path)])
+    found.fingerprint("headers")
+    assert {f"{tmp_path}/{path}" for path in files} <= found.observed
 
 
 def test_packages_lead_to_their_distributions(tmp_path: Path) -> None:

@@ -61,17 +61,19 @@ class World:
         self.write("demo/passes/other.py", "raise SystemExit('imported')\n")
         self.write("demo/text.py", "NAME = 'a'\n")
         self.write("demo/late.py", "from .passes import fold as _fold\n\nlate = 1\n")
-        self.install("alpha", "1.0", "alpha", hash_text="sha256=one")
+        self.install("alpha", "1.0", "alpha", content="one")
 
     def write(self, path: str, text: str) -> None:
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
 
-    def install(self, name: str, version: str, package: str, hash_text: str) -> None:
+    def install(self, name: str, version: str, package: str, content: str) -> None:
         information = self.site / f"{name}-{version}.dist-info"
         information.mkdir(parents=True, exist_ok=True)
-        (information / "RECORD").write_text(f"{package}/__init__.py,{hash_text},3\n{information.name}/RECORD,,\n")
+        (information / "RECORD").write_text(f"{package}/__init__.py,,\n{information.name}/RECORD,,\n")
+        (self.site / package).mkdir(exist_ok=True)
+        (self.site / package / "__init__.py").write_text(content)
 
     def implementations(self, memory: Path | None = None, *, workspace: Path | None = None) -> Implementations:
         distributions = Distributions(JsonCache(None, kind="test"), [str(self.site)])
@@ -221,7 +223,7 @@ def test_cycles_of_imports_end(world: World) -> None:
 
 def test_distributions_count_by_content(world: World) -> None:
     before = world.of()
-    world.install("alpha", "1.0", "alpha", hash_text="sha256=two")
+    world.install("alpha", "1.0", "alpha", content="two")
     assert world.of().digest != before.digest
 
 
@@ -229,7 +231,7 @@ def test_a_distribution_that_is_not_installed_counts_as_absent(world: World) -> 
     world.write("demo/late.py", "try:\n    import beta\nexcept ImportError:\n    beta = None\nlate = 1\n")
     before = world.of()
     assert before.distributions == ("alpha", "beta")
-    world.install("beta-dist", "1", "beta", hash_text="sha256=x")
+    world.install("beta-dist", "1", "beta", content="x")
     after = world.of()
     assert after.distributions == ("alpha", "beta-dist")
     assert after.digest != before.digest

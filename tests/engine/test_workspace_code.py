@@ -56,9 +56,9 @@ class World:
         file.write_text(text, encoding="utf-8")
         return file
 
-    def install(self, name: str, path: str, *, hash_text: str = "sha256=one") -> None:
-        information = f"site/{name}-1.0.dist-info"
-        self.write(f"{information}/RECORD", f"{path},{hash_text},3\n")
+    def install(self, name: str, path: str) -> None:
+        self.write(f"site/{name}-1.0.dist-info/RECORD", f"{path},,\n")
+        self.write(f"site/{path}", "one = 1\n")
 
     def implementations(self, memory: Path | None = None) -> Implementations:
         distributions = Distributions(JsonCache(None, kind="test"), [str(self.root / "site")])
@@ -110,7 +110,7 @@ def test_what_means_nothing_does_not_count(world: World, path: str, old: str, ne
         ("workspace/text/stages/shared.py", "''", "'.'"),
         ("workspace/text/patterns.py", "'a'", "'b'"),
         ("source/demo/tools.py", "1", "2"),
-        ("site/alpha-1.0.dist-info/RECORD", "one", "two"),
+        ("site/alpha/__init__.py", "one", "two"),
     ],
 )
 def test_code_counts_wherever_it_is_reached(world: World, path: str, old: str, new: str) -> None:
