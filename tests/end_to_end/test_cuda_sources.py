@@ -6,8 +6,12 @@ A workspace with a rule of its own that calls the stage CompileDevice: NVRTC is 
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import re
+import shutil
 import struct
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -135,30 +139,60 @@ def test_nothing_of_a_process_or_place_is_in_machine_code(tmp_path: Path) -> Non
 
 
 def test_all_headers_that_can_be_reached_count() -> None:
-    """NVRTC finds headers in a folder into which other distributions may install as well."""
-    folder = wheels.find("include")
+    """NVRTC gets a folder of its own: others install into the one of the wheels as well."""
     counted = {
         Path(str(distribution.locate_file(path))).resolve()
         for name in NVRTC.distributions
         for distribution in [importlib.metadata.distribution(name)]
         for path in distribution.files or ()
     }
-    waiting = [
-        folder / name for name in ("cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "cuda_fp6.h", "cuda_fp4.h", "mma.h")
-    ]
-    reached = set[Path]()
-    while waiting:
-        file = waiting.pop().resolve()
-        if file in reached or not file.is_file():
-            continue
-        reached.add(file)
-        names = re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', file.read_text(errors="replace"), re.MULTILINE)
-        waiting += [place / name for name in names for place in (file.parent, folder)]
-    assert len(reached) > 20
+    assert tuple(name.replace("-", "_") for name in NVRTC.distributions) == wheels.DISTRIBUTIONS
+    reached = {path.resolve() for path in wheels.counted_headers().rglob("*") if not path.is_dir()}
+    assert len(reached) > 100
     assert all(file.is_relative_to(Path(sysconfig.get_paths()["purelib"]).resolve()) for file in reached)
     assert reached - counted == set()
+    assert {"cuda_fp16.h", "cuda_bf16.h", "cuda_fp8.h", "mma.h"} <= {path.name for path in reached}
     assert wheels.find("lib/libnvrtc.so.13").resolve() in counted
     assert wheels.find("lib/libnvrtc-builtins.so.13.0").resolve() in counted
+
+
+_COMPILE = """
+import sys
+from pathlib import Path
+from mlcbuild.compiler.backends.cuda import nvrtc
+text = "".join(f"#include <{name}>\\n" for name in sys.argv[2:])
+text += 'extern "C" __global__ void f(half* x) { x[0] = __float2half_rn(2.0f); }'
+Path(sys.argv[1]).write_bytes(nvrtc.compile_text(text, "sm_90"))
+"""
+
+
+@pytest.mark.parametrize("header", ["nv/target", "cuda/std/type_traits", "crt/added.h"])
+def test_headers_of_other_distributions_are_out_of_reach(header: str, tmp_path: Path) -> None:
+    """As nvidia-cuda-cccl installs them, into the same folder."""
+    real = wheels.find("include")
+    site = tmp_path / "site"
+    folder = site / "nvidia/cu13"
+    shutil.copytree(real, folder / "include", copy_function=os.symlink)
+    (folder / "lib").symlink_to(real.parent / "lib")
+    for name in wheels.DISTRIBUTIONS:
+        (information,) = real.parents[2].glob(f"{name}-*.dist-info")
+        (site / information.name).symlink_to(information)
+    added = folder / "include" / header
+    added.parent.mkdir(parents=True, exist_ok=True)
+    added.unlink(missing_ok=True)
+    added.write_text('#error "another distribution\'s header was read"\n')
+
+    def compiled(*headers: str, **variables: str) -> tuple[str, bytes]:
+        environment = {**os.environ, **variables}
+        arguments = [sys.executable, "-c", _COMPILE, str(tmp_path / "cubin"), "cuda_fp16.h", "cuda_fp8.h", *headers]
+        (tmp_path / "cubin").write_bytes(b"")
+        done = subprocess.run(arguments, capture_output=True, text=True, env=environment, timeout=120, check=False)
+        return done.stderr, (tmp_path / "cubin").read_bytes()
+
+    path = os.pathsep.join((str(site), *sys.path))
+    log, cubin = compiled(PYTHONPATH=path)
+    assert cubin == compiled()[1] != b"", log
+    assert "another distribution" not in compiled(header, PYTHONPATH=path)[0]
 
 
 def _actions(*architectures: str, toolkit: str = "") -> tuple[Action, ...]:

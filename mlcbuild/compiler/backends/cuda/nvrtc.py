@@ -15,7 +15,6 @@ from mlcbuild.errors import LocalEnvironmentError, StageError
 
 _BUILTINS = "lib/libnvrtc-builtins.so.13.0"
 _LIBRARY = "lib/libnvrtc.so.13"
-_HEADERS = "include"
 _SHOWN_NAME = b"kernel.cu"
 _SUCCESS = 0
 # Not an error of the text: out of memory, a builtins library that does not fit, an internal error.
@@ -34,7 +33,7 @@ def compile_text(text: str, architecture: str, options: Sequence[str] = ()) -> b
     program = ctypes.c_void_p()
     _check(library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), _SHOWN_NAME, 0, None, None))
     try:
-        given = [f"--gpu-architecture={architecture}", f"--include-path={wheels.find(_HEADERS)}", *options]
+        given = [f"--gpu-architecture={architecture}", f"--include-path={wheels.counted_headers()}", *options]
         encoded = (ctypes.c_char_p * len(given))(*(option.encode() for option in given))
         code = library.nvrtcCompileProgram(program, len(given), encoded)
         if code in (_COMPILATION_FAILED, _INVALID_OPTION):
