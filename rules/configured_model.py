@@ -16,11 +16,12 @@ from mlcbuild.rules.rule import RuleContext
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredModel:
-    """`model` is model.json with the target's sizes. `parameters` is the model's own list: whoever takes it waits for
-    the check."""
+    """`model` is model.json with the target's sizes, and `window` the sliding window of them. `parameters` is the
+    model's own list: whoever takes it waits for the check."""
 
     model: DerivedArtifact
     parameters: DerivedArtifact
+    window: DerivedArtifact
 
 
 def configure(
@@ -54,10 +55,12 @@ def configure(
         "ConfigureModel",
         "mlcbuild.compiler.stages.configure_model:run",
         inputs={"model": model.model, "parameters": model.parameters},
-        outputs={"model_out": "model.json", "parameters_out": "parameters.json"},
+        outputs={"model_out": "model.json", "parameters_out": "parameters.json", "window": "window.json"},
         parameters={"overrides": checked, "kv_state_kinds": kinds},
         plugins={"scheme": schemes.plugin(quantization)},
     )
     return ConfiguredModel(
-        model=configured.output("out/model.json"), parameters=configured.output("out/parameters.json")
+        model=configured.output("out/model.json"),
+        parameters=configured.output("out/parameters.json"),
+        window=configured.output("out/window.json"),
     )

@@ -115,7 +115,8 @@ def compile_library(
     attach = context.stage(
         "Phase0",
         "mlcbuild.compiler.stages.phase0:run",
-        inputs={"module": module, "metadata": metadata},
+        # Kernels depend on the window alone: other overrides change nothing before Lower.
+        inputs={"module": module, "metadata": metadata, "window": configured.window},
         outputs={"module_out": "module.json", "metadata_out": "metadata.json"},
         parameters={"target": target, **passes.parameters("phase0")},
         plugins=passes.plugins("phase0"),

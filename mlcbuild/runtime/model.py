@@ -17,7 +17,6 @@ from mlcbuild.runtime.machine import Machine
 Array = npt.NDArray[Any]
 
 _PAGE_TOKENS = 16
-_NEWEST = 1  # The cache counts a window without the token that attends; a model's configuration, with it.
 _SEQUENCE = 0
 
 
@@ -74,7 +73,7 @@ class Model:
         self._machine.function("vm.builtin.kv_state_add_sequence")(self._cache, _SEQUENCE)
         if windowed:
             self._machine.function("vm.builtin.attention_kv_cache_enable_sliding_window_for_seq")(
-                self._cache, _SEQUENCE, self.sliding_window_size - _NEWEST, self._attention_sink_size
+                self._cache, _SEQUENCE, self.sliding_window_size, self._attention_sink_size
             )
         self._capacity = capacity
         self.length = 0

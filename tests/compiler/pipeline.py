@@ -66,7 +66,7 @@ def compile_library(
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
-    compile_graph(quantization, target, directory, report=report, attention=attention)
+    compile_graph(quantization, target, directory, overrides=overrides, report=report, attention=attention)
     return finish_library(
         target,
         directory,
@@ -83,6 +83,7 @@ def compile_graph(
     target: Mapping[str, object],
     directory: Path,
     *,
+    overrides: Mapping[str, object] | None = None,
     report: Report | None = None,
     attention: Mapping[str, object] | None = None,
 ) -> None:
@@ -107,11 +108,13 @@ def compile_graph(
         scheme=scheme,
         reader=schemes.reader_class(scheme),
     )
+    write_configured(directory, quantization, overrides)
     run(
         "Phase0",
         phase0.run,
         module=at("export.json"),
         metadata=at("metadata.export.json"),
+        window=at("window.json"),
         module_out=at("phase0.json"),
         metadata_out=at("metadata.phase0.json"),
         backend=backend_passes(target, 0),

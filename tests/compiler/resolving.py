@@ -50,6 +50,7 @@ def write_configured(directory: Path, quantization: str, overrides: Mapping[str,
         parameters=directory / "parameters.json",
         model_out=directory / "configured.json",
         parameters_out=directory / "parameters.configured.json",
+        window=directory / "window.json",
         scheme=scheme(quantization),
         overrides=overrides or {},
     )

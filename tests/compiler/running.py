@@ -27,11 +27,12 @@ class Library:
     machine: Any
     parameters: list[Any]
     cache: Any
-    window: int = 0  # tokens that a sliding window holds, the newest among them; 0 for no window
+    window: int = 0  # tokens that the cache keeps of a sequence; 0 for all
+    sink: int = 0  # those of them that are the first
 
     @staticmethod
     def load(
-        path: Path, weights: Mapping[str, Array], *, context: int = 512, batch: int = 4, window: int = 0
+        path: Path, weights: Mapping[str, Array], *, context: int = 512, batch: int = 4, window: int = 0, sink: int = 0
     ) -> Library:
         device = tvm.cpu()
         machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
@@ -40,14 +41,13 @@ class Library:
         cache = machine["create_paged_kv_cache"](
             *(tvm_ffi.Shape([size]) for size in (batch, batch * context, context, 16, int(window > 0)))
         )
-        return Library(machine, parameters, cache, window)
+        return Library(machine, parameters, cache, window, sink)
 
     def add(self, sequence: int) -> None:
         _function("vm.builtin.kv_state_add_sequence")(self.cache, sequence)
         if self.window:
-            # The runtime counts the tokens before the newest.
             enable = _function("vm.builtin.attention_kv_cache_enable_sliding_window_for_seq")
-            enable(self.cache, sequence, self.window - 1, 0)
+            enable(self.cache, sequence, self.window, self.sink)
 
     def embed(self, tokens: Sequence[int]) -> Array:
         ids = tvm.runtime.tensor(np.asarray(tokens, "int32"))

@@ -109,9 +109,20 @@ def test_mistral_window_stands_in_for_the_context() -> None:
     found = resolved(model_type="mistral", sliding_window=32)
     assert (found["sliding_window_size"], found["context_window_size"]) == (32, -1)
     assert found["prefill_chunk_size"] == 32
-    assert found["attention_sink_size"] == 4
+    assert found["attention_sink_size"] == 0
     without = resolved(model_type="mistral", sliding_window=None)
     assert (without["sliding_window_size"], without["context_window_size"]) == (-1, 128)
+
+
+@pytest.mark.parametrize("field", [{}, {"sliding_window": None}, {"sliding_window": 64}], ids=str)
+def test_the_window_of_a_mistral_is_that_of_transformers(field: dict[str, object]) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 1024, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 16}
+    document = {"model_type": "mistral", "vocab_size": 64, "max_position_embeddings": 8192, **sizes, **field}
+    theirs = transformers.AutoConfig.for_model(**document)
+    found = model_of(document)
+    assert found.sizes.sliding_window_size == (theirs.sliding_window or -1)
+    assert found.model_config["num_key_value_heads"] == theirs.num_key_value_heads
 
 
 def test_file_that_is_no_json_object_is_told(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.compiler.models.description import ModelDescription, read_model
+from mlcbuild.compiler.models.window import SlidingWindow, read_window
 from mlcbuild.errors import StageError
 from tests.compiler.resolving import write_configured, write_resolved
 from tests.compiler.tiny_models import TINY
@@ -60,6 +61,33 @@ def test_a_model_with_a_window_can_be_made_without(tmp_path: Path) -> None:
 def test_bad_override_is_told(tmp_path: Path, overrides: Mapping[str, object], message: str) -> None:
     with pytest.raises(StageError, match=message):
         configured(tmp_path, overrides)
+
+
+def test_a_prefill_may_be_longer_than_the_window(tmp_path: Path) -> None:
+    window = {"model_type": "mistral", "sliding_window": 32}
+    assert configured(tmp_path, {"prefill_chunk_size": 100}, **window).sizes.prefill_chunk_size == 100
+    with pytest.raises(StageError, match="prefill_chunk_size is 100; it has to be from 1 to the context_window_size"):
+        configured(tmp_path, {"prefill_chunk_size": 100, "context_window_size": 64}, **window)
+    with pytest.raises(StageError, match="context_window_size is 0"):
+        configured(tmp_path, {"context_window_size": 0}, **window)
+
+
+def test_kernels_are_told_of_the_window_and_of_nothing_else(tmp_path: Path) -> None:
+    written = []
+    for model_type, overrides in (
+        ("llama", {}),
+        ("llama", {"context_window_size": 64, "max_batch_size": 2}),
+        ("mistral", {"sliding_window_size": -1}),
+        ("mistral", {}),
+        ("mistral", {"prefill_chunk_size": 8}),
+        ("mistral", {"attention_sink_size": 4}),
+    ):
+        configured(tmp_path, overrides, model_type=model_type, sliding_window=32)
+        written.append((tmp_path / "window.json").read_bytes())
+    assert len(set(written[:3])) == 1
+    assert written[3] == written[4]
+    assert len(set(written)) == 3
+    assert read_window(tmp_path / "window.json") == SlidingWindow(size=32, sink=4)
 
 
 def test_a_sink_as_long_as_the_window_is_told(tmp_path: Path) -> None:

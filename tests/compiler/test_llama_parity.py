@@ -9,7 +9,7 @@ import pytest
 import tvm
 
 from tests.compiler import schemes
-from tests.compiler.parity import bound, check_logits, reference, sequences
+from tests.compiler.parity import check_logits
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.running import Library, random_model, store
 
@@ -99,29 +99,3 @@ def test_probabilities_are_those_of_a_softmax(tmp_path: Path, kernel_store: Path
         np.testing.assert_allclose(found[row, 0], expected / expected.sum(), rtol=1e-4, atol=1e-7)
     assert found[2, 0, [5, 9]].tolist() == [0.5, 0.5]
     assert found[2, 0].sum() == 1.0
-
-
-@pytest.mark.slow
-def test_a_sliding_window_forgets_what_transformers_forgets(tmp_path: Path, kernel_store: Path) -> None:
-    window = 16
-    config = _BASE | {
-        "model_type": "mistral",
-        "hidden_size": 128,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "sliding_window": window,
-    }
-    scheme = schemes.scheme("q0f32")
-    model = random_model(config)
-    weights = store(model, scheme)
-    path = compile_library(
-        config, "q0f32", CPU_TARGET, tmp_path, kernel_store=kernel_store, overrides={"attention_sink_size": 0}
-    )
-    library = Library.load(path, weights, window=window)
-    tokens, _ = sequences(320)
-    expected = reference(model, tokens)
-    allowed = bound(config, scheme, float(np.abs(expected).max()))
-    library.add(0)
-    np.testing.assert_allclose(library.prefill(0, tokens[:10]), expected[9], rtol=0, atol=allowed)
-    for place in range(10, len(tokens)):
-        np.testing.assert_allclose(library.decode(0, tokens[place]), expected[place], rtol=0, atol=allowed)

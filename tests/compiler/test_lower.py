@@ -98,7 +98,7 @@ def test_a_mistrals_window_is_in_the_metadata(tmp_path: Path) -> None:
     document = _lower(tmp_path, _signatures(tmp_path, names))
     assert document["context_window_size"] == -1
     assert document["sliding_window_size"] == 48
-    assert document["attention_sink_size"] == 4
+    assert document["attention_sink_size"] == 0
 
 
 def test_a_kernel_without_a_signature_is_told(tmp_path: Path) -> None:

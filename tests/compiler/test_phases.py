@@ -182,6 +182,7 @@ def test_metadata_that_is_none_is_told(graphs: dict[str, Path], tmp_path: Path) 
         phase0.run(
             module=graphs["q0f32"] / "export.json",
             metadata=tmp_path / "metadata.json",
+            window=graphs["q0f32"] / "window.json",
             module_out=tmp_path / "out.json",
             metadata_out=tmp_path / "metadata_out.json",
             target=dict(CPU_TARGET),

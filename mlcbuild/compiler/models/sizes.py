@@ -1,6 +1,6 @@
 """The sizes that a library is made for, from a model's limits and a library's overrides.
 
-They shape memory plans and configuration, never a kernel.
+They shape memory plans and configuration. Kernels depend on the sliding window alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
+from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values
 
@@ -30,12 +31,11 @@ class ContextLimits:
     """How much text a model takes, in tokens.
 
     `sliding_window` is how far back its attention looks; -1 for all of the text, None for a model that has no such
-    window at all. `attention_sink` counts the first tokens that a window keeps.
+    window at all.
     """
 
     max_position_embeddings: int
     sliding_window: int | None = None
-    attention_sink: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,18 +60,21 @@ class LibrarySizes:
                 f"the context_window_size is {self.context_window_size}; only a model with a sliding window "
                 "can do without one"
             )
-        longest = self.sliding_window_size if slides else self.context_window_size
-        if not 1 <= self.prefill_chunk_size <= longest:
-            name = "sliding_window_size" if slides else "context_window_size"
+        if self.context_window_size == 0:
+            raise StageError("the context_window_size is 0; it has to be -1 for none, or at least 1")
+        if self.context_window_size != -1 and not 1 <= self.prefill_chunk_size <= self.context_window_size:
             raise StageError(
-                f"the prefill_chunk_size is {self.prefill_chunk_size}; it has to be from 1 to the {name}, "
-                f"which is {longest}"
+                f"the prefill_chunk_size is {self.prefill_chunk_size}; it has to be from 1 to the "
+                f"context_window_size, which is {self.context_window_size}"
             )
-        if slides and self.attention_sink_size >= self.sliding_window_size:
-            raise StageError(
-                f"the attention_sink_size is {self.attention_sink_size}; it has to be smaller than the "
-                f"sliding_window_size, which is {self.sliding_window_size}"
-            )
+        _ = self.window
+
+    @property
+    def window(self) -> SlidingWindow | None:
+        """The window of attention; None if it sees all of the text."""
+        if self.sliding_window_size == -1:
+            return None
+        return SlidingWindow(size=self.sliding_window_size, sink=self.attention_sink_size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +115,10 @@ def library_sizes(limits: ContextLimits, overrides: Overrides, *, model_type: st
     return LibrarySizes(
         context_window_size=context,
         sliding_window_size=window,
-        attention_sink_size=0 if window == -1 else _first(overrides.attention_sink_size, limits.attention_sink),
+        attention_sink_size=0 if window == -1 else _first(overrides.attention_sink_size, 0),
         prefill_chunk_size=_first(
-            overrides.prefill_chunk_size, min(context if window == -1 else window, DEFAULT_PREFILL_CHUNK)
+            overrides.prefill_chunk_size,
+            min([DEFAULT_PREFILL_CHUNK, *(size for size in (context, window) if size > 0)]),
         ),
         max_batch_size=_first(overrides.max_batch_size, DEFAULT_MAX_BATCH),
         tensor_parallel_shards=_first(overrides.tensor_parallel_shards, 1),

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
+from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.compiler.script_parsing import quick_script_parsing
+from mlcbuild.errors import StageError
 
-WINDOW = 1024  # tokens that a layer with a sliding window sees: TVM's default, for models that have such layers
+LAYER_WINDOW = 1024  # tokens that a layer with a sliding window sees: TVM's default, for models that have such layers
 KernelExchange = Callable[[tvm.IRModule, KVCacheGeometry], tvm.IRModule]
 
 
@@ -34,17 +36,24 @@ def find_geometry(module: tvm.IRModule) -> KVCacheGeometry | None:
 
 
 def dispatch_kv_cache_creation(
-    module: tvm.IRModule, target: tvm.target.Target, *, exchange: KernelExchange | None = None
+    module: tvm.IRModule,
+    target: tvm.target.Target,
+    *,
+    window: SlidingWindow | None = None,
+    exchange: KernelExchange | None = None,
 ) -> tvm.IRModule:
     """Replace the function that holds the placeholder by one that creates a cache with kernels of TVM's
     `TIRPagedKVCache`, and add these kernels to the module.
 
-    `exchange` is given a module of that function and its kernels, and returns it with kernels of a backend's own.
+    `exchange` is given a module of that function and its kernels, and returns it with kernels of a backend's own. Only
+    these know a `window`. Raises StageError for a window without them.
     """
     found = _find_placeholder(module)
     if found is None:
         return module
-    created = _creation(found, target=target)
+    if window is not None and exchange is None:
+        raise StageError(f"a sliding window of {window.size} tokens is not supported on {target.kind.name}")
+    created = _creation(found, target=target, slides=window is not None)
     if exchange is not None:
         created = exchange(created, found.geometry)
     functions = {
@@ -79,7 +88,7 @@ def _find_placeholder(module: tvm.IRModule) -> _Placeholder | None:
     return None
 
 
-def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IRModule:
+def _creation(placeholder: _Placeholder, *, target: tvm.target.Target, slides: bool) -> tvm.IRModule:
     geometry = placeholder.geometry
     sizes = placeholder.sizes
     name = str(placeholder.variable.name_hint)
@@ -91,7 +100,8 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IR
             max_total_seq_len=sizes[1],
             prefill_chunk_size=sizes[2],
             page_size=sizes[3],
-            support_sliding_window=sizes[4],
+            # An engine that asks for no window gets a cache that keeps all tokens; attention leaves out the same.
+            support_sliding_window=tirx.IntImm("int64", 1) if slides else sizes[4],
             layer_partition=relax.ShapeExpr([0, geometry.num_hidden_layers]),
             num_hidden_layers=geometry.num_hidden_layers,
             num_attention_heads=geometry.num_attention_heads,
@@ -110,7 +120,7 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target) -> tvm.IR
             enable_disaggregation=False,
             dtype=geometry.dtype,
             target=target,
-            layer_sliding_window_size=WINDOW,
+            layer_sliding_window_size=LAYER_WINDOW,
         )
         with builder.dataflow():
             value = builder.emit_output(cache._expr)

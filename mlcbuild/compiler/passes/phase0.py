@@ -18,6 +18,8 @@ def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
 
 
 PASSES: Passes = {
-    "DispatchKVCacheCreation": lambda module, context: dispatch_kv_cache_creation(module, context.target),
+    "DispatchKVCacheCreation": lambda module, context: dispatch_kv_cache_creation(
+        module, context.target, window=context.window
+    ),
     "AttachSoftmaxWithTemperature": _softmax,
 }

@@ -13,9 +13,10 @@ from mlcbuild.compiler.phases.entry import Entry
 from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values
 
-if TYPE_CHECKING:  # Known to Lower alone: the other phases do not run again when these change.
+if TYPE_CHECKING:  # Known to Phase0 or Lower alone: the other phases do not run again when these change.
     from mlcbuild.compiler.models.description import Layers
     from mlcbuild.compiler.models.sizes import LibrarySizes
+    from mlcbuild.compiler.models.window import SlidingWindow
     from mlcbuild.compiler.signature import Signature
 
 
@@ -23,13 +24,14 @@ if TYPE_CHECKING:  # Known to Lower alone: the other phases do not run again whe
 class PhaseContext:
     """What a pass may depend on besides the module.
 
-    Phase0 and Lower know `metadata`, what a library says of itself so far. Lower alone knows the fields below it:
-    `parameters` are the names of all weights in the order that entry functions take them, `signatures` those of the
-    graph's kernels by name.
+    Phase0 and Lower know `metadata`, what a library says of itself so far. Phase0 alone knows the `window` of
+    attention, None where it sees all of the text. Lower alone knows the fields below that: `parameters` are the names
+    of all weights in the order that entry functions take them, `signatures` those of the graph's kernels by name.
     """
 
     target: tvm.target.Target
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    window: SlidingWindow | None = None
     sizes: LibrarySizes | None = None
     layers: Layers | None = None
     parameters: tuple[str, ...] = ()

@@ -1,8 +1,9 @@
 """ConfigureModel: a model as one library or package has it, with its overrides applied and its quantization checked.
 
-Reads `model` and `parameters` of ResolveModel. Writes `model_out`, model.json with the library's own sizes, and
-`parameters_out`, which is `parameters` unchanged. Everything else of the library or package takes its parameters from
-here, so that a mistake is told before anything of it is done, and overrides that differ do not quantize twice.
+Reads `model` and `parameters` of ResolveModel. Writes `model_out`, model.json with the library's own sizes, `window`,
+the sliding window among these, on which kernels depend, and `parameters_out`, which is `parameters` unchanged.
+Everything else of the library or package takes its parameters from here, so that a mistake is told before anything of
+it is done, and overrides that differ do not quantize twice.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from mlcbuild.compiler.models.configuring import configure
 from mlcbuild.compiler.models.description import read_model, write_model
 from mlcbuild.compiler.models.parameters import read_parameters
+from mlcbuild.compiler.models.window import write_window
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.errors import StageError
 
@@ -24,6 +26,7 @@ def run(
     parameters: Path,
     model_out: Path,
     parameters_out: Path,
+    window: Path,
     scheme: QuantizationScheme,
     overrides: Mapping[str, object],
     kv_state_kinds: Sequence[str] | None = None,
@@ -43,4 +46,5 @@ def run(
         first, *others = (one.error for one in invalid)
         raise StageError(first.message, advice=(*first.advice, *map(str, others)))
     write_model(configured, model_out)
+    write_window(configured.sizes.window, window)
     shutil.copyfile(parameters, parameters_out)

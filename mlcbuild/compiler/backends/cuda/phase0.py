@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tvm
 
-from mlcbuild.compiler.backends.cuda.kernels.kv_cache import with_tensor_core_kernels
+from mlcbuild.compiler.backends.cuda.kernels.kv_cache import with_own_kernels
 from mlcbuild.compiler.backends.cuda.passes.attach_cuda_graph import attach_cuda_graph_hints, attach_memory_plan
 from mlcbuild.compiler.backends.cuda.passes.attach_draft_functions import attach_draft_functions
 from mlcbuild.compiler.backends.cuda.passes.attach_gpu_sampling import attach_gpu_sampling
@@ -17,9 +17,11 @@ from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass
 
 def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
     def exchanged(created: tvm.IRModule, geometry: KVCacheGeometry) -> tvm.IRModule:
-        return with_tensor_core_kernels(created, rope_scaling=dict(geometry.rope_scaling), target=context.target)
+        return with_own_kernels(
+            created, rope_scaling=dict(geometry.rope_scaling), target=context.target, window=context.window
+        )
 
-    return dispatch_kv_cache_creation(module, context.target, exchange=exchanged)
+    return dispatch_kv_cache_creation(module, context.target, window=context.window, exchange=exchanged)
 
 
 def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:

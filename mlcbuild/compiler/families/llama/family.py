@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _MISTRAL_KEY_VALUE_HEADS = 8
-_ATTENTION_SINK = 4  # MLC-LLM keeps the first four tokens of a sliding window
+_MISTRAL_SLIDING_WINDOW = 4096  # without the field; null says that there is none
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
@@ -54,8 +54,10 @@ def _limits(reader: ConfigReader) -> ContextLimits:
     limits = read_limits(reader)
     if not _is_mistral(reader):
         return limits
-    window = reader.integer("sliding_window", low=1, high=MAX_CONTEXT) if reader.has("sliding_window") else -1
-    return replace(limits, sliding_window=window, attention_sink=_ATTENTION_SINK)
+    if reader.document.get("sliding_window", _MISTRAL_SLIDING_WINDOW) is None:
+        return replace(limits, sliding_window=-1)
+    window = reader.integer("sliding_window", low=1, high=MAX_CONTEXT, default=_MISTRAL_SLIDING_WINDOW)
+    return replace(limits, sliding_window=window)
 
 
 def _chat_config(reader: ConfigReader, config: DecoderConfig) -> dict[str, object]:

@@ -78,7 +78,7 @@ def _paged_prefill(shape: _Shape, window: int) -> Any:
             {},
             sliding_window_size=window,
         )
-    return compiled(attention.paged_prefill(original, rope_scaling={}, window=window))
+    return compiled(attention.paged_prefill(original, rope_scaling={}, layer_window=window))
 
 
 @functools.cache

@@ -35,6 +35,7 @@ struct longlong4 { long long x, y, z, w; };
 struct float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct half2 { half x, y; };
+struct alignas(8) half4 { half x, y, z, w; };
 static inline uint1 make_uint1(uint x) { return {x}; }
 static inline uint2 make_uint2(uint x, uint y) { return {x, y}; }
 static inline uint4 make_uint4(uint x, uint y, uint z, uint w) { return {x, y, z, w}; }
@@ -45,6 +46,7 @@ static inline longlong4 make_longlong4(long long x, long long y, long long z, lo
 static inline int2 make_int2(int x, int y) { return {x, y}; }
 static inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 static inline half2 make_half2(half x, half y) { return {x, y}; }
+static inline half4 make_half4(half x, half y, half z, half w) { return {x, y, z, w}; }
 static inline half __float2half_rn(float x) { return (half)x; }
 static inline float __half2float(half x) { return (float)x; }
 static inline unsigned __pack_half2(half x, half y) {

@@ -4,6 +4,10 @@ TVM's kernels take one number at a time. Here each query token and key-value hea
 its query heads with all keys, their softmax, and the sum of values, all in vectors along the head's dimension; threads
 share the pieces. Numbers are float32 whatever the cache holds.
 
+A sliding window is a matter of positions: a query sees keys that are near enough, and those of the sink. So it is the
+same whether the cache still holds older keys or not. Where a query is beyond the window, keys of the sink stay as far
+from it as they are from the last query that sees everything: they meet a query that is rotated for that position.
+
 As in TVM, a query's result comes with the base-2 logarithm of its softmax's denominator, so that the results over
 several ranges of keys can be merged. Queries and keys come rotated (`rotary_mode` 0), or are rotated here (1): a cache
 whose window slides keeps its keys as they are, since their positions change.
@@ -39,6 +43,7 @@ from mlcbuild.compiler.kernels.building import (
     store,
 )
 from mlcbuild.compiler.kernels.rotary import supports
+from mlcbuild.compiler.models.window import SlidingWindow
 
 _SUMS = 8  # vectors of the result that are summed at once, one register each
 _HEADS_AT_ONCE = 4
@@ -50,11 +55,22 @@ Keys = Callable[[Expression], tuple[Callable[[Expression], Expression], Callable
 
 @dataclass(frozen=True, kw_only=True)
 class _Range:
-    """The keys that a query sees: numbered begin … end - 1."""
+    """The keys that a query sees: numbered begin … end - 1 and, if a window has a sink, 0 … sinks - 1 before these."""
 
     begin: Expression
     end: Expression
     most: Expression  # no query of the call sees more
+    sinks: Expression | None = None
+
+    def within(self, window: SlidingWindow | None, *, query: Expression, first_key: Expression) -> _Range:
+        """Those of the keys 0 … end - 1, of which the first is at the position `first_key`, that a window leaves."""
+        if window is None:
+            return self
+        nearest = query - first_key - (window.size - window.sink - 1)
+        if window.sink == 0:
+            return dataclasses.replace(self, begin=tirx.min(tirx.max(nearest, 0), self.end))
+        sinks = T.bind(tirx.max(tirx.min(window.sink - first_key, self.end), 0))
+        return dataclasses.replace(self, begin=tirx.min(tirx.max(nearest, sinks), self.end), sinks=sinks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,9 +111,16 @@ def fits(kernel: tirx.PrimFunc, rope_scaling: Mapping[str, Any]) -> bool:
 
 
 def paged_decode(
-    original: tirx.PrimFunc, *, rope_scaling: Mapping[str, Any], sliding_window: bool = False
+    original: tirx.PrimFunc,
+    *,
+    rope_scaling: Mapping[str, Any],
+    sliding_window: bool = False,
+    window: SlidingWindow | None = None,
 ) -> tirx.PrimFunc:
-    """One query token for each sequence. `original` is TVM's kernel, whose parameters are kept."""
+    """One query token for each sequence. `original` is TVM's kernel, whose parameters are kept.
+
+    `sliding_window` says that a sequence in the cache may have lost tokens; `window` is what a query sees of it.
+    """
     queries, pages, page_starts, page_numbers, lengths, key_positions, query_positions = original.params[:7]
     output, logarithms, mode, position_scale, theta, scale = original.params[7:]
     key_heads = int(pages.shape[2])
@@ -106,6 +129,7 @@ def paged_decode(
         cache = _Pages(pages, page_starts, page_numbers, lengths, sliding_window, sequence)
         query = _Query(queries=queries, output=output, logarithms=logarithms, row=sequence, scale=scale)
         seen = _Range(begin=T.int32(0), end=cache.length(), most=cache.most())
+        seen = seen.within(window, query=query_positions[sequence], first_key=key_positions[sequence])
         _attend(query, head, key_heads, seen, cache.keys(head), rotation)
 
     def rotate_and_attend() -> None:
@@ -113,7 +137,7 @@ def paged_decode(
             cache = _Pages(pages, page_starts, page_numbers, lengths, sliding_window, sequence)
             rotation = _Rotation.create(queries, position_scale, theta, rope_scaling, most=cache.most())
             rotation.store_keys(key_positions[sequence], cache.length())
-            turned = rotation.of_query(query_positions[sequence])
+            turned = rotation.of_query(query_positions[sequence], window)
             with loop(key_heads, parallel=True) as head:
                 piece(sequence, head, turned)
 
@@ -129,12 +153,19 @@ def paged_decode(
     return replace_body(original, statement(lambda: _by_mode(mode, attend, rotate_and_attend)))
 
 
-def paged_prefill(original: tirx.PrimFunc, *, rope_scaling: Mapping[str, Any], window: int = 0) -> tirx.PrimFunc:
+def paged_prefill(
+    original: tirx.PrimFunc,
+    *,
+    rope_scaling: Mapping[str, Any],
+    layer_window: int = 0,
+    window: SlidingWindow | None = None,
+) -> tirx.PrimFunc:
     """Query tokens of sequences over what the cache holds. `original` is TVM's kernel, whose parameters are kept.
 
-    `window` is the number of tokens that a query sees at most, itself included; 0 where no window slides.
+    `layer_window` is that of TVM's layers of the kind `mha_sliding`, in tokens; 0 where a sequence in the cache never
+    loses tokens. `window` is what a query of other layers sees.
     """
-    sliding_window = window > 0
+    sliding_window = layer_window > 0
     queries, query_starts, pages, page_starts, page_numbers, lengths = original.params[:6]
     key_positions, query_positions, output, logarithms, causal = original.params[6:11]
     mode, position_scale, theta, scale = original.params[11:]
@@ -153,8 +184,11 @@ def paged_prefill(original: tirx.PrimFunc, *, rope_scaling: Mapping[str, Any], w
             with loop(count * key_heads, parallel=True) as number:
                 place, head = tirx.floordiv(number, key_heads), tirx.floormod(number, key_heads)
                 seen = _seen(causal, place, count, key_count, most=cache.most())
-                if sliding_window:
-                    past = tirx.max(window - place - 1, 0)
+                if window is not None:
+                    position = T.bind(query_positions[first + place])
+                    seen = seen.within(window, query=position, first_key=key_positions[sequence])
+                elif sliding_window:
+                    past = tirx.max(layer_window - place - 1, 0)
                     oldest = tirx.max(key_count - past, 0)
                     seen = _Range(
                         begin=T.if_then_else(causal > 0, oldest, seen.begin),
@@ -162,7 +196,7 @@ def paged_prefill(original: tirx.PrimFunc, *, rope_scaling: Mapping[str, Any], w
                         most=seen.most,
                     )
                 query = _Query(queries=queries, output=output, logarithms=logarithms, row=first + place, scale=scale)
-                turned = None if rotation is None else rotation.of_query(query_positions[first + place])
+                turned = None if rotation is None else rotation.of_query(query_positions[first + place], window)
                 _attend(query, head, key_heads, seen, cache.keys(head), turned)
 
     return replace_body(
@@ -170,7 +204,9 @@ def paged_prefill(original: tirx.PrimFunc, *, rope_scaling: Mapping[str, Any], w
     )
 
 
-def ragged_prefill(original: tirx.PrimFunc, *, rope_scaling: Mapping[str, Any]) -> tirx.PrimFunc:
+def ragged_prefill(
+    original: tirx.PrimFunc, *, rope_scaling: Mapping[str, Any], window: SlidingWindow | None = None
+) -> tirx.PrimFunc:
     """Query tokens of sequences over keys and values given side by side. `original` is TVM's kernel, whose
     parameters are kept."""
     queries, query_starts, keys, values, key_starts, query_positions, key_positions = original.params[:7]
@@ -196,7 +232,8 @@ def ragged_prefill(original: tirx.PrimFunc, *, rope_scaling: Mapping[str, Any]) 
 
                 query = _Query(queries=queries, output=output, logarithms=logarithms, row=first + place, scale=scale)
                 seen = _seen(causal, place, count, key_count, most=keys.shape[0])
-                turned = None if rotation is None else rotation.of_query(query_positions[first + place])
+                seen = seen.within(window, query=query_positions[first + place], first_key=key_positions[sequence])
+                turned = None if rotation is None else rotation.of_query(query_positions[first + place], window)
                 _attend(query, head, key_heads, seen, at, turned)
 
     return replace_body(
@@ -221,6 +258,7 @@ class _Rotation:
     sines: Buffer
     scale: Expression
     position: Expression | None = None
+    sink_position: Expression | None = None  # for keys of the sink, where a window has one
 
     @staticmethod
     def create(
@@ -238,13 +276,14 @@ class _Rotation:
             position = T.bind(T.Cast("float32", first + key) * self.scale)
             store_rotation(position, self.frequencies, self.cosines, self.sines, key)
 
-    def of_query(self, position: Expression) -> _Rotation:
-        return dataclasses.replace(self, position=position)
+    def of_query(self, position: Expression, window: SlidingWindow | None) -> _Rotation:
+        sink_position = tirx.min(position, window.size - 1) if window is not None and window.sink else None
+        return dataclasses.replace(self, position=position, sink_position=sink_position)
 
-    def turn_query(self, vectors: list[Expression]) -> list[Expression]:
+    def turn_query(self, vectors: list[Expression], position: Expression) -> list[Expression]:
         half = int(self.frequencies.shape[0])
         cosines, sines = (T.alloc_buffer((half,), "float32") for _ in range(2))
-        position = T.bind(T.Cast("float32", self.position) * self.scale)
+        position = T.bind(T.Cast("float32", position) * self.scale)
         store_rotation(position, self.frequencies, cosines, sines)
         return rotated(vectors, cosines, sines)
 
@@ -313,7 +352,14 @@ def _attend(
     group = query.heads // key_heads
     at_once = next(count for count in range(_HEADS_AT_ONCE, 0, -1) if group % count == 0)
     begin = T.bind(seen.begin)
-    count = T.bind(tirx.max(seen.end - begin, 0))
+    near = T.bind(tirx.max(seen.end - begin, 0))
+    sinks = seen.sinks
+    count = near if sinks is None else T.bind(sinks + near)
+
+    def number_of(place: Expression) -> Expression:
+        """The number of the key that is seen as the `place`-th."""
+        return begin + place if sinks is None else T.if_then_else(place < sinks, place, place - sinks + begin)
+
     padded = tirx.floordiv(count + LANES - 1, LANES) * LANES
     with loop(group // at_once) as part:
         first = head * group + part * at_once
@@ -321,25 +367,33 @@ def _attend(
         # The size depends on nothing that is computed here: TVM moves allocations before everything else.
         scores = T.alloc_buffer((at_once, seen.most + LANES), "float32")
         largest = T.alloc_buffer((at_once,), "float32")
+
+        def score(first_key: Expression, count: Expression, position: str, *, behind: Expression | None = None) -> None:
+            """The scores of `count` keys for a query at one of the rotation's positions, `behind` others."""
+            with loop(at_once) as number:
+                if behind is None:
+                    store(largest, T.float32(_NO_SCORE), number)
+                vectors = query.vectors(functools.partial(query.at, first + number))
+                if rotation is not None:
+                    vectors = rotation.turn_query(vectors, getattr(rotation, position))
+                factor = T.bind(splat(query.scale * T.float32(math.log2(math.e)), query.lanes))
+                for d, vector in enumerate(vectors):
+                    store(scaled, vector * factor, number, lanes(d * query.lanes, query.lanes))
+            with loop(count) as key:
+                row, _ = keys(first_key + key)
+                vectors = query.vectors(row)
+                if rotation is not None:
+                    vectors = rotation.turn_key(vectors, first_key + key)
+                for number in range(at_once):
+                    dot = T.bind(_dot(vectors, functools.partial(_at, scaled, number), query.lanes))
+                    store(scores, dot, number, key if behind is None else behind + key)
+                    store(largest, tirx.max(largest[number], dot), number)
+
+        if sinks is not None:
+            score(T.int32(0), sinks, "sink_position")
+        score(begin, near, "position", behind=sinks)
         with loop(at_once) as number:
-            store(largest, T.float32(_NO_SCORE), number)
-            vectors = query.vectors(functools.partial(query.at, first + number))
-            if rotation is not None:
-                vectors = rotation.turn_query(vectors)
-            factor = T.bind(splat(query.scale * T.float32(math.log2(math.e)), query.lanes))
-            for place, vector in enumerate(vectors):
-                store(scaled, vector * factor, number, lanes(place * query.lanes, query.lanes))
-        with loop(count) as key:
-            row, _ = keys(begin + key)
-            vectors = query.vectors(row)
-            if rotation is not None:
-                vectors = rotation.turn_key(vectors, begin + key)
-            for number in range(at_once):
-                score = T.bind(_dot(vectors, functools.partial(_at, scaled, number), query.lanes))
-                store(scores, score, number, key)
-                store(largest, tirx.max(largest[number], score), number)
-        with loop(at_once) as number:
-            _weigh(query, first + number, number, scores, largest, begin, count, padded, keys)
+            _weigh(query, first + number, number, scores, largest, number_of, count, padded, keys)
 
 
 def _at(buffer: Buffer, row: int, place: Expression) -> Expression:
@@ -364,7 +418,7 @@ def _weigh(
     number: Expression,
     scores: Buffer,
     largest: Buffer,
-    begin: Expression,
+    number_of: Callable[[Expression], Expression],
     count: Expression,
     padded: Expression,
     keys: Keys,
@@ -389,7 +443,7 @@ def _weigh(
         for result in results:
             store(result, splat(T.float32(0), width), vector)
         with loop(count) as key:
-            _, row = keys(begin + key)
+            _, row = keys(number_of(key))
             weight = T.bind(splat(scores[number, key], width))
             for d, result in zip(places, results, strict=True):
                 store(result, result[vector] + float32(row(lanes(d, width)), width) * weight, vector)

@@ -10,25 +10,37 @@ import tvm
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels import attention, rope
-from mlcbuild.errors import InternalError
+from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.errors import InternalError, StageError
 
 
 def with_vector_kernels(
-    module: tvm.IRModule, *, theta: float, scale: float, rope_scaling: Mapping[str, Any], window: int
+    module: tvm.IRModule,
+    *,
+    theta: float,
+    scale: float,
+    rope_scaling: Mapping[str, Any],
+    layer_window: int,
+    window: SlidingWindow | None = None,
 ) -> tvm.IRModule:
     """`module` with kernels that TVM's `TIRPagedKVCache` put into it for a CPU exchanged for our own.
 
     The arguments are those of the cache: the base and the scale of rotary embeddings, their frequency rule, and
-    `layer_sliding_window_size`. Kernels of a frequency rule or type that there is none for stay as they are. Raises
-    InternalError where TVM's kernels have other names.
+    `layer_sliding_window_size`; `window` is what attention sees. Kernels of a frequency rule or type that there is none
+    for stay as they are; raises StageError where these would have to know a window, and InternalError where TVM's
+    kernels have other names.
     """
     rule: Any = {"rope_scaling": rope_scaling}
     attentions: dict[str, Callable[[tirx.PrimFunc], tirx.PrimFunc]] = {
         "batch_decode_paged_kv_cpu": partial(attention.paged_decode, **rule),
-        "batch_decode_paged_kv_cpu_sliding_window": partial(attention.paged_decode, sliding_window=True, **rule),
+        "batch_decode_paged_kv_cpu_sliding_window": partial(
+            attention.paged_decode, sliding_window=True, window=window, **rule
+        ),
         "batch_prefill_paged_kv_cpu": partial(attention.paged_prefill, **rule),
-        "batch_prefill_paged_kv_cpu_sliding_window": partial(attention.paged_prefill, window=window, **rule),
-        "batch_prefill_ragged_kv": partial(attention.ragged_prefill, **rule),
+        "batch_prefill_paged_kv_cpu_sliding_window": partial(
+            attention.paged_prefill, layer_window=layer_window, window=window, **rule
+        ),
+        "batch_prefill_ragged_kv": partial(attention.ragged_prefill, window=window, **rule),
     }
     functions = {str(variable.name_hint): (variable, kernel) for variable, kernel in module.functions_items()}
     missing = sorted(name for name in [*attentions, "fused_rope"] if name not in functions)
@@ -39,6 +51,12 @@ def with_vector_kernels(
         variable, kernel = functions[name]
         if attention.fits(kernel, rope_scaling):
             made[variable] = make(kernel)
+        elif window is not None:
+            raise StageError(
+                f"there are no CPU kernels for a sliding window of {window.size} tokens with this dtype, head size and "
+                "RoPE scaling",
+                advice=("to build without the window, override sliding_window_size = -1",),
+            )
     variable, kernel = functions["fused_rope"]
     if rope.fits(kernel, rope_scaling):
         made[variable] = rope.rotate(kernel, theta=theta, scale=scale, rope_scaling=rope_scaling)

@@ -33,8 +33,10 @@ from tvm import tirx
 from mlcbuild.compiler.backends.cuda import architectures
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels.launching import register
+from mlcbuild.compiler.backends.cuda.kernels.window import sees, sink_turned
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
 from mlcbuild.compiler.kernels.rotary import angle, supports
+from mlcbuild.compiler.models.window import SlidingWindow
 
 TOKENS = 16  # of a step of a warp
 HEADS = 8  # of a block: the columns of a tensor core's result
@@ -79,10 +81,16 @@ def paged_decode(
     *,
     rope_scaling: Mapping[str, Any],
     sliding_window: bool = False,
+    window: SlidingWindow | None = None,
     shape: DecodeShape | None = None,
 ) -> tirx.PrimFunc:
-    """One query token for each sequence. `original` is TVM's kernel, whose parameters are kept."""
-    call = _Call(original, shape or DecodeShape(), sliding_window=sliding_window, rope_scaling=rope_scaling)
+    """One query token for each sequence. `original` is TVM's kernel, whose parameters are kept.
+
+    `sliding_window` says that a sequence in the cache may have lost tokens; `window` is what a query sees of it.
+    """
+    call = _Call(
+        original, shape or DecodeShape(), sliding_window=sliding_window, window=window, rope_scaling=rope_scaling
+    )
     return replace_body(original, statement(call.run))
 
 
@@ -95,13 +103,14 @@ class _Call:
         shape: DecodeShape,
         *,
         sliding_window: bool,
+        window: SlidingWindow | None,
         rope_scaling: Mapping[str, Any],
     ) -> None:
         self.queries, self.pages, self.page_starts, self.page_numbers, self.lengths = original.params[:5]
         self.key_positions, self.query_positions, self.output, self.logarithms = original.params[5:9]
         self.mode, self.position_scale, self.theta, self.scale = original.params[9:]
         self.shape = shape
-        self.sliding_window = sliding_window
+        self.sliding_window, self.window = sliding_window, window
         self.rope_scaling = rope_scaling
         self.batch = self.queries.shape[0]
         self.heads, self.head_dim = int(self.queries.shape[1]), int(self.queries.shape[2])
@@ -258,7 +267,7 @@ class _Block:
             source = gpu.at(self.call.queries, self.sequence, head, self.place(number, width))
             _load(gpu.at(query, number * (width // 2)), source, width)
         if rotation is not None:
-            rotation.turn_query(query, self.call.query_positions[self.sequence])
+            rotation.turn_query(query)
 
     def read(self, token: Expression, keys: Buffer, values: Buffer) -> None:
         """Asks for all keys and values of a step."""
@@ -307,7 +316,12 @@ class _Block:
                 gpu.multiply_accumulate(gpu.at(scores, half, 0), a, (keys[half, 2 * k], keys[half, 2 * k + 1]))
         before = _kept(state[0])
         with gpu.unrolled(2) as half, gpu.unrolled(2) as i:
-            seen = token + half * 8 + self.column * 2 + i < self.length
+            place = token + half * 8 + self.column * 2 + i
+            seen = place < self.length
+            if call.window is not None:
+                query_position = call.query_positions[self.sequence]
+                key = call.key_positions[self.sequence] + place
+                seen = tirx.And(seen, sees(call.window, query=query_position, key=key))
             score = scores[half, i] * (call.scale * T.float32(math.log2(math.e)))
             store(scores, T.if_then_else(seen, score, T.float32(_HIDDEN)), half, i)
         largest = T.max(T.max(scores[0, 0], scores[0, 1]), T.max(scores[1, 0], scores[1, 1]))
@@ -389,6 +403,8 @@ class _Rotation:
     frequencies: Buffer
     position_scale: Expression
     first_position: Expression
+    window: SlidingWindow | None
+    query_position: Expression
 
     @staticmethod
     def of(block: _Block) -> _Rotation:
@@ -400,13 +416,22 @@ class _Rotation:
             value = angle(T.float32(1), d, head_dim=2 * half, theta=call.theta, rope_scaling=call.rope_scaling)
             store(frequencies, value, number * width + i)
         first = T.bind(call.key_positions[block.sequence])
-        return _Rotation(frequencies=frequencies, position_scale=call.position_scale, first_position=first)
+        return _Rotation(
+            frequencies=frequencies,
+            position_scale=call.position_scale,
+            first_position=first,
+            window=call.window,
+            query_position=call.query_positions[block.sequence],
+        )
 
-    def turn_query(self, query: Buffer, position: Expression) -> None:
-        self._turn(query, (), position)
+    def turn_query(self, query: Buffer) -> None:
+        self._turn(query, (), self.query_position)
 
     def turn_key(self, keys: Buffer, row: Expression, token: Expression) -> None:
-        self._turn(keys, (row,), self.first_position + token)
+        position = self.first_position + token
+        if self.window is not None:
+            position = sink_turned(self.window, query=self.query_position, key=position)
+        self._turn(keys, (row,), position)
 
     def _turn(self, buffer: Buffer, row: tuple[Expression, ...], position: Expression) -> None:
         count = int(self.frequencies.shape[0]) // 2  # registers of each half of the head

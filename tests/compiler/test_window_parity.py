@@ -1,0 +1,203 @@
+"""Compiled Mistrals against transformers, with texts that are longer than the sliding window.
+
+transformers knows no sink: there, the reference is its model with the attention of `_with_sink`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.runtime.model import Model
+from tests.compiler import schemes
+from tests.compiler.parity import bound, reference
+from tests.compiler.pipeline import CPU_TARGET, compile_library
+from tests.compiler.running import Array, Library, random_model, store
+
+pytestmark = pytest.mark.slow
+_WINDOW = 32
+_CONFIG: dict[str, Any] = {
+    "model_type": "mistral",
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "vocab_size": 320,
+    "rms_norm_eps": 1e-5,
+    "max_position_embeddings": 512,
+    "sliding_window": _WINDOW,
+}
+_TEXT = 120
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compiled:
+    """A library, its weights, texts of `_TEXT` tokens, and their logits as they should be."""
+
+    path: Path
+    weights: dict[str, Array]
+    texts: list[list[int]]
+    logits: list[Array]
+    allowed: float
+    sink: int
+
+    def library(self, *, keeps: int) -> Library:
+        """With a cache that keeps so many tokens of a sequence; 0 for all."""
+        return Library.load(self.path, self.weights, window=keeps, sink=self.sink)
+
+    def check(self, found: Array, text: int, place: int) -> None:
+        np.testing.assert_allclose(found, self.logits[text][place], rtol=0, atol=self.allowed, err_msg=f"at {place}")
+
+
+def _compiled(directory: Path, store_of_kernels: Path, quantization: str, window: SlidingWindow) -> _Compiled:
+    scheme = schemes.scheme(quantization)
+    model = random_model(_CONFIG)
+    weights = store(model, scheme)
+    overrides = {"attention_sink_size": window.sink, "prefill_chunk_size": 2 * _TEXT}
+    path = compile_library(
+        _CONFIG, quantization, CPU_TARGET, directory, kernel_store=store_of_kernels, overrides=overrides
+    )
+    random = np.random.default_rng(1)
+    texts = [[int(token) for token in random.integers(0, _CONFIG["vocab_size"], _TEXT)] for _ in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        if window.sink:
+            from transformers.models.mistral import modeling_mistral
+
+            patch.setattr(modeling_mistral, "eager_attention_forward", _with_sink(window))
+        logits = [reference(model, text) for text in texts]
+    largest = max(float(np.abs(each).max()) for each in logits)
+    return _Compiled(
+        path=path,
+        weights=weights,
+        texts=texts,
+        logits=logits,
+        allowed=bound(_CONFIG, scheme, largest),
+        sink=window.sink,
+    )
+
+
+def _with_sink(window: SlidingWindow) -> Callable[..., tuple[Any, None]]:
+    """Attention in place of transformers' own, which gives it queries and keys that are rotated. A query that meets the
+    sink is turned back to the last position that sees all of the text."""
+    import torch
+
+    def attend(
+        module: Any, query: Any, key: Any, value: Any, _mask: Any, scaling: float, **_: object
+    ) -> tuple[Any, None]:
+        tokens, half = query.shape[2], query.shape[3] // 2
+        place = torch.arange(tokens)
+        distance = place[:, None] - place[None]
+        near = (distance >= 0) & (distance < window.size - window.sink)
+        in_sink = (place[None] < window.sink) & (distance >= 0) & ~near
+        beyond = (place - (window.size - 1)).clamp(min=0)
+        angles = beyond[:, None] * 10000.0 ** (-torch.arange(half) / half)
+        low, high = query[..., :half], query[..., half:]
+        back = torch.cat([low * angles.cos() + high * angles.sin(), high * angles.cos() - low * angles.sin()], dim=-1)
+        group = query.shape[1] // key.shape[1]
+        keys, values = (each.repeat_interleave(group, dim=1) for each in (key, value))
+        scores = torch.where(in_sink, back @ keys.transpose(2, 3), query @ keys.transpose(2, 3)) * scaling
+        scores = scores.masked_fill(~(near | in_sink), -torch.inf)
+        return (scores.softmax(dim=-1) @ values).transpose(1, 2), None
+
+    return attend
+
+
+@pytest.fixture(scope="module", params=[("q0f32", 0), ("q0f32", 4), ("q0f16", 0), ("q4f16_1", 5)], ids=str)
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _Compiled:
+    quantization, sink = request.param
+    directory = tmp_path_factory.mktemp("window")
+    return _compiled(directory, directory / "kernels", quantization, SlidingWindow(size=_WINDOW, sink=sink))
+
+
+@pytest.fixture(params=[0, _WINDOW], ids=["keeps-all", "drops"])
+def library(request: pytest.FixtureRequest, compiled: _Compiled) -> Library:
+    return compiled.library(keeps=request.param)
+
+
+def _add(library: Library, sequence: int, tokens: Sequence[int]) -> Array:
+    return library.decode(sequence, tokens[0]) if len(tokens) == 1 else library.prefill(sequence, tokens)
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 40, 56, 120])
+def test_a_whole_prompt_of_any_length(compiled: _Compiled, library: Library, length: int) -> None:
+    library.add(0)
+    compiled.check(_add(library, 0, compiled.texts[0][:length]), 0, length - 1)
+
+
+@pytest.mark.parametrize(
+    "pieces", [[1] * 120, [8] * 15, [31, 1, 32, 33, 2, 21], [32, 32, 32], [40, 3, 50, 1, 1], [70, 50]]
+)
+def test_a_text_in_pieces(compiled: _Compiled, library: Library, pieces: list[int]) -> None:
+    library.add(0)
+    begin = 0
+    for count in pieces:
+        compiled.check(_add(library, 0, compiled.texts[0][begin : begin + count]), 0, begin + count - 1)
+        begin += count
+
+
+def test_decoding_goes_on_beyond_the_window(compiled: _Compiled, library: Library) -> None:
+    library.add(0)
+    compiled.check(library.prefill(0, compiled.texts[0][:20]), 0, 19)
+    for place in range(20, 80):
+        compiled.check(library.decode(0, compiled.texts[0][place]), 0, place)
+
+
+def test_sequences_of_different_lengths_in_one_pass(compiled: _Compiled, library: Library) -> None:
+    texts, done = compiled.texts, [0, 0, 0]
+    for sequence in range(3):
+        library.add(sequence)
+    for counts in ([50, 7, 33], [1, 40, 3], [9, 33, 1]):  # batch_prefill
+        pieces = [text[at : at + count] for text, at, count in zip(texts, done, counts, strict=True)]
+        embedded = library.embed([token for piece in pieces for token in piece])[None]
+        last = (np.cumsum(counts) - 1).astype("int32")
+        logits = library.run("batch_prefill", [0, 1, 2], counts, embedded, last)[0]
+        done = [at + count for at, count in zip(done, counts, strict=True)]
+        for sequence in range(3):
+            compiled.check(logits[sequence], sequence, done[sequence] - 1)
+    for _ in range(8):
+        embedded = library.embed([text[at] for text, at in zip(texts, done, strict=True)])[:, None]
+        logits = library.run("batch_decode", [0, 1, 2], [1, 1, 1], embedded)[:, 0]
+        for sequence in range(3):
+            compiled.check(logits[sequence], sequence, done[sequence])
+        done = [at + 1 for at in done]
+    counts = [2, 5, 36]  # batch_verify: the logits of every token
+    pieces = [text[at : at + count] for text, at, count in zip(texts, done, counts, strict=True)]
+    logits = library.run(
+        "batch_verify", [0, 1, 2], counts, library.embed([token for piece in pieces for token in piece])[None]
+    )[0]
+    row = 0
+    for sequence, count in enumerate(counts):
+        for number in range(count):
+            compiled.check(logits[row], sequence, done[sequence] + number)
+            row += 1
+
+
+def test_what_runs_packages_keeps_no_more_than_the_window_needs(compiled: _Compiled) -> None:
+    model = Model(compiled.path, lambda wanted: (compiled.weights[tensor.name] for tensor in wanted))
+    for first in (1, 30, 90):
+        model.reset(capacity=_TEXT)
+        compiled.check(model.prefill(compiled.texts[1][:first]), 1, first - 1)
+        for place in range(first, _TEXT):
+            compiled.check(model.decode(compiled.texts[1][place]), 1, place)
+
+
+def test_a_window_of_one_token_is_a_window(tmp_path: Path, kernel_store: Path) -> None:
+    config = _CONFIG | {"sliding_window": 1}
+    model = random_model(config)
+    scheme = schemes.scheme("q0f32")
+    weights = store(model, scheme)
+    path = compile_library(config, "q0f32", CPU_TARGET, tmp_path, overrides={"prefill_chunk_size": 16})
+    text = [int(token) for token in np.random.default_rng(1).integers(0, 320, 20)]
+    expected = reference(model, text)
+    found = Model(path, lambda wanted: (weights[tensor.name] for tensor in wanted))
+    found.reset(capacity=20)
+    rows = [found.prefill(text[:17]), *(found.decode(token) for token in text[17:])]
+    allowed = bound(config, scheme, float(np.abs(expected).max()))
+    np.testing.assert_allclose(np.stack(rows), expected[16:], rtol=0, atol=allowed)
