@@ -152,7 +152,8 @@ files = ["config.json"]
         'a/BUILD.toml:25:10: "abc" is not a SHA-256 in //a:pin\n'
         "  64 lower-case hexadecimal digits; `mlcbuild fetch --update` writes them\n"
         'a/BUILD.toml:29:12: revision "main" is not a commit in //a:branch\n'
-        "  a branch or tag moves; write the 40 hexadecimal digits of the commit"
+        "  a branch or tag moves; write the 40 hexadecimal digits of the commit, or\n"
+        '  branch = "main" in the place of revision: `mlcbuild fetch --update` finds its commit'
     )
 
 

@@ -1,4 +1,4 @@
-"""Writes `sha256 = "…"` into the text of a BUILD.toml, and changes nothing else in it."""
+"""Writes pins such as `sha256 = "…"` into the text of a BUILD.toml, and changes nothing else in it."""
 
 from __future__ import annotations
 
@@ -7,32 +7,38 @@ from typing import Any
 
 from mlcbuild.errors import InternalError
 
-PIN = "sha256"
 _NEWLINE = b"\n"
 
+Pins = Mapping[str, str]
+"""The attributes of one table that are set: name → value."""
 
-def with_pins(text: str, pins: Mapping[tuple[str, int], str]) -> str:
-    """`text`, a BUILD.toml file, with the pins of some targets set: (rule, index of its table) → SHA-256.
 
-    An existing pin is replaced between its quotes. A new one becomes the last line of the table's own keys.
+def with_pins(text: str, pins: Mapping[tuple[str, int], Pins]) -> str:
+    """`text`, a BUILD.toml file, with attributes of some targets set: (rule, index of its table) → pins.
+
+    An existing value is replaced between its quotes. A new one becomes the last line of the table's own keys.
     """
     import toml_rs
 
     document = toml_rs.load_with_metadata(text)
     lines = text.encode().splitlines(keepends=True)
-    tables = [(document.meta["nodes"][rule]["value"][index]["value"], pin) for (rule, index), pin in pins.items()]
+    tables = [(document.meta["nodes"][rule]["value"][index]["value"], found) for (rule, index), found in pins.items()]
     # From the end of the file to its beginning: an inserted line moves only what is already done.
-    for table, pin in sorted(tables, key=lambda item: _last_line(item[0]), reverse=True):
-        _set_pin(lines, table, pin)
+    for table, found in sorted(tables, key=lambda item: _last_line(item[0]), reverse=True):
+        old = [(name, value) for name, value in found.items() if name in table]
+        new = [(name, value) for name, value in found.items() if name not in table]
+        # New lines follow all old ones, and each is put before those that were put there.
+        for name, value in (*reversed(new), *old):
+            _set_pin(lines, table, name, value)
     changed = b"".join(lines).decode()
     _check(text, changed, pins)
     return changed
 
 
-def _set_pin(lines: list[bytes], table: Mapping[str, Any], pin: str) -> None:
-    quoted = f'"{pin}"'.encode()
-    if PIN in table:
-        entry = table[PIN]
+def _set_pin(lines: list[bytes], table: Mapping[str, Any], name: str, value: str) -> None:
+    quoted = f'"{value}"'.encode()
+    if name in table:
+        entry = table[name]
         row = entry["value_line"] - 1
         first, last = entry["value_col"]
         lines[row] = lines[row][: first - 1] + quoted + lines[row][last:]
@@ -44,7 +50,7 @@ def _set_pin(lines: list[bytes], table: Mapping[str, Any], pin: str) -> None:
     ending = previous[len(previous.rstrip(b"\r\n")) :] or _NEWLINE
     if not previous.endswith(_NEWLINE):  # the file's last line
         lines[row - 1] = previous + ending
-    lines.insert(row, indent + PIN.encode() + b" = " + quoted + ending)
+    lines.insert(row, indent + name.encode() + b" = " + quoted + ending)
 
 
 def _last_line(table: Mapping[str, Any]) -> int:
@@ -68,11 +74,11 @@ def _last(number: int | tuple[int, int]) -> int:
     return number if isinstance(number, int) else number[1]
 
 
-def _check(before: str, after: str, pins: Mapping[tuple[str, int], str]) -> None:
+def _check(before: str, after: str, pins: Mapping[tuple[str, int], Pins]) -> None:
     import toml_rs
 
     expected: dict[str, Any] = toml_rs.loads(before)
-    for (rule, index), pin in pins.items():
-        expected[rule][index][PIN] = pin
+    for (rule, index), found in pins.items():
+        expected[rule][index].update(found)
     if toml_rs.loads(after) != expected:
         raise InternalError("writing the pins would change other parts of the file; nothing was written")

@@ -1,4 +1,5 @@
-"""`mlcbuild fetch --update`: downloads the current files and writes their digests into BUILD.toml files."""
+"""`mlcbuild fetch --update`: downloads the current files and writes their digests, and the commits of branches, into
+BUILD.toml files."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.fetch.pin_edit import PIN, with_pins
+from mlcbuild.cli.fetch.pin_edit import with_pins
 from mlcbuild.cli.output.atomic_file import write_atomically
 from mlcbuild.cli.output.errors import error_lines
 from mlcbuild.cli.workspace.opening import open_workspace
@@ -17,11 +18,15 @@ from mlcbuild.rules.analysis import analyse, fetches
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.target import Target
 
+PIN = "sha256"
+_REVISION = "revision"
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Observed:
     target: Target
     digest: str
+    commit: str = ""  # of the branch that the target follows
 
     @property
     def table(self) -> tuple[str, int]:
@@ -30,6 +35,12 @@ class _Observed:
         assert isinstance(rule, str)
         assert isinstance(index, int)
         return rule, index
+
+    @property
+    def pins(self) -> dict[str, str]:
+        """The values that differ from those of the target."""
+        found = {_REVISION: self.commit, PIN: self.digest} if self.commit else {PIN: self.digest}
+        return {name: value for name, value in found.items() if self.target.optional_string(name) != value}
 
     @property
     def change(self) -> str:
@@ -42,6 +53,7 @@ def update_pins(patterns: tuple[str, ...], configuration: str, options: GlobalOp
 
     Files that can be fetched are pinned even if others fail; then it raises FetchError.
     """
+    from mlcbuild.execution.fetch import huggingface
     from mlcbuild.execution.fetch.observe import observe
 
     style = options.style(sys.stderr)
@@ -54,13 +66,18 @@ def update_pins(patterns: tuple[str, ...], configuration: str, options: GlobalOp
     failed: list[Label] = []
     for label, info in wanted:
         print(f"looking at {label}", file=sys.stderr)
+        hints = dict(info.hints)
+        commit = ""
         try:
-            digest = observe(info.kind, dict(info.hints))
+            if hints.get("branch"):
+                commit = hints["revision"] = huggingface.commit(hints)
+                print(f"{hints['branch']} of {hints['repository']} is at {commit}", file=sys.stderr)
+            digest = observe(info.kind, hints)
         except FetchError as error:
             print("\n".join(error_lines(error, style=style)), file=sys.stderr)
             failed.append(label)
             continue
-        found = _Observed(target=loaded.targets[label], digest=digest)
+        found = _Observed(target=loaded.targets[label], digest=digest, commit=commit)
         print(f"{label} {digest} {found.change}")
         observed.append(found)
     _write(opened.root, observed)
@@ -80,12 +97,12 @@ def _check_can_be_pinned(target: Target) -> None:
 def _write(root: Path, observed: list[_Observed]) -> None:
     changed: dict[str, list[_Observed]] = defaultdict(list)
     for found in observed:
-        if found.target.optional_string(PIN) != found.digest:
+        if found.pins:
             changed[found.target.origin.file.path].append(found)
     for path, of_file in changed.items():
         text = of_file[0].target.origin.file.text
         try:
-            write_atomically(root / path, with_pins(text, {found.table: found.digest for found in of_file}))
+            write_atomically(root / path, with_pins(text, {found.table: found.pins for found in of_file}))
         except OSError as error:
             raise LocalEnvironmentError(f"{path} cannot be written: {error.strerror or error}") from error
         print(f"wrote {path}", file=sys.stderr)

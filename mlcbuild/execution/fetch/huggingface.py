@@ -1,4 +1,5 @@
-"""Fetches files of a Hugging Face repository at a commit. Hints: `repository`, `revision` (40 hex digits), `files`.
+"""Fetches files of a Hugging Face repository at a commit. Hints: `repository`, `revision` (40 hex digits), `files`, and
+`branch`, which `mlcbuild fetch --update` follows.
 
 `files` are names or patterns (`*`, `?`, `[…]`, where `*` matches `/` too). The result is a directory; its pin is the
 SHA-256 of a manifest in the form of sha256sum: a line `<SHA-256 of the file>  <path>\\n` for each file, sorted by the
@@ -29,7 +30,7 @@ _REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 def run(*, directory: Path, sha256: str, hints: dict[str, Any]) -> None:
     """Download the files into `directory`, if all together have the pinned digest. Raises FetchError."""
-    what = f"{verify.hint(hints, 'repository')} at {verify.hint(hints, 'revision')}"
+    what = f"{verify.hint(hints, 'repository')} at {hints.get('revision') or verify.hint(hints, 'branch')}"
     verify.check_pin(sha256, what)
     directory.mkdir(parents=True, exist_ok=True)
     try:
@@ -47,6 +48,19 @@ def run(*, directory: Path, sha256: str, hints: dict[str, Any]) -> None:
 def observe(hints: Mapping[str, Any]) -> str:
     """The pin of what is there now. Raises FetchError."""
     return manifest_digest({path: verify.digest(download(_address(hints, path), _headers())) for path in names(hints)})
+
+
+def commit(hints: Mapping[str, Any]) -> str:
+    """The commit that the hint `branch`, a branch or tag, names now. Raises FetchError."""
+    branch = urllib.parse.quote(verify.hint(hints, "branch"), safe="")
+    url = f"{_endpoint()}/api/models/{_repository(hints)}/revision/{branch}"
+    try:
+        found = str(json.loads(b"".join(download(url, _headers())))["sha"])
+    except (ValueError, KeyError, TypeError):
+        found = ""
+    if not _COMMIT.fullmatch(found):
+        raise FetchError(f"{url}: names no commit", advice=("check HF_ENDPOINT",))
+    return found
 
 
 def manifest_digest(digests: Mapping[str, str]) -> str:

@@ -92,3 +92,20 @@ def test_a_pattern_without_a_match_is_told_with_what_there_is(tmp_path: Path) ->
     with pytest.raises(FetchError, match="no file of owner/model matches") as raised:
         huggingface.run(directory=tmp_path / "m", sha256=PIN, hints={**HINTS, "files": ["*.gguf"]})
     assert "README.md" in str(raised.value)
+
+
+def test_a_branch_is_at_a_commit(site: Site) -> None:
+    site.pages["/api/models/owner/model/revision/refs%2Fpr%2F1"] = json.dumps({"sha": COMMIT}).encode()
+    assert huggingface.commit({"repository": "owner/model", "branch": "refs/pr/1"}) == COMMIT
+
+
+def test_an_answer_without_a_commit_is_an_error(site: Site) -> None:
+    site.pages["/api/models/owner/model/revision/main"] = b"{}"
+    with pytest.raises(FetchError, match=r"revision/main: names no commit"):
+        huggingface.commit({"repository": "owner/model", "branch": "main"})
+
+
+def test_without_a_revision_nothing_is_fetched_and_the_branch_is_named(tmp_path: Path) -> None:
+    hints = {**HINTS, "revision": "", "branch": "main"}
+    with pytest.raises(FetchError, match="owner/model at main has no pinned sha256"):
+        huggingface.run(directory=tmp_path / "m", sha256="", hints=hints)
