@@ -110,7 +110,8 @@ class Backend:
     `PlatformInfo.lacks_dtype`). `kv_state_kinds` are what its kernels can keep for a sequence, by MLC-LLM's words.
 
     `platforms` are those that every workspace has, by name: the attributes of each, without `kind`
-    (`repositories.PLATFORMS`).
+    (`repositories.PLATFORMS`). The one of the kind's own name is the platform that `mlcbuild init` proposes, with the
+    first of `proposed_quantizations` that a model can have.
     """
 
     kind: str
@@ -120,6 +121,7 @@ class Backend:
     model_dtypes: Mapping[str, str] = field(default_factory=lambda: {"float32": "", "float16": ""})
     kv_state_kinds: tuple[str, ...] = ("kv_cache",)
     platforms: Mapping[str, Mapping[str, str | Sequence[str]]] = field(default_factory=dict)
+    proposed_quantizations: tuple[str, ...] = ("q4f16_1", "q0f16")
 
 
 @cache

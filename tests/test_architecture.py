@@ -36,11 +36,13 @@ NAMES = frozenset(
         "mlcbuild.compiler.models.configuring",
         "mlcbuild.compiler.models.description",
         "mlcbuild.compiler.models.family",
+        "mlcbuild.compiler.models.gguf_architecture",
         "mlcbuild.compiler.models.parameters",
         "mlcbuild.compiler.models.resolving",
         "mlcbuild.compiler.models.sizes",
         "mlcbuild.compiler.phases.places",
         "mlcbuild.compiler.quantization.scheme",
+        "mlcbuild.compiler.weights.gguf_file",
     }
 )
 ENGINE_VALUES = frozenset({"mlcbuild.engine.action", "mlcbuild.engine.executor"})

@@ -27,7 +27,7 @@ from mlcbuild.cli.output.standard_streams import ReaderLeftError, failure_of_res
 from mlcbuild.cli.output.terminal import ColorChoice
 
 PROGRAM = "mlcbuild"
-COMMANDS = ("build", "run", "fetch", "query", "cache", "log", "doctor", "info", "clean", "shutdown", "version")
+COMMANDS = ("init", "build", "run", "fetch", "query", "cache", "log", "doctor", "info", "clean", "shutdown", "version")
 _COMPLETION_VARIABLE = "_MLCBUILD_COMPLETE"
 
 

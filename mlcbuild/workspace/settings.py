@@ -135,7 +135,10 @@ def find_root(start: Path) -> Path:
             return folder
     raise WorkspaceError(
         f"no workspace at or above {start}",
-        advice=(f"the root of a workspace has a {BUILD_FILE} with a [{WORKSPACE_TABLE}] table",),
+        advice=(
+            f"the root of a workspace has a {BUILD_FILE} with a [{WORKSPACE_TABLE}] table",
+            "`mlcbuild init` writes one here",
+        ),
     )
 
 

@@ -17,6 +17,7 @@ BACKEND = Backend(
     attributes=HOST_ATTRIBUTES,
     platform=platform,
     model_dtypes={"float32": "", "float16": "", "bfloat16": ""},
+    proposed_quantizations=("q4f32_1", "q0f32"),
     platforms={
         "cpu": {"cpu": CPU_OF_A_DEVICE_HOST["x86_64"]},
         "x86-64-v2": {"cpu": "x86-64-v2"},

@@ -55,7 +55,9 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-@pytest.mark.parametrize("command", ["", "build", "run", "fetch", "query", "info", "clean", "shutdown", "version"])
+@pytest.mark.parametrize(
+    "command", ["", "init", "build", "run", "fetch", "query", "info", "clean", "shutdown", "version"]
+)
 def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
     assert main([*filter(None, [command]), "--help"]) == 0
     out, err = capsys.readouterr()

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcbuild.compiler.models.config import read_document
+from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
 from mlcbuild.compiler.models.resolving import AnyFamily, resolve_config
 from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
@@ -22,7 +23,6 @@ from mlcbuild.compiler.weights.checkpoint import Checkpoint
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.source import gguf_file, open_source
 from mlcbuild.errors import StageError
-from mlcbuild.suggestions import known_values
 
 # What belongs to a tokenizer in a Hugging Face directory; generation_config.json has its sampling defaults.
 TOKENIZER_FILES: tuple[str, ...] = (
@@ -59,35 +59,14 @@ def run(*, source: Path, config: Path, tokenizer: Path, families: Sequence[AnyFa
 
 
 def _import_gguf(path: Path, config: Path, tokenizer: Path, families: Sequence[AnyFamily]) -> None:
-    architectures = {name: architecture for family in families for name, architecture in family.gguf.items()}
     file = GGUFFile(path)
     try:
-        _check_contents(file)
-        architecture = file.string("general.architecture")
-        if architecture not in architectures:
-            raise StageError(
-                f'{path} holds a model of the architecture "{architecture}", which is not supported',
-                advice=(known_values(architecture, sorted(architectures)),),
-            )
-        document = architectures[architecture].config(file)
-        config.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        for name, text in tokenizer_files(file, architectures[architecture].cuts).items():
+        architecture = gguf_architecture(file, families)
+        config.write_text(json.dumps(architecture.config(file), indent=2) + "\n", encoding="utf-8")
+        for name, text in tokenizer_files(file, architecture.cuts).items():
             (tokenizer / name).write_text(text, encoding="utf-8")
     finally:
         file.close()
-
-
-def _check_contents(file: GGUFFile) -> None:
-    """Raise StageError for a file that holds something else than a whole model."""
-    kind = file.string("general.type", "model")
-    if kind != "model":
-        raise StageError(f'{file.path} holds no model: its "general.type" is "{kind}"')
-    parts = file.integer("split.count", 1)
-    if parts > 1:
-        raise StageError(
-            f"{file.path} is one of {parts} parts of a model",
-            advice=("join them: `llama-gguf-split --merge` with the first part",),
-        )
 
 
 def _import_directory(directory: Path, config: Path, tokenizer: Path, families: Sequence[AnyFamily]) -> None:

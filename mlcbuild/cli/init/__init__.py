@@ -1,0 +1,1 @@
+"""`mlcbuild init` and `mlcbuild import`: the `BUILD.toml` of a new workspace."""

@@ -1,0 +1,131 @@
+"""What `mlcbuild init` proposes for a model: its family, and a quantization for each kind of platform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlcbuild.compiler.models.configuring import configure
+from mlcbuild.compiler.models.description import ModelDescription
+from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
+from mlcbuild.compiler.models.parameters import ParameterList
+from mlcbuild.compiler.models.resolving import resolve, resolve_config
+from mlcbuild.compiler.weights.gguf_file import GGUFFile
+from mlcbuild.errors import StageError
+from mlcbuild.rules import schemes
+from mlcbuild.rules.backend import Backend, backends
+from mlcbuild.rules.families import families
+from mlcbuild.rules.known_model import KnownModel
+from mlcbuild.rules.legality import legality
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.models.family import Family
+
+GGUF_SUFFIX = ".gguf"
+CONFIG = "config.json"
+_WEIGHTS = (".safetensors", ".bin", ".pth", ".pt", GGUF_SUFFIX)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInHand:
+    """A model on this machine's disk. Without weights it is a shape, enough for a library."""
+
+    known: KnownModel
+    family: Family[Any]
+    has_weights: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A kind of platform, and the quantization that a model can have there; if there is none, `reason` says why."""
+
+    backend: Backend
+    quantization: str = ""
+    reason: str = ""
+
+    @property
+    def platform(self) -> str:
+        """The label of the kind's common platform."""
+        return f"@platforms//:{self.backend.kind}"
+
+
+def model_in_hand(path: Path) -> ModelInHand:
+    """The model of a GGUF file, or of a folder with one or with a config.json.
+
+    Raises StageError for anything else, and for a model that no family has, with the reason.
+    """
+    has_weights = True
+    names = sorted(each.name for each in path.iterdir()) if path.is_dir() else []
+    if CONFIG in names:
+        has_weights = any(name.endswith(_WEIGHTS) for name in names)
+        description, parameters = _of_config(path / CONFIG)
+    else:
+        description, parameters = _of_gguf(path / _only_gguf_file(path, names) if path.is_dir() else path)
+    (family,) = (each for each in families() if each.name == description.family)
+    known = KnownModel(description=description, parameters=parameters)
+    return ModelInHand(known=known, family=family, has_weights=has_weights)
+
+
+def proposals(model: ModelInHand | None) -> Iterator[Proposal]:
+    """One for each kind that has a common platform of its name. Without a model, the first quantizations are taken."""
+    for kind, backend in backends().items():
+        if kind not in backend.platforms:
+            continue
+        reasons = []
+        for name in backend.proposed_quantizations:
+            reason = "" if model is None else _reason_against(model, name, backend)
+            if not reason:
+                yield Proposal(backend=backend, quantization=name)
+                break
+            reasons.append(reason)
+        else:
+            yield Proposal(backend=backend, reason="; ".join(dict.fromkeys(reasons)))
+
+
+def _reason_against(model: ModelInHand, quantization: str, backend: Backend) -> str:
+    scheme = schemes.scheme(quantization)
+    row = legality(model.family, scheme, backend)
+    if not row.is_legal:
+        return row.note
+    _, invalid = configure(
+        model.known.description,
+        model.known.parameters,
+        scheme=scheme,
+        overrides={},
+        kv_state_kinds=backend.kv_state_kinds,
+    )
+    return invalid[0].error.message if invalid else ""
+
+
+def _of_config(path: Path) -> tuple[ModelDescription, ParameterList]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StageError(f"{path} cannot be read: {error.strerror or error}") from None
+    return resolve_config(content, families(), where=str(path))
+
+
+def _of_gguf(path: Path) -> tuple[ModelDescription, ParameterList]:
+    try:
+        file = GGUFFile(path)
+    except OSError as error:
+        raise StageError(f"{path} cannot be read: {error.strerror or error}") from None
+    try:
+        return resolve(gguf_architecture(file, families()).config(file), families(), where=str(path))
+    finally:
+        file.close()
+
+
+def _only_gguf_file(folder: Path, names: list[str]) -> str:
+    found = [name for name in names if name.endswith(GGUF_SUFFIX)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        shown = ", ".join(found[:4])
+        raise StageError(f"{folder} holds {len(found)} GGUF files: {shown}", advice=("name one of them",))
+    holds = ", ".join(names[:6]) + (", …" if len(names) > 6 else "") if names else "nothing"
+    raise StageError(
+        f"{folder} holds no model", advice=(f"a model is a folder with {CONFIG}, or a GGUF file; it holds: {holds}",)
+    )
