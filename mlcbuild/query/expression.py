@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import enum
 import re
+import sys
 from dataclasses import dataclass
 
 from mlcbuild.errors import UsageError
@@ -23,6 +24,7 @@ _TOKEN = re.compile(
     r"""|(?P<quoted>"[^"]*"|'[^']*')|(?P<symbol>[()+^,\-])|(?P<end>\Z))"""
 )
 _DEEPEST = 100
+_MOST_DIGITS = 18  # of a depth; Python refuses to read thousands
 
 
 class Operator(enum.Enum):
@@ -286,10 +288,12 @@ class _Parser:
                 return re.compile(token.text)
             except re.error as error:
                 raise self._error(f'bad regular expression "{token.text}": {error.msg}', token.position) from None
+            except (RecursionError, OverflowError) as error:
+                raise self._error(f"bad regular expression: {error}", token.position) from None
         if kind is ParameterKind.INTEGER:
             if not (token.text.isascii() and token.text.isdigit()):
                 raise self._error(f"a depth must be a number of steps, not {token}", token.position)
-            return int(token.text)
+            return int(token.text) if len(token.text) < _MOST_DIGITS else sys.maxsize
         return token.text
 
     def _error(self, message: str, position: int, *advice: str) -> UsageError:

@@ -70,7 +70,7 @@ def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file of a package. Raises UsageError where there is none."""
     try:
         document = json.loads(path.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}", advice=("build the package again",)) from error
     if not isinstance(document, dict):
         raise UsageError(f"{path} does not hold a JSON object", advice=("build the package again",))

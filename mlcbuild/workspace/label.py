@@ -13,6 +13,9 @@ from mlcbuild.errors import Location, WorkspaceError
 _ALPHANUMERIC = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _NAME_CHARACTERS = frozenset(_ALPHANUMERIC + "!%-@^_\"#$&'()*+,;<=>?[]{|}~/. ")
 _PACKAGE_CHARACTERS = _NAME_CHARACTERS
+_LONGEST_PATH = 1024  # characters of a package or a name; Linux has paths of 4,095 bytes
+_LONGEST_SEGMENT = 255  # bytes of a file name in Linux
+_MOST_SHOWN = 100
 
 
 class LabelError(ValueError):
@@ -41,6 +44,8 @@ class Label:
             inside = path_in_repository(self.package)
             if inside is None or not _is_relative_path(inside, empty=True):
                 raise LabelError(_package_error(self.package))
+        for path in (self.package, self.name):
+            check_length(path)
         if not _NAME_CHARACTERS.issuperset(self.name) or not _is_relative_path(self.name, empty=False):
             raise LabelError(_name_error(self.name))
 
@@ -56,6 +61,21 @@ class Label:
     def path(self) -> str:
         """The path of a file with this label, from the workspace root."""
         return f"{self.package}/{self.name}" if self.package else self.name
+
+
+def check_length(path: str) -> None:
+    """Raise LabelError for a path that no file of the workspace could have."""
+    if len(path) <= _LONGEST_SEGMENT:
+        return
+    if len(path) > _LONGEST_PATH:
+        raise LabelError(f"it is longer than {_LONGEST_PATH:,} characters")
+    if max(map(len, path.split("/"))) > _LONGEST_SEGMENT:
+        raise LabelError(f"a name in it is longer than {_LONGEST_SEGMENT} characters")
+
+
+def quoted(text: str) -> str:
+    """A text of a user for a message; of a very long one the beginning."""
+    return f'"{text}"' if len(text) <= 2 * _MOST_SHOWN else f'"{text[:_MOST_SHOWN]}…"'
 
 
 def path_in_repository(package: str) -> str | None:
@@ -80,7 +100,9 @@ def parse_label(text: str, *, package: str, location: Location | None = None) ->
     try:
         return read_label(text, package)
     except LabelError as error:
-        raise WorkspaceError(f'bad label "{text}": {error.message}', location=location, advice=error.advice) from None
+        raise WorkspaceError(
+            f"bad label {quoted(text)}: {error.message}", location=location, advice=error.advice
+        ) from None
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -131,12 +153,13 @@ def _name_error(name: str) -> str:
 
 
 def _path_error(what: str, text: str, allowed: frozenset[str]) -> str:
+    named = f"{what} {quoted(text)}"
     for character in text:
         if character not in allowed:
             shown = "a control character" if ord(character) < 32 else f'"{character}"'
-            return f'{what} "{text}" contains {shown}, which is not allowed there'
+            return f"{named} contains {shown}, which is not allowed there"
     if text.startswith("/") or text.endswith("/"):
-        return f'{what} "{text}" begins or ends with a slash'
+        return f"{named} begins or ends with a slash"
     if "//" in text:
-        return f'{what} "{text}" contains an empty path segment'
-    return f'{what} "{text}" contains the path segment "." or ".."'
+        return f"{named} contains an empty path segment"
+    return f'{named} contains the path segment "." or ".."'

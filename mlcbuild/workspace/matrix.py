@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class AxisValue:
 
 Cell = Mapping[str, AxisValue]
 NO_CELL: Cell = {}
+MOST_CELLS = 10_000  # of one table, before `exclude`
 
 
 def placeholders(text: str) -> frozenset[str]:
@@ -72,6 +74,14 @@ def expand(table: Mapping[str, Any], schema: RuleSchema, origin: Origin, reader:
         if _is_axis(name, table, where.at(name), reader) and _is_used(name, used, schema, where.at(name), reader):
             axes[name] = _axis(name, values, schema.by_name.get(name), where.at(name), reader)
     if len(axes) < len(raw) or not all(axes.values()):
+        return []
+    count = math.prod(map(len, axes.values()))
+    if count > MOST_CELLS:
+        reader.errors.add(
+            f"the matrix of {reader.owner} has {count:,} cells, more than {MOST_CELLS:,}",
+            where,
+            "give its axes fewer values, or write several tables, each for a part of them",
+        )
         return []
     cells = [dict(zip(axes, combination, strict=True)) for combination in itertools.product(*axes.values())]
     if "exclude" in table:
@@ -164,6 +174,11 @@ def _axis(name: str, values: Any, attribute: Attribute | None, where: Origin, re
     if type(values) is not list or not values:
         what = describe(values) if type(values) is not list else "an empty one"
         reader.errors.add(f'axis "{name}" must be a list of values, not {what}, in {reader.owner}', where)
+        return []
+    if len(values) > MOST_CELLS:
+        reader.errors.add(
+            f'axis "{name}" of {reader.owner} has {len(values):,} values, more than a matrix may have cells', where
+        )
         return []
     read: list[AxisValue] = []
     wrong = False

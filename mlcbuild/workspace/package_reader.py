@@ -9,7 +9,7 @@ from typing import Any, cast
 from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.execution import EXECUTION_TABLE
-from mlcbuild.workspace.label import Label, LabelError
+from mlcbuild.workspace.label import Label, LabelError, quoted
 from mlcbuild.workspace.matrix import NO_CELL, Cell, expand, name_pattern, placeholders, substitute
 from mlcbuild.workspace.remote import REMOTE_TABLE
 from mlcbuild.workspace.resolve import Resolver
@@ -263,7 +263,7 @@ class PackageReader:
         try:
             return Label(package.name, name)
         except LabelError as error:
-            self.errors.add(f'bad target name "{name}": {error.message}', where, *error.advice)
+            self.errors.add(f"bad target name {quoted(name)}: {error.message}", where, *error.advice)
             return None
 
 

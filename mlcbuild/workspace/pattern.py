@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mlcbuild.errors import WorkspaceError
-from mlcbuild.workspace.label import Label, LabelError, path_in_repository, read_label
+from mlcbuild.workspace.label import Label, LabelError, check_length, path_in_repository, quoted, read_label
 
 MANUAL_TAG = "manual"
 
@@ -64,7 +64,7 @@ def parse_pattern(text: str, *, package: str = "", is_package: Callable[[str], b
     try:
         kind, label = _read(body, package, is_package)
     except LabelError as error:
-        raise WorkspaceError(f'bad target pattern "{text}": {error.message}', advice=error.advice) from None
+        raise WorkspaceError(f"bad target pattern {quoted(text)}: {error.message}", advice=error.advice) from None
     name = label.name if kind is PatternKind.TARGET else ""
     return Pattern(text=text, kind=kind, package=label.package, name=name, negative=negative)
 
@@ -101,6 +101,8 @@ def _read(body: str, package: str, is_package: Callable[[str], bool] | None) -> 
     """The kind of a pattern, and a label with its package. The name of a wildcard's label has no meaning."""
     if not body:
         raise LabelError("it is empty")
+    for part in body.split(":"):
+        check_length(part)
     if body.startswith("/") and not body.startswith("//"):
         raise LabelError("it begins with one slash", f'did you mean "/{body}"?')
     if body == "..." or body.endswith("/..."):

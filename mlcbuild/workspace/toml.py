@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import toml_rs
 
 from mlcbuild.errors import Location, WorkspaceError
+from mlcbuild.workspace.toml_depth import DEEPEST, too_deep_at
 
 Key = str | int
 
@@ -84,7 +85,7 @@ class TomlFile:
         headers = []
         for number, line in enumerate(self.text.split("\n"), 1):
             text = line.strip()
-            if text.startswith("[") and not text.startswith("[["):
+            if text.startswith("[") and not text.startswith("[[") and too_deep_at(text) is None:
                 # A line inside a multi-line string may look like a header.
                 with contextlib.suppress(toml_rs.TOMLDecodeError):
                     headers.append((_only_path(toml_rs.loads(text)), number, line.index("[") + 1))
@@ -100,7 +101,14 @@ class TomlFile:
 
 
 def parse(text: str, path: str) -> TomlFile:
-    """Parse a file's text; `path` is for messages. Raises WorkspaceError at the place of a syntax error."""
+    """Parse a file's text; `path` is for messages. Raises WorkspaceError at the place of a syntax error, and of nesting
+    that no file needs."""
+    if (offset := too_deep_at(text)) is not None:
+        line, start = text.count("\n", 0, offset) + 1, text.rfind("\n", 0, offset)
+        raise WorkspaceError(
+            f"lists, tables and dotted keys nest deeper than {DEEPEST}",
+            location=Location(path=path, line=line, column=offset - start),
+        )
     try:
         return TomlFile(path=path, text=text, content=toml_rs.loads(text))
     except toml_rs.TOMLDecodeError as error:

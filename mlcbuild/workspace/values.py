@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from mlcbuild.errors import Location
 from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.error_collector import ErrorCollector
-from mlcbuild.workspace.label import Label, LabelError, read_label
+from mlcbuild.workspace.label import Label, LabelError, quoted, read_label
 from mlcbuild.workspace.schema import Attribute, AttributeKind, AttributeValue
 from mlcbuild.workspace.toml import Origin
 from mlcbuild.workspace.units import DURATION_ADVICE, SIZE_ADVICE, parse_duration, parse_size
@@ -135,7 +135,7 @@ class ValueReader:
             label = read_label(raw, self.package)
         except LabelError as error:
             self.errors.add(
-                f'bad label "{raw}" for "{attribute.name}" in {self.owner}: {error.message}',
+                f'bad label {quoted(raw)} for "{attribute.name}" in {self.owner}: {error.message}',
                 origin,
                 *error.advice,
                 of_key=of_key,

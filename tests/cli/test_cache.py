@@ -387,3 +387,12 @@ def test_progress_in_one_of_several_stores_names_it(store: DiskStore, monkeypatc
         for what in {each for each, _, _ in told}:
             shares = [done / total if total else done for each, done, total in told if each == what]
             assert shares == sorted(shares), (command, what)
+
+
+@pytest.mark.parametrize("option", ["--max-size", "--max-age"])
+@pytest.mark.parametrize("text", ["9" * 5000 + "d", "9" * 5000, "999999999w", "1e9d"])
+def test_a_limit_that_no_clock_or_disk_has_is_an_error(
+    option: str, text: str, store: DiskStore, capsys: Capture
+) -> None:
+    assert main(["cache", "gc", option, text]) == 2
+    assert f'"{text}" is not ' in capsys.readouterr().err

@@ -472,3 +472,12 @@ def test_scripts_for_completion_are_shown(workspace: Path) -> None:
         check=True,
     )
     assert "complete -o default -F _mlcbuild_completion mlcbuild" in done.stdout
+
+
+@pytest.mark.parametrize("directory", ["nothing", "/".join("a" * 5000), "BUILD.toml"])
+@pytest.mark.parametrize("command", ["info", "query //...", "build //..."])
+def test_a_directory_that_cannot_be_is_an_error_in_the_command_line(
+    directory: str, command: str, workspace: Path, capsys: Capture
+) -> None:
+    assert main(["-C", directory, *command.split()]) == 2
+    assert "is not a directory\n  check the argument of --workspace\n" in capsys.readouterr().err

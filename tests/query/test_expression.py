@@ -63,6 +63,8 @@ def test_name_of_a_function_alone_is_a_pattern() -> None:
         ("deps(//a, 1, 2)", 12, 'expected ")" to close deps(, not ","'),
         ("rdeps(//a)", 10, 'expected "," and another argument of rdeps, not ")"'),
         ("kind('(', //a)", 6, 'bad regular expression "("'),
+        (f"kind('{'(' * 5000}a{')' * 5000}', //a)", 6, "bad regular expression: maximum recursion depth exceeded"),
+        ("kind('a{99999999999}', //a)", 6, "bad regular expression"),
         ("filter(//a", 11, 'expected "," and another argument of filter'),
         ("kin('x', //a)", 1, 'unknown function "kin"'),
         ("'//a", 1, "a quote is not closed"),
@@ -102,3 +104,9 @@ def test_nesting_is_limited_and_chains_are_not() -> None:
 def test_any_text_parses_or_is_a_usage_error(text: str) -> None:
     with contextlib.suppress(UsageError):
         parse_query(text)
+
+
+def test_a_depth_of_thousands_of_digits_is_a_depth() -> None:
+    root = parse_query(f"deps(//a, {'9' * 5000})").root
+    assert isinstance(root, CallNode)
+    assert isinstance(root.arguments[1], int)

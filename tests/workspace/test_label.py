@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mlcbuild.errors import Location, WorkspaceError
 from mlcbuild.workspace.label import Label, LabelError, parse_label
+from mlcbuild.workspace.pattern import parse_pattern
 
 CHARACTERS = "abzABZ019!%-@^_\"#$&'()*+,;<=>?[]{|}~. "
 segments = st.text(CHARACTERS, min_size=1, max_size=6).filter(lambda text: text not in (".", "..", "..."))
@@ -100,3 +101,22 @@ def test_labels_of_built_in_repositories_read_back_as_they_are_written() -> None
 
 def test_a_folder_may_begin_with_an_at_sign() -> None:
     assert str(parse_label("//@types/node:x", package="")) == "//@types/node:x"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("//" + "/".join("a" * 5000) + ":x", "it is longer than 1,024 characters"),
+        ("/".join("a" * 5000), "it is longer than 1,024 characters"),
+        (":" + "a" * 100_000, "it is longer than 1,024 characters"),
+        ("//x/" + "a" * 256, "a name in it is longer than 255 characters"),
+    ],
+)
+def test_a_label_or_pattern_that_no_path_could_have_is_told_in_short(text: str, reason: str) -> None:
+    for read, what in ((parse_label, "label"), (parse_pattern, "target pattern")):
+        with pytest.raises(WorkspaceError) as caught:
+            read(text, package="p")
+        assert str(caught.value).startswith(f'bad {what} "{text[:100]}')
+        assert str(caught.value).endswith(f": {reason}")
+        assert len(str(caught.value)) < 350
+    assert str(parse_label("//x/" + "a" * 255, package="")) == f"//x/{'a' * 255}:{'a' * 255}"

@@ -130,3 +130,18 @@ def test_wildcards_and_labels_name_cells_like_other_targets(tmp_path: Path) -> N
         "//models:b",
         "//models:x-q0f16",
     ]
+
+
+def test_a_matrix_has_a_largest_size(tmp_path: Path) -> None:
+    axes = "\n".join(f"{name} = {list(range(40))}" for name in ("a", "b", "c", "d"))
+    table = '[[library]]\nname = "{a}-{b}-{c}-{d}"\nmodel = "//models:a"\n[library.matrix]\n' + axes + "\n"
+    write(tmp_path, {"BUILD.toml": ROOT, **WORLD, "x/BUILD.toml": table})
+    assert errors_of(tmp_path, "//x:all") == (
+        "x/BUILD.toml:5:1: the matrix of //x:{a}-{b}-{c}-{d} has 2,560,000 cells, more than 10,000\n"
+        "  give its axes fewer values, or write several tables, each for a part of them"
+    )
+    table = f'[[library]]\nname = "{{a}}"\nmodel = "//models:a"\nmatrix = {{ a = {list(range(10_001))} }}\n'
+    write(tmp_path, {"x/BUILD.toml": table})
+    assert errors_of(tmp_path, "//x:all") == (
+        'x/BUILD.toml:4:16: axis "a" of //x:{a} has 10,001 values, more than a matrix may have cells'
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from mlcbuild.errors import WorkspaceError
 from mlcbuild.workspace.toml import Origin, parse, read
+from mlcbuild.workspace.toml_depth import DEEPEST, too_deep_at
 
 keys = st.text("ab-_é \u65e5.\U0001f600", min_size=1, max_size=5)
 values = st.one_of(st.integers(0, 99), st.text("xyé\U0001f600", max_size=4), st.booleans())
@@ -92,3 +94,59 @@ def test_bytes_that_are_no_text_are_placed(tmp_path: Path) -> None:
 def test_missing_file_is_an_error_of_the_workspace(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="cannot be read: No such file"):
         read(tmp_path / "BUILD.toml", "BUILD.toml")
+
+
+NOISE = ("", '"]}[{.", ', "1.5, ", "'\"[', ", '"""\n[[[[ \\""" {.""", ', "'''\n{{{ '''  , ")
+layers = st.lists(
+    st.tuples(st.sampled_from(("list", "table")), st.integers(0, 3), st.sampled_from(NOISE), st.booleans()),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(layers, st.integers(95, 105))
+def test_only_what_nests_too_deep_is_refused(kinds: list[tuple[str, int, str, bool]], deepest: int) -> None:
+    opened, closed, depth = [], [], 0
+    for kind, dots, noise, commented in itertools.cycle(kinds):
+        added = 1 if kind == "list" else dots + 1
+        if depth + added > deepest:
+            break
+        depth += added
+        if kind == "list":
+            opened.append("[" + noise + ("# [[[ {{{ ' \"\n" if commented else ""))
+            closed.append("]")
+        else:
+            opened.append("{ " + ".".join(["a"] * (dots + 1)) + " = ")
+            closed.append(" }" if "\n" in noise else f", b = {noise.rstrip(', ') or '1'} }}")
+    text = "x = " + "".join(opened) + "1" + "".join(reversed(closed)) + '\ny = "ok"\n'
+    assert (too_deep_at(text) is None) == (depth <= DEEPEST)
+    if depth <= DEEPEST:
+        assert parse(text, "BUILD.toml").content["y"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 5000 + "]" * 5000,
+        "x = " + "[" * 5000,
+        "x = " + "{a = " * 5000 + "1" + "}" * 5000,
+        "x." + ".".join("a" * 5000) + " = 1",
+        'x."' + '"."'.join("a" * 5000) + '" = 1',
+        "x . " + " . ".join("a" * 5000) + " = 1",
+        "[" + ".".join("a" * 5000) + "]",
+        "[[" + ".".join("a" * 5000) + "]]",
+        "x = [\n" * 5000 + "]\n" * 5000,
+        'x = "\\"" # "\ny = ' + "[" * 5000,
+    ],
+)
+def test_deep_nesting_is_an_error_with_its_place(text: str) -> None:
+    with pytest.raises(
+        WorkspaceError, match=r"^BUILD\.toml:\d+:\d+: lists, tables and dotted keys nest deeper than 100$"
+    ):
+        parse(text, "BUILD.toml")
+
+
+def test_a_line_of_a_text_that_looks_like_a_deep_header_is_text() -> None:
+    deep = "[" + ".".join("a" * 5000) + "]"
+    file = parse(f"x = '''\n{deep}\n'''\n[y]\nz = 1\n", "BUILD.toml")
+    assert str(Origin(file, ("y",)).location) == "BUILD.toml:4:1"

@@ -64,6 +64,8 @@ def without_credentials(text: str) -> str:
 
 def current_build(request: str, *, directory: Path, state_directory: str) -> NoOpRecord | None:
     """The record of this request's last build if there is nothing to do, from the workspace around `directory`."""
+    if not os.path.isdir(directory):  # noqa: PTH112  `Path.is_dir` raises OSError for a path that is too long
+        return None
     for folder in (directory.absolute(), *directory.absolute().parents):
         found = load_no_op_record(folder / state_directory, request)
         if found is not None:

@@ -15,7 +15,7 @@ from mlcbuild.cli.output.errors import error_lines
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
-from mlcbuild.cli.workspace.opening import is_in_workspace
+from mlcbuild.cli.workspace.opening import check_directory, is_in_workspace
 from mlcbuild.errors import MlcbuildError, WorkspaceErrors
 from mlcbuild.rules.backend import backends
 from mlcbuild.rules.families import families
@@ -36,7 +36,11 @@ _EVERYTHING = ("//...", f"@{PLATFORMS}//...")
 
 
 def print_info(options: GlobalOptions, *, configuration: str, output: OutputFormat) -> ExitCode:
-    """Print the facts, those of the workspace as far as it has no errors, and the errors; returns their exit code."""
+    """Print the facts, those of the workspace as far as it has no errors, and the errors; returns their exit code.
+
+    Raises UsageError for a directory that does not exist.
+    """
+    check_directory(options.directory)
     errors: list[MlcbuildError] = []
     document = _document(options, configuration, errors)
     if output is OutputFormat.JSON:

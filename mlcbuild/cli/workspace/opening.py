@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,12 +64,17 @@ def open_workspace(directory: Path, *, to_load: bool = False) -> OpenWorkspace:
 
     With `to_load`, errors in the settings are left to `OpenWorkspace.load`, which reports them with those of targets.
     """
-    if not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory", advice=("check the argument of --workspace",))
+    check_directory(directory)
     root = find_root(directory)
     settings = load_settings(root, tolerant=to_load)
     rules = load_rules(root, settings.rules)
     return OpenWorkspace(settings=settings, rules=rules, current_package=package_of(root, directory))
+
+
+def check_directory(directory: Path) -> None:
+    """Raise UsageError for a path that is not a directory, or that no file could have."""
+    if not os.path.isdir(directory):  # noqa: PTH112  `Path.is_dir` raises OSError for a path that is too long
+        raise UsageError(f"{directory} is not a directory", advice=("check the argument of --workspace",))
 
 
 def files_searched(root: Path, directory: Path) -> set[str]:

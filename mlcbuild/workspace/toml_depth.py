@@ -1,0 +1,42 @@
+"""How deep a TOML text nests. It is found before the text is parsed: a deep one overflows the stack of the parser.
+
+Lists, tables and the parts of dotted keys count alike. A text that is no TOML may be measured wrongly, but never as
+less deep than the parser gets.
+"""
+
+from __future__ import annotations
+
+import re
+
+DEEPEST = 100
+
+# What cannot nest, and what nests. A string that is not closed ends with its line or its text, and so does the parser.
+_TOKEN = re.compile(
+    r'''"""(?:\\.|[^\\])*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)|"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?|#[^\n]*|[\[\]{}.,\n]''',
+    re.DOTALL,
+)
+_NESTING = re.compile(r"[\[{.]")
+
+
+def too_deep_at(text: str) -> int | None:
+    """The offset of what nests deeper than `DEEPEST`; None if nothing does."""
+    if len(_NESTING.findall(text)) <= DEEPEST:
+        return None
+    depths: list[int] = []  # before each bracket that is open
+    depth = 0  # of the key or value at hand: of what holds it, with the dots of its key
+    for token in _TOKEN.finditer(text):
+        match token[0]:
+            case "[" | "{":
+                depths.append(depth)
+                depth += 1
+            case "]" | "}":
+                depth = depths.pop() if depths else 0
+            case ".":
+                depth += 1
+            case "," | "\n":
+                depth = depths[-1] + 1 if depths else 0
+            case _:
+                continue
+        if depth > DEEPEST:
+            return token.start()
+    return None
