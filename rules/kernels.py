@@ -8,10 +8,13 @@ cells is compiled once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
+from mlcbuild.compiler.kernel_description import KernelDescription
 from mlcbuild.compiler.manifest import read_manifest
-from mlcbuild.engine.action import Action, DerivedArtifact, Discovery
+from mlcbuild.engine.action import Action, ActionDescription, DerivedArtifact, Discovery, JsonValue
 from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.rule import stage_action
 
@@ -36,10 +39,12 @@ class KernelActions:
         actions: list[Action] = []
         groups: dict[str, list[DerivedArtifact]] = {"signatures": []}
         groups |= {group: [] for group in self.platform.kernel_groups}
-        for name in read_manifest(manifest)["kernels"]:
+        document = read_manifest(manifest)
+        for name in document["kernels"]:
             schedule = self._schedule(name, DerivedArtifact(action=discovering, path=f"out/kernels/{name}.json"))
             compiled = self.platform.compile_kernel(name, schedule.output(f"out/{name}.json"), owner=self.owner)
-            actions += [schedule, *compiled.actions]
+            described = document.get("descriptions", {}).get(name)
+            actions += _described((schedule, *compiled.actions), name, described)
             groups["signatures"].append(schedule.output(f"out/{name}.signature.json"))
             for group in self.platform.kernel_groups:
                 groups[group].append(compiled.groups[group])
@@ -60,3 +65,18 @@ class KernelActions:
             plugins={"backend": self.platform.plugin("schedule:SCHEDULING")},
             toolchains=("tvm",),
         )
+
+
+def _described(actions: Iterable[Action], kernel: str, document: Mapping[str, Any] | None) -> list[Action]:
+    """The actions of a kernel with what the manifest says of it, which is nothing in a manifest of older versions."""
+    if document is None:
+        return list(actions)
+    description = KernelDescription.read(document)
+    text = description.text(kernel)
+    details: tuple[tuple[str, JsonValue], ...] = (("kernel", kernel), *description.written().items())
+    described = []
+    for action in actions:
+        # Behind a kernel's name an identifier has what tells its actions of one mnemonic apart: an architecture.
+        rest = action.identifier.partition(kernel)[2]
+        described.append(replace(action, description=ActionDescription(text=text + rest, details=details)))
+    return described

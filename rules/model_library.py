@@ -137,7 +137,8 @@ def compile_library(
     partition = context.stage(
         "Partition",
         "mlcbuild.compiler.stages.partition:run",
-        inputs={"module": module},
+        # The metadata has the names of parameters, which name kernels for people.
+        inputs={"module": module, "metadata": metadata},
         outputs={"graph": "graph.json", "kernels": "kernels/", "manifest": "manifest.json"},
         toolchains=tvm,
         manifest="manifest",

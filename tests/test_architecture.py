@@ -32,6 +32,7 @@ DOORS: dict[str, frozenset[str]] = {
 NAMES = frozenset(
     {
         "mlcbuild.compiler.backends.cuda.architectures",
+        "mlcbuild.compiler.kernel_description",
         "mlcbuild.compiler.manifest",
         "mlcbuild.compiler.models.configuring",
         "mlcbuild.compiler.models.description",

@@ -204,3 +204,20 @@ def test_json_is_json_in_every_encoding(workspace: Path, encoding: str) -> None:
     rules = {rule["name"]: rule for rule in json.loads(done.stdout.decode())["rules"]}
     documented = [attribute["doc"] for attribute in rules["platform"]["attributes"]]
     assert any("…" in text for text in documented)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"),
+    [
+        ("ascii", "6144x4096 .xn (ed710c27) ~"),
+        ("latin-1", "6144×4096 ·×n (ed710c27) ~"),
+        ("utf-8", "6144×4096 ·×n (ed710c27) …"),
+    ],
+)
+def test_signs_that_a_terminal_lacks_are_replaced_by_plain_ones(workspace: Path, encoding: str, name: str) -> None:
+    code = (
+        "import sys; from mlcbuild.cli.output.standard_streams import open_standard_streams; open_standard_streams();"
+        r"print('6144\u00d74096 \u00b7\u00d7n (ed710c27) \u2026', file=sys.stderr)"
+    )
+    done = shell(workspace, f'"{sys.executable}" -c "{code}"', PYTHONIOENCODING=encoding)
+    assert done.stderr.decode(encoding).strip() == name

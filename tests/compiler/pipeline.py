@@ -164,6 +164,7 @@ def finish_library(
         "Partition",
         partition.run,
         module=at("phase3.json"),
+        metadata=at("metadata.phase0.json"),
         graph=at("graph.json"),
         kernels=at("kernels"),
         manifest=at("manifest.json"),

@@ -25,6 +25,7 @@ def _partitioned(directory: Path) -> list[str]:
     write_small_graph(directory)
     partition.run(
         module=directory / "phase3.json",
+        metadata=directory / "metadata.phase0.json",
         graph=directory / "graph.json",
         kernels=directory / "kernels",
         manifest=directory / "manifest.json",

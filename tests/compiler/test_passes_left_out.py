@@ -66,7 +66,13 @@ def _model(directory: Path, target: Any, quantization: str) -> Model:
     at = directory.joinpath
     at("config.json").write_text(json.dumps(TINY_LLAMA))
     compile_graph(quantization, target, directory)
-    partition.run(module=at("phase3.json"), graph=at("graph.json"), kernels=at("kernels"), manifest=at("m.json"))
+    partition.run(
+        module=at("phase3.json"),
+        metadata=at("metadata.phase0.json"),
+        graph=at("graph.json"),
+        kernels=at("kernels"),
+        manifest=at("m.json"),
+    )
     files = tuple(sorted(at("kernels").iterdir()))
     kernels = [canonical_file.read(file) for file in files]
     names = ("export", "phase0", "phase1", "phase2", "phase3", "graph")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -196,6 +197,42 @@ def test_partition_announces_two_actions_a_kernel_alike_for_every_target(tmp_pat
     assert discoverer is not None
     with pytest.raises(ValueError, match="version 2"):
         discoverer(discovering="x", manifest=b'{"version": 2}')
+
+
+def test_actions_of_kernels_are_described_by_the_manifest_and_equal_without_it(tmp_path: Path) -> None:
+    analysis = analysed(model_workspace(tmp_path, CUDA), "//models:on-gpu")
+    partition = action(analysis, "Partition")
+    assert partition.discoverer is not None
+    kernel = f"kernel_{'0123456789abcdef' * 2}"
+    described = {
+        "operation": "dequantize_matmul",
+        "functions": ["batch_prefill", "prefill"],
+        "parameters": ["model.layers.*.self_attn.qkv_proj"],
+        "shape": [1, "n", 6144],
+        "matrix": [6144, 4096],
+    }
+    old: dict[str, Any] = {"version": 1, "kernels": [kernel]}
+    manifests = (old | {"descriptions": {kernel: described}}, old)
+    named, plain = (
+        partition.discoverer(discovering=partition.identifier, manifest=json.dumps(manifest).encode()).actions
+        for manifest in manifests
+    )
+    assert named == plain
+    name = "dequantize_matmul qkv_proj 6144×4096 ·×n prefill+1 (01234567)"
+    assert [each.title.removeprefix("//models:on-gpu ") for each in named] == [
+        f"ScheduleKernel {name}",
+        f"CompileKernel {name}",
+        f"CompileDevice {name} sm_80",
+        f"CompileDevice {name} sm_90a",
+        f"FatBinary {name}",
+    ]
+    assert [each.title for each in plain] == [each.identifier for each in plain]
+    assert named[0].description is not None
+    details = dict(named[0].description.details)
+    assert (details["kernel"], details["functions"]) == (kernel, ("batch_prefill", "prefill"))
+    wrong = json.dumps(old | {"descriptions": {kernel: {}}}).encode()
+    with pytest.raises(ValueError, match="description without its parts"):
+        partition.discoverer(discovering=partition.identifier, manifest=wrong)
 
 
 def test_weights_are_quantized_one_action_a_shard(tmp_path: Path) -> None:

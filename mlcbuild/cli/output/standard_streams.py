@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 # Error handlers of encoding: what stands for a byte of a name that is not UTF-8.
 _READABLE = "mlcbuild.readable"  # `\\xff`, for people
 _BYTES = "mlcbuild.bytes"  # the byte itself, for programs
+# Signs of our own messages, for terminals that have none of them.
+_PLAIN_SIGNS = str.maketrans(
+    {"×": "x", "·": ".", "…": "~", "→": "->", "⇄": "<->", "│": "|", "─": "-", "├": "|", "└": "`", "«": '"', "»": '"'}
+)
 _RESULT_BUFFER = 1 << 20  # bytes; results of less are written when the command has ended, and its exit code is known
 
 
@@ -137,7 +141,7 @@ def _encoding(stream: TextIO | None) -> str:
 
 def _readable_characters(error: UnicodeError) -> tuple[str | bytes, int]:
     assert isinstance(error, UnicodeEncodeError)
-    text = readable(error.object[error.start : error.end])
+    text = readable(error.object[error.start : error.end]).translate(_PLAIN_SIGNS)
     return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
 
 

@@ -19,10 +19,14 @@ from mlcbuild.compiler.passes.canonical_kernel import (
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionedModule:
-    """`graph` holds a stub for each of `kernels`, which are sorted by name and distinct."""
+    """`graph` holds a stub for each of `kernels`, which are sorted by name and distinct.
+
+    `names` maps the names that kernels had in the module to those of their content.
+    """
 
     graph: tvm.IRModule
     kernels: tuple[CanonicalKernel, ...]
+    names: Mapping[str, str]
 
 
 def partition_kernels(module: tvm.IRModule) -> PartitionedModule:
@@ -51,6 +55,7 @@ def partition_kernels(module: tvm.IRModule) -> PartitionedModule:
     return PartitionedModule(
         graph=tvm.IRModule(functions, attrs=module.attrs),
         kernels=tuple(kernels[name] for name in ordered),
+        names={name: str(stub.name_hint) for name, stub in renamed.items()},
     )
 
 

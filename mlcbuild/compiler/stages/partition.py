@@ -1,8 +1,9 @@
 """Partition: the graph and its kernels part.
 
-Reads `module` (after Phase3). Writes `graph` (the Relax functions, each kernel a stub that has its content's name and
-its signature, and no body), `kernels` (a directory with `<name>.json` for each distinct kernel) and `manifest`
-(the names of the kernels). Equal kernels, whatever their names, become one.
+Reads `module` (after Phase3) and `metadata` (of Phase0, for the names of parameters). Writes `graph` (the Relax
+functions, each kernel a stub that has its content's name and its signature, and no body), `kernels` (a directory with
+`<name>.json` for each distinct kernel) and `manifest` (the names of the kernels, and their descriptions for people and
+programs). Equal kernels, whatever their names, become one.
 """
 
 from __future__ import annotations
@@ -10,15 +11,26 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlcbuild.compiler import ir
+from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler.manifest import write_manifest
+from mlcbuild.compiler.passes.describe_kernels import describe_kernels
 from mlcbuild.compiler.passes.partition_kernels import partition_kernels
 
 
-def run(*, module: Path, graph: Path, kernels: Path, manifest: Path) -> None:
-    """Raises StageError for a file that holds no module."""
-    partitioned = partition_kernels(ir.load_module(module))
+def run(*, module: Path, metadata: Path, graph: Path, kernels: Path, manifest: Path) -> None:
+    """Raises StageError for a file that holds no module, or no metadata."""
+    whole = ir.load_module(module)
+    parameters = [str(parameter["name"]) for parameter in metadata_file.read(metadata).get("params", [])]
+    partitioned = partition_kernels(whole)
+    descriptions = describe_kernels(whole, partitioned.names, parameters)
     kernels.mkdir(parents=True, exist_ok=True)
     for kernel in partitioned.kernels:
         (kernels / f"{kernel.name}.json").write_bytes(kernel.data)
     ir.save_module(partitioned.graph, graph)
-    write_manifest(manifest, {"kernels": [kernel.name for kernel in partitioned.kernels]})
+    write_manifest(
+        manifest,
+        {
+            "kernels": [kernel.name for kernel in partitioned.kernels],
+            "descriptions": {name: description.written() for name, description in descriptions.items()},
+        },
+    )

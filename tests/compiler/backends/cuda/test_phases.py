@@ -59,6 +59,7 @@ def _partition(directory: Path, config: Mapping[str, object], quantization: str)
     at = directory.joinpath
     partition.run(
         module=at("phase3.json"),
+        metadata=at("metadata.phase0.json"),
         graph=at("graph.json"),
         kernels=at("kernels"),
         manifest=at("manifest.json"),
