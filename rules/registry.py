@@ -100,7 +100,7 @@ def _load_file(path: Path, shown: str, location: Location) -> ModuleType:
     except SyntaxError as error:
         raise WorkspaceError(
             f"rule file {shown} is not valid Python: {error.msg}",
-            location=Location(path=shown, line=error.lineno or 0, column=error.offset or 0),
+            location=Location(path=shown, line=max(error.lineno or 0, 0), column=max(error.offset or 0, 0)),
         ) from None
     except Exception as error:
         raise WorkspaceError(

@@ -280,7 +280,7 @@ def _read(name: str, tree: SourceTree, path: str) -> ModuleForm:
     try:
         return read_module(source, name=name, is_package=path.endswith("/__init__.py"))
     except (SyntaxError, ValueError, RecursionError) as error:
-        line, column = (getattr(error, place, None) or 0 for place in ("lineno", "offset"))
+        line, column = (max(getattr(error, place, None) or 0, 0) for place in ("lineno", "offset"))
         raise BuildError(
             f"the module {name} is not valid Python: {getattr(error, 'msg', error)}",
             location=Location(path=tree.shown(path), line=line, column=column),

@@ -84,7 +84,7 @@ class SandboxPolicies:
         They exist, or could be created, and no policy allows them.
         """
         found: dict[str, None] = {}
-        for line in log.decode(errors="replace").splitlines():
+        for line in os.fsdecode(log).splitlines():
             if any(word in line.lower() for word in _DENIED):
                 for path in _ABSOLUTE_PATH.findall(line):
                     exists = os.path.lexists(path) or os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH120

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import mlcbuild
 from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.engine.executor import OutcomeKind
+from mlcbuild.errors import readable
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.sandbox import cuts_network, landlock_version
 from mlcbuild.execution.sandbox_policy import SandboxPolicies, without
@@ -129,6 +131,15 @@ def test_a_tool_that_reads_what_is_no_input_fails_by_path(confined: World, secre
     outcome = confined.run(confined.tool("/bin/sh", "-ec", command.format(secret) + "; touch out.txt"))
     assert outcome.kind is OutcomeKind.FAILED
     assert f"it was denied access to {secret}, which is not a declared input" in outcome.message
+
+
+@needs_landlock
+def test_a_denied_name_that_is_not_utf_8_is_named(confined: World, secret: str) -> None:
+    odd = Path(secret).with_name(os.fsdecode(b"p\xff"))
+    odd.write_text("the secret")
+    outcome = confined.run(confined.tool("/bin/sh", "-ec", f"cd {odd.parent}; cat < $PWD/p*; touch out.txt"))
+    assert outcome.kind is OutcomeKind.FAILED
+    assert readable(f"it was denied access to {odd}, which is not a declared input") in readable(outcome.message)
 
 
 @needs_landlock

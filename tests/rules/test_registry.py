@@ -61,6 +61,8 @@ def test_a_rule_file_of_the_workspace_is_loaded_by_its_label(tmp_path: Path) -> 
             "build/own.py:2: rule file build/own.py failed as it was loaded: RuntimeError: no",
         ),
         ("x = 1\n", "rule file build/own.py defines no rule"),
+        ("# coding: no\n", "build/own.py: rule file build/own.py is not valid Python: unknown encoding: no"),
+        ("x = " + "(" * 5000, "build/own.py:1:205: rule file build/own.py is not valid Python: too many nested"),
         (OWN_RULE.replace('"greeting"', '"model"'), 'rule file build/own.py defines "model", which is a rule already'),
     ],
 )

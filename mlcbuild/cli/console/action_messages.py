@@ -29,7 +29,7 @@ def failure_lines(event: ActionFinished, *, counter: str, log_file: str, whole_l
 
 def log_lines(log: bytes, *, log_file: str, whole_log: bool, style: Style) -> list[str]:
     """The log indented by `  │ `, or its last lines and the path of the whole log."""
-    printed = text.printable(log.decode("utf-8", "replace").replace("\r\n", "\n")).rstrip().splitlines()
+    printed = text.printable(log.decode("utf-8", "backslashreplace").replace("\r\n", "\n")).rstrip().splitlines()
     if not printed:
         return []
     shown = printed if whole_log else printed[-LOG_TAIL_LINES:]

@@ -145,7 +145,7 @@ def _failed_log(directory: Path, action: Mapping[str, Any]) -> str:
         return ""
     try:
         return (directory / log_path(action.get("shared_with") or action["identifier"])).read_text(
-            encoding="utf-8", errors="replace"
+            encoding="utf-8", errors="backslashreplace"
         )
     except OSError:
         return ""
@@ -174,7 +174,7 @@ class _Stored:
             with suppress(MlcbuildError, ValueError):
                 result = store.get(digest)
                 if result is not None and result.stdout_digest is not None:
-                    return store.read(result.stdout_digest).decode("utf-8", "replace")
+                    return store.read(result.stdout_digest).decode("utf-8", "backslashreplace")
         return ""
 
     def _holders(self, key: str) -> Iterator[tuple[DiskStore, Digest]]:

@@ -93,7 +93,7 @@ def _plain(value: object) -> object:
         case str() | None if not isinstance(value, enum.Enum):
             return value
         case bytes():
-            return value.decode("utf-8", "replace")
+            return value.decode("utf-8", "backslashreplace")
         case enum.Enum():
             return value.value
         case float():
