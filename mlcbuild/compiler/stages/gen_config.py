@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -50,12 +50,13 @@ def run(
     sizes = description.sizes
     generation_file = tokenizer / "generation_config.json"
     generation = read_document(generation_file) if generation_file.is_file() else {}
+    readers = (ConfigReader(generation, str(generation_file)), ConfigReader(document, str(config)))
     tokenizer_config = _tokenizer_config(tokenizer)
     configuration = _json(tokenizer_config)
     files = [name for name in _FILES if (tokenizer / name).is_file() or (name == _CONFIG and tokenizer_config)]
     vocabulary = _read_tokenizer(tokenizer / "tokenizer.json")
     active = _active_size(vocabulary, description.vocab_size, tokenizer / "tokenizer.json")
-    tokens = {name: _token_ids(name, generation, document) for name in _TOKEN_DEFAULTS}
+    tokens = {name: _token_ids(name, readers) for name in _TOKEN_DEFAULTS}
     chat: dict[str, object] = {
         "version": VERSION,
         "model_type": description.model_type,
@@ -69,7 +70,7 @@ def run(
         "tensor_parallel_shards": sizes.tensor_parallel_shards,
         "pipeline_parallel_stages": 1,
         "active_vocab_size": active,
-        **{name: _sampling(name, generation, document) for name in _DEFAULTS},
+        **{name: _sampling(name, readers) for name in _DEFAULTS},
         "tokenizer_files": files,
         "tokenizer_info": _tokenizer_info(vocabulary),
         "conv_template": _conversation(tokenizer_config, tokens["eos_token_id"], vocabulary).document(),
@@ -123,24 +124,23 @@ def _active_size(vocabulary: Tokenizer, rows: int, path: Path) -> int:
     return by_number[-1][0] + 1 if by_number else 0
 
 
-def _sampling(name: str, *documents: Mapping[str, object]) -> float:
-    for document in documents:
-        reader = ConfigReader(document, "generation_config.json")
+def _sampling(name: str, readers: Sequence[ConfigReader]) -> float:
+    for reader in readers:
         if reader.has(name):
             return reader.number(name, low=-1e3, high=1e3)
     return _DEFAULTS[name]
 
 
-def _token_ids(name: str, *documents: Mapping[str, object]) -> list[int]:
+def _token_ids(name: str, readers: Sequence[ConfigReader]) -> list[int]:
     """Token ids of one meaning: models may end a text in several ways."""
-    for document in documents:
-        value = document.get(name)
+    for reader in readers:
+        value = reader.document.get(name)
         if value is None:
             continue
         ids = value if isinstance(value, list) else [value]
         numbers = [number for number in ids if type(number) is int]
         if len(numbers) != len(ids):
-            raise StageError(f'the field "{name}" is {value!r}; it has to be a token id, or a list of them')
+            raise reader.fail(name, f"is {value!r}; it has to be a token id, or a list of them")
         if numbers := [number for number in numbers if number >= 0]:  # A negative one, such as -1, is none.
             return numbers
     return [_TOKEN_DEFAULTS[name]]

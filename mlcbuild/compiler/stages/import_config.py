@@ -83,10 +83,12 @@ def _import_directory(directory: Path, config: Path, tokenizer: Path, families: 
     else:
         shutil.copyfile(own, config)
     if not (directory / "tokenizer.json").is_file():
-        has_model = (directory / "tokenizer.model").is_file()
+        others = [name for name in ("tokenizer.model", "vocab.json") if (directory / name).is_file()]
         raise StageError(
             f"{directory} holds no tokenizer.json",
-            advice=("tokenizer.model alone is not read: convert it with transformers",) if has_model else (),
+            advice=(f"{others[0]} alone is not read: transformers' AutoTokenizer saves tokenizer.json of it",)
+            if others
+            else (f"it holds: {_names(directory)}",),
         )
     for name in TOKENIZER_FILES:
         if (directory / name).is_file():
