@@ -137,7 +137,8 @@ def test_a_tool_that_reads_what_is_no_input_fails_by_path(confined: World, secre
 def test_a_denied_name_that_is_not_utf_8_is_named(confined: World, secret: str) -> None:
     odd = Path(secret).with_name(os.fsdecode(b"p\xff"))
     odd.write_text("the secret")
-    outcome = confined.run(confined.tool("/bin/sh", "-ec", f"cd {odd.parent}; cat < $PWD/p*; touch out.txt"))
+    script = rf"""cat < "$(printf '{odd.parent}/p\377')"; touch out.txt"""
+    outcome = confined.run(confined.tool("/bin/sh", "-ec", script))
     assert outcome.kind is OutcomeKind.FAILED
     assert readable(f"it was denied access to {odd}, which is not a declared input") in readable(outcome.message)
 
