@@ -16,7 +16,7 @@ from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.action import ExecutionRequirements, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
-from mlcbuild.errors import InfrastructureError
+from mlcbuild.errors import InfrastructureError, LocalEnvironmentError
 from mlcbuild.execution.admission import FreeResources, ResourceRequest
 from mlcbuild.execution.child_request import child_request
 from mlcbuild.execution.diagnosis import Diagnosis, check_modules, denied_paths_of_tool, diagnose, explain_sharing
@@ -307,6 +307,8 @@ class LocalExecutor:
             except OutputError as error:
                 diagnosis = Diagnosis(kind=OutcomeKind.FAILED, message=f"{request.identifier} {error}")
         if diagnosis.kind is OutcomeKind.FAILED:
+            if not directory.parent.is_dir():  # An action cannot remove it, as its own directory is all that it has.
+                raise LocalEnvironmentError(f"{request.identifier}: {directory.parent} disappeared while it ran")
             if gone := vanished(blobs):
                 raise MissingInputsError(gone)
             if self._failed_sandboxes is not None:

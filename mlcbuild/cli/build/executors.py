@@ -22,8 +22,6 @@ _FAILED_SANDBOXES = "failed"
 _OTHER_SCRATCH = "of the second of two runs"
 # A task's round trip takes a few milliseconds and moving its files longer, so shorter actions are not sent away.
 _TRIP_SECONDS = 0.01
-# How many actions are submitted at a time. Those beyond the cluster's size wait there, where an autoscaler sees them.
-_IN_FLIGHT = 256
 
 
 class BoundExecutor(LateExecutor):
@@ -98,7 +96,7 @@ def ray_executor(
 
     `names` are the toolchains of the build's actions; `cache` is this machine's client of the remote cache.
     """
-    slots = jobs or (_IN_FLIGHT if execution.ray_address else 2 * cores)
+    slots = jobs or (None if execution.ray_address else 2 * cores)
     falls_back = execution.executor == AUTO
     trip_seconds = _TRIP_SECONDS if falls_back else 0.0
 
@@ -126,4 +124,4 @@ def ray_executor(
         )
 
     # The executor knows the real number of slots once the cluster is known.
-    return LateExecutor(name=_RAY, slots=min(slots, 2 * cores), trip_seconds=trip_seconds, make=make)
+    return LateExecutor(name=_RAY, slots=min(slots or 2 * cores, 2 * cores), trip_seconds=trip_seconds, make=make)

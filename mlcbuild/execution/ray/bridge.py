@@ -8,10 +8,11 @@ inherited socket DESCRIPTOR:
 - `{"do": "call", "number": …, "options": …}` with bytes for `node.serve`, which runs with these options of a Ray task;
 - `{"do": "cancel", "number": …, "force": …}`.
 
-It gets back `{"is": "ready"}` or `{"is": "not connected", "message": …, "may_retry": …}`; `{"is": "nodes", "nodes": …}`
-at first and after every change; and for each call `{"is": "answer", "number": …}` with bytes, or
-`{"is": "failure", …}` with its `kind`. When the build closes the socket, this process ends everything that it started,
-and then itself.
+It gets back `{"is": "ready", "announce": …}` (what calls have to carry) or `{"is": "not connected", "message": …,
+"may_retry": …}`; `{"is": "nodes", "nodes": …}` at first and after every change; `{"is": "silent", "nodes": …}` with the
+nodes that do not answer, every few seconds while there are any; and for each call `{"is": "begun", "number": …, "node":
+…}` when a node begins it, and `{"is": "answer", "number": …}` with bytes, or `{"is": "failure", …}` with its `kind`.
+When the build closes the socket, this process ends everything that it started, and then itself.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ from concurrent.futures import Future
 from typing import Any
 
 from mlcbuild.execution.ray import node
+from mlcbuild.execution.ray.announcements import Announcements
 from mlcbuild.execution.ray.call_failures import connection_failure, failure_of
 from mlcbuild.execution.ray.frames import Receiver, send
+from mlcbuild.execution.ray.silence import Address, Silence
 
 _WATCH_SECONDS = 1.0
+_LOOK_SECONDS = 2.0
 _ROUTE_SECONDS = 2.0
 _OBJECT_STORE_BYTES = 256 << 20  # for blobs that are moved in pieces
 
@@ -45,6 +49,8 @@ class Bridge:
         self._serve: Any = None
         self._serve_once: Any = None
         self._functions: dict[str, Any] = {}
+        self._announcements: Announcements | None = None
+        self._addresses: dict[str, Address] = {}  # of the nodes that Ray believes alive, by identifier
         self._stopped = threading.Event()
 
     def run(self) -> None:
@@ -58,8 +64,9 @@ class Bridge:
             message, may_retry = connection_failure(error)
             self._tell({"is": "not connected", "message": message, "may_retry": may_retry})
             return
-        self._tell({"is": "ready"})
+        self._tell({"is": "ready", "announce": self._announcements.target if self._announcements else None})
         threading.Thread(target=self._watch, name="nodes", daemon=True).start()
+        threading.Thread(target=self._watch_silence, name="silence", daemon=True).start()
         while (frame := receiver.receive()) is not None:
             head, payload = frame
             if head["do"] == "call":
@@ -87,6 +94,13 @@ class Bridge:
                 **common,
             )
         self._serve = ray.remote(max_retries=0)(node.serve)
+        try:
+            self._announcements = Announcements(
+                ray.util.get_node_ip_address(),
+                lambda number, node: self._tell({"is": "begun", "number": number, "node": node}),
+            )
+        except OSError:
+            pass  # Then the build does not know which calls a silent node had.
         # A process sees the GPUs that it had when it started, so a process with GPUs serves one call.
         self._serve_once = ray.remote(max_retries=0, max_calls=1)(node.serve)
 
@@ -123,7 +137,7 @@ class Bridge:
     def _fail(self, number: int, error: BaseException) -> None:
         failure = failure_of(error)
         told = {"kind": failure.kind.value, "message": failure.message, "peak_bytes": failure.peak_bytes}
-        self._tell({"is": "failure", "number": number, **told})
+        self._tell({"is": "failure", "number": number, "address": failure.address, **told})
 
     def _cancel(self, number: int, *, force: bool) -> None:
         import ray
@@ -141,14 +155,26 @@ class Bridge:
         known: object = None
         while not self._stopped.is_set():
             try:
-                nodes = [_node_to_json(found) for found in ray.nodes() if found["Alive"]]
+                alive = [found for found in ray.nodes() if found["Alive"]]
+                nodes = [_node_to_json(found) for found in alive]
             except Exception:
                 time.sleep(_WATCH_SECONDS)
                 continue
+            self._addresses = {
+                found["NodeID"]: (found["NodeManagerAddress"], found["NodeManagerPort"]) for found in alive
+            }
             if nodes != known:
                 known = nodes
                 self._tell({"is": "nodes", "nodes": nodes})
             self._stopped.wait(_WATCH_SECONDS)
+
+    def _watch_silence(self) -> None:
+        silence, known = Silence(), frozenset[str]()
+        while not self._stopped.wait(_LOOK_SECONDS):
+            silent = silence.look(self._addresses)
+            if silent or silent != known:
+                known = silent
+                self._tell({"is": "silent", "nodes": sorted(silent)})
 
     def _tell(self, head: dict[str, Any], payload: bytes = b"") -> None:
         with self._sending:

@@ -11,6 +11,7 @@ from mlcbuild.errors import InfrastructureError
 _OUT_OF_MEMORY = frozenset({"OutOfMemoryError"})
 _CANCELLED = frozenset({"TaskCancelledError"})
 NODE_DIED = "its node died"
+NODE_SILENT = "its node does not answer"
 _REASONS = {
     "WorkerCrashedError": "its worker process died",
     "NodeDiedError": NODE_DIED,
@@ -37,11 +38,15 @@ _MAKE_A_TOKEN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFailure:
-    """`message` is one or two lines for people. `peak_bytes` is the memory that was too much; 0: not known."""
+    """`message` is one or two lines for people. `peak_bytes` is the memory that was too much; 0: not known. `node` is
+    the identifier of the node that ran the call, `address` its IP address as Ray says it; "": not known.
+    """
 
     kind: OutcomeKind
     message: str
     peak_bytes: int = 0
+    node: str = ""
+    address: str = ""
 
 
 def failure_of(error: BaseException) -> CallFailure:
@@ -62,7 +67,7 @@ def failure_of(error: BaseException) -> CallFailure:
     if "RayTaskError" in names:
         last = text.splitlines()[-1] if text else type(error).__name__
         message = f"a node cannot run actions: {last[:_SHOWN_CHARACTERS]}"
-        return CallFailure(kind=OutcomeKind.ENVIRONMENT, message=message)
+        return CallFailure(kind=OutcomeKind.ENVIRONMENT, message=message, address=str(getattr(error, "ip", "")))
     if "RayError" in names:
         message = f"Ray failed: {text.partition(chr(10))[0][:_SHOWN_CHARACTERS]}"
         return CallFailure(kind=OutcomeKind.LOST, message=message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mlcbuild.execution.ray.call_failures import CallFailure
@@ -52,11 +52,14 @@ class PendingAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call that waits for its answer. `node` is the only node that may answer it; "" if any node may."""
+    """A call that waits for its answer. `node` is the only node that may answer it, because the call is meant for it or
+    has begun there; "" if any node may. `on_move` has a call that has not begun made again.
+    """
 
     on_answer: OnAnswer
     on_failure: OnFailure
     node: str
+    on_move: Callable[[], None] | None = None
 
 
 class PendingCalls:
@@ -71,9 +74,22 @@ class PendingCalls:
     def pop(self, number: int) -> Call | None:
         return self._calls.pop(number, None)
 
+    def begun(self, number: int, node: str) -> None:
+        """A node has begun with a call that any node could answer."""
+        call = self._calls.get(number)
+        if call is not None and not call.node:
+            self._calls[number] = replace(call, node=node)
+
+    def pop_movable(self) -> dict[int, Call]:
+        """Those that have not begun anywhere, as far as is known, and can be made again."""
+        waiting = [number for number, call in self._calls.items() if not call.node and call.on_move is not None]
+        return {number: self._calls.pop(number) for number in waiting}
+
     def pop_all(self) -> list[Call]:
         calls, self._calls = self._calls, {}
         return list(calls.values())
 
-    def pop_those_for(self, nodes: Collection[str]) -> list[Call]:
-        return [self._calls.pop(number) for number, call in list(self._calls.items()) if call.node in nodes]
+    def pop_those_for(self, nodes: Collection[str]) -> dict[int, Call]:
+        """By number: those that only these nodes can answer."""
+        numbers = [number for number, call in self._calls.items() if call.node in nodes]
+        return {number: self._calls.pop(number) for number in numbers}

@@ -12,7 +12,7 @@ from mlcbuild.engine.executor import OutcomeKind
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.ray.bridge_client import BridgeClient
 from mlcbuild.execution.ray.build_context import BuildContext
-from mlcbuild.execution.ray.call_failures import NODE_DIED, CallFailure, unreachable
+from mlcbuild.execution.ray.call_failures import NODE_DIED, NODE_SILENT, CallFailure, unreachable
 from mlcbuild.execution.ray.calls import (
     Call,
     NodeError,
@@ -211,8 +211,11 @@ class Cluster:
         reasons = nodes.reasons_against(asked)
         if nodes.any_matches(asked) or not reasons:
             return None
+        unusable = "no node of the Ray cluster can run this build's actions"
+        if not any(nodes.differs(node.identifier) for node in asked):
+            return InfrastructureError(unusable, advice=tuple(reasons[:_SHOWN_NODES]))
         return InfrastructureError(
-            "no node of the Ray cluster can run this build's actions, because they differ from this machine",
+            f"{unusable}, because they differ from this machine",
             advice=(*reasons[:_SHOWN_NODES], "install the same mlcbuild, with what it depends on, on every node"),
         )
 
@@ -235,13 +238,23 @@ class Cluster:
     # Calls
 
     def call(
-        self, number: int, options: Mapping[str, Any], payload: bytes, *, on_answer: OnAnswer, on_failure: OnFailure
+        self,
+        number: int,
+        options: Mapping[str, Any],
+        payload: bytes,
+        *,
+        on_answer: OnAnswer,
+        on_failure: OnFailure,
+        on_move: Callable[[], None] | None = None,
     ) -> None:
+        """`on_move` is called if the call has not begun when a node falls silent, which Ray may have chosen for it. The
+        call is dropped then, and is to be made again with the options that are right now.
+        """
         with self._changed:
             bridge = self._bridge
             if bridge is not None:
                 node = options.get("node", "")
-                self._calls.add(number, Call(on_answer=on_answer, on_failure=on_failure, node=node))
+                self._calls.add(number, Call(on_answer=on_answer, on_failure=on_failure, node=node, on_move=on_move))
         if bridge is None:
             on_failure(CallFailure(kind=OutcomeKind.LOST, message=self._lost_message()))
         else:
@@ -289,8 +302,22 @@ class Cluster:
             case "failure":
                 call = self._calls.pop(head["number"])
                 if call is not None:
-                    kind = OutcomeKind(head["kind"])
-                    call.on_failure(CallFailure(kind=kind, message=head["message"], peak_bytes=head["peak_bytes"]))
+                    address = head.get("address", "")
+                    call.on_failure(
+                        CallFailure(
+                            kind=OutcomeKind(head["kind"]),
+                            message=head["message"],
+                            peak_bytes=head["peak_bytes"],
+                            node=call.node or self.nodes.at_address(address),
+                            address=address,
+                        )
+                    )
+            case "begun":
+                self._on_begun(head["number"], head["node"])
+            case "silent":
+                self._on_silent(frozenset(head["nodes"]))
+            case "ready":
+                self.context = {**self.context, "announce": head["announce"]}
             case "nodes":
                 self._on_nodes([Node.from_json(node) for node in head["nodes"]])
             case "not connected":
@@ -305,8 +332,37 @@ class Cluster:
         """Calls to a node that died fail at once: Ray may take long to notice that nobody answers them."""
         with self._changed:
             lost = self._calls.pop_those_for(self.nodes.update(nodes))
-        for call in lost:
-            call.on_failure(CallFailure(kind=OutcomeKind.LOST, message=NODE_DIED))
+        for call in lost.values():
+            call.on_failure(CallFailure(kind=OutcomeKind.LOST, message=NODE_DIED, node=call.node))
+
+    def _on_begun(self, number: int, node: str) -> None:
+        with self._changed:
+            self._calls.begun(number, node)
+            lost = self._calls.pop_those_for([node]) if self.nodes.is_lost(node) else {}
+        self._fail_lost(lost)
+
+    def _on_silent(self, silent: frozenset[str]) -> None:
+        """Calls to nodes that do not answer fail, and those that have not begun are made again, elsewhere."""
+        with self._changed:
+            fallen_silent = self.nodes.update_silent(silent)
+            lost = self._calls.pop_those_for(fallen_silent)
+        self._fail_lost(lost)
+        if fallen_silent:
+            self.move_waiting()
+
+    def move_waiting(self) -> None:
+        """Make the calls again that no node has begun: Ray may have sent some to a node that must not get them."""
+        with self._changed:
+            moved = self._calls.pop_movable()
+        for number, call in moved.items():
+            self.cancel(number, force=True)
+            assert call.on_move is not None
+            call.on_move()
+
+    def _fail_lost(self, lost: Mapping[int, Call]) -> None:
+        for number, call in lost.items():
+            self.cancel(number, force=True)
+            call.on_failure(CallFailure(kind=OutcomeKind.LOST, message=NODE_SILENT, node=call.node))
 
     def _on_end(self, last_words: str) -> None:
         reason = self._lost_message()

@@ -15,17 +15,19 @@ _SHOWN_REASONS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node of a cluster that is alive. `name` is its host's name."""
+    """A node of a cluster that is alive. `name` is its host's name, `address` its IP address."""
 
     identifier: str
     name: str
     resources: MachineResources
+    address: str = ""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Node:
         return cls(
             identifier=value["id"],
             name=value["name"],
+            address=value["address"],
             resources=MachineResources(
                 cpus=int(value["cpus"]),
                 memory_bytes=value["memory_bytes"],

@@ -33,13 +33,15 @@ def execute_call(
     request: ExecutionRequest,
     code: CodeFiles,
     *,
+    number: int,
     context: Mapping[str, Any],
     doubted: Iterable[Digest],
     store: DiskStore | None,
 ) -> bytes:
-    """The payload. Small inputs go with it if there is a `store` to read them from."""
+    """The payload of the call with this number. Small inputs go with it if there is a `store` to read them from."""
     head = {
         "call": "execute",
+        "number": number,
         "context": context,
         "request": request_to_json(request),
         "code": [[path, str(digest)] for path, digest in code],

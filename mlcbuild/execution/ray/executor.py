@@ -29,6 +29,7 @@ from mlcbuild.execution.ray.cluster import Cluster, ClusterState
 from mlcbuild.execution.ray.environment_fingerprint import EnvironmentFingerprint
 from mlcbuild.execution.ray.execute_call import code_files, execute_call
 from mlcbuild.execution.ray.messages import environment_from_json, outcome_from_json
+from mlcbuild.execution.ray.node_failures import NodeFailures
 from mlcbuild.execution.ray.remote_blobs import RemoteBlobs
 from mlcbuild.execution.ray.settings import RaySettings
 from mlcbuild.execution.ray.submissions import Submission, Submissions
@@ -37,14 +38,17 @@ _STOP_SECONDS = 8.0  # for a node to stop an action, before its worker is killed
 _UNKNOWN_PEAK_BYTES = 1 << 30  # of a process that was killed for its memory, if nobody says how much it had
 _IDLE_SECONDS = 60.0  # before a fork server without a client ends on a node
 _IDLE_SECONDS_HERE = 2.0  # if the cluster ends with the build
+_GROWING_SLOTS = 256  # beyond what a cluster that may grow can run now; an autoscaler sees them waiting
+_MOST_NODES = 3  # An action that failed on so many nodes is not tried on another.
 _ROUNDS = 4  # how often a node may say that it lacks a blob
 
 
 class RayExecutor:
-    """An `Executor` that gets at most `slots` actions. `module_paths` are folders with the modules of a workspace's own
-    stages. `environment` returns what every node must have in common with this machine, `toolchains` included. `fetch`
-    brings blobs of the remote into the store and returns those that are still missing. `say` takes messages for people,
-    from any thread.
+    """An `Executor`. It gets at most `slots` actions; None: as many as the cluster can use.
+
+    `module_paths` are folders with the modules of a workspace's own stages. `environment` returns what every node must
+    have in common with this machine, `toolchains` included. `fetch` brings blobs of the remote into the store and
+    returns those that are still missing. `say` takes messages for people, from any thread.
 
     Nothing starts before the first question, and only actions for the cluster wait for it. With `falls_back`, a cluster
     that cannot be reached refuses every action; without it, `unmet_requirement` raises InfrastructureError then.
@@ -57,7 +61,7 @@ class RayExecutor:
         store: DiskStore,
         *,
         settings: RaySettings,
-        slots: int,
+        slots: int | None,
         toolchains: Sequence[str],
         environment: Callable[[], EnvironmentFingerprint],
         module_paths: tuple[Path, ...] = (),
@@ -99,14 +103,20 @@ class RayExecutor:
         self._nodes = self._cluster.nodes
         self._transfer = BlobTransfer(self._cluster, store, self._say_once)
         self._remote_blobs = RemoteBlobs()
+        self._failures = NodeFailures()
 
     # The interface of an executor
 
     @property
     def slots(self) -> int:
-        """Twice the cpus of the cluster, so that none of them is ever idle; all slots if the cluster can grow."""
-        cpus = self._nodes.cpus
-        return self._most_slots if self._settings.may_scale_to else max(1, min(self._most_slots, 2 * cpus))
+        """Twice the cpus of the cluster, so that none of them is ever idle.
+
+        A cluster that can grow gets more, because only pending actions make it grow.
+        """
+        useful = max(1, 2 * self._nodes.cpus)
+        if self._settings.may_scale_to:
+            useful = self._most_slots or useful + _GROWING_SLOTS
+        return useful if self._most_slots is None else min(self._most_slots, useful)
 
     def unmet_requirement(self, requirements: ExecutionRequirements) -> str:
         """Before the cluster is connected, only what this machine can do instead is refused."""
@@ -186,18 +196,19 @@ class RayExecutor:
     def _send(self, submission: Submission, node: str = "") -> None:
         """Have the action run, on `node` (an identifier) or on any node that has what it requires."""
         request = submission.request
-        options = self._nodes.options_for(request.requirements)
+        options = self._nodes.options_for(request.requirements, avoided=self._failures.nodes_of(request.identifier))
         if node:
             options["node"] = node
             options.pop("label_selector", None)  # The node was chosen by it before.
+        number = next(self._numbers)
         payload = execute_call(
             request,
             submission.code,
+            number=number,
             context=self._cluster.context,
             doubted=self._remote_blobs.doubted(),
             store=None if self._nodes.all_share_store or node else self._store,
         )
-        number = next(self._numbers)
         if not self._submissions.begin_call(submission, number):
             self._submissions.fail(submission, OutcomeKind.CANCELLED, "")
             return
@@ -207,7 +218,15 @@ class RayExecutor:
             payload,
             on_answer=lambda head, blobs: self._on_answer(submission, head, blobs),
             on_failure=lambda failure: self._on_failure(submission, failure),
+            on_move=lambda: self._transfer.run(lambda: self._send_again(submission)),
         )
+
+    def _send_again(self, submission: Submission) -> None:
+        """A node has fallen silent, and this action has not begun on another."""
+        try:
+            self._send(submission)
+        except (MlcbuildError, OSError) as error:
+            self._submissions.fail(submission, OutcomeKind.ENVIRONMENT, str(error))
 
     # From the cluster
 
@@ -227,9 +246,13 @@ class RayExecutor:
                 self._say_once(f"a node of the Ray cluster could not use the remote cache: {error}")
             self._remote_blobs.sent(submission.request.identifier, tuple(map(Digest.parse, head["sent"])))
             outcome = outcome_from_json(head["outcome"], log=blobs[0])
-            if head["disk_is_full"]:
-                self._on_node_error(submission, node, outcome.message, disk_is_full=True)
-            elif head["kept"] or len(blobs) > 1:
+            if outcome.kind is OutcomeKind.ENVIRONMENT:
+                self._on_node_error(submission, node, outcome.message, disk_is_full=head["disk_is_full"])
+                return
+            if outcome.kind is OutcomeKind.SUCCEEDED:
+                self._nodes.count_success(node)
+                self._failures.forget(submission.request.identifier)
+            if head["kept"] or len(blobs) > 1:
                 kept = [Digest.parse(text) for text in head["kept"]]
                 self._transfer.run(lambda: self._fetch_outputs(submission, node, outcome, kept, blobs[1:]))
             else:
@@ -243,12 +266,35 @@ class RayExecutor:
             self._send(submission)
 
     def _on_node_error(self, submission: Submission, node: str, message: str, *, disk_is_full: bool) -> None:
-        """An error of one machine. A node with a full disk gets no more actions, as long as there are other nodes."""
-        name = self._nodes.name_of(node)
-        if disk_is_full and self._nodes.exclude(node, "its disk is full"):
-            self._submissions.fail(submission, OutcomeKind.LOST, f"{name}: {message.partition(chr(10))[0]}")
-        else:
-            self._submissions.fail(submission, OutcomeKind.ENVIRONMENT, f"{name}: {message}")
+        """An error of one machine: the action runs again on another one, if there is another one that can run it.
+
+        A node gets no more actions if its disk is full, or if it fails three times in a row. An action that fails on
+        several nodes fails for good, and none of them is to blame.
+        """
+        request = submission.request
+        name, first_line = self._nodes.name_of(node), message.partition("\n")[0]
+        if disk_is_full and self._nodes.exclude(node, "its disk is full", even_the_last=self._falls_back):
+            self._submissions.fail(submission, OutcomeKind.LOST, f"{name}: {first_line}")
+            return
+        failed_on = self._failures.add(request.identifier, node)
+        others = self._nodes.can_run(request.requirements, without=failed_on)
+        if len(failed_on) < _MOST_NODES and (others or self._falls_back):
+            if self._nodes.count_failure(node, first_line, even_the_last=self._falls_back):
+                self._cluster.move_waiting()
+            self._submissions.fail(submission, OutcomeKind.LOST, f"{name}: {first_line}")
+            return
+        self._nodes.forgive(failed_on)
+        self._failures.forget(request.identifier)
+        where = name if len(failed_on) == 1 else f"{len(failed_on)} nodes of the cluster; the last of them, {name}"
+        self._submissions.fail(submission, OutcomeKind.ENVIRONMENT, f"{where}: {message}")
+
+    def _on_loss(self, submission: Submission, node: str, message: str) -> None:
+        """A node lost the action, or what it made. It may do so again, so the action runs elsewhere."""
+        if not submission.is_cancelled and not self._nodes.is_lost(node):
+            self._failures.add(submission.request.identifier, node)
+            if self._nodes.count_failure(node, message):
+                self._cluster.move_waiting()
+        self._submissions.fail(submission, OutcomeKind.LOST, message)
 
     def _send_inputs(self, submission: Submission, node: str, wanted: Sequence[Digest]) -> None:
         submission.rounds += 1
@@ -262,8 +308,7 @@ class RayExecutor:
             self._submissions.finish(submission, outcome)
             return
         if submission.rounds > _ROUNDS:
-            message = f"{self._nodes.name_of(node)} does not keep the blobs that it is sent"
-            self._submissions.fail(submission, OutcomeKind.LOST, message)
+            self._on_loss(submission, node, f"{self._nodes.name_of(node)} does not keep the blobs that it is sent")
             return
 
         def send() -> None:
@@ -303,7 +348,7 @@ class RayExecutor:
         try:
             move()
         except NodeLostError as error:
-            self._submissions.fail(submission, OutcomeKind.LOST, str(error))
+            self._on_loss(submission, node, str(error))
         except NodeError as error:
             self._on_node_error(submission, node, str(error), disk_is_full=error.disk_is_full)
         except (MlcbuildError, OSError) as error:
@@ -314,6 +359,13 @@ class RayExecutor:
 
     def _on_failure(self, submission: Submission, failure: CallFailure) -> None:
         submission.number = 0
+        if failure.kind is OutcomeKind.ENVIRONMENT and failure.node:
+            self._on_node_error(submission, failure.node, failure.message, disk_is_full=False)
+            return
+        if failure.kind is OutcomeKind.LOST and failure.node:
+            told = f"{submission.request.identifier}: {failure.message}: {self._nodes.name_of(failure.node)}"
+            self._on_loss(submission, failure.node, told)
+            return
         is_memory = failure.kind is OutcomeKind.OUT_OF_MEMORY
         peak = max(submission.request.requirements.memory_bytes, failure.peak_bytes) or _UNKNOWN_PEAK_BYTES
         message = f"{submission.request.identifier}: {failure.message}" if failure.message else ""

@@ -25,6 +25,7 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, Outcome
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.machine_resources import MachineResources
+from mlcbuild.execution.ray.announcements import Announcer
 from mlcbuild.execution.ray.environment_fingerprint import this_environment
 from mlcbuild.execution.ray.frames import pack, unpack
 from mlcbuild.execution.ray.messages import environment_to_json, outcome_to_json, request_from_json
@@ -49,12 +50,15 @@ _VISIBLE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DE
 _ANYTHING = MachineResources(cpus=1 << 16, gpus=float(1 << 16))
 
 _workers: dict[tuple[str, str], NodeWorker] = {}
+_announcer = Announcer()
 
 
 def serve(data: bytes) -> bytes:
     """Answer a call. Raises KeyError or ValueError for what is not a call."""
     head, blobs = unpack(data)
     context = head["context"]
+    if head["call"] == "execute":
+        _announcer.announce(context.get("announce"), head["number"], _node_id())
     key = (context["identity"], context["function"])
     try:
         if key not in _workers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.execution.ray.demand import Node, options_for, unmet_requirement_of
 from mlcbuild.execution.ray.environment_fingerprint import EnvironmentFingerprint
 from mlcbuild.execution.ray.settings import RaySettings
+
+_MOST_FAILURES = 3  # of a node, in a row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,9 @@ class NodePool:
         self._compared: dict[str, str | None] = {}
         self._sharing: set[str] = set()  # nodes that work in the build's store
         self._excluded: set[str] = set()  # nodes that get no actions
+        self._silent: frozenset[str] = frozenset()  # nodes that do not answer; a subset of `_nodes`
+        self._unanswerable: set[str] = set()  # those of `_compared` that could not say what they are
+        self._failures: dict[str, int] = {}  # of each node, since an action succeeded there
 
     # Which are alive
 
@@ -46,15 +51,50 @@ class NodePool:
             gone = frozenset() if nodes is None else frozenset(self._nodes or ()) - {node.identifier for node in nodes}
             self._nodes = None if nodes is None else {node.identifier: node for node in nodes}
             self._names.update((node.identifier, node.name) for node in nodes or ())
+            self._silent = self._silent.intersection(self._nodes or ())
             self._changed.notify_all()
         return gone
+
+    def update_silent(self, silent: frozenset[str]) -> frozenset[str]:
+        """Take in the nodes that do not answer. Returns those that answered before.
+
+        If none of the nodes that may be used answers, the cause is this machine's own connection or the whole cluster.
+        Then no node counts as silent, as there is none that could take its actions.
+        """
+        with self._changed:
+            silent = silent.intersection(self._nodes or ())
+            if all(node.identifier in silent for node in self.usable()):
+                silent = frozenset()
+            fallen_silent, back = silent - self._silent, self._silent - silent
+            self._silent = silent
+        for identifier in sorted(fallen_silent):
+            self._say(f"{self.name_of(identifier)} of the Ray cluster does not answer: its actions run elsewhere")
+        for identifier in sorted(back):
+            self._say(f"{self.name_of(identifier)} of the Ray cluster answers again")
+        return fallen_silent
+
+    def is_lost(self, identifier: str) -> bool:
+        """Whether a node is dead or silent."""
+        with self._changed:
+            return self._nodes is not None and (identifier not in self._nodes or identifier in self._silent)
 
     @property
     def is_known(self) -> bool:
         return self._nodes is not None
 
     def name_of(self, identifier: str) -> str:
-        return f"node {self._names.get(identifier, identifier[:12])}"
+        """For people. Nodes of one host are told apart by their identifiers."""
+        name = self._names.get(identifier, "")
+        if not name:
+            return f"node {identifier[:12]}"
+        is_alone = sum(each == name for each in self._names.values()) == 1
+        return f"node {name}" if is_alone else f"node {name} ({identifier[:8]})"
+
+    def at_address(self, address: str) -> str:
+        """The identifier of the only node with an IP address; "" if there is none, or more than one."""
+        with self._changed:
+            found = [node.identifier for node in (self._nodes or {}).values() if node.address == address]
+        return found[0] if len(found) == 1 else ""
 
     # Which may be used
 
@@ -83,20 +123,53 @@ class NodePool:
         may_come = [kind for kind in self._settings.may_scale_to if wanted.items() <= dict(kind.labels).items()]
         return unmet_requirement_of(self.usable(), may_come, requirements)
 
-    def options_for(self, requirements: ExecutionRequirements) -> dict[str, Any]:
+    def options_for(self, requirements: ExecutionRequirements, *, avoided: Collection[str] = ()) -> dict[str, Any]:
+        """The options of the Ray task for an action. Silent and `avoided` nodes are left out if others can run it."""
         with self._changed:
-            excluded = tuple(self._excluded.intersection(self._nodes or ()))
-        return options_for(requirements, labels=self._settings.labels, excluded=excluded)
+            excluded = self._excluded.intersection(self._nodes or ())
+            for unwanted in (self._silent, frozenset(avoided).intersection(self._nodes or ())):
+                if unwanted and self.can_run(requirements, without=excluded | unwanted):
+                    excluded |= unwanted
+        return options_for(requirements, labels=self._settings.labels, excluded=tuple(excluded))
 
-    def exclude(self, identifier: str, reason: str) -> bool:
-        """Give a node no more actions. Returns False, and does nothing, if there is no other node."""
+    def can_run(self, requirements: ExecutionRequirements, *, without: Collection[str]) -> bool:
+        """Whether a node that may be used, and is none of these, can run what has these requirements."""
+        others = [node for node in self.usable() if node.identifier not in without]
+        return bool(others) and not unmet_requirement_of(others, (), requirements)
+
+    def exclude(self, identifier: str, reason: str, *, even_the_last: bool = False) -> bool:
+        """Give a node no more actions. Returns False, and does nothing, if there is no other node that answers."""
         with self._changed:
-            others = [node for node in self.usable() if node.identifier != identifier]
-            if not others:
+            others = [node for node in self.usable() if node.identifier not in {identifier, *self._silent}]
+            if not others and not even_the_last:
                 return False
+            if identifier in self._excluded:
+                return True
             self._excluded.add(identifier)
         self._say(f"{self.name_of(identifier)} of the Ray cluster is not used any more: {reason}")
         return True
+
+    # Which of them fail
+
+    def count_failure(self, identifier: str, reason: str, *, even_the_last: bool = False) -> bool:
+        """An action failed by the fault of its node. After three in a row it is excluded. Returns whether it is."""
+        with self._changed:
+            count = self._failures[identifier] = self._failures.get(identifier, 0) + 1
+        if count < _MOST_FAILURES:
+            return False
+        told = f"{count} actions in a row could not run there; the last: {reason}"
+        return self.exclude(identifier, told, even_the_last=even_the_last)
+
+    def count_success(self, identifier: str) -> None:
+        with self._changed:
+            self._failures.pop(identifier, None)
+
+    def forgive(self, identifiers: Collection[str]) -> None:
+        """An action failed on all of these nodes, so it was not the fault of one of them."""
+        with self._changed:
+            for identifier in identifiers:
+                if self._failures.get(identifier):
+                    self._failures[identifier] -= 1
 
     # Which have the same environment as this machine
 
@@ -109,6 +182,8 @@ class NodePool:
                 reason = "; ".join(ours.differences(theirs.environment))
         with self._changed:
             self._compared[node.identifier] = reason
+            if theirs is not None and theirs.environment is None:
+                self._unanswerable.add(node.identifier)
             if reason:
                 self._excluded.add(node.identifier)
             elif theirs is not None and theirs.shares_store:
@@ -137,6 +212,15 @@ class NodePool:
 
     def report_different(self) -> None:
         with self._changed:
-            different = [(self.name_of(identifier), reason) for identifier, reason in self._compared.items() if reason]
-        for name, reason in different:
-            self._say(f"{name} of the Ray cluster is not used, because it differs: {reason}")
+            unused = [(each, reason) for each, reason in self._compared.items() if reason]
+            failing = set(self._unanswerable)
+        for identifier, reason in unused:
+            why = "because of an error there" if identifier in failing else "because it differs"
+            self._say(
+                f"{self.name_of(identifier)} of the Ray cluster is not used, {why}: {reason.partition(chr(10))[0]}"
+            )
+
+    def differs(self, identifier: str) -> bool:
+        """Whether a node has another environment, as opposed to an error."""
+        with self._changed:
+            return bool(self._compared.get(identifier)) and identifier not in self._unanswerable

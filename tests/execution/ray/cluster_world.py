@@ -25,8 +25,14 @@ class Node:
     """One node. `store` is its folder for blobs, unless it `shares` the store of the build."""
 
     def __init__(
-        self, cluster: RayCluster, name: str, arguments: Sequence[str], environment: Mapping[str, str]
+        self,
+        cluster: RayCluster,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        inside: Callable[[Sequence[str]], list[str]] | None = None,
     ) -> None:
+        self._inside = inside or cluster.namespace.inside
         self.name = name
         self.mark = f"{cluster.mark}-{name}"
         self.store = cluster.folder / "stores" / name
@@ -45,7 +51,7 @@ class Node:
 
     def _try_to_start(self) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self._cluster.namespace.inside(
+            self._inside(
                 [sys.executable, "-m", "ray.scripts.scripts", "start", *self._arguments, "--disable-usage-stats"]
             ),
             env={**self._cluster.environment, **self._environment},
@@ -81,13 +87,15 @@ class RayCluster:
         namespace: Namespace,
         *,
         port: int = _PORT,
+        host: str = "127.0.0.1",
         head_arguments: Sequence[str] = (),
         **environment: str,
     ) -> None:
         self.folder = folder
         self.namespace = namespace
         self.mark = secrets.token_hex(8)
-        self.address = f"127.0.0.1:{port}"
+        self.host = host
+        self.address = f"{host}:{port}"
         self.token = folder / "token"
         folder.mkdir(parents=True, exist_ok=True)
         self.token.write_text(secrets.token_hex(32))
@@ -114,7 +122,7 @@ class RayCluster:
             "head",
             [
                 "--head",
-                "--node-ip-address=127.0.0.1",
+                f"--node-ip-address={host}",
                 f"--port={port}",
                 "--num-cpus=0",
                 "--include-dashboard=false",
@@ -135,10 +143,13 @@ class RayCluster:
         labels: Mapping[str, str] = {},
         memory_bytes: int = 0,
         environment: Mapping[str, str] = {},
+        host: str = "",
+        inside: Callable[[Sequence[str]], list[str]] | None = None,
     ) -> Node:
+        """`inside` makes the command line that runs a command in the network of a node with an address of its own."""
         arguments = [
             f"--address={self.address}",
-            "--node-ip-address=127.0.0.1",
+            f"--node-ip-address={host or self.host}",
             f"--num-cpus={cpus}",
             f"--num-gpus={gpus}",
             f"--object-store-memory={OBJECT_STORE_BYTES}",
@@ -147,7 +158,7 @@ class RayCluster:
             arguments.append("--labels=" + ",".join(f"{key}={value}" for key, value in labels.items()))
         if memory_bytes:
             arguments.append(f"--memory={memory_bytes}")
-        node = Node(self, name, arguments, environment)
+        node = Node(self, name, arguments, environment, inside)
         try:
             node.start()
         except BaseException:

@@ -51,6 +51,11 @@ class Namespace:
             enter += ["--user", "--preserve-credentials"]
         return [*enter, "--", *command]
 
+    @property
+    def holder(self) -> int:
+        """A process in it."""
+        return self._holder.pid
+
     def close(self) -> None:
         self._holder.communicate("")
 

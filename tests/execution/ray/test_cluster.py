@@ -15,7 +15,7 @@ from mlcbuild.engine.action import ExecutionRequirements
 from mlcbuild.errors import InfrastructureError
 from mlcbuild.execution.ray import cluster as module
 from mlcbuild.execution.ray.build_context import BuildContext
-from mlcbuild.execution.ray.call_failures import NODE_DIED
+from mlcbuild.execution.ray.call_failures import NODE_DIED, NODE_SILENT
 from mlcbuild.execution.ray.calls import NodeLostError, PendingAnswer
 from mlcbuild.execution.ray.cluster import Cluster, ClusterState
 from mlcbuild.execution.ray.environment_fingerprint import EnvironmentFingerprint
@@ -36,6 +36,8 @@ class Told:
         self.tell = on_frame
         self.asked: dict[str, int] = {}  # node → the call that asks for its description
         self.others: list[int] = []
+        self.options: list[Mapping[str, Any]] = []  # of these others
+        self.cancelled: list[int] = []
         self._told = threading.Condition()
         BRIDGES.append(self)
 
@@ -45,11 +47,22 @@ class Told:
                 self.asked[options["node"]] = number
             else:
                 self.others.append(number)
+                self.options.append(options)
             self._told.notify_all()
 
-    def nodes(self, *names: str) -> None:
+    def nodes(self, *names: str, **different: Mapping[str, Any]) -> None:
         each = {"address": "127.0.0.1", "cpus": 1, "gpus": 0, "memory_bytes": 0, "labels": []}
-        self.tell({"is": "nodes", "nodes": [{"id": name, "name": name, **each} for name in names]}, b"")
+        nodes = [{"id": name, "name": name, **each, **different.get(name, {})} for name in names]
+        self.tell({"is": "nodes", "nodes": nodes}, b"")
+
+    def begun(self, number: int, node: str) -> None:
+        self.tell({"is": "begun", "number": number, "node": node}, b"")
+
+    def silent(self, *names: str) -> None:
+        self.tell({"is": "silent", "nodes": list(names)}, b"")
+
+    def cancel(self, number: int, *, force: bool) -> None:
+        self.cancelled.append(number)
 
     def describes(self, node: str, environment: EnvironmentFingerprint, *, shares_store: bool = False) -> None:
         self.wait_for_question(node)
@@ -188,3 +201,136 @@ def test_nodes_that_all_went_away_before_they_answered_are_waited_for(tmp_path: 
     world.bridge.nodes()
     assert world.state() is ClusterState.READY
     assert "no node" in world.cluster.nodes.unmet_requirement(ExecutionRequirements())
+
+
+# Nodes that fall silent
+
+
+class Calls:
+    """Calls that any node may answer, as those of actions are."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.answers: dict[int, PendingAnswer] = {}
+        self.moved: list[int] = []
+
+    def make(self, number: int) -> None:
+        answer = self.answers[number] = PendingAnswer()
+        self._world.cluster.call(
+            number,
+            {"num_cpus": 1},
+            pack({"call": "execute"}),
+            on_answer=answer.on_answer,
+            on_failure=answer.on_failure,
+            on_move=lambda: self.moved.append(number),
+        )
+
+    def failed(self) -> dict[int, str]:
+        return {number: each.failure.message for number, each in self.answers.items() if each.failure is not None}
+
+
+def silent_world(tmp_path: Path, *nodes: str) -> tuple[World, Calls]:
+    world = World(tmp_path)
+    world.bridge.nodes(*nodes)
+    for node in nodes:
+        world.bridge.describes(node, OURS)
+    assert world.state() is ClusterState.READY
+    return world, Calls(world)
+
+
+def test_calls_that_a_silent_node_has_begun_fail_and_those_that_wait_are_made_again(tmp_path: Path) -> None:
+    world, calls = silent_world(tmp_path, "a", "b")
+    for number in (101, 102, 103):
+        calls.make(number)
+    world.bridge.begun(101, "a")
+    world.bridge.begun(102, "b")
+    world.bridge.silent("a")
+    assert calls.failed() == {101: NODE_SILENT}
+    assert calls.moved == [103]
+    assert sorted(world.bridge.cancelled) == [101, 103]
+    assert world.said == ["node a of the Ray cluster does not answer: its actions run elsewhere"]
+    options = world.cluster.nodes.options_for(ExecutionRequirements())
+    assert options["label_selector"] == {"ray.io/node-id": "!in(a)"}
+    # A call may have been on its way to the node, and its announcement may come late.
+    calls.make(104)
+    world.bridge.begun(104, "a")
+    assert calls.failed() == {101: NODE_SILENT, 104: NODE_SILENT}
+    world.bridge.silent("a")
+    assert calls.moved == [103]
+    world.bridge.silent()
+    assert world.said[1:] == ["node a of the Ray cluster answers again"]
+    assert "label_selector" not in world.cluster.nodes.options_for(ExecutionRequirements())
+
+
+def test_a_call_that_has_begun_on_a_node_that_died_fails_at_once(tmp_path: Path) -> None:
+    world, calls = silent_world(tmp_path, "a", "b")
+    calls.make(101)
+    calls.make(102)
+    world.bridge.begun(101, "a")
+    world.bridge.nodes("b")
+    assert calls.failed() == {101: NODE_DIED}
+    assert calls.moved == []
+
+
+def test_if_no_node_answers_the_cause_is_elsewhere_and_nothing_is_given_up(tmp_path: Path) -> None:
+    world, calls = silent_world(tmp_path, "a", "b")
+    calls.make(101)
+    world.bridge.begun(101, "a")
+    world.bridge.silent("a", "b")
+    assert calls.failed() == {}
+    assert world.said == []
+    world.bridge.silent("a")
+    assert calls.failed() == {101: NODE_SILENT}
+
+
+def test_an_action_that_only_a_silent_node_can_run_waits_for_it(tmp_path: Path) -> None:
+    """Its label is not given up: the node may come back, and Ray tells when it is dead."""
+    world = World(tmp_path)
+    world.bridge.nodes("a", "b", a={"labels": [["arch", "sm_90"]]})
+    for node in ("a", "b"):
+        world.bridge.describes(node, OURS)
+    assert world.state() is ClusterState.READY
+    world.bridge.silent("a")
+    wanted = ExecutionRequirements(labels=(("arch", "sm_90"),))
+    assert world.cluster.nodes.unmet_requirement(wanted) == ""
+    assert world.cluster.nodes.options_for(wanted)["label_selector"] == {"arch": "sm_90"}
+
+
+# Nodes that fail
+
+
+def test_a_node_on_which_three_actions_in_a_row_fail_is_excluded(tmp_path: Path) -> None:
+    world, _ = silent_world(tmp_path, "a", "b")
+    nodes = world.cluster.nodes
+    assert [nodes.count_failure("a", "no store") for _ in range(2)] == [False, False]
+    nodes.count_success("a")
+    assert [nodes.count_failure("a", "no store") for _ in range(3)] == [False, False, True]
+    assert world.said == [
+        "node a of the Ray cluster is not used any more: 3 actions in a row could not run there; the last: no store"
+    ]
+    assert [nodes.count_failure("b", "no store") for _ in range(5)] == [False] * 5  # the last one
+    assert nodes.cpus == 1
+
+
+def test_nodes_are_not_blamed_for_an_action_that_fails_on_all_of_them(tmp_path: Path) -> None:
+    world, _ = silent_world(tmp_path, "a", "b")
+    nodes = world.cluster.nodes
+    for _ in range(5):
+        nodes.count_failure("a", "it needs what no node has")
+        nodes.forgive(["a", "b"])
+    assert world.said == []
+
+
+def test_nodes_that_an_action_avoids_are_left_out_if_others_can_run_it(tmp_path: Path) -> None:
+    world, _ = silent_world(tmp_path, "a", "b")
+    options_for = world.cluster.nodes.options_for
+    assert options_for(ExecutionRequirements(), avoided=["a"])["label_selector"] == {"ray.io/node-id": "!in(a)"}
+    assert "label_selector" not in options_for(ExecutionRequirements(), avoided=["a", "b"])
+    assert "label_selector" not in options_for(ExecutionRequirements(), avoided=["gone"])
+
+
+def test_nodes_of_one_host_are_told_apart(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.bridge.nodes("aaaaaaaaaa", "bbbbbbbbbb", "c", aaaaaaaaaa={"name": "host"}, bbbbbbbbbb={"name": "host"})
+    names = [world.cluster.nodes.name_of(node) for node in ("aaaaaaaaaa", "bbbbbbbbbb", "c")]
+    assert names == ["node host (aaaaaaaa)", "node host (bbbbbbbb)", "node c"]

@@ -142,6 +142,55 @@ def drain(cluster: RayCluster, identifier: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_a_node_that_breaks_fails_no_build_and_is_named_and_avoided(world: ClusterWorld, cluster: RayCluster) -> None:
+    """The node with most of the cpus loses its store."""
+    sleep = long_sleep(4)
+    node = cluster.nodes["plain"]
+    kept = node.store.with_name("kept")
+    world.commands(
+        command("first", f"{sleep}; echo made > $1"),
+        *(command(f"c{number}", f"sleep 0.2; echo {number} > $1", inputs=[":first"]) for number in range(12)),
+    )
+    build = world.start("build", ":all", "--keep-going")
+    wait_for(sleep, build)
+    node.store.rename(kept)
+    node.store.write_text("no folder")
+    try:
+        code, said = ended(build)
+    finally:
+        node.store.unlink()
+        kept.rename(node.store)
+    assert code == 0, said
+    (told,) = [line for line in said.splitlines() if "is not used any more" in line]
+    assert "3 actions in a row could not run there" in told
+    assert str(node.store) in told
+    again = [line for line in said.splitlines() if "runs again" in line]
+    assert 3 <= len(again) < 13, said  # The build gives eight actions at a time to four cpus.
+    assert all("node " in line for line in again), said
+
+
+@pytest.mark.parametrize("names", [["plain"], ["hopper", "ampere", "plain"]])
+def test_a_node_that_is_broken_from_the_start_is_named_with_its_error(
+    world: ClusterWorld, cluster: RayCluster, names: list[str]
+) -> None:
+    """If all are, the build ends."""
+    nodes = [cluster.nodes[name] for name in names]
+    for node in nodes:
+        node.store.mkdir(parents=True, exist_ok=True)
+        node.store.rename(node.store.with_name(f"kept-{node.name}"))
+        node.store.write_text("no folder")
+    try:
+        world.commands(command("c", "echo 1 > $1"))
+        done = world.process("build", ":all")
+    finally:
+        for node in nodes:
+            node.store.unlink()
+            node.store.with_name(f"kept-{node.name}").rename(node.store)
+    assert done.code == (36 if len(names) == 3 else 0), done.err
+    assert str(nodes[0].store) in done.err
+    assert "differ" not in done.err
+
+
 @pytest.mark.exhaustive
 def test_a_remote_that_goes_away_fails_no_build(world: ClusterWorld, http_remote: HttpRemote) -> None:
     sleep = long_sleep(3)
