@@ -192,10 +192,10 @@ class DiskStore:
         self._lease.add([key.hash])
         try:
             data = _read_all(path)
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            return None
-        except OSError:
+        except IsADirectoryError:
             data = b""
+        except OSError:  # It may be intact, as when this process has too many open files.
+            return None
         body, checksum = data[: -integrity.CHECKSUM_BYTES], data[-integrity.CHECKSUM_BYTES :]
         try:
             if len(checksum) == integrity.CHECKSUM_BYTES and integrity.checksum_of_bytes(body) == checksum:

@@ -294,6 +294,21 @@ def test_an_unreadable_result_is_a_miss(store: DiskStore) -> None:
     assert store.get(KEY) is None
 
 
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ESTALE, errno.EACCES])
+def test_a_result_that_cannot_be_read_now_is_a_miss_and_stays(
+    store: DiskStore, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    store.put(KEY, result_of(store.put_bytes(b"out")))
+
+    def fail(_path: str) -> bytes:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mlcbuild.cache.disk._read_all", fail)
+        assert store.get(KEY) is None
+    assert store.get(KEY) is not None
+
+
 # Something else than a file
 
 
