@@ -52,7 +52,7 @@ def dependencies() -> Finding:
     try:
         required = importlib.metadata.requires("mlcbuild") or []
     except importlib.metadata.PackageNotFoundError:
-        return failed("mlcbuild has no metadata", "install it: python -m pip install mlcbuild")
+        return failed("mlcbuild has no metadata", "install it again, from its wheel or its checkout")
     installed = Distributions(JsonCache(None, kind="doctor"))
     lacking, wrong = [], []
     needed = [_NAME.match(line) for line in required if "extra ==" not in line]

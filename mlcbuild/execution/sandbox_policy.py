@@ -44,8 +44,10 @@ class SandboxPolicies:
     def __init__(self, *, workspace: Sequence[Path], hidden: Sequence[Path], bytecode: Path) -> None:
         package = Path(mlcbuild.__file__).parent
         self._workspace = [os.path.realpath(path) for path in workspace]
-        # Stages import what is installed beside mlcbuild, but nothing else of its checkout.
-        checkout = [package.parent] if (package.parent / "pyproject.toml").exists() else []
+        # In a checkout some of our packages are links to directories beside mlcbuild. Stages import what is installed
+        # beside mlcbuild, but nothing else of its checkout.
+        rooms = [room.resolve() for room in package.iterdir() if room.is_symlink()]
+        checkout = [package.parent] if rooms else []
         self._hidden = [*self._workspace, *(os.path.realpath(path) for path in (*hidden, *checkout))]
         self._bytecode = str(bytecode)
         self._shared = sorted(
@@ -55,8 +57,7 @@ class SandboxPolicies:
                 for found in without(os.path.realpath(path), self._hidden)
             }
         )
-        # Some of our packages are links to directories beside mlcbuild.
-        self._package = [str(package), *(str(room.resolve()) for room in package.iterdir() if room.is_symlink())]
+        self._package = [str(package), *map(str, rooms)]
 
     def of(self, request: ExecutionRequest, directory: Path, blobs: Sequence[LinkedBlob]) -> dict[str, object]:
         """The policy for one action in its directory, in the form that `sandbox.confine` takes."""

@@ -238,16 +238,18 @@ def test_what_lies_beside_a_hidden_directory_is_listed_instead_of_what_holds_it(
 def test_what_mlcbuild_is_installed_beside_is_seen_and_its_checkout_is_not(
     is_checkout: bool, tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "mlcbuild").mkdir()
-    (tmp_path / "numpy").mkdir()
+    for folder in ("mlcbuild", "numpy", "rules"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "pyproject.toml").touch()  # of a distribution that installs it beside its package, by mistake
     if is_checkout:
-        (tmp_path / "pyproject.toml").touch()
+        (tmp_path / "mlcbuild/rules").symlink_to("../rules")
     monkeypatch.setattr(mlcbuild, "__file__", str(tmp_path / "mlcbuild/__init__.py"))
     monkeypatch.syspath_prepend(str(tmp_path))
     policies = SandboxPolicies(workspace=(), hidden=(), bytecode=tmp_path / "bytecode")
     policy = policies.of(world.stage("use_the_system"), tmp_path / "action", ())
     assert (str(tmp_path) in policy["read"]) is not is_checkout
     assert f"{tmp_path}/mlcbuild" in policy["read"]
+    assert (f"{tmp_path}/rules" in policy["read"]) is is_checkout
 
 
 def test_an_ordinary_user_can_confine() -> None:
