@@ -4,7 +4,6 @@ Nothing is run, and nothing is read but folder listings and what rules check of 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.loader import LoadedWorkspace, LoadErrors
 from mlcbuild.workspace.schema import PLATFORM
+from mlcbuild.workspace.source_files import source_paths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,45 +136,13 @@ def _provided(rule: Rule, context: RuleContext, root: Path) -> Providers:
 
 
 def list_source_files(root: Path, label: Label, observed: set[str]) -> FilesInfo:
-    """A file of the workspace, or every file below a folder, sorted, without hidden ones and BUILD.toml files.
+    """A file of the workspace, or every file below a folder, as `source_files.source_paths` lists them.
 
     What was listed, as paths from the root, is added to `observed`.
     """
-    path = root / label.path
-    observed.add(label.path)
-    if not path.is_dir():
-        return FilesInfo(files=((label.path.rpartition("/")[2], SourceArtifact(path=label.path)),))
-    return FilesInfo(
-        files=tuple(
-            (relative, SourceArtifact(path=f"{label.path}/{relative}"))
-            for relative in sorted(_files_below(path, label.path, observed))
-        )
-    )
-
-
-def _files_below(folder: Path, label_path: str, observed: set[str]) -> Iterable[str]:
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        relative = Path(parent).relative_to(folder)
-        observed.add(f"{label_path}/{relative.as_posix()}")
-        for name in files:
-            if not name.startswith(".") and name != "BUILD.toml":
-                path = (relative / name).as_posix()
-                if not _is_utf8(path):
-                    raise WorkspaceError(
-                        f"the file {f'{label_path}/{path}'!r} has a name that is not UTF-8",
-                        advice=("rename it, or take it out of the folder",),
-                    )
-                yield path
-
-
-def _is_utf8(path: str) -> bool:
-    """Whether a path as the system gives it can be said in UTF-8, as keys and outputs say paths."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    is_folder, paths = source_paths(root, label.path, observed)
+    start = len(label.path) + 1 if is_folder else label.path.rfind("/") + 1
+    return FilesInfo(files=tuple((path[start:], SourceArtifact(path=path)) for path in paths))
 
 
 def fetches(analysis: Analysis) -> tuple[tuple[Label, FetchInfo], ...]:

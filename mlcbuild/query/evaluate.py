@@ -7,33 +7,35 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from mlcbuild.query.expression import CallNode, Node, OperationNode, Operator, PatternNode, Query
+from mlcbuild.query.nodes import QueryGraph, QueryNode, SourceFile, sort_key
 from mlcbuild.workspace.graph import levels, reverse, shortest_path
-from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.loader import LoadedWorkspace
 from mlcbuild.workspace.packages import PackageTree
-from mlcbuild.workspace.pattern import parse_pattern
+from mlcbuild.workspace.pattern import PatternKind, parse_pattern
 from mlcbuild.workspace.target import Target
 
-Found = Mapping[Label, object]  # an ordered set: its keys
+Found = Mapping[QueryNode, object]  # an ordered set: its keys
 
 
-def evaluate(query: Query, loaded: LoadedWorkspace, *, current_package: str = "") -> tuple[Label, ...]:
-    """The labels that a query finds: sorted, or for `somepath` in the order of the path.
+def evaluate(query: Query, graph: QueryGraph, *, current_package: str = "") -> tuple[QueryNode, ...]:
+    """The targets and files that a query finds: sorted, or for `somepath` in the order of the path.
 
-    `loaded` must be loaded with the query's `patterns` and the same `current_package`. Wildcards include targets tagged
-    "manual". Targets have the attributes of the loaded configuration. Files are never found.
+    The graph's workspace must be loaded with what `nodes.patterns_to_load` says of the query's `patterns`, and with the
+    same `current_package`. Wildcards include targets tagged "manual", and no files. Targets have the attributes of the
+    loaded configuration.
     """
-    found = _Evaluator(loaded, current_package).of(query.root)
+    found = _Evaluator(graph, current_package).of(query.root)
     if isinstance(query.root, CallNode) and query.root.function.name == "somepath":
         return tuple(found)
-    return tuple(sorted(found, key=lambda label: label.key))
+    return tuple(sorted(found, key=sort_key))
 
 
 class _Evaluator:
     """Evaluates nodes against one workspace."""
 
-    def __init__(self, loaded: LoadedWorkspace, current_package: str) -> None:
-        self._loaded = loaded
+    def __init__(self, graph: QueryGraph, current_package: str) -> None:
+        self._graph = graph
+        self._loaded = loaded = graph.loaded
         self._current_package = current_package
         self._tree = PackageTree(loaded.settings.root, ignored=loaded.settings.ignored_folders)
         self._functions: Mapping[str, Callable[..., Found]] = {
@@ -64,45 +66,56 @@ class _Evaluator:
         patterns = [
             parse_pattern(text, package=self._current_package, is_package=self._tree.is_package) for text in texts
         ]
-        return dict.fromkeys(self._loaded.select(patterns, with_manual=True))
+        found: dict[QueryNode, None] = dict.fromkeys(self._loaded.select(patterns, with_manual=True))
+        for pattern in patterns:
+            if pattern.kind is PatternKind.TARGET and pattern.label not in self._loaded.targets:
+                found.update(dict.fromkeys(self._graph.files_of(pattern.label.path)))
+        return found
 
     def _deps(self, starts: Found, depth: int | None = None) -> Found:
-        return levels(starts, self._loaded.dependencies, depth)
+        return levels(starts, self._graph.dependencies, depth)
 
     def _rdeps(self, universe: Found, goals: Found, depth: int | None = None) -> Found:
         everything = self._deps(universe)
-        needed_by = reverse(everything, self._loaded.dependencies)
-        return levels((label for label in goals if label in everything), needed_by.__getitem__, depth)
+        needed_by = reverse(everything, self._graph.dependencies)
+        return levels((node for node in goals if node in everything), needed_by.__getitem__, depth)
 
     def _all_paths(self, starts: Found, goals: Found) -> Found:
         forward = self._deps(starts)
         backward = self._rdeps(starts, goals)
-        return {label: None for label in forward if label in backward}
+        return {node: None for node in forward if node in backward}
 
     def _some_path(self, starts: Found, goals: Found) -> Found:
-        return dict.fromkeys(shortest_path(starts, goals, self._loaded.dependencies))
+        return dict.fromkeys(shortest_path(starts, goals, self._graph.dependencies))
 
     def _kind(self, regex: re.Pattern[str], candidates: Found) -> Found:
-        return self._where(candidates, lambda target: regex.search(f"{target.rule} rule") is not None)
+        return {node: None for node in candidates if regex.search(kind_of(node, self._loaded))}
 
     def _attribute(self, name: str, regex: re.Pattern[str], candidates: Found) -> Found:
         def matches(target: Target) -> bool:
             text = attribute_text(target, name)
             return text is not None and regex.search(text) is not None
 
-        return self._where(candidates, matches)
+        return {
+            node: None
+            for node in candidates
+            if not isinstance(node, SourceFile) and matches(self._loaded.targets[node])
+        }
 
     def _filter(self, regex: re.Pattern[str], candidates: Found) -> Found:
-        return self._where(candidates, lambda target: regex.search(str(target.label)) is not None)
+        return {node: None for node in candidates if regex.search(str(node))}
 
-    def _where(self, candidates: Found, matches: Callable[[Target], bool]) -> Found:
-        return {label: None for label in candidates if matches(self._loaded.targets[label])}
+
+def kind_of(node: QueryNode, loaded: LoadedWorkspace) -> str:
+    """`model_library rule`, or `source file`, as in Bazel."""
+    return "source file" if isinstance(node, SourceFile) else f"{loaded.targets[node].rule} rule"
 
 
 def attribute_text(target: Target, name: str) -> str | None:
     """An attribute's value as text for `attr`: lists as `[a, b]`, tables as `{key: value}`, full labels.
 
-    None if the rule does not have the attribute, or it has no value.
+    An axis of the target's matrix counts as an attribute. None if the rule does not have the attribute, or it has no
+    value.
     """
     if name == "name":
         return target.label.name
@@ -111,7 +124,7 @@ def attribute_text(target: Target, name: str) -> str | None:
     if name == "visibility":
         return None if target.visibility is None else _text(target.visibility)
     if name not in target.schema.by_name:
-        return None
+        return _text(target.cell[name]) if name in target.cell else None
     value = target.get(name)
     return None if value is None else _text(value)
 
@@ -131,5 +144,5 @@ def _combine(operator: Operator, left: Found, right: Found) -> Found:
     if operator is Operator.UNION:
         return {**left, **right}
     if operator is Operator.INTERSECT:
-        return {label: None for label in left if label in right}
-    return {label: None for label in left if label not in right}
+        return {node: None for node in left if node in right}
+    return {node: None for node in left if node not in right}

@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from mlcbuild.query.evaluate import kind_of
+from mlcbuild.query.nodes import QueryGraph, QueryNode, SourceFile
+from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
-from mlcbuild.workspace.loader import LoadedWorkspace
 from mlcbuild.workspace.schema import JsonValue
-from mlcbuild.workspace.target import Target
 
 
-def dependencies_first(labels: Iterable[Label], loaded: LoadedWorkspace) -> tuple[Label, ...]:
-    """The same labels, each after its direct and indirect dependencies."""
-    wanted = dict.fromkeys(labels)
-    return tuple(label for label in loaded.closure(wanted) if label in wanted)
+def dependencies_first(found: Sequence[QueryNode], graph: QueryGraph) -> tuple[QueryNode, ...]:
+    """The same nodes, each after its direct and indirect dependencies."""
+    wanted = frozenset(found)
+    return tuple(node for node in reachable(found, graph.dependencies) if node in wanted)
 
 
-def label_lines(labels: Iterable[Label]) -> list[str]:
-    """One label a line."""
-    return [str(label) for label in labels]
+def label_lines(found: Iterable[QueryNode]) -> list[str]:
+    """One label or path of a file a line."""
+    return [str(node) for node in found]
 
 
-def label_kind_lines(labels: Iterable[Label], loaded: LoadedWorkspace) -> list[str]:
-    """`model_library rule //models:x`, one a line, as Bazel's `label_kind` writes it."""
-    return [f"{loaded.targets[label].rule} rule {label}" for label in labels]
+def label_kind_lines(found: Iterable[QueryNode], graph: QueryGraph) -> list[str]:
+    """`model_library rule //models:x` or `source file models/x.json`, one a line, as Bazel's `label_kind` writes it."""
+    return [f"{kind_of(node, graph.loaded)} {node}" for node in found]
 
 
-def json_records(labels: Iterable[Label], loaded: LoadedWorkspace) -> list[dict[str, JsonValue]]:
-    """One JSON object a target.
+def json_records(found: Iterable[QueryNode], graph: QueryGraph) -> list[dict[str, JsonValue]]:
+    """One JSON object a target or file.
 
-    `label`, `rule`, `attributes` (by name, those that have a value, including defaults), `tags`, `dependencies`
-    (labels of targets), `files` (paths of files that labels name), `location` (path, line, column).
+    `label`, `rule` (of a file "source file"), `attributes` (by name, those that have a value, including defaults),
+    `matrix` (the value of each axis; empty if no matrix made the target), `tags`, `dependencies` (labels of targets),
+    `files` (paths of the files that its labels mean), `location` (path, line, column).
     """
-    return [_record(loaded.targets[label], loaded) for label in labels]
+    return [_record(node, graph) for node in found]
 
 
-def _record(target: Target, loaded: LoadedWorkspace) -> dict[str, JsonValue]:
+def _record(node: QueryNode, graph: QueryGraph) -> dict[str, JsonValue]:
+    if isinstance(node, SourceFile):
+        return {
+            "label": node.path,
+            "rule": "source file",
+            "attributes": {},
+            "matrix": {},
+            "tags": [],
+            "dependencies": [],
+            "files": [],
+            "location": {"path": node.path, "line": 1, "column": 1},
+        }
+    target = graph.loaded.targets[node]
     location = target.location
-    referenced = target.referenced_labels()
+    needed = graph.dependencies(node)
     attributes: dict[str, JsonValue] = {}
     for attribute in target.schema.attributes:
         value = target.get(attribute.name)
@@ -47,9 +61,10 @@ def _record(target: Target, loaded: LoadedWorkspace) -> dict[str, JsonValue]:
         "label": str(target.label),
         "rule": target.rule,
         "attributes": attributes,
+        "matrix": {axis: _json(value) for axis, value in target.cell.items()},
         "tags": list(target.tags),
-        "dependencies": [str(label) for label in referenced if label in loaded.targets],
-        "files": [label.path for label in referenced if label not in loaded.targets],
+        "dependencies": [str(each) for each in needed if isinstance(each, Label)],
+        "files": [each.path for each in needed if isinstance(each, SourceFile)],
         "location": {"path": location.path, "line": location.line, "column": location.column},
     }
 

@@ -6,6 +6,8 @@ They mean the same as in Bazel: https://bazel.build/run/build#specifying-build-t
 from __future__ import annotations
 
 import enum
+import functools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +15,7 @@ from mlcbuild.errors import WorkspaceError
 from mlcbuild.workspace.label import Label, LabelError, check_length, path_in_repository, quoted, read_label
 
 MANUAL_TAG = "manual"
+_ALL_NAMES = ("all", "*")
 
 
 class PatternKind(enum.Enum):
@@ -25,7 +28,11 @@ class PatternKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """An absolute pattern. Only kind TARGET has a `name`. `text` is the original text."""
+    """An absolute pattern. `text` is the original text.
+
+    `name` is the target's name for kind TARGET. For the other kinds it is "", or a name with `*` for any characters,
+    and only targets with such a name match.
+    """
 
     text: str
     kind: PatternKind
@@ -50,22 +57,25 @@ class Pattern:
         """Whether the pattern matches the label. The sign is ignored."""
         if self.kind is PatternKind.TARGET:
             return label.package == self.package and label.name == self.name
-        return self.covers_package(label.package)
+        return self.covers_package(label.package) and (
+            not self.name or _wildcard(self.name).fullmatch(label.name) is not None
+        )
 
 
 def parse_pattern(text: str, *, package: str = "", is_package: Callable[[str], bool] | None = None) -> Pattern:
     """Read a pattern. It is relative to `package` unless it begins with `//` or `@`.
 
-    `//a/...`, `//a:all` (or `:*`), `//a:x`, `//a`, `a/...`, `a:x`, `:x`, and `-` in front of any of them. `a/b`,
-    without a colon, means the first that exists, as `is_package` answers for absolute packages: target `b` of the
-    package `a/b`, target `b` of the package `a`, target `a/b` of the current package. Raises WorkspaceError.
+    `//a/...`, `//a:all` (or `:*`), `//a:x`, `//a`, `a/...`, `a:x`, `:x`, and `-` in front of any of them. A name after
+    a colon may contain `*` for any characters: `//a:x-*`, `//a/...:*-cuda`. `a/b`, without a colon, means the first
+    that exists, as `is_package` answers for absolute packages: target `b` of the package `a/b`, target `b` of the
+    package `a`, target `a/b` of the current package. Raises WorkspaceError.
     """
     negative, body = text.startswith("-"), text.removeprefix("-")
     try:
         kind, label = _read(body, package, is_package)
     except LabelError as error:
         raise WorkspaceError(f"bad target pattern {quoted(text)}: {error.message}", advice=error.advice) from None
-    name = label.name if kind is PatternKind.TARGET else ""
+    name = label.name if kind is PatternKind.TARGET or label.name not in _ALL_NAMES else ""
     return Pattern(text=text, kind=kind, package=label.package, name=name, negative=negative)
 
 
@@ -98,13 +108,18 @@ def select(
 
 
 def _read(body: str, package: str, is_package: Callable[[str], bool] | None) -> tuple[PatternKind, Label]:
-    """The kind of a pattern, and a label with its package. The name of a wildcard's label has no meaning."""
+    """The kind of a pattern, and a label with its package. For a wildcard its name is `all`, or a name with `*`."""
     if not body:
         raise LabelError("it is empty")
     for part in body.split(":"):
         check_length(part)
     if body.startswith("/") and not body.startswith("//"):
         raise LabelError("it begins with one slash", f'did you mean "/{body}"?')
+    recursive, colon, name = body.rpartition(":")
+    if colon and (recursive == "..." or recursive.endswith("/...")):
+        if name not in _ALL_NAMES and "*" not in name:
+            raise LabelError('after "...:" comes a name with * for any characters', "write //package/...:*-cuda")
+        return PatternKind.RECURSIVE, Label(_read(recursive, package, is_package)[1].package, name)
     if body == "..." or body.endswith("/..."):
         below = body.removesuffix("...")
         if path_in_repository(below) == "":
@@ -116,8 +131,8 @@ def _read(body: str, package: str, is_package: Callable[[str], bool] | None) -> 
     if "..." in body.split("/"):
         raise LabelError('"..." is allowed only at the end', "write //package/... for everything below a package")
     before, colon, name = body.rpartition(":")
-    if colon and name in ("all", "*"):
-        return PatternKind.PACKAGE, Label(_absolute(before, package), "all")
+    if colon and (name in _ALL_NAMES or "*" in name):
+        return PatternKind.PACKAGE, Label(_absolute(before, package), name)
     if body.startswith(("//", "@")):
         return PatternKind.TARGET, read_label(body, package)
     if colon:
@@ -137,6 +152,11 @@ def _existing(words: str, package: str, is_package: Callable[[str], bool] | None
         if is_package(candidate):
             return Label(candidate, "/".join(segments[split:]))
     return read_label(words, package)
+
+
+@functools.cache
+def _wildcard(name: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL)
 
 
 def _absolute(written: str, package: str) -> str:

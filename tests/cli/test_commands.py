@@ -147,6 +147,7 @@ def test_outside_a_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
         ("json", ["query", "kind(platform, //...)", "--output", "json"]),
         ("order", ["query", "--order", "deps(//models:shapes) + //:all-data"]),
         ("none", ["query", "kind(model_library, //...)"]),
+        ("tree", ["query", "deps(//models:shapes) + //:all-data", "--output", "tree"]),
     ],
 )
 def test_query(name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:

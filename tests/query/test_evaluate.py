@@ -11,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlcbuild.query.drawing import dot_lines, mermaid_lines, tree_lines
 from mlcbuild.query.evaluate import evaluate
 from mlcbuild.query.expression import parse_query
+from mlcbuild.query.nodes import QueryGraph, QueryNode, patterns_to_load, sort_key
 from mlcbuild.query.output import dependencies_first, json_records, label_kind_lines, label_lines
 from mlcbuild.workspace.loader import LoadedWorkspace, load
+from mlcbuild.workspace.packages import PackageTree
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
 SCHEMAS = {
@@ -47,8 +50,12 @@ def loaded_graph(root: Path, edges: list[list[int]], texts: tuple[str, ...] = ("
     return load(root, SCHEMAS, texts)
 
 
+def found_in(loaded: LoadedWorkspace, text: str) -> tuple[QueryNode, ...]:
+    return evaluate(parse_query(text), QueryGraph(loaded))
+
+
 def answer(loaded: LoadedWorkspace, text: str) -> list[int]:
-    return [int(found.name[1:]) for found in evaluate(parse_query(text), loaded)]
+    return [int(str(found).rpartition("t")[2]) for found in found_in(loaded, text)]
 
 
 @st.composite
@@ -127,9 +134,9 @@ def test_language_means_what_sets_mean(asked: tuple[list[list[int]], list[tuple[
     with tempfile.TemporaryDirectory() as folder:
         loaded = loaded_graph(Path(folder), edges)
         for text, expected in expressions:
-            found = evaluate(parse_query(text), loaded)
-            assert {int(label.name[1:]) for label in found} == expected
-            assert list(found) == sorted(found)
+            found = found_in(loaded, text)
+            assert {int(str(label).rpartition("t")[2]) for label in found} == expected
+            assert list(found) == sorted(found, key=sort_key)
 
 
 @settings(max_examples=40, deadline=None)
@@ -186,32 +193,141 @@ def test_functions_that_look_at_a_target(tmp_path: Path, text: str, expected: li
     )
     (tmp_path / "file.txt").write_text("")
     query = parse_query(text)
-    assert [found.name for found in evaluate(query, load(tmp_path, SCHEMAS, query.patterns))] == expected
+    graph = QueryGraph(load(tmp_path, SCHEMAS, query.patterns))
+    assert label_lines(evaluate(query, graph)) == [f"//:{name}" for name in expected]
 
 
 def test_relative_patterns_start_from_the_current_package(tmp_path: Path) -> None:
     loaded_graph(tmp_path, GRAPH)
     query = parse_query("deps(:t3) - :all")
     loaded = load(tmp_path, SCHEMAS, query.patterns, "p1")
-    assert label_lines(evaluate(query, loaded, current_package="p1")) == ["//p0:t0", "//p0:t2"]
+    assert label_lines(evaluate(query, QueryGraph(loaded), current_package="p1")) == ["//p0:t0", "//p0:t2"]
 
 
 def test_forms_of_an_answer(tmp_path: Path) -> None:
-    loaded = loaded_graph(tmp_path, GRAPH)
-    found = evaluate(parse_query("deps(//p1:t3)"), loaded)
+    graph = QueryGraph(loaded_graph(tmp_path, GRAPH))
+    found = evaluate(parse_query("deps(//p1:t3)"), graph)
     assert label_lines(found) == ["//p0:t0", "//p0:t2", "//p1:t1", "//p1:t3"]
-    assert label_kind_lines(found[2:], loaded) == ["inner_rule rule //p1:t1", "inner_rule rule //p1:t3"]
-    everything = evaluate(parse_query("//..."), loaded)
-    assert [label.name for label in everything] == ["t0", "t2", "t4", "t1", "t3"]
-    assert [label.name for label in dependencies_first(everything[1:], loaded)] == ["t2", "t1", "t3", "t4"]
-    assert json.loads(json.dumps(json_records(found[3:], loaded))) == [
+    assert label_kind_lines(found[2:], graph) == ["inner_rule rule //p1:t1", "inner_rule rule //p1:t3"]
+    everything = evaluate(parse_query("//..."), graph)
+    assert label_lines(everything) == ["//p0:t0", "//p0:t2", "//p0:t4", "//p1:t1", "//p1:t3"]
+    assert label_lines(dependencies_first(everything[1:], graph)) == ["//p0:t2", "//p1:t1", "//p1:t3", "//p0:t4"]
+    assert json.loads(json.dumps(json_records(found[3:], graph))) == [
         {
             "label": "//p1:t3",
             "rule": "inner_rule",
             "attributes": {"needs": ["//p1:t1", "//p0:t2"], "size": 1, "settings": {}},
+            "matrix": {},
             "tags": ["manual"],
             "dependencies": ["//p1:t1", "//p0:t2"],
             "files": [],
             "location": {"path": "p1/BUILD.toml", "line": 6, "column": 1},
         }
+    ]
+
+
+def asked(root: Path, text: str, current_package: str = "") -> tuple[tuple[QueryNode, ...], QueryGraph]:
+    query = parse_query(text)
+    patterns = patterns_to_load(query.patterns, PackageTree(root), current_package)
+    graph = QueryGraph(load(root, SCHEMAS, patterns, current_package))
+    return evaluate(query, graph, current_package=current_package), graph
+
+
+@pytest.fixture
+def with_files(tmp_path: Path) -> Path:
+    """`//m:a` needs a folder, `//m:b` a file in it and `//m:a`, and `//m:weights` has the name of a folder."""
+    (tmp_path / "BUILD.toml").write_text('[workspace]\nname = "w"\n')
+    (tmp_path / "m" / "weights" / "deep").mkdir(parents=True)
+    for path in ("m/weights/config.json", "m/weights/deep/x.bin", "m/weights/.hidden", "m/alone.txt"):
+        (tmp_path / path).write_text("")
+    (tmp_path / "m" / "BUILD.toml").write_text(
+        '[[inner_rule]]\nname = "a"\nneeds = ["weights/deep", "weights/config.json"]\n'
+        '[[inner_rule]]\nname = "b"\nneeds = [":a", "weights/config.json"]\n'
+        '[[leaf_rule]]\nname = "c-{size}"\nmatrix = { size = [1, 22] }\n'
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rdeps(//..., m/weights/config.json)", ["//m:a", "//m:b", "m/weights/config.json"]),
+        ("rdeps(//..., //m:weights/deep/x.bin)", ["//m:a", "//m:b", "m/weights/deep/x.bin"]),
+        ("rdeps(//..., m/alone.txt)", []),
+        ("m/alone.txt", ["m/alone.txt"]),
+        ("deps(//m:a)", ["//m:a", "m/weights/config.json", "m/weights/deep/x.bin"]),
+        ("kind(rule, deps(//m:b))", ["//m:a", "//m:b"]),
+        ("kind('source file', deps(//m:b, 1))", ["m/weights/config.json"]),
+        ("somepath(//m:b, m/weights/deep/x.bin)", ["//m:b", "//m:a", "m/weights/deep/x.bin"]),
+        ("m/weights", ["m/weights/config.json", "m/weights/deep/x.bin"]),
+        ("filter('json$', m/weights)", ["m/weights/config.json"]),
+        ("attr(name, a, deps(//m:a))", ["//m:a"]),
+        ("//m:c-*", ["//m:c-1", "//m:c-22"]),
+        ("//...:*-22 + //m:b", ["//m:b", "//m:c-22"]),
+        ("attr(size, '^22$', //...)", ["//m:c-22"]),
+    ],
+)
+def test_files_and_names_with_wildcards_are_found(with_files: Path, text: str, expected: list[str]) -> None:
+    assert label_lines(asked(with_files, text)[0]) == expected
+
+
+def test_a_file_is_named_from_the_current_package(with_files: Path) -> None:
+    assert label_lines(asked(with_files, "rdeps(:all, weights/config.json)", "m")[0])[:2] == ["//m:a", "//m:b"]
+
+
+def test_json_has_axes_and_files(with_files: Path) -> None:
+    found, graph = asked(with_files, "//m:c-22 + //m:b + m/alone.txt")
+    b, c, alone = json.loads(json.dumps(json_records(found, graph)))
+    assert (b["dependencies"], b["files"], b["matrix"]) == (["//m:a"], ["m/weights/config.json"], {})
+    assert c["matrix"] == {"size": 22}
+    assert (alone["label"], alone["rule"]) == ("m/alone.txt", "source file")
+
+
+def test_an_answer_is_drawn_as_a_tree(tmp_path: Path) -> None:
+    found, graph = asked((loaded_graph(tmp_path, GRAPH), tmp_path)[1], "//...")
+    assert tree_lines(found, graph) == [
+        "//p0:t4",
+        "└── //p1:t3",
+        "    ├── //p1:t1",
+        "    │   └── //p0:t0",
+        "    └── //p0:t2",
+        "        └── //p0:t0",
+    ]
+    loaded_graph(tmp_path, [[], [0], [1], [1, 2]])
+    found, graph = asked(tmp_path, "//...")
+    assert tree_lines(found, graph) == [
+        "//p1:t3",
+        "├── //p1:t1",
+        "│   └── //p0:t0",
+        "└── //p0:t2",
+        "    └── //p1:t1 (*)",
+    ]
+
+
+def test_a_very_deep_graph_is_drawn(tmp_path: Path) -> None:
+    loaded_graph(tmp_path, [[node - 1] if node else [] for node in range(1500)])
+    assert len(tree_lines(*asked(tmp_path, "//..."))) == 1500
+
+
+def test_an_answer_is_drawn_for_graphviz_and_mermaid(with_files: Path) -> None:
+    found, graph = asked(with_files, "deps(//m:b) - m/weights/deep")
+    assert dot_lines(found, graph) == [
+        "digraph mlcbuild {",
+        '  node [shape="box"];',
+        '  "//m:a";',
+        '  "//m:b";',
+        '  "m/weights/config.json" [shape="note"];',
+        '  "//m:a" -> "m/weights/config.json";',
+        '  "//m:b" -> "//m:a";',
+        '  "//m:b" -> "m/weights/config.json";',
+        "}",
+    ]
+    assert mermaid_lines(found, graph) == [
+        "flowchart TD",
+        '  n0["//m:a"]',
+        '  n1["//m:b"]',
+        '  n2("m/weights/config.json")',
+        "  n0 --> n2",
+        "  n1 --> n0",
+        "  n1 --> n2",
     ]

@@ -108,7 +108,28 @@ def test_relative_patterns_start_from_the_current_package() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-", "//a/.../b", "/a:b", "//a:", "//a:b:c", "/a/...", "a//b", "//a/../...", "//"]
+    ("text", "matches"),
+    [
+        ("//a:x-*", ["//a:x-", "//a:x-1-cuda"]),
+        ("//a:*-cuda", ["//a:x-1-cuda"]),
+        ("//a:x*1*", ["//a:x-1-cuda"]),
+        ("//a/...:*-cuda", ["//a:x-1-cuda", "//a/b:y-cuda"]),
+        ("...:y*", ["//a/b:y-cuda"]),
+        (":*-cuda", ["//a:x-1-cuda"]),
+        ("//a/...:*", ["//a:x-", "//a:x-1-cuda", "//a:x", "//a/b:y-cuda"]),
+        ("//a:.*", []),
+    ],
+)
+def test_a_star_in_a_name_stands_for_any_characters(text: str, matches: list[str]) -> None:
+    universe = [Label("a", "x-"), Label("a", "x-1-cuda"), Label("a", "x"), Label("a/b", "y-cuda"), Label("ab", "z")]
+    assert [str(found) for found in select([parsed(text, "a")], universe)] == matches
+    assert select([parsed("//..."), parsed(f"-{text}", "a")], universe) == tuple(
+        label for label in universe if str(label) not in matches
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "//a/...:x", "//a/.../b", "/a:b", "//a:", "//a:b:c", "/a/...", "a//b", "//a/../...", "//"]
 )
 def test_bad_pattern_is_quoted(text: str) -> None:
     with pytest.raises(WorkspaceError) as caught:

@@ -50,6 +50,9 @@ class QueryOutput(enum.StrEnum):
 
     LABEL = "label"
     LABEL_KIND = "label_kind"
+    TREE = "tree"
+    DOT = "dot"
+    MERMAID = "mermaid"
     JSON = "json"
 
 

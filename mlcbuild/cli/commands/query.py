@@ -13,7 +13,8 @@ from mlcbuild.cli.arguments.options import ConfigOption, QueryOutput, global_opt
 QUERY_EXAMPLES = examples(
     "mlcbuild query //models/...                            all targets below models/",
     "mlcbuild query 'deps(//models:smollm2-135m-cpu)'       its dependencies",
-    "mlcbuild query 'kind(platform, //...)' --output label_kind",
+    "mlcbuild query 'rdeps(//..., models/x/config.json)'    the targets that need a file",
+    "mlcbuild query 'kind(rule, deps(//models:x))' --output tree",
 )
 
 
@@ -33,23 +34,25 @@ def query(
         QueryOutput,
         typer.Option(
             "--output",
-            metavar="label|label_kind|json",
+            metavar="label|label_kind|tree|dot|mermaid|json",
             show_default=False,
-            help="Labels, labels with rules, or targets with attributes. Default: label.",
+            help="Labels, labels with rules, a graph as text, for Graphviz or for Mermaid, or all attributes. "
+            "Default: label.",
         ),
     ] = QueryOutput.LABEL,
     order: Annotated[bool, typer.Option("--order", help="List dependencies first, instead of by name.")] = False,
 ) -> None:
-    """List targets, and how they depend on each other.
+    """List targets and files, and how they depend on each other.
 
     \b
-    An expression is a pattern or one of
-      deps(x)  deps(x, depth)     x and its dependencies, at most depth steps away
+    An expression is a pattern, the path of a file, or one of
+      deps(x)  deps(x, depth)     x and its dependencies, at most depth steps away;
+                                  files are among them, kind(rule, …) has none
       rdeps(universe, x)          x and all targets of the universe that depend on it
       allpaths(a, b)              every target on a path from a to b
       somepath(a, b)              the targets on one shortest path, in order
       kind(regex, x)              the targets of x whose rule matches
-      attr(name, regex, x)        the targets of x whose attribute matches
+      attr(name, regex, x)        the targets of x whose attribute or matrix axis matches
       filter(regex, x)            the targets of x whose label matches
       set(a b c)  (x)             several patterns; parentheses
     Join expressions by + - ^ (or union, except, intersect).

@@ -1,0 +1,48 @@
+"""Lists the files of the workspace that a label means: a file, or a folder with all below it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlcbuild.errors import WorkspaceError
+from mlcbuild.workspace.packages import BUILD_FILE
+
+
+def source_paths(root: Path, path: str, observed: set[str]) -> tuple[bool, tuple[str, ...]]:
+    """Whether `path` is a folder, and the file itself, or every file below the folder: sorted, without hidden ones and
+    `BUILD.toml` files. All paths are relative to the root.
+
+    What was listed is added to `observed`. Raises WorkspaceError for a name that is not UTF-8.
+    """
+    observed.add(path)
+    folder = root / path
+    if not folder.is_dir():
+        return False, (path,)
+    return True, tuple(f"{path}/{relative}" for relative in sorted(_files_below(folder, path, observed)))
+
+
+def _files_below(folder: Path, shown: str, observed: set[str]) -> Iterator[str]:
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        relative = Path(parent).relative_to(folder)
+        observed.add(f"{shown}/{relative.as_posix()}")
+        for name in files:
+            if not name.startswith(".") and name != BUILD_FILE:
+                path = (relative / name).as_posix()
+                if not _is_utf8(path):
+                    raise WorkspaceError(
+                        f"the file {f'{shown}/{path}'!r} has a name that is not UTF-8",
+                        advice=("rename it, or take it out of the folder",),
+                    )
+                yield path
+
+
+def _is_utf8(path: str) -> bool:
+    """Whether a path as the system gives it can be said in UTF-8, as keys and outputs say paths."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
