@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mlcbuild.errors import UsageError
 from mlcbuild.runtime.engine import Engine
+from mlcbuild.runtime.package import ModelPackage
 from mlcbuild.runtime.sampling import Sampler, Sampling
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 
@@ -118,7 +119,7 @@ def generate(
     prompt that does not fit; LocalEnvironmentError where TVM does not load.
     """
     sampling = Sampling(temperature=temperature, top_p=top_p, seed=seed)
-    engine = Engine(package, threads=threads)
-    tokenizer = PackageTokenizer(engine.package)
+    tokenizer = PackageTokenizer(ModelPackage.open(package))
     ids = tokenizer.encode_raw(prompt) if raw else tokenizer.encode_chat(prompt)
+    engine = Engine(package, threads=threads)  # last: weights may take minutes to load
     return Generation(engine, tokenizer, ids, max_tokens=max_tokens, sampling=sampling)

@@ -58,7 +58,7 @@ class PackageTokenizer:
             raise UsageError(
                 "the model has no chat template: it continues text and answers none", advice=("use --raw",)
             )
-        _check_text(prompt, "the prompt")
+        check_text(prompt, "the prompt")
         text = render(
             template,
             [{"role": "user", "content": prompt}],
@@ -73,7 +73,7 @@ class PackageTokenizer:
         return ids
 
     def _encode(self, text: str, what: str, *, add_special_tokens: bool) -> list[int]:
-        _check_text(text, what)
+        check_text(text, what)
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
         return ids
 
@@ -126,7 +126,7 @@ class TextStream:
         return text
 
 
-def _check_text(text: str, what: str) -> None:
+def check_text(text: str, what: str) -> None:
     """Raise UsageError for characters that no UTF-8 has. Python has them for bytes of arguments that are not UTF-8."""
     try:
         text.encode()

@@ -152,8 +152,8 @@ COMMON_ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute(
         name="matrix",
         kind=AttributeKind.TABLE,
-        doc="One target for each combination of these lists of values. An axis named like an attribute sets "
-        "it; {axis} in any string stands for the value (for a label: its name).",
+        doc="One target for each combination of these lists of values, 10,000 at most. An axis named like an "
+        "attribute sets it; {axis} in any string stands for the value (for a label: its name).",
     ),
     Attribute(
         name="exclude",

@@ -119,3 +119,9 @@ platform = ":v3"
     assert capsys.readouterr().out.startswith("Usage: mlcbuild run //:package -- [OPTIONS]")
     assert not (tmp_path / "mlcbuild-out").exists()
     assert main(["run", ":package", "--", "--prompt", "x"]) == 1, "the files have no pin"
+
+
+def test_a_prompt_that_is_not_utf_8_is_an_error_before_anything_is_built() -> None:
+    prompt = b"caf\xe9".decode(errors="surrogateescape")
+    with pytest.raises(UsageError, match="the prompt is not UTF-8: it has byte 0xe9 after 3 characters"):
+        parse_generation_options("//m:x", ["--prompt", prompt])

@@ -128,7 +128,9 @@ def test_chat_prompt_is_that_of_transformers(imported: Path, peer: Any) -> None:
 
     directory = imported / "tokenizer"
     config = json.loads((directory / "tokenizer_config.json").read_text())
-    tokenizer = PackageTokenizer(ModelPackage(directory=directory, chat_config={}, tokenizer_config=config))
+    tokenizer = PackageTokenizer(
+        ModelPackage(directory=directory, library=directory / "lib.so", chat_config={}, tokenizer_config=config)
+    )
     question = "What is the capital of France?"
     expected = peer.apply_chat_template(
         [{"role": "user", "content": question}], add_generation_prompt=True, return_dict=False

@@ -83,6 +83,29 @@ def test_generation_streams_its_tokens_text_and_counts_them(package: Path) -> No
     assert statistics.decode_tokens_per_second > 0
 
 
+@pytest.mark.parametrize("field", ["eos_token_id", "stop_token_ids"])
+def test_each_token_that_ends_an_answer_ends_it(package: Path, tmp_path: Path, field: str) -> None:
+    whole = generate(package, "hello w", raw=True, max_tokens=12, threads=2)
+    list(whole)
+    end = next(token for token in whole.tokens[2:] if token not in whole.tokens[:2])
+    other = tmp_path / "other"
+    shutil.copytree(package, other)
+    config = json.loads((other / "mlc-chat-config.json").read_text())
+    (config if field == "eos_token_id" else config["conv_template"])[field] = [299, end]
+    (other / "mlc-chat-config.json").write_text(json.dumps(config))
+    stopped = generate(other, "hello w", raw=True, max_tokens=12, threads=2)
+    list(stopped)
+    assert stopped.tokens == whole.tokens[: whole.tokens.index(end)]
+
+
+def test_an_error_in_the_prompt_is_told_before_weights_are_read(package: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(package, other)
+    (other / "params_shard_0.bin").write_bytes(b"short")
+    with pytest.raises(UsageError, match="prompt is not UTF-8"):
+        generate(other, "a\udcff", raw=True, threads=2)
+
+
 def test_sampled_text_follows_its_seed(package: Path) -> None:
     def text(seed: int) -> str:
         return "".join(generate(package, "he", raw=True, max_tokens=16, temperature=1.0, seed=seed, threads=2))

@@ -55,7 +55,9 @@ def package(directory: Path, tokenizer: Tokenizer, **config: object) -> PackageT
         }
     }
     (directory / "tokenizer.json").write_text(tokenizer.to_str())
-    return PackageTokenizer(ModelPackage(directory=directory, chat_config=chat, tokenizer_config=dict(config)))
+    return PackageTokenizer(
+        ModelPackage(directory=directory, library=directory / "lib.so", chat_config=chat, tokenizer_config=dict(config))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +141,9 @@ def test_empty_raw_prompt_begins_with_the_models_first_token(tmp_path: Path, lev
 def test_damaged_tokenizer_is_told(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"version": "1.0"}))
     with pytest.raises(UsageError, match=r"tokenizer\.json cannot be read"):
-        PackageTokenizer(ModelPackage(directory=tmp_path, chat_config={}, tokenizer_config={}))
+        PackageTokenizer(
+            ModelPackage(directory=tmp_path, library=tmp_path / "lib.so", chat_config={}, tokenizer_config={})
+        )
 
 
 def test_a_prompt_that_is_not_utf_8_is_told(tmp_path: Path, level: PackageTokenizer) -> None:

@@ -88,4 +88,9 @@ def parse_generation_options(label: str, arguments: Sequence[str]) -> Generation
         from mlcbuild.cli.arguments.usage_errors import usage_error
 
         raise usage_error(error) from None
-    return result if isinstance(result, GenerationOptions) else None
+    if not isinstance(result, GenerationOptions):
+        return None
+    from mlcbuild.runtime.tokenizer import check_text
+
+    check_text(result.prompt, "the prompt")
+    return result
