@@ -59,7 +59,7 @@ def test_defaults_are_those_of_the_family() -> None:
         ("vocab_size", [], r'"vocab_size" is \[\]'),
         ("num_attention_heads", 5, r'"num_attention_heads" is 5; .*has to divide "hidden_size", which is 64'),
         ("num_key_value_heads", 3, r'"num_key_value_heads" is 3; it has to divide "num_attention_heads", which is 4'),
-        ("num_key_value_heads", 8, r'"num_key_value_heads" is 8; it has to be from 1 to 4'),
+        ("num_key_value_heads", 8, r'"num_key_value_heads" is 8; it has to divide "num_attention_heads", which is 4'),
         ("head_dim", 15, r'"head_dim" is 15; rotary embeddings need an even number'),
         ("rms_norm_eps", 0, r'"rms_norm_eps" is 0'),
         ("rms_norm_eps", float("nan"), r'"rms_norm_eps" is nan'),

@@ -131,13 +131,20 @@ def test_a_field_that_changes_logits_is_read_or_refused(model_type: str, field: 
 
 @pytest.mark.parametrize("model_type", TYPES)
 @pytest.mark.parametrize(
-    "field", ["num_key_value_heads", "head_dim", "rms_norm_eps", "hidden_act", "tie_word_embeddings", "rope_theta"]
+    "field",
+    [
+        *("num_key_value_heads", "head_dim", "rms_norm_eps", "hidden_act", "tie_word_embeddings", "rope_theta"),
+        *("max_position_embeddings", "sliding_window"),
+    ],
 )
 def test_a_field_that_is_missing_has_the_value_that_transformers_gives_it(model_type: str, field: str) -> None:
     document = {name: value for name, value in BASE.items() if name != field}
     document |= {"model_type": model_type, "num_attention_heads": 32, "hidden_size": 64}
     reference = transformers_model(document).config
-    configuration = model_of(document).configuration
+    model = model_of(document)
+    assert model.limits.max_position_embeddings == reference.max_position_embeddings
+    assert model.limits.sliding_window == (reference.sliding_window if model_type == "mistral" else None)
+    configuration = model.configuration
     found = json_values.decode(DecoderConfig, configuration, where="configuration")
     assert found.attention.key_value_heads == reference.num_key_value_heads
     assert found.attention.head_dim == (reference.head_dim if hasattr(reference, "head_dim") else 2)

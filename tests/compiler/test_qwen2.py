@@ -126,7 +126,7 @@ def test_a_field_that_asks_for_what_is_not_supported_is_named(changes: dict[str,
 
 def test_a_default_number_of_key_value_heads_that_does_not_fit_is_an_error() -> None:
     config = {name: value for name, value in TINY_QWEN2.items() if name != "num_key_value_heads"}
-    with pytest.raises(StageError, match='"num_key_value_heads" is missing; its default, 32, does not divide'):
+    with pytest.raises(StageError, match='"num_key_value_heads" is missing; its default is 32; it has to divide'):
         model_of(config)
 
 

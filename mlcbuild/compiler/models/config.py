@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
@@ -19,10 +19,22 @@ MAX_CONTEXT = 1 << 27
 
 @dataclass(frozen=True, slots=True)
 class ConfigReader:
-    """Fields of one JSON object, each read with its type and range; `where` names the object in messages."""
+    """Fields of one JSON object, each read with its type and range; `where` names the object in messages.
+
+    `defaults` are the values of fields that the object does not have. A field that is null has none of them.
+    """
 
     document: Mapping[str, object]
     where: str
+    defaults: Mapping[str, object] = field(default_factory=dict)
+
+    def with_defaults(self, **defaults: object) -> ConfigReader:
+        """A reader of the same object with the defaults of a model."""
+        return replace(self, defaults={**self.defaults, **defaults})
+
+    def value(self, name: str) -> object:
+        """What a field holds, or its default; None for neither."""
+        return self.document[name] if name in self.document else self.defaults.get(name)
 
     def fail(self, name: str, problem: str, *, advice: tuple[str, ...] = ()) -> StageError:
         """The error for a field; the caller raises it."""
@@ -30,11 +42,11 @@ class ConfigReader:
 
     def has(self, name: str) -> bool:
         """Whether the field is there and not null: Hugging Face writes null for what a model does not use."""
-        return self.document.get(name) is not None
+        return self.value(name) is not None
 
     def integer(self, name: str, *, low: int, high: int, default: int | None = None) -> int:
         """An integer from `low` to `high`. Without a default the field must be there."""
-        value = self.document.get(name)
+        value = self.value(name)
         if value is None:
             if default is None:
                 raise self.fail(name, f"is missing; it has to be an integer from {low} to {high}")
@@ -47,7 +59,7 @@ class ConfigReader:
 
     def number(self, name: str, *, low: float, high: float, default: float | None = None) -> float:
         """A finite number from `low` to `high`."""
-        value = self.document.get(name)
+        value = self.value(name)
         if value is None:
             if default is None:
                 raise self.fail(name, f"is missing; it has to be a number from {low:g} to {high:g}")
@@ -59,7 +71,7 @@ class ConfigReader:
         return float(value)
 
     def boolean(self, name: str, *, default: bool) -> bool:
-        value = self.document.get(name)
+        value = self.value(name)
         if value is None:
             return default
         if not isinstance(value, bool):
@@ -67,7 +79,7 @@ class ConfigReader:
         return value
 
     def string(self, name: str, *, default: str | None = None) -> str:
-        value = self.document.get(name)
+        value = self.value(name)
         if value is None:
             if default is None:
                 raise self.fail(name, "is missing; it has to be a string")
@@ -78,7 +90,7 @@ class ConfigReader:
 
     def table(self, name: str) -> ConfigReader:
         """The object in a field, as a reader of its own."""
-        value = self.document.get(name)
+        value = self.value(name)
         if not isinstance(value, Mapping):
             raise self.fail(name, f"is {_show(value)}; it has to be an object")
         return ConfigReader(value, f'{self.where}, "{name}"')

@@ -93,20 +93,14 @@ class DecoderConfig:
 
 
 def read_decoder(
-    reader: ConfigReader,
-    *,
-    qkv_bias: bool = False,
-    output_bias: bool = False,
-    mlp_bias: bool = False,
-    default_key_value_heads: int | None = None,
+    reader: ConfigReader, *, qkv_bias: bool = False, output_bias: bool = False, mlp_bias: bool = False
 ) -> DecoderConfig:
     """A decoder by the field names that most configurations of Hugging Face share, with 1/√d before the softmax.
 
     The fields are hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads,
     head_dim, vocab_size, max_position_embeddings, rms_norm_eps, hidden_act, tie_word_embeddings, and those of
-    `read_rotary`. Which parts have biases, the family says; and `default_key_value_heads`, for a configuration without
-    the field num_key_value_heads, if that is not the number of all heads. Raises StageError naming a field that is
-    missing, out of range or not supported.
+    `read_rotary`. Which parts have biases, the family says. Raises StageError naming a field that is missing, out of
+    range or not supported.
     """
     _check_layers(reader)
     hidden = reader.integer("hidden_size", low=1, high=1 << 18)
@@ -126,7 +120,7 @@ def read_decoder(
         bias=mlp_bias,
     )
     layers = reader.integer("num_hidden_layers", low=1, high=1 << 12)
-    key_value_heads = _key_value_heads(reader, heads, default_key_value_heads)
+    key_value_heads = _key_value_heads(reader, heads)
     head_dim = reader.integer("head_dim", low=2, high=1 << 12, default=hidden // heads)
     if head_dim % 2:
         raise reader.fail("head_dim", f"is {head_dim}; rotary embeddings need an even number")
@@ -157,20 +151,13 @@ def _check_layers(reader: ConfigReader) -> None:
         raise reader.fail("per_layer_config", "is set; here all layers are alike")
 
 
-def _key_value_heads(reader: ConfigReader, heads: int, default: int | None) -> int:
+def _key_value_heads(reader: ConfigReader, heads: int) -> int:
     """Transformers' default may depend on how the number is missing: all heads if it is null."""
-    if default is not None and "num_key_value_heads" not in reader.document:
-        if heads % default:
-            raise reader.fail(
-                "num_key_value_heads",
-                f'is missing; its default, {default}, does not divide "num_attention_heads", which is {heads}',
-            )
-        return default
-    found = reader.integer("num_key_value_heads", low=1, high=heads, default=heads)
+    name = "num_key_value_heads"
+    found = reader.integer(name, low=1, high=1 << 12, default=heads)
     if heads % found:
-        raise reader.fail(
-            "num_key_value_heads", f'is {found}; it has to divide "num_attention_heads", which is {heads}'
-        )
+        how = "is" if name in reader.document else "is missing; its default is"
+        raise reader.fail(name, f'{how} {found}; it has to divide "num_attention_heads", which is {heads}')
     return found
 
 

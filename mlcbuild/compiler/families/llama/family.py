@@ -20,18 +20,19 @@ from mlcbuild.compiler.tokenizer import cuts
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
-_MISTRAL_KEY_VALUE_HEADS = 8
+_LLAMA_DEFAULTS = {"max_position_embeddings": 2048}
+_MISTRAL_DEFAULTS = {"num_key_value_heads": 8, "max_position_embeddings": 131072}
 _MISTRAL_SLIDING_WINDOW = 4096  # without the field; null says that there is none
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    reader = reader.with_defaults(**(_MISTRAL_DEFAULTS if _is_mistral(reader) else _LLAMA_DEFAULTS))
     attention_bias, mlp_bias = _bias(reader, "attention_bias"), _bias(reader, "mlp_bias")
     config = read_decoder(
         reader,
         qkv_bias=attention_bias,
         output_bias=attention_bias,
         mlp_bias=mlp_bias,
-        default_key_value_heads=_MISTRAL_KEY_VALUE_HEADS if _is_mistral(reader) else None,
     )
     return FamilyModel(
         configuration=config,

@@ -20,14 +20,15 @@ from mlcbuild.compiler.tokenizer import cuts
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
-_KEY_VALUE_HEADS = 32
+_DEFAULTS = {"num_key_value_heads": 32, "max_position_embeddings": 32768}
 _SLIDING_WINDOW = 4096
 _MAX_WINDOW_LAYERS = 28
 _FULL_ATTENTION = "full_attention"
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    config = read_decoder(reader, qkv_bias=True, default_key_value_heads=_KEY_VALUE_HEADS)
+    reader = reader.with_defaults(**_DEFAULTS)
+    config = read_decoder(reader, qkv_bias=True)
     _check_attention(reader, layers=config.num_layers)
     return FamilyModel(
         configuration=config,
