@@ -409,6 +409,8 @@ def test_a_template_that_asks_for_the_date_gives_the_same_on_every_day(tiny: Pat
     assert "Today: 26 Jul 2024" in found.prompt(DIALOGUE)
     always = "{% set day = strftime_now('%d') %}" + dated
     assert conversation.from_template(always, tokens={"eos_token": "<|im_end|>"}) is None
+    for template in (optional, always):
+        assert conversation.text_after_an_answer(template, tokens={}) == "<|im_end|>\n"
 
 
 @pytest.mark.parametrize("template", [CHATML, LLAMA3, MISTRAL])

@@ -10,12 +10,14 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from mlcbuild.errors import StageError
 from mlcbuild.runtime.chat_template import Message, render
 
 _SYSTEM, _FIRST, _ANSWER, _SECOND, _BOS = "⟦system⟧", "⟦first⟧", "⟦answer⟧", "⟦second⟧", "⟦bos⟧"
 _PLACEHOLDER = "{system_message}"
+_ANY_DAY = datetime(2024, 7, 26)  # templates write the date before the messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,7 @@ def text_after_an_answer(template: str, *, tokens: Mapping[str, str]) -> str:
     """What a template writes after an answer, which is what its model writes to end one; "" if that cannot be told."""
     dialogue = [{"role": "user", "content": _FIRST}, {"role": "assistant", "content": _ANSWER}]
     try:
-        text = render(template, dialogue, tokens=tokens, add_generation_prompt=False)
+        text = render(template, dialogue, tokens=tokens, add_generation_prompt=False, clock=lambda: _ANY_DAY)
     except StageError:
         return ""
     return text.rpartition(_ANSWER)[2] if _ANSWER in text else ""
