@@ -39,7 +39,7 @@ class Model:
         self.context_window_size = int(metadata["context_window_size"])
         self.prefill_chunk_size = int(metadata["prefill_chunk_size"])
         self.sliding_window_size = int(metadata["sliding_window_size"])
-        self._attention_sink_size = int(metadata["attention_sink_size"])
+        self.attention_sink_size = int(metadata["attention_sink_size"])
         self._embed = self._machine.entry("embed")
         self._prefill = self._machine.entry("prefill")
         self._decode = self._machine.entry("decode")
@@ -73,7 +73,7 @@ class Model:
         self._machine.function("vm.builtin.kv_state_add_sequence")(self._cache, _SEQUENCE)
         if windowed:
             self._machine.function("vm.builtin.attention_kv_cache_enable_sliding_window_for_seq")(
-                self._cache, _SEQUENCE, self.sliding_window_size, self._attention_sink_size
+                self._cache, _SEQUENCE, self.sliding_window_size, self.attention_sink_size
             )
         self._capacity = capacity
         self.length = 0

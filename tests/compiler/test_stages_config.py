@@ -87,6 +87,27 @@ def test_gguf_metadata_becomes_a_config_that_reads_the_same(tmp_path: Path) -> N
     assert document["eos_token_id"] == 0
 
 
+def test_a_window_in_a_gguf_makes_a_mistral(tmp_path: Path) -> None:
+    key = "llama.attention.sliding_window"
+    document, _ = imported(write_gguf(tmp_path / "m.gguf", checkpoint(), metadata={key: 48}), tmp_path)
+    assert model_of(document) == model_of({**TINY, "model_type": "mistral", "sliding_window": 48})
+    assert document["architectures"] == ["MistralForCausalLM"]
+    document, _ = imported(write_gguf(tmp_path / "m.gguf", checkpoint(), metadata={key: 0}), tmp_path)
+    assert model_of(document) == model_of(TINY)
+    document, _ = imported(write_gguf(tmp_path / "m.gguf", checkpoint(), metadata={key: -3}), tmp_path)
+    with pytest.raises(StageError, match='"sliding_window" is -3; it has to be from 1'):
+        model_of(document)
+
+
+def test_a_window_in_a_gguf_of_a_family_without_windows_is_refused(tmp_path: Path) -> None:
+    config = {**TINY, "model_type": "qwen2"}
+    metadata = {"qwen2.attention.sliding_window": 64}
+    path = write_gguf(tmp_path / "m.gguf", checkpoint(config), config, pre="qwen2", metadata=metadata)
+    with pytest.raises(StageError, match="may change what the model computes") as told:
+        imported(path, tmp_path)
+    assert "qwen2.attention.sliding_window is 64; it can be 0" in told.value.advice
+
+
 @given(st.integers(0, 999_999), st.integers(-30, 30))
 def test_a_decimal_of_six_digits_comes_back_from_a_ggufs_float32(digits: int, exponent: int) -> None:
     decimal = float(f"{digits}e{exponent}")

@@ -1,11 +1,11 @@
 """Compiled Mistrals against transformers, with texts that are longer than the sliding window.
 
-transformers knows no sink: there, the reference is its model with the attention of `_with_sink`.
+transformers knows no sink: there, the reference is its model with the attention of `sink_reference`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from tests.compiler import schemes
 from tests.compiler.parity import bound, reference
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.running import Array, Library, random_model, store
+from tests.compiler.sink_reference import attention_with
 
 pytestmark = pytest.mark.slow
 _WINDOW = 32
@@ -66,11 +67,7 @@ def _compiled(directory: Path, store_of_kernels: Path, quantization: str, window
     )
     random = np.random.default_rng(1)
     texts = [[int(token) for token in random.integers(0, _CONFIG["vocab_size"], _TEXT)] for _ in range(3)]
-    with pytest.MonkeyPatch.context() as patch:
-        if window.sink:
-            from transformers.models.mistral import modeling_mistral
-
-            patch.setattr(modeling_mistral, "eager_attention_forward", _with_sink(window))
+    with attention_with(window):
         logits = [reference(model, text) for text in texts]
     largest = max(float(np.abs(each).max()) for each in logits)
     return _Compiled(
@@ -81,32 +78,6 @@ def _compiled(directory: Path, store_of_kernels: Path, quantization: str, window
         allowed=bound(_CONFIG, scheme, largest),
         sink=window.sink,
     )
-
-
-def _with_sink(window: SlidingWindow) -> Callable[..., tuple[Any, None]]:
-    """Attention in place of transformers' own, which gives it queries and keys that are rotated. A query that meets the
-    sink is turned back to the last position that sees all of the text."""
-    import torch
-
-    def attend(
-        module: Any, query: Any, key: Any, value: Any, _mask: Any, scaling: float, **_: object
-    ) -> tuple[Any, None]:
-        tokens, half = query.shape[2], query.shape[3] // 2
-        place = torch.arange(tokens)
-        distance = place[:, None] - place[None]
-        near = (distance >= 0) & (distance < window.size - window.sink)
-        in_sink = (place[None] < window.sink) & (distance >= 0) & ~near
-        beyond = (place - (window.size - 1)).clamp(min=0)
-        angles = beyond[:, None] * 10000.0 ** (-torch.arange(half) / half)
-        low, high = query[..., :half], query[..., half:]
-        back = torch.cat([low * angles.cos() + high * angles.sin(), high * angles.cos() - low * angles.sin()], dim=-1)
-        group = query.shape[1] // key.shape[1]
-        keys, values = (each.repeat_interleave(group, dim=1) for each in (key, value))
-        scores = torch.where(in_sink, back @ keys.transpose(2, 3), query @ keys.transpose(2, 3)) * scaling
-        scores = scores.masked_fill(~(near | in_sink), -torch.inf)
-        return (scores.softmax(dim=-1) @ values).transpose(1, 2), None
-
-    return attend
 
 
 @pytest.fixture(scope="module", params=[("q0f32", 0), ("q0f32", 4), ("q0f16", 0), ("q4f16_1", 5)], ids=str)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.gguf_keys import check_keys
@@ -18,12 +19,15 @@ _EMBEDDING = "token_embd.weight"
 _LOW, _HIGH, _ORIGINAL = 1.0, 4.0, 8192
 
 
-def decoder_document(file: GGUFFile, *, architecture: str, model_type: str, class_name: str) -> dict[str, object]:
+def decoder_document(
+    file: GGUFFile, *, architecture: str, model_type: str, class_name: str, also_read: Collection[str] = ()
+) -> dict[str, object]:
     """The fields of a `config.json` that `models.decoder.read_decoder` reads, with `tie_word_embeddings` and the ids of
     special tokens.
 
-    Metadata are those below `architecture`; `class_name` is transformers' class of the model. Raises StageError for
-    what no decoder here has: experts, heads that are rotated in part, and metadata that is not read (`gguf_keys`).
+    Metadata are those below `architecture`, of which the caller reads `also_read` itself; `class_name` is transformers'
+    class of the model. Raises StageError for what no decoder here has: experts, heads that are rotated in part, and
+    metadata that is not read (`gguf_keys`).
     """
     if file.integer(f"{architecture}.expert_count", 0) > 0:
         raise StageError(f"{file.path} holds a mixture of experts, which is not supported")
@@ -34,7 +38,7 @@ def decoder_document(file: GGUFFile, *, architecture: str, model_type: str, clas
     head_dim = file.integer(f"{architecture}.attention.key_length", hidden // heads)
     if head_dim < 1:
         raise StageError(f"{file.path}: heads of {head_dim} elements, of {hidden} for {heads} heads, cannot be")
-    check_keys(file, architecture, head_dim=head_dim)
+    check_keys(file, architecture, head_dim=head_dim, also_read=also_read)
     rotated = file.integer(f"{architecture}.rope.dimension_count", head_dim)
     if rotated != head_dim:
         raise StageError(f"{file.path} rotates {rotated} of {head_dim} elements of a head; here, all are")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from mlcbuild.errors import StageError
@@ -74,9 +74,9 @@ _NEUTRAL: Mapping[str, tuple[GGUFValue, ...]] = {
 }
 
 
-def check_keys(file: GGUFFile, architecture: str, *, head_dim: int) -> None:
+def check_keys(file: GGUFFile, architecture: str, *, head_dim: int, also_read: Collection[str] = ()) -> None:
     """Raise StageError for metadata below the architecture's name that may change what the model computes and is not
-    read; all are told."""
+    read; all are told. `also_read` are names that the model's family reads itself."""
     known = {
         **_NEUTRAL,
         "attention.value_length": (head_dim,),
@@ -85,7 +85,7 @@ def check_keys(file: GGUFFile, architecture: str, *, head_dim: int) -> None:
     told = []
     for key, value in file.metadata.items():
         name = key.removeprefix(f"{architecture}.")
-        if name == key or name in READ or name in WITHOUT_EFFECT:
+        if name == key or name in READ or name in also_read or name in WITHOUT_EFFECT:
             continue
         if name not in known:
             told.append(f"{key} is not known here")

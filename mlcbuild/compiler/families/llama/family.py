@@ -20,6 +20,7 @@ from mlcbuild.compiler.tokenizer import cuts
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
+_GGUF_WINDOW = "attention.sliding_window"
 _LLAMA_DEFAULTS = {"max_position_embeddings": 2048}
 _MISTRAL_DEFAULTS = {"num_key_value_heads": 8, "max_position_embeddings": 131072}
 _MISTRAL_SLIDING_WINDOW = 4096  # without the field; null says that there is none
@@ -77,7 +78,14 @@ def _is_mistral(reader: ConfigReader) -> bool:
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
-    document = decoder_document(file, architecture="llama", model_type="llama", class_name="LlamaForCausalLM")
+    """A Mistral has the architecture of a llama. Only the window tells, and a file without one needs no other type."""
+    window = file.integer(f"llama.{_GGUF_WINDOW}", 0)
+    model_type, class_name = ("mistral", "MistralForCausalLM") if window else ("llama", "LlamaForCausalLM")
+    document = decoder_document(
+        file, architecture="llama", model_type=model_type, class_name=class_name, also_read=(_GGUF_WINDOW,)
+    )
+    if window:
+        document["sliding_window"] = window
     biases = {
         "attention_bias": "blk.0.attn_q.bias" in file.tensors,
         "mlp_bias": "blk.0.ffn_gate.bias" in file.tensors,
