@@ -12,6 +12,7 @@ from mlcbuild.compiler.models.description import ModelDescription
 from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
 from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.compiler.models.resolving import resolve, resolve_config
+from mlcbuild.compiler.weights.adapter import adapter_error
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.errors import StageError
 from mlcbuild.rules import schemes
@@ -125,6 +126,8 @@ def _only_gguf_file(folder: Path, names: list[str]) -> str:
     if found:
         shown = ", ".join(found[:4])
         raise StageError(f"{folder} holds {len(found)} GGUF files: {shown}", advice=("name one of them",))
+    if (error := adapter_error(folder)) is not None:
+        raise error
     holds = ", ".join(names[:6]) + (", …" if len(names) > 6 else "") if names else "nothing"
     raise StageError(
         f"{folder} holds no model", advice=(f"a model is a folder with {CONFIG}, or a GGUF file; it holds: {holds}",)

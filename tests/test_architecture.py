@@ -43,6 +43,7 @@ NAMES = frozenset(
         "mlcbuild.compiler.models.sizes",
         "mlcbuild.compiler.phases.places",
         "mlcbuild.compiler.quantization.scheme",
+        "mlcbuild.compiler.weights.adapter",
         "mlcbuild.compiler.weights.gguf_file",
     }
 )

@@ -191,6 +191,7 @@ def test_what_makes_a_model_impossible_is_told(root: Path, capsys: Capture) -> N
         ("hf:owner", '"hf:owner" is not a repository'),
         ("hf:o/n/README.md", '"README.md" is no GGUF file'),
         ("empty", "empty holds no model"),
+        ("adapter", "adapter holds an adapter (LORA), not a model"),
         ("text.txt", "text.txt"),
     ],
 )
@@ -198,6 +199,8 @@ def test_what_is_no_model_is_an_error_of_the_command_line(
     root: Path, capsys: Capture, argument: str, told: str
 ) -> None:
     (root / "empty").mkdir()
+    (root / "adapter").mkdir()
+    (root / "adapter" / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     (root / "text.txt").write_text("hello, this is no model at all")
     assert main(["init", argument]) == 2
     assert told in capsys.readouterr().err
