@@ -7,6 +7,7 @@ Results go to standard output, everything else to standard error. Commands impor
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,21 @@ from mlcbuild.cli.output.standard_streams import ReaderLeftError, failure_of_res
 from mlcbuild.cli.output.terminal import ColorChoice
 
 PROGRAM = "mlcbuild"
-COMMANDS = ("init", "build", "run", "fetch", "query", "cache", "log", "doctor", "info", "clean", "shutdown", "version")
+COMMANDS = (
+    "init",
+    "import",
+    "build",
+    "run",
+    "fetch",
+    "query",
+    "cache",
+    "log",
+    "doctor",
+    "info",
+    "clean",
+    "shutdown",
+    "version",
+)
 _COMPLETION_VARIABLE = "_MLCBUILD_COMPLETE"
 
 
@@ -96,11 +111,13 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     )
     made.callback()(_globals)
     for name in commands:
-        module = importlib.import_module(f"mlcbuild.cli.commands.{name}")
+        in_python = f"{name}_" if keyword.iskeyword(name) else name
+        module = importlib.import_module(f"mlcbuild.cli.commands.{in_python}")
         epilog = getattr(module, f"{name.upper()}_EXAMPLES", None)
         subcommands = getattr(module, f"{name.upper()}_COMMANDS", None)
         if subcommands is None:
-            made.command(cls=HelpCommand, context_settings=CONTEXT, epilog=epilog)(getattr(module, name))
+            command = made.command(name, cls=HelpCommand, context_settings=CONTEXT, epilog=epilog)
+            command(getattr(module, in_python))
             continue
         group = typer.Typer(cls=_Group, context_settings=CONTEXT, epilog=epilog)
         alone = getattr(module, f"{name.upper()}_STANDS_ALONE", False)

@@ -56,7 +56,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "init", "build", "run", "fetch", "query", "info", "clean", "shutdown", "version"]
+    "command", ["", "init", "import", "build", "run", "fetch", "query", "info", "clean", "shutdown", "version"]
 )
 def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
     assert main([*filter(None, [command]), "--help"]) == 0
