@@ -115,6 +115,21 @@ def test_results_that_cannot_be_written_are_an_error_of_the_machine(workspace: P
     assert built(workspace) == "content\n"
 
 
+@pytest.mark.parametrize("option", ["--events", "--profile", "--build-report"])
+@pytest.mark.parametrize(("file", "reason"), [("/dev/full", "No space left on device"), ("/dev/stdout", "Broken pipe")])
+def test_a_report_that_cannot_be_written_is_an_error_after_the_build(
+    workspace: Path, option: str, file: str, reason: str
+) -> None:
+    done = shell(workspace, f"mlcbuild build //:a {option} {file} | true; exit ${{PIPESTATUS[0]}}")
+    assert built(workspace) == "content\n"
+    told = done.stderr.decode()
+    if file == "/dev/full" or done.returncode:  # a reader may leave before or after the report is written
+        assert done.returncode == 36
+        assert f"error: a report cannot be written: {file}: {reason}\n" in told
+    assert "Traceback" not in told
+    assert "Errno" not in told
+
+
 @pytest.mark.parametrize("command", ["build //:a", "query //...", "info --output json", "--help", "build --help"])
 @pytest.mark.parametrize("redirection", ["| true", ">&-"])
 def test_results_without_a_reader_are_no_error(workspace: Path, command: str, redirection: str) -> None:

@@ -30,10 +30,15 @@ class Listeners:
                 listener(event)
             except (OSError, ValueError) as error:  # ValueError: the stream is closed
                 self._listeners.remove(entry)
-                self._note(f"{name} is incomplete: {error}")
+                self._note(f"{name} is incomplete: {reason_of(error)}")
 
     def _note(self, message: str) -> None:
         try:
             self._dropped(message)
         except (OSError, ValueError):
             return
+
+
+def reason_of(error: Exception) -> str:
+    """Why something cannot be written, without the number of the error."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.build.interruption import interrupting
-from mlcbuild.cli.build.listeners import Listeners
+from mlcbuild.cli.build.listeners import Listeners, reason_of
 from mlcbuild.cli.build.network_cache_notice import network_cache_notice
 from mlcbuild.cli.build.no_op_check import request_text, without_credentials
 from mlcbuild.cli.build.no_op_recorder import NoOpRecorder
@@ -144,7 +144,12 @@ class _Session:
         self._listeners.add("the no-op record", self._no_op)
         if request.events:
             self._events = EventLog(request.events, invocation=invocation, arguments=options.arguments)
-            self._listeners.add(f"the event log {request.events}", self._events)
+            name = f"the event log {request.events}"
+            try:
+                self._events.begin()
+                self._listeners.add(name, self._events)
+            except OSError as error:
+                self._note(f"{name} cannot be written: {reason_of(error)}")
 
     def build(self) -> BuildOutcome:
         request = self._request
@@ -237,7 +242,7 @@ class _Session:
             try:
                 self._events.close(exit_code=code, error=str(failure or ""), wall_seconds=self._options.elapsed())
             except (OSError, ValueError) as error:
-                errors.append(f"{request.events}: {error}")
+                errors.append(f"{request.events}: {reason_of(error)}")
         if request.profile:
             trace = self._profile.document(phases=self._phases, build_began=self._build_began)
             errors += _written(request.profile, trace)

@@ -32,14 +32,19 @@ class EventLog:
 
     def __init__(self, path: Path, *, invocation: str, arguments: Sequence[str]) -> None:
         self._stream: TextIO = path.open("w", encoding="utf-8")
+        self._invocation = invocation
+        self._arguments = arguments
+
+    def begin(self) -> None:
+        """Write the first line."""
         self._write(
             {
                 "event": "header",
                 "format": "mlcbuild events",
                 "version": VERSION,
                 "mlcbuild": mlcbuild.__version__,
-                "invocation": invocation,
-                "arguments": [without_credentials(argument) for argument in arguments],
+                "invocation": self._invocation,
+                "arguments": [without_credentials(argument) for argument in self._arguments],
             }
         )
 
