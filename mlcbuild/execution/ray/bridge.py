@@ -35,6 +35,7 @@ from mlcbuild.execution.ray.silence import Address, Silence
 
 _WATCH_SECONDS = 1.0
 _LOOK_SECONDS = 2.0
+_HEAD_SECONDS = 20.0  # as Ray waits for a head that refuses connections
 _ROUTE_SECONDS = 2.0
 _OBJECT_STORE_BYTES = 256 << 20  # for blobs that are moved in pieces
 
@@ -50,6 +51,7 @@ class Bridge:
         self._serve_once: Any = None
         self._functions: dict[str, Any] = {}
         self._announcements: Announcements | None = None
+        self._head: Address | None = None  # of a cluster that was there before
         self._addresses: dict[str, Address] = {}  # of the nodes that Ray believes alive, by identifier
         self._stopped = threading.Event()
 
@@ -82,6 +84,9 @@ class Bridge:
         if request["address"]:
             _check_token(request["address"])
             ray.init(address=request["address"], **common)
+            host, _, port = request["address"].rpartition(":")
+            found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+            self._head = (str(found[0][4][0]), int(port))
         else:
             ray.init(
                 num_cpus=request["jobs"],
@@ -170,7 +175,12 @@ class Bridge:
 
     def _watch_silence(self) -> None:
         silence, known = Silence(), frozenset[str]()
+        of_head = Silence(seconds=_HEAD_SECONDS)
         while not self._stopped.wait(_LOOK_SECONDS):
+            if self._head is not None and of_head.look({"head": self._head}):
+                # Ray's calls to it would hang. It is the end of the connection, as if the head had died.
+                print("the head of the cluster does not answer", file=sys.stderr, flush=True)
+                os._exit(1)
             silent = silence.look(self._addresses)
             if silent or silent != known:
                 known = silent

@@ -26,21 +26,23 @@ class Silence:
     def __init__(
         self,
         *,
+        seconds: float = SILENT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         answering: Callable[[frozenset[Address]], frozenset[Address]] | None = None,
     ) -> None:
+        self._seconds = seconds
         self._clock = clock
         self._answering = answering or answering_addresses
         self._heard: dict[str, float] = {}
 
     def look(self, nodes: Mapping[str, Address]) -> frozenset[str]:
-        """Try all `nodes` (by identifier). Returns those that have not answered for SILENT_SECONDS."""
+        """Try all `nodes` (by identifier). Returns those that have not answered for some seconds."""
         began = self._clock()
         self._heard = {node: self._heard.get(node, began) for node in nodes}
         answering = self._answering(frozenset(nodes.values()))
         now = self._clock()
         self._heard.update({node: now for node, address in nodes.items() if address in answering})
-        return frozenset(node for node, heard in self._heard.items() if now - heard >= SILENT_SECONDS)
+        return frozenset(node for node, heard in self._heard.items() if now - heard >= self._seconds)
 
 
 def answering_addresses(addresses: frozenset[Address]) -> frozenset[Address]:

@@ -89,6 +89,7 @@ class RayCluster:
         port: int = _PORT,
         host: str = "127.0.0.1",
         head_arguments: Sequence[str] = (),
+        inside: Callable[[RayCluster], Callable[[Sequence[str]], list[str]]] | None = None,
         **environment: str,
     ) -> None:
         self.folder = folder
@@ -131,6 +132,7 @@ class RayCluster:
                 *head_arguments,
             ],
             {},
+            inside(self) if inside is not None else None,
         )
         self.head.start()
 

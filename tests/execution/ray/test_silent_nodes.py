@@ -6,12 +6,12 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.world import PROJECT, command, long_sleep, sleeping
+from tests.end_to_end.world import HEAD, PROJECT, command, long_sleep, sleeping
 from tests.execution.ray.cluster_world import RayCluster, wait_until
 from tests.execution.ray.conftest import ClusterWorld
 from tests.execution.ray.namespace import Namespace, NoNamespaceError
@@ -19,6 +19,7 @@ from tests.execution.ray.processes import ended, wait_for
 
 pytestmark = pytest.mark.slow
 
+SETTINGS = '\n[execution]\nreconnect_timeout = "10s"\n'
 _NEAR, _FAR = "10.77.0.1", "10.77.0.2"
 
 
@@ -78,19 +79,24 @@ def link() -> Iterator[Link]:
     made.close()
 
 
+def far_machine(link: Link, cluster: RayCluster) -> Callable[[Sequence[str]], list[str]]:
+    """Ray keeps the address of a machine's node in its folder, so this machine has a folder of its own."""
+
+    def inside(command_line: Sequence[str]) -> list[str]:
+        mount = f'mkdir -p {cluster.temporary} && mount -t tmpfs tmpfs {cluster.temporary} && exec "$@"'
+        return link.far.inside(["unshare", "--mount", "sh", "-c", mount, "sh", *command_line])
+
+    return inside
+
+
 @pytest.fixture
 def far_cluster(link: Link, tmp_path: Path) -> Iterator[RayCluster]:
     """A head without cpus in the near network, and a node in the far one. Ray declares no node dead during a test."""
     patience = {"RAY_health_check_failure_threshold": "100", "RAY_health_check_timeout_ms": "60000"}
     cluster = RayCluster(tmp_path / "cluster", link.near, port=6395, host=_NEAR, **patience)
 
-    def inside(command_line: Sequence[str]) -> list[str]:
-        # Ray keeps the address of a machine's node in its folder, so each machine has a folder of its own.
-        mount = f'mount -t tmpfs tmpfs {cluster.temporary} && exec "$@"'
-        return link.far.inside(["unshare", "--mount", "sh", "-c", mount, "sh", *command_line])
-
     try:
-        cluster.add("far", host=_FAR, inside=inside)
+        cluster.add("far", host=_FAR, inside=far_machine(link, cluster))
         yield cluster
     finally:
         cluster.close()
@@ -118,3 +124,31 @@ def test_the_actions_of_a_node_that_falls_silent_run_elsewhere_in_seconds(
     assert seconds < 60, said
     for number in range(3):
         assert world.output(f"slow-{number}/out").read_text() == f"{number}\n"
+
+
+def test_a_head_that_falls_silent_ends_the_build_in_time(link: Link, tmp_path: Path) -> None:
+    """The action runs on the near machine, where the build is. Nothing there is told of the head."""
+    cluster = RayCluster(
+        tmp_path / "cluster",
+        link.near,
+        port=6394,
+        host=_FAR,
+        inside=lambda cluster: far_machine(link, cluster),
+        RAY_health_check_failure_threshold="100",
+    )
+    try:
+        cluster.add("near", cpus=1, host=_NEAR)
+        world = ClusterWorld(tmp_path, link.near, cluster)
+        sleep = long_sleep(300)
+        world.commands(command("slow", f"{sleep}; echo 1 > $1"), head=HEAD + SETTINGS)
+        build = world.start("build", ":all")
+        wait_for(sleep, build)
+        link.cut()
+        began = time.monotonic()
+        code, said = ended(build)
+        seconds = time.monotonic() - began
+    finally:
+        cluster.close()
+    assert code == 36, said
+    assert "cannot be reached" in said
+    assert seconds < 90, said
