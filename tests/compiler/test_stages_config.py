@@ -245,6 +245,19 @@ def test_values_are_filled_from_generation_config_then_config_then_defaults(tiny
     assert document["conv_template"]["stop_token_ids"] == [7, 9, 0]  # 0 is the tokenizer's own
 
 
+def test_a_token_that_no_configuration_names_is_the_tokenizers_own(tiny: Path) -> None:
+    (number,) = with_tokens(tiny, "<|im_end|>")
+    document = {name: value for name, value in TINY.items() if not name.endswith("_token_id")}
+    (tiny / "config.json").write_text(json.dumps(document))
+    (tiny / "tokenizer" / "generation_config.json").unlink()
+    path = tiny / "tokenizer" / "tokenizer_config.json"
+    path.write_text(json.dumps({"eos_token": "<|im_end|>", "pad_token": {"content": "<|end|>"}}))
+    made = generated(tiny)
+    assert (made["eos_token_id"], made["pad_token_id"], made["bos_token_id"]) == (number, 0, 1)
+    path.write_text("{}")
+    assert generated(tiny)["eos_token_id"] == 2  # MLC-LLM's default
+
+
 def test_overrides_reach_the_chat_config(tiny: Path) -> None:
     document = generated(tiny, context_window_size=32)
     assert (document["context_window_size"], document["prefill_chunk_size"]) == (32, 32)

@@ -56,7 +56,8 @@ def run(
     files = [name for name in _FILES if (tokenizer / name).is_file() or (name == _CONFIG and tokenizer_config)]
     vocabulary = _read_tokenizer(tokenizer / "tokenizer.json")
     active = _active_size(vocabulary, description.vocab_size, tokenizer / "tokenizer.json")
-    tokens = {name: _token_ids(name, readers) for name in _TOKEN_DEFAULTS}
+    own = {f"{name}_id": vocabulary.token_to_id(text) for name, text in special_tokens(tokenizer_config).items()}
+    tokens = {name: _token_ids(name, readers, own.get(name)) for name in _TOKEN_DEFAULTS}
     chat: dict[str, object] = {
         "version": VERSION,
         "model_type": description.model_type,
@@ -131,8 +132,8 @@ def _sampling(name: str, readers: Sequence[ConfigReader]) -> float:
     return _DEFAULTS[name]
 
 
-def _token_ids(name: str, readers: Sequence[ConfigReader]) -> list[int]:
-    """Token ids of one meaning: models may end a text in several ways."""
+def _token_ids(name: str, readers: Sequence[ConfigReader], own: int | None) -> list[int]:
+    """Token ids of one meaning: models may end a text in several ways. `own` is the tokenizer's, if it has one."""
     for reader in readers:
         value = reader.document.get(name)
         if value is None:
@@ -143,7 +144,7 @@ def _token_ids(name: str, readers: Sequence[ConfigReader]) -> list[int]:
             raise reader.fail(name, f"is {value!r}; it has to be a token id, or a list of them")
         if numbers := [number for number in numbers if number >= 0]:  # A negative one, such as -1, is none.
             return numbers
-    return [_TOKEN_DEFAULTS[name]]
+    return [_TOKEN_DEFAULTS[name] if own is None else own]
 
 
 def _tokenizer_info(vocabulary: Tokenizer) -> dict[str, object]:
