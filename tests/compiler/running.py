@@ -45,6 +45,10 @@ class Library:
 
     def add(self, sequence: int) -> None:
         _function("vm.builtin.kv_state_add_sequence")(self.cache, sequence)
+        self.keep(sequence)
+
+    def keep(self, sequence: int) -> None:
+        """Has the cache drop what has left the window, of a sequence that is there."""
         if self.window:
             enable = _function("vm.builtin.attention_kv_cache_enable_sliding_window_for_seq")
             enable(self.cache, sequence, self.window, self.sink)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
 
 from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.runtime.model import Model
@@ -148,6 +149,38 @@ def test_sequences_of_different_lengths_in_one_pass(compiled: _Compiled, library
         for number in range(count):
             compiled.check(logits[row], sequence, done[sequence] + number)
             row += 1
+
+
+def _fork(library: Library, parent: int, child: int, *, at: int) -> None:
+    tvm_ffi.get_global_func("vm.builtin.kv_state_fork_sequence")(library.cache, parent, child, at)
+
+
+def test_sequences_that_keep_all_share_a_prefix(compiled: _Compiled) -> None:
+    library = compiled.library(keeps=0)
+    library.add(0)
+    library.prefill(0, compiled.texts[0][:70])
+    _fork(library, 0, 1, at=50)
+    for sequence, begin in ((0, 70), (1, 50)):
+        compiled.check(library.prefill(sequence, compiled.texts[0][begin : begin + 40]), 0, begin + 39)
+    embedded = library.embed([compiled.texts[0][110], compiled.texts[0][90]])[:, None]
+    logits = library.run("batch_decode", [0, 1], [1, 1], embedded)[:, 0]
+    compiled.check(logits[0], 0, 110)
+    compiled.check(logits[1], 0, 90)
+
+
+def test_sequences_that_drop_tokens_share_a_prefix_of_the_sink(compiled: _Compiled) -> None:
+    library = compiled.library(keeps=_WINDOW)
+    library.add(0)
+    compiled.check(library.prefill(0, compiled.texts[0][:30]), 0, 29)
+    if compiled.sink == 0:
+        with pytest.raises(Exception, match="only can be forked within sink size = 0"):
+            _fork(library, 0, 1, at=4)
+        return
+    _fork(library, 0, 1, at=compiled.sink)
+    library.keep(1)
+    for sequence, begin in ((0, 30), (1, compiled.sink)):
+        compiled.check(library.prefill(sequence, compiled.texts[0][begin : begin + 60]), 0, begin + 59)
+        compiled.check(library.decode(sequence, compiled.texts[0][begin + 60]), 0, begin + 60)
 
 
 def test_what_runs_packages_keeps_no_more_than_the_window_needs(compiled: _Compiled) -> None:

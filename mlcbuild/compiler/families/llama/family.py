@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 _GGUF_WINDOW = "attention.sliding_window"
 _LLAMA_DEFAULTS = {"max_position_embeddings": 2048}
-_MISTRAL_DEFAULTS = {"num_key_value_heads": 8, "max_position_embeddings": 131072}
-_MISTRAL_SLIDING_WINDOW = 4096  # without the field; null says that there is none
+_MISTRAL_DEFAULTS = {"num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096}
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
@@ -56,9 +55,7 @@ def _limits(reader: ConfigReader) -> ContextLimits:
     limits = read_limits(reader)
     if not _is_mistral(reader):
         return limits
-    if reader.document.get("sliding_window", _MISTRAL_SLIDING_WINDOW) is None:
-        return replace(limits, sliding_window=-1)
-    window = reader.integer("sliding_window", low=1, high=MAX_CONTEXT, default=_MISTRAL_SLIDING_WINDOW)
+    window = reader.integer("sliding_window", low=1, high=MAX_CONTEXT) if reader.has("sliding_window") else -1
     return replace(limits, sliding_window=window)
 
 
