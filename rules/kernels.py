@@ -9,7 +9,7 @@ cells is compiled once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from mlcbuild.compiler.kernel_description import KernelDescription
@@ -78,5 +78,5 @@ def _described(actions: Iterable[Action], kernel: str, document: Mapping[str, An
     for action in actions:
         # Behind a kernel's name an identifier has what tells its actions of one mnemonic apart: an architecture.
         rest = action.identifier.partition(kernel)[2]
-        described.append(replace(action, description=ActionDescription(text=text + rest, details=details)))
+        described.append(action.described(ActionDescription(text=text + rest, details=details)))
     return described

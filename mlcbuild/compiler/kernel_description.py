@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 Size = int | str
@@ -49,7 +49,13 @@ class KernelDescription:
 
     def written(self) -> dict[str, Any]:
         """The description as a JSON object."""
-        return asdict(self)
+        return {
+            "operation": self.operation,
+            "functions": self.functions,
+            "parameters": self.parameters,
+            "shape": self.shape,
+            "matrix": self.matrix,
+        }
 
     def text(self, kernel: str) -> str:
         """`dequantize_matmul qkv_proj 6144×4096 ·×n prefill+2 (ed710c27)`: at most 60 columns, then the content's name.

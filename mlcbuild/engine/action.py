@@ -6,6 +6,7 @@ digests of its inputs, once those are known (`mlcbuild.engine.keys`).
 
 from __future__ import annotations
 
+import copy
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -184,6 +185,12 @@ class Action:
         if self.description is None:
             return self.identifier
         return f"{self.owner} {self.mnemonic} {self.description.text}"
+
+    def described(self, description: ActionDescription) -> Action:
+        """The same action with a description."""
+        made = copy.copy(self)  # `replace` would check everything again, for each kernel of each model
+        object.__setattr__(made, "description", description)
+        return made
 
     def output(self, path: str) -> DerivedArtifact:
         """The artifact for a declared output. Raises ValueError for another path."""
