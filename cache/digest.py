@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from mlcbuild.regular_files import open_regular
 
 _CHUNK_BYTES = 256 << 10  # A chunk fits into the processor's cache while it is hashed.
 _HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
@@ -76,7 +79,7 @@ class DigestFunction(enum.Enum):
         """The digest of a file, which is read in chunks. Raises OSError."""
         hasher = self.hasher()
         size = 0
-        with path.open("rb", buffering=0) as stream:
+        with os.fdopen(open_regular(path), "rb", buffering=0) as stream:
             while chunk := stream.read(_CHUNK_BYTES):
                 hasher.update(chunk)
                 size += len(chunk)

@@ -37,6 +37,7 @@ from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.cache.temporaries import remove_abandoned, temporary_prefix
 from mlcbuild.errors import CacheError, InfrastructureError, LocalEnvironmentError
+from mlcbuild.regular_files import open_regular
 
 LAYOUT_VERSION = "v1"
 BLOB_MODE = 0o444
@@ -156,7 +157,7 @@ class DiskStore:
             raise ValueError(f"not a regular file: {str(path)!r}")
         with self._temporary_file() as temporary:
             if not (move and _moved(path, temporary)):
-                with path.open("rb", buffering=0) as source:
+                with os.fdopen(open_regular(path), "rb", buffering=0) as source:
                     clone_or_copy(source.fileno(), temporary)
             descriptor = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -257,7 +258,7 @@ class DiskStore:
         if digest == self._empty and not self._is_stored(digest):
             self.put_bytes(b"", durable=False)
         try:
-            descriptor = _open_regular(path)
+            descriptor = open_regular(path)
         except OSError as error:
             if error.errno in _NO_FILE:
                 raise BlobMissingError(digest) from None
@@ -360,7 +361,7 @@ def _moved(path: Path, temporary: str) -> bool:
 
 def _read_all(path: str) -> bytes:
     """The content of a file that is usually small enough for one read. Raises OSError if it is no regular file."""
-    descriptor = _open_regular(path)
+    descriptor = open_regular(path)
     try:
         pieces = [os.read(descriptor, _SMALL_BYTES)]
         while pieces[-1]:
@@ -368,15 +369,6 @@ def _read_all(path: str) -> bytes:
     finally:
         os.close(descriptor)
     return b"".join(pieces)
-
-
-def _open_regular(path: str) -> int:
-    """Open a file for reading. Raises OSError, also if it is no regular file. Never waits for the writer of a pipe."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise IsADirectoryError(errno.EISDIR, "not a regular file", path)
-    return descriptor
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.stat_cache import StatCache, identity_of, is_racy, now_nanoseconds
 from mlcbuild.errors import Location, WorkspaceError
+from mlcbuild.regular_files import open_regular
 
 _ATTEMPTS = 3
 _CHUNK_BYTES = 256 << 10
@@ -64,11 +65,9 @@ class FileDigests:
     def _hash(self, path: str, location: str) -> FileState:
         for _ in range(_ATTEMPTS):
             started = now_nanoseconds()
-            descriptor = os.open(location, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_regular(location)
             try:
                 before = os.fstat(descriptor)
-                if not stat.S_ISREG(before.st_mode):
-                    raise WorkspaceError(f"the source {path!r} is not a regular file", location=Location(path=path))
                 hasher, size = self._function.hasher(), 0
                 # Stop after one byte too many: a process that keeps appending must not keep us here.
                 while size <= before.st_size and (chunk := os.read(descriptor, _CHUNK_BYTES)):

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from mlcbuild.cache.temporaries import temporary_prefix
+from mlcbuild.regular_files import open_regular
 
 FOLDER = "leases"  # in the folder of a store
 _HASH_BYTES = 32
@@ -139,7 +140,7 @@ class Leases:
         for name in _names_in(self._folder):
             start = self._read.get(name, 0)
             try:
-                with (self._folder / name).open("rb", buffering=0) as stream:
+                with os.fdopen(open_regular(self._folder / name), "rb", buffering=0) as stream:
                     stream.seek(start)
                     data = stream.readall()
             except OSError:
@@ -247,9 +248,9 @@ def _open_lock(base: Path, name: str) -> int:
 def _open_to_lock(path: Path, flags: int) -> int:
     """Open for writing if that is allowed, because NFS needs it for locks. The file may belong to another user."""
     try:
-        return os.open(path, os.O_RDWR | flags, 0o666)
+        return open_regular(path, os.O_RDWR | flags)
     except PermissionError:
-        return os.open(path, os.O_RDONLY | flags & ~os.O_CREAT)
+        return open_regular(path, os.O_RDONLY | flags & ~os.O_CREAT)
 
 
 def _flock(descriptor: int, operation: int) -> bool:

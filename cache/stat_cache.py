@@ -16,6 +16,7 @@ from pathlib import Path
 
 from mlcbuild.cache import integrity
 from mlcbuild.cache.atomic import write_atomically
+from mlcbuild.regular_files import read_regular
 
 # The clock of a file system may tick only every two seconds (FAT). A second write in the same tick does not change the
 # stat, so a stat that is younger than this is "racy", as Git calls it.
@@ -101,7 +102,7 @@ class StatCache:
         if self._path is None:
             return {}
         try:
-            data = self._path.read_bytes()
+            data = read_regular(self._path)
         except OSError:
             return {}
         start = len(self._header) + integrity.CHECKSUM_BYTES

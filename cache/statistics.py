@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mlcbuild.cache import integrity
 from mlcbuild.cache.inventory import Blob, Inventory, Result
 from mlcbuild.cache.reapi import ActionResult
+from mlcbuild.regular_files import read_regular
 
 _DAY_NANOSECONDS = 86_400 * 1_000_000_000
 AGES = (("last day", 1), ("last week", 7), ("last 30 days", 30), ("before", None))
@@ -121,7 +122,7 @@ def _described(blob: Blob, inventory: Inventory) -> LargeBlob:
 def _path_in(inventory: Inventory, result: Result, digest_hash: str) -> str:
     """The path of the output that a result names a blob as, or of the directory that contains it."""
     try:
-        data = (inventory.base / "ac" / result.hash[:2] / result.hash).read_bytes()
+        data = read_regular(inventory.base / "ac" / result.hash[:2] / result.hash)
         decoded = ActionResult.decode(data[: -integrity.CHECKSUM_BYTES])
     except (OSError, ValueError):
         return ""

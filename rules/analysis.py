@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mlcbuild.engine.action import Action, SourceArtifact
 from mlcbuild.errors import MlcbuildError, WorkspaceError, WorkspaceErrors
+from mlcbuild.regular_files import read_regular
 from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo, Provider
 from mlcbuild.rules.registry import place_in_rule_file
@@ -60,7 +61,7 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
 
     def read_source(path: str) -> bytes:
         observed.add(path)
-        return (workspace.settings.root / path).read_bytes()
+        return read_regular(workspace.settings.root / path)
 
     def needed(label: Label) -> tuple[Label, ...]:
         target, dependencies = workspace.targets[label], workspace.dependencies(label)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "mlcbuild"
 
-EVERYBODYS = frozenset({"system_programs", "errors", "figures", "plugins", "suggestions"})  # modules beside the rooms
+# Modules beside the rooms.
+EVERYBODYS = frozenset({"system_programs", "errors", "figures", "plugins", "regular_files", "suggestions"})
 # Room → the rooms that it may import, itself aside.
 DOORS: dict[str, frozenset[str]] = {
     "cli": frozenset(

@@ -28,6 +28,7 @@ from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.engine.normal_form import ModuleForm, read_module
 from mlcbuild.engine.source_tree import SourceTree
 from mlcbuild.errors import BuildError, LocalEnvironmentError, Location
+from mlcbuild.regular_files import read_regular
 from mlcbuild.suggestions import known_values
 
 # Raise this where the normal form changes, because remembered digests and those of stages change with it.
@@ -219,8 +220,7 @@ class Implementations:
         return module
 
     def _content(self, tree: SourceTree, path: str) -> str:
-        with tree.location(path).open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return hashlib.sha256(read_regular(tree.location(path))).hexdigest()
 
     # Errors.
 
@@ -276,7 +276,7 @@ def _from_cache(remembered: object, identity: list[int]) -> ModuleForm | None:
 
 def _read(name: str, tree: SourceTree, path: str) -> ModuleForm:
     """Read and parse a module. Raises OSError, and BuildError for a file that is not Python."""
-    source = tree.location(path).read_bytes()
+    source = read_regular(tree.location(path))
     try:
         return read_module(source, name=name, is_package=path.endswith("/__init__.py"))
     except (SyntaxError, ValueError, RecursionError) as error:

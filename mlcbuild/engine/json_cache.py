@@ -12,6 +12,7 @@ from typing import Any
 
 from mlcbuild.cache.atomic import write_atomically
 from mlcbuild.cache.integrity import checksum_of_bytes
+from mlcbuild.regular_files import read_regular
 
 
 class JsonCache:
@@ -49,7 +50,7 @@ class JsonCache:
             return {}
         try:
             # A damaged file is often still valid JSON, with wrong names and digests.
-            checksum, _, body = self._path.read_bytes().partition(b"\n")
+            checksum, _, body = read_regular(self._path).partition(b"\n")
             if checksum != checksum_of_bytes(body).hex().encode():
                 return {}
             document = json.loads(body)

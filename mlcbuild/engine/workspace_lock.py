@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from mlcbuild.errors import InfrastructureError, LocalEnvironmentError
+from mlcbuild.regular_files import open_regular
 
 LOCK_FILE = "lock"
 
@@ -36,7 +37,7 @@ class WorkspaceLock:
     def __enter__(self) -> WorkspaceLock:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._descriptor = open_regular(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise LocalEnvironmentError(
                 f"the workspace's lock {self._path} cannot be opened: {error.strerror or error}",

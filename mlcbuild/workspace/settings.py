@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from mlcbuild.errors import Location, WorkspaceError, WorkspaceErrors
+from mlcbuild.regular_files import read_regular
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.execution import EXECUTION_TABLE, ExecutionTable, read_execution
@@ -127,7 +128,7 @@ def find_root(start: Path) -> Path:
     """The nearest folder at or above `start` whose `BUILD.toml` has `[workspace]`. Raises WorkspaceError."""
     for folder in (start.absolute(), *start.absolute().parents):
         try:
-            text = (folder / BUILD_FILE).read_text(encoding="utf-8", errors="replace")
+            text = read_regular(folder / BUILD_FILE).decode(errors="replace")
         except OSError:
             continue
         # The file may be invalid TOML. It is a root all the same if it has such a line.

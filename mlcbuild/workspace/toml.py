@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import toml_rs
 
 from mlcbuild.errors import Location, WorkspaceError
+from mlcbuild.regular_files import read_regular
 from mlcbuild.workspace.toml_depth import DEEPEST, too_deep_at
 
 Key = str | int
@@ -118,7 +119,7 @@ def parse(text: str, path: str) -> TomlFile:
 def read(file: Path, path: str) -> TomlFile:
     """Read and parse a file. Raises WorkspaceError if it is unreadable, not UTF-8, or not TOML."""
     try:
-        content = file.read_bytes()
+        content = read_regular(file)
     except OSError as error:
         raise WorkspaceError(
             f"the file cannot be read: {error.strerror or error}", location=Location(path=path)

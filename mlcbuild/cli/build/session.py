@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
-from mlcbuild.cli.build.interruption import interrupting
+from mlcbuild.cli.build.interruption import hearing_ctrl_c, interrupting
 from mlcbuild.cli.build.listeners import Listeners, reason_of
 from mlcbuild.cli.build.network_cache_notice import network_cache_notice
 from mlcbuild.cli.build.no_op_check import request_text, without_credentials
@@ -98,7 +98,8 @@ def run_build(request: BuildRequest, options: GlobalOptions) -> BuildOutcome:
     failure: BaseException | None = None
     code = ExitCode.INTERNAL
     try:
-        outcome = session.build()
+        with hearing_ctrl_c():
+            outcome = session.build()
         code = outcome.exit_code
         return outcome
     except BaseException as error:

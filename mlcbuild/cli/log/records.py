@@ -19,6 +19,7 @@ from typing import Any
 
 from mlcbuild.cli.output.json_output import json_text
 from mlcbuild.errors import UsageError
+from mlcbuild.regular_files import open_regular
 
 RECORD_DIRECTORY = "builds"
 _VERSION = 1
@@ -46,7 +47,7 @@ class BuildRecord:
     def actions(self) -> Iterator[dict[str, Any]]:
         """The actions in the order in which they ended. A damaged file gives fewer."""
         try:
-            with self.path.open(encoding="utf-8") as lines:
+            with os.fdopen(open_regular(self.path), encoding="utf-8") as lines:
                 next(lines, None)
                 for line in lines:
                     yield json.loads(line)
@@ -145,7 +146,7 @@ def _files(directory: Path) -> list[Path]:
 
 def _record(path: Path) -> BuildRecord | None:
     try:
-        with path.open(encoding="utf-8") as lines:
+        with os.fdopen(open_regular(path), encoding="utf-8") as lines:
             summary = json.loads(next(lines, ""))
         if summary["version"] != _VERSION:
             return None
