@@ -108,6 +108,7 @@ class Backend:
 
     `model_dtypes` are the types that models can compute in, each with the condition on a platform, "" for none (see
     `PlatformInfo.lacks_dtype`). `kv_state_kinds` are what its kernels can keep for a sequence, by MLC-LLM's words.
+    `sliding_windows` says whether its Phase0 has kernels for a window: TVM's own compute something else.
 
     `platforms` are those that every workspace has, by name: the attributes of each, without `kind`
     (`repositories.PLATFORMS`). The one of the kind's own name is the platform that `mlcbuild init` proposes, with the
@@ -120,6 +121,7 @@ class Backend:
     platform: Callable[[RuleContext], PlatformInfo]
     model_dtypes: Mapping[str, str] = field(default_factory=lambda: {"float32": "", "float16": ""})
     kv_state_kinds: tuple[str, ...] = ("kv_cache",)
+    sliding_windows: bool = False
     platforms: Mapping[str, Mapping[str, str | Sequence[str]]] = field(default_factory=dict)
     proposed_quantizations: tuple[str, ...] = ("q4f16_1", "q0f16")
 

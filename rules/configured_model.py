@@ -38,7 +38,8 @@ def configure(
     quantization on the platform.
     """
     scheme, checked = schemes.scheme(quantization), dict(overrides or {})
-    kinds = None if platform is None else list(backends()[platform.kind].kv_state_kinds)
+    backend = None if platform is None else backends()[platform.kind]
+    kinds, windows = (None, True) if backend is None else (list(backend.kv_state_kinds), backend.sliding_windows)
     if platform is not None and (wrong := dtype_error(scheme, platform)) is not None:
         context.report(wrong, attribute="quantization", advice=("see `mlcbuild info --legal`",))
     if model.known is not None:
@@ -48,6 +49,7 @@ def configure(
             scheme=scheme,
             overrides=checked,
             kv_state_kinds=kinds,
+            sliding_windows=windows,
         )
         for one in invalid:
             context.report(one.error.message, attribute=one.attribute, advice=one.error.advice)
@@ -56,7 +58,7 @@ def configure(
         "mlcbuild.compiler.stages.configure_model:run",
         inputs={"model": model.model, "parameters": model.parameters},
         outputs={"model_out": "model.json", "parameters_out": "parameters.json", "window": "window.json"},
-        parameters={"overrides": checked, "kv_state_kinds": kinds},
+        parameters={"overrides": checked, "kv_state_kinds": kinds, "sliding_windows": windows},
         plugins={"scheme": schemes.plugin(quantization)},
     )
     return ConfiguredModel(

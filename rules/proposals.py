@@ -96,6 +96,7 @@ def _reason_against(model: ModelInHand, quantization: str, backend: Backend) -> 
         scheme=scheme,
         overrides={},
         kv_state_kinds=backend.kv_state_kinds,
+        sliding_windows=backend.sliding_windows,
     )
     return invalid[0].error.message if invalid else ""
 

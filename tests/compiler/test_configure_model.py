@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from mlcbuild.compiler.models.configuring import configure
 from mlcbuild.compiler.models.description import ModelDescription, read_model
+from mlcbuild.compiler.models.resolving import resolve
 from mlcbuild.compiler.models.window import SlidingWindow, read_window
 from mlcbuild.errors import StageError
+from mlcbuild.rules.families import families
+from mlcbuild.rules.schemes import scheme
 from tests.compiler.resolving import write_configured, write_resolved
 from tests.compiler.tiny_models import TINY
 
@@ -88,6 +92,16 @@ def test_kernels_are_told_of_the_window_and_of_nothing_else(tmp_path: Path) -> N
     assert written[3] == written[4]
     assert len(set(written)) == 3
     assert read_window(tmp_path / "window.json") == SlidingWindow(size=32, sink=4)
+
+
+def test_a_window_that_a_platform_has_no_kernels_for_is_refused() -> None:
+    model, parameters = resolve({**TINY, "model_type": "mistral", "sliding_window": 32}, families())
+    for overrides, told in (
+        ({}, ["the platform has no kernels for a sliding window, which is 32 tokens here"]),
+        ({"sliding_window_size": -1}, []),
+    ):
+        _, invalid = configure(model, parameters, scheme=scheme("q0f32"), overrides=overrides, sliding_windows=False)
+        assert [one.error.message for one in invalid] == told
 
 
 def test_a_sink_as_long_as_the_window_is_told(tmp_path: Path) -> None:

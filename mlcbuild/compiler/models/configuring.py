@@ -31,10 +31,12 @@ def configure(
     scheme: QuantizationScheme,
     overrides: Mapping[str, object],
     kv_state_kinds: Sequence[str] | None = None,
+    sliding_windows: bool = True,
 ) -> tuple[ModelDescription, tuple[InvalidAttribute, ...]]:
     """The model with the target's sizes, and all that is wrong with it.
 
-    `kv_state_kinds` are those that the platform has kernels for; None where no library is made.
+    `kv_state_kinds` are those that the platform has kernels for; None where no library is made. `sliding_windows` says
+    whether the platform has kernels for a window.
     """
     invalid = []
     configured = model
@@ -55,6 +57,13 @@ def configure(
             advice=(f"it has them for: {known}",),
         )
         invalid.append(InvalidAttribute(attribute="platform", error=kept))
+    window = configured.sizes.window
+    if window is not None and not sliding_windows:
+        slides = StageError(
+            f"the platform has no kernels for a sliding window, which is {window.size} tokens here",
+            advice=("to build without the window, override sliding_window_size = -1",),
+        )
+        invalid.append(InvalidAttribute(attribute="platform", error=slides))
     return configured, tuple(invalid)
 
 

@@ -13,7 +13,7 @@ from mlcbuild.compiler import ir
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
 from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.compiler.script_parsing import quick_script_parsing
-from mlcbuild.errors import StageError
+from mlcbuild.errors import InternalError
 
 LAYER_WINDOW = 1024  # tokens that a layer with a sliding window sees: TVM's default, for models that have such layers
 KernelExchange = Callable[[tvm.IRModule, KVCacheGeometry], tvm.IRModule]
@@ -46,13 +46,15 @@ def dispatch_kv_cache_creation(
     `TIRPagedKVCache`, and add these kernels to the module.
 
     `exchange` is given a module of that function and its kernels, and returns it with kernels of a backend's own. Only
-    these know a `window`. Raises StageError for a window without them.
+    these know a `window`. Raises InternalError for a window without them.
     """
     found = _find_placeholder(module)
     if found is None:
         return module
     if window is not None and exchange is None:
-        raise StageError(f"a sliding window of {window.size} tokens is not supported on {target.kind.name}")
+        raise InternalError(
+            f"the kernels for {target.kind.name} know no window, and one of {window.size} tokens is wanted"
+        )
     created = _creation(found, target=target, slides=window is not None)
     if exchange is not None:
         created = exchange(created, found.geometry)

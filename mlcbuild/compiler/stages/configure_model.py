@@ -30,6 +30,7 @@ def run(
     scheme: QuantizationScheme,
     overrides: Mapping[str, object],
     kv_state_kinds: Sequence[str] | None = None,
+    sliding_windows: bool = True,
 ) -> None:
     """`scheme` is a plug-in; the others are those of `models.configuring.configure`.
 
@@ -41,6 +42,7 @@ def run(
         scheme=scheme,
         overrides=overrides,
         kv_state_kinds=kv_state_kinds,
+        sliding_windows=sliding_windows,
     )
     if invalid:
         first, *others = (one.error for one in invalid)

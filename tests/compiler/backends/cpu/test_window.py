@@ -7,12 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode_cpu
 from tvm.relax.frontend.nn.llm._prefill_kernels import _attention_prefill_cpu, _attention_prefill_ragged_cpu
 
 from mlcbuild.compiler.backends.cpu.kernels import attention
+from mlcbuild.compiler.backends.cpu.kernels.kv_cache import with_vector_kernels
 from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.compiler.script_parsing import quick_script_parsing
+from mlcbuild.errors import StageError
 from tests.compiler.attention_reference import LLAMA3, THETA
 from tests.compiler.kernel_running import compiled, run
 from tests.compiler.windowed_batch import WindowedBatch, merged
@@ -73,3 +76,14 @@ def test_one_new_token_sees_what_the_window_leaves_it(window: SlidingWindow, dro
         over = run(kernels["decode"], batch.of_decode(), rotates, *numbers)[7:]
         expected = batch.expected({}, rotates=bool(rotates))
         np.testing.assert_allclose(merged(among, over), expected, rtol=0, atol=3e-6, err_msg=str(befores))
+
+
+def test_a_window_that_no_kernel_here_computes_is_refused() -> None:
+    names = ["batch_decode_paged_kv_cpu", "batch_prefill_paged_kv_cpu", "batch_prefill_ragged_kv", "fused_rope"]
+    names += ["batch_decode_paged_kv_cpu_sliding_window", "batch_prefill_paged_kv_cpu_sliding_window"]
+    with quick_script_parsing():
+        kernel = _attention_decode_cpu(1, 1, 32, "float32", True, {})
+    module = tvm.IRModule(dict.fromkeys(names, kernel))
+    given: Any = {"theta": THETA, "scale": 1.0, "rope_scaling": {"rope_type": "yarn"}, "layer_window": 1024}
+    with pytest.raises(StageError, match="there are no CPU kernels for a sliding window of 12 tokens"):
+        with_vector_kernels(module, **given, window=_WINDOWS[0])

@@ -16,10 +16,11 @@ from tvm.relax.frontend.nn.llm._prefill_kernels import _attention_prefill, _atte
 
 from mlcbuild.compiler.backends.cuda.kernels import attention
 from mlcbuild.compiler.backends.cuda.kernels import window as windowed
+from mlcbuild.compiler.backends.cuda.kernels.kv_cache import with_own_kernels
 from mlcbuild.compiler.kernels.bound_bfloat16 import store_before_binding
 from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.compiler.script_parsing import quick_script_parsing
-from mlcbuild.errors import InternalError
+from mlcbuild.errors import InternalError, StageError
 from tests.compiler.attention_reference import LLAMA3, THETA
 from tests.compiler.backends.cuda import cuda_emulation
 from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, run_cuda
@@ -141,3 +142,13 @@ def test_a_kernel_of_another_form_is_refused() -> None:
         windowed.paged_prefill(without_conditions(prefill), _PLAIN, rope_scaling={})
     with pytest.raises(InternalError, match="hides keys in a form that is not known"):
         windowed.paged_decode(without_conditions(decode), _PLAIN)
+
+
+def test_a_sink_with_a_scaling_that_is_not_computed_here_is_refused() -> None:
+    names = ["batch_decode_paged_kv", "batch_prefill_ragged_kv"]
+    names += ["batch_decode_paged_kv_sliding_window", "batch_prefill_paged_kv_sliding_window"]
+    with quick_script_parsing():
+        kernel = _attention_decode(1, 1, 32, "float16", True, {}, _TARGET)
+    module = tvm.IRModule(dict.fromkeys(names, kernel))
+    with pytest.raises(StageError, match="there are no GPU kernels for an attention sink of 3 tokens"):
+        with_own_kernels(module, rope_scaling={"rope_type": "yarn"}, target=_TARGET, window=_SINK)
