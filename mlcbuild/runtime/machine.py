@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,8 @@ class Machine:
         set_threads(threads)
         self.device = device_of(_kind(library), tvm)
         try:
-            module = tvm.runtime.load_module(str(library))
+            with _utf_8_path(library) as path:
+                module = tvm.runtime.load_module(path)
             virtual_machine = importlib.import_module("tvm.runtime.vm").VirtualMachine
             self._machine = virtual_machine(module, self.device)
         except Exception as error:  # whatever the foreign loader raises
@@ -74,6 +77,19 @@ class Machine:
     def array(self, items: Sequence[Any]) -> Any:
         """A sequence as the library takes it, made once: building one costs as many steps as it has items."""
         return self._ffi.convert(list(items))
+
+
+@contextlib.contextmanager
+def _utf_8_path(file: Path) -> Iterator[str]:
+    """A path to a file that TVM takes: a copy's, for the time of the block, if its own is not UTF-8."""
+    try:
+        str(file).encode()
+    except UnicodeEncodeError:
+        with tempfile.TemporaryDirectory(prefix="mlcbuild-") as folder:
+            # A link does not help: TVM follows it.
+            yield shutil.copyfile(file, str(Path(folder) / f"library{file.suffix}"))
+    else:
+        yield str(file)
 
 
 def _kind(library: Path) -> str:

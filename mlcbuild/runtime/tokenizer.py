@@ -29,11 +29,13 @@ class PackageTokenizer:
         from tokenizers import Tokenizer
 
         path = package.directory / TOKENIZER
+        content = path.read_bytes()
         try:
-            self._tokenizer: Any = Tokenizer.from_file(str(path))
+            # Not from_file, which takes no path that is not UTF-8.
+            self._tokenizer: Any = Tokenizer.from_buffer(content)
         except Exception as error:  # the library raises nothing more specific
             raise UsageError(f"{path} cannot be read: {error}", advice=("build the package again",)) from error
-        document = json.loads(path.read_bytes())
+        document = json.loads(content)
         self._added = {int(token["id"]): token for token in document.get("added_tokens", [])}
         self._config = package.tokenizer_config
         info = package.chat_config.get("tokenizer_info") or {}

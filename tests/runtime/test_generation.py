@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -96,6 +97,14 @@ def test_each_token_that_ends_an_answer_ends_it(package: Path, tmp_path: Path, f
     stopped = generate(other, "hello w", raw=True, max_tokens=12, threads=2)
     list(stopped)
     assert stopped.tokens == whole.tokens[: whole.tokens.index(end)]
+
+
+def test_a_package_below_a_name_that_is_not_utf_8_answers_alike(package: Path, tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"p\xff")
+    shutil.copytree(package, odd)
+    here, there = (generate(each, "hello w", raw=True, max_tokens=6, threads=2) for each in (package, odd))
+    assert "".join(there) == "".join(here)
+    assert there.tokens == here.tokens
 
 
 def test_an_error_in_the_prompt_is_told_before_weights_are_read(package: Path, tmp_path: Path) -> None:
