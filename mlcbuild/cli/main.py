@@ -35,6 +35,8 @@ COMMANDS = (
     "run",
     "fetch",
     "query",
+    "aquery",
+    "explain",
     "cache",
     "log",
     "doctor",

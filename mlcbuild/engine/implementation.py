@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cache.stat_cache import RACY_NANOSECONDS, identity_of, now_nanoseconds
+from mlcbuild.engine.code_listing import WHOLE_MODULE, CodeListing
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.interpreter import python_version
 from mlcbuild.engine.json_cache import JsonCache
@@ -32,7 +33,7 @@ from mlcbuild.regular_files import read_regular
 from mlcbuild.suggestions import known_values
 
 # Raise this where the normal form changes, because remembered digests and those of stages change with it.
-_KIND = "implementations 2"
+_KIND = "implementations 3"
 _OF_PYTHON = sys.stdlib_module_names | {"__main__"}
 
 
@@ -48,6 +49,7 @@ class Implementation:
     modules: frozenset[str]
     distributions: tuple[str, ...]
     files: tuple[str, ...] = ()
+    lines: tuple[tuple[str, ...], ...] = ()  # what the digest was made from: kind, name and digest of each part
 
 
 class Implementations:
@@ -75,6 +77,7 @@ class Implementations:
         self._modules: dict[str, ModuleForm] = {}
         self._identities: dict[str, list[int]] = {}
         self._found: dict[tuple[str, ...], Implementation] = {}
+        self._listings: dict[tuple[str, ...], bytes] = {}
 
     @property
     def observed(self) -> frozenset[str]:
@@ -91,6 +94,22 @@ class Implementations:
         if modules not in self._found:
             self._found[modules] = self._of_modules(modules)
         return self._found[modules]
+
+    def listing(self, *modules: str) -> bytes:
+        """What the implementation consists of, with the digest of each function, for people. It depends on nothing but
+        the code. Raises as `of` does."""
+        if modules not in self._listings:
+            found = self.of(*modules)
+            self._listings[modules] = CodeListing(
+                digest=found.digest,
+                parts={f"{kind} {name}": value for kind, name, value in found.lines if kind != "module"},
+                modules={
+                    name: {WHOLE_MODULE: form.digest, **dict(form.definitions)}
+                    for name in sorted(found.modules)
+                    for form in (self._module(name),)
+                },
+            ).encode()
+        return self._listings[modules]
 
     def changed(self, *modules: str) -> str:
         """The file of a module whose meaning has changed since its digest was computed; "" where none has."""
@@ -151,6 +170,7 @@ class Implementations:
             modules=frozenset(closure),
             distributions=tuple(sorted(distributions)),
             files=tuple(sorted(files)),
+            lines=(("python", "", python_version()), *(tuple(line) for line in lines[1:])),
         )
 
     def _distributions_of(self, packages: set[str]) -> dict[str, str]:
@@ -215,7 +235,7 @@ class Implementations:
         except OSError as error:
             raise LocalEnvironmentError(f"the module {name} cannot be read: {error}") from error
         if status.st_mtime_ns < now_nanoseconds() - RACY_NANOSECONDS:
-            values = [module.digest, list(module.imports), list(module.file_names)]
+            values = [module.digest, list(module.imports), list(module.file_names), dict(module.definitions)]
             self._cache.set(f"module {location}", [identity, *values])
         return module
 
@@ -268,10 +288,15 @@ def _below(folder: str, name: str) -> str:
 
 
 def _from_cache(remembered: object, identity: list[int]) -> ModuleForm | None:
-    if not isinstance(remembered, list) or len(remembered) != 4 or remembered[0] != identity:
+    if not isinstance(remembered, list) or len(remembered) != 5 or remembered[0] != identity:
         return None
-    _, digest, imports, file_names = remembered
-    return ModuleForm(digest=str(digest), imports=tuple(imports), file_names=tuple(file_names))
+    _, digest, imports, file_names, definitions = remembered
+    return ModuleForm(
+        digest=str(digest),
+        imports=tuple(imports),
+        file_names=tuple(file_names),
+        definitions=tuple(definitions.items()),
+    )
 
 
 def _read(name: str, tree: SourceTree, path: str) -> ModuleForm:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import marshal
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, Protocol
 
 from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.engine.action import Action, StageCall
 from mlcbuild.engine.executor import FileEntry
-from mlcbuild.engine.keys import SCHEMA_VERSION, ActionKey, compute_key
+from mlcbuild.engine.keys import SCHEMA_VERSION, ActionKey, KeySource, compute_key
 from mlcbuild.engine.last_build import LastBuild
 
 
@@ -42,6 +42,8 @@ class StageImplementations(Protocol):
     """`mlcbuild.engine.implementation.Implementations` is one."""
 
     def of(self, *modules: str) -> StageCode: ...
+
+    def listing(self, *modules: str) -> bytes: ...
 
     def changed(self, *modules: str) -> str: ...
 
@@ -127,10 +129,30 @@ class KeyCache:
         """The whole key of a digest. It is computed again where another action of that key had a cache hit."""
         if digest not in self._keys:
             self._compute(action, inputs)
-        return self._keys.pop(digest)
+        return replace(self._keys.pop(digest), code=self.listing_of(action))
 
     def drop(self, digest: Digest) -> None:
         self._keys.pop(digest, None)
+
+    def source_of(self, action: Action, inputs: tuple[FileEntry, ...]) -> KeySource:
+        """What the key of an action is made from. Raises as the key does."""
+        fingerprints = self._fingerprints_of(action)
+        return KeySource(
+            action=action,
+            inputs=inputs,
+            toolchains=()
+            if action.pinned_content
+            else tuple((name, fingerprints[name]) for name in sorted(set(action.toolchains))),
+            implementation="" if action.pinned_content else self._code_of(action),
+            function=self._function,
+        )
+
+    def listing_of(self, action: Action) -> bytes:
+        """The listing of a stage's code (`engine.code_listing`); b"" for a tool."""
+        command = action.command
+        if not isinstance(command, StageCall) or action.pinned_content:
+            return b""
+        return self._implementations.listing(*command.modules)
 
     def modules_of(self, action: Action) -> frozenset[str]:
         """The modules of mlcbuild and the workspace that a stage may import; empty for a tool."""

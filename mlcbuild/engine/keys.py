@@ -35,6 +35,7 @@ SCHEMA_VERSION = 2
 STAGE_PROGRAM = "mlcbuild-stage"
 PINNED_PROGRAM = "mlcbuild-pinned"
 BREAKDOWN_TYPE_URL = "type.mlcbuild.dev/KeyBreakdown"
+CODE_TYPE_URL = "type.mlcbuild.dev/CodeListing"
 _MAXIMUM_SHORT_VALUE = 200
 
 
@@ -54,11 +55,12 @@ class ActionKey:
     command: bytes
     directories: tuple[tuple[Digest, bytes], ...]
     source: KeySource
+    code: bytes = b""  # the listing of the stage's code, which explains the implementation's digest; b"" for a tool
 
     @cached_property
     def breakdown(self) -> tuple[Component, ...]:
         """The components of the key, sorted by name. Computed on demand, because most keys are never explained."""
-        return _breakdown(self.source)
+        return components_of(self.source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,7 @@ class StoredKey:
     action: reapi.Action
     command: reapi.Command
     breakdown: tuple[Component, ...]
+    code: Digest | None = None  # of the listing of the stage's code, which may have gone
 
 
 def canonical_json(value: JsonValue) -> str:
@@ -198,7 +201,8 @@ def _properties(source: KeySource) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(properties))
 
 
-def _breakdown(source: KeySource) -> tuple[Component, ...]:
+def components_of(source: KeySource) -> tuple[Component, ...]:
+    """The components of the key that is made from `source`, sorted by name."""
     action = source.action
     components = [
         Component("mnemonic", action.mnemonic),
@@ -250,21 +254,23 @@ def _short(value: str, source: KeySource) -> str:
 
 
 def publish(store: BlobStore, cache: ActionCache, key: ActionKey, result: reapi.ActionResult) -> reapi.ActionResult:
-    """Store Action, Command, Directories and breakdown, then the result that names them. Returns what is published.
+    """Store Action, Command, Directories, breakdown and the listing of the code, then the result that names them.
 
-    The caller has stored the outputs. The digest of the breakdown goes into the auxiliary metadata of the result, so
-    that all of it is found by the key. Raises as the store does.
+    Returns what is published. The caller has stored the outputs. The digests of breakdown and listing go into the
+    auxiliary metadata of the result, so that all of it is found by the key. Raises as the store does.
     """
     breakdown = canonical_json([list(component) for component in key.breakdown])
     # A result is usable without these, and a torn one is detected when it is read. So do not wait for the disk.
     for data in (key.action, key.command, *(data for _, data in key.directories)):
         store.put_bytes(data, durable=False)
-    reference = reapi.AnyMessage(
-        type_url=BREAKDOWN_TYPE_URL,
-        value=reapi.encode_digest(store.put_bytes(breakdown.encode(), durable=False)),
-    )
+    references = [
+        reapi.AnyMessage(type_url=type_url, value=reapi.encode_digest(store.put_bytes(explanation, durable=False)))
+        for type_url, explanation in ((BREAKDOWN_TYPE_URL, breakdown.encode()), (CODE_TYPE_URL, key.code))
+        if explanation
+    ]
     metadata = result.execution_metadata or reapi.ExecutedActionMetadata()
-    others = tuple(item for item in metadata.auxiliary_metadata if item.type_url != BREAKDOWN_TYPE_URL)
+    ours = (BREAKDOWN_TYPE_URL, CODE_TYPE_URL)
+    others = tuple(item for item in metadata.auxiliary_metadata if item.type_url not in ours)
     published = reapi.ActionResult(
         output_files=result.output_files,
         output_directories=result.output_directories,
@@ -275,7 +281,7 @@ def publish(store: BlobStore, cache: ActionCache, key: ActionKey, result: reapi.
         stderr_raw=result.stderr_raw,
         stderr_digest=result.stderr_digest,
         execution_metadata=reapi.ExecutedActionMetadata(
-            worker=metadata.worker, auxiliary_metadata=(*others, reference)
+            worker=metadata.worker, auxiliary_metadata=(*others, *references)
         ),
     )
     cache.put(key.digest, published)
@@ -287,16 +293,15 @@ def read_key(store: BlobStore, cache: ActionCache, digest: Digest) -> StoredKey 
     result = cache.get(digest)
     if result is None or result.execution_metadata is None:
         return None
-    references = [
-        item.value for item in result.execution_metadata.auxiliary_metadata if item.type_url == BREAKDOWN_TYPE_URL
-    ]
-    if not references:
+    references = {item.type_url: item.value for item in result.execution_metadata.auxiliary_metadata}
+    if BREAKDOWN_TYPE_URL not in references:
         return None
     try:
         action = reapi.Action.decode(store.read(digest))
         command = reapi.Command.decode(store.read(action.command_digest))
-        components = json.loads(store.read(reapi.decode_digest(references[0])))
+        components = json.loads(store.read(reapi.decode_digest(references[BREAKDOWN_TYPE_URL])))
         breakdown = tuple(Component(str(name), str(value)) for name, value in components)
+        code = reapi.decode_digest(references[CODE_TYPE_URL]) if CODE_TYPE_URL in references else None
     except (BlobMissingError, ValueError, TypeError):
         return None
-    return StoredKey(action=action, command=command, breakdown=breakdown)
+    return StoredKey(action=action, command=command, breakdown=breakdown, code=code)

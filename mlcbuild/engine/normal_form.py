@@ -1,7 +1,7 @@
 """The normal form of a Python module: its syntax tree without positions, comments and docstrings.
 
-One pass over the tree writes the normal form and collects imports and file names. It has to be quick, because after an
-edit every module of a stage's closure is read in this way while the user waits.
+One pass over the tree writes the normal form and collects imports, file names and definitions. It has to be quick,
+because after an edit every module of a stage's closure is read in this way while the user waits.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _FILE_NAME = re.compile(r"[\w./-]*[\w-]\.[A-Za-z]\w{0,9}")
 _CODE_SUFFIXES = (".py", ".pyc", ".pyi", ".so", ".typed")
+_DEFINITION_DIGITS = 16
 _IMPORTING_CALLS = ("import_module", "__import__")
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -22,28 +24,38 @@ class ModuleForm:
     """`imports` are dotted names that may be modules. For `from a import b` these are `a` and `a.b`.
 
     `file_names` are the strings that look like names of data files. Both are sorted.
+
+    `definitions` are the parts of the module, by which people are told what changed: name and 16 hexadecimal digits for
+    each top-level function, class and assigned name, each method (`Class.method`, without which its class counts), and
+    "" for all other statements. They are sorted by name.
     """
 
     digest: str
     imports: tuple[str, ...]
     file_names: tuple[str, ...]
+    definitions: tuple[tuple[str, str], ...] = ()
 
 
 def read_module(source: bytes, *, name: str, is_package: bool) -> ModuleForm:
     """The form of the module with that dotted name. Raises SyntaxError, and ValueError for bytes that are no text."""
     reader = _Reader(name if is_package else name.rpartition(".")[0])
-    reader.write(ast.parse(source), True)
+    tree = ast.parse(source)
+    reader.names = dict(_named(tree))
+    reader.write(tree, True)
     text = "".join(reader.parts)
     return ModuleForm(
         digest=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest(),
         imports=tuple(sorted(reader.imports)),
         file_names=tuple(sorted(reader.file_names)),
+        definitions=_definitions(reader.parts, reader.spans),
     )
 
 
 class _Reader:
     def __init__(self, package: str) -> None:
         self.parts: list[str] = []
+        self.names: dict[int, str] = {}  # of definitions, by the identity of their nodes
+        self.spans: list[tuple[int, int, str]] = []  # first part, the one after the last, and name
         self.imports: set[str] = set()
         self.file_names: set[str] = set()
         self._package = package
@@ -60,6 +72,7 @@ class _Reader:
         elif isinstance(node, ast.AST):
             if is_run:
                 self._collect(node)
+            start = len(self.parts)
             self.parts.append(f"{type(node).__name__}(")
             is_guard = isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING"
             for field in node._fields:
@@ -68,6 +81,8 @@ class _Reader:
                     value = _without_docstring(node)
                 self.write(value, is_run and not (is_guard and field == "body"))
             self.parts.append(")")
+            if name := self.names.get(id(node)):
+                self.spans.append((start, len(self.parts), name))
         else:
             # repr() escapes line breaks. So they separate fields, and no two trees have the same text.
             self.parts.append(f"{node!r}\n")
@@ -92,6 +107,45 @@ class _Reader:
             argument = node.args[0]
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
                 self.imports.add(argument.value)
+
+
+def _named(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The definitions of a module: the identity of each one's node, and its name."""
+    for statement in tree.body:
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield id(statement), statement.name
+            case ast.ClassDef():
+                yield id(statement), statement.name
+                for member in statement.body:
+                    if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
+                        yield id(member), f"{statement.name}.{member.name}"
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield id(statement), name
+
+
+def _definitions(parts: Sequence[str], spans: list[tuple[int, int, str]]) -> tuple[tuple[str, str], ...]:
+    """The digest of each definition, without those inside it. Definitions of one name count as one."""
+    hashers = {"": hashlib.sha256()}
+    around = [(len(parts), "")]
+    position = 0
+
+    def take(end: int) -> None:
+        nonlocal position
+        hashers[around[-1][1]].update("".join(parts[position:end]).encode("utf-8", "surrogatepass"))
+        position = end
+
+    for start, end, name in sorted(spans, key=lambda span: (span[0], -span[1])):
+        while around[-1][0] <= start:
+            take(around[-1][0])
+            around.pop()
+        take(start)
+        hashers.setdefault(name, hashlib.sha256())
+        around.append((end, name))
+    while around:
+        take(around[-1][0])
+        around.pop()
+    return tuple(sorted((name, hasher.hexdigest()[:_DEFINITION_DIGITS]) for name, hasher in hashers.items()))
 
 
 def _without_docstring(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mlcbuild.errors import UsageError
@@ -103,6 +104,16 @@ FUNCTIONS: tuple[Function, ...] = (
 )
 """The functions of the language. Regular expressions are Python's, and match anywhere unless anchored."""
 
+ACTION_FUNCTIONS: tuple[Function, ...] = tuple(
+    Function(name=name, parameters=(ParameterKind.REGEX, ParameterKind.EXPRESSION), doc=f"{name}(regex, x): {doc}")
+    for name, doc in (
+        ("mnemonic", "the actions of x whose mnemonic matches."),
+        ("inputs", "the actions of x with an input whose path or maker matches."),
+        ("outputs", "the actions of x with an output whose path matches."),
+    )
+)
+"""The functions of `aquery` beside those. They are outermost: what they are applied to are actions, not targets."""
+
 _FUNCTIONS = {function.name: function for function in FUNCTIONS}
 
 
@@ -143,9 +154,43 @@ class Query:
 
 def parse_query(text: str) -> Query:
     """Parse a query. Raises UsageError that points at the place of the error."""
-    parser = _Parser(text)
+    parser = _Parser(text, _FUNCTIONS)
     root = parser.parse()
     return Query(text=text, root=root, patterns=tuple(dict.fromkeys(parser.patterns)))
+
+
+def parse_action_query(text: str) -> tuple[Query, tuple[tuple[str, re.Pattern[str]], ...]]:
+    """Parse a query for actions: that for their targets, and the filters of the actions, each a function's name and its
+    regular expression. Raises UsageError.
+    """
+    names = {function.name: function for function in ACTION_FUNCTIONS}
+    parser = _Parser(text, {**_FUNCTIONS, **names})
+    root, filters = parser.parse(), []
+    while isinstance(root, CallNode) and root.function.name in names:
+        regex, inner = root.arguments
+        assert isinstance(regex, re.Pattern)
+        assert isinstance(inner, PatternNode | OperationNode | CallNode)
+        filters.append((root.function.name, regex))
+        root = inner
+    if nested := next(_nested(root, frozenset(names)), None):
+        raise UsageError(
+            f"in the query: {nested}(…) stands inside another function or operation",
+            advice=(f'it selects actions: write it around the whole, "{nested}(regex, deps(x))"',),
+        )
+    return Query(text=text, root=root, patterns=tuple(dict.fromkeys(parser.patterns))), tuple(filters)
+
+
+def _nested(node: Node, names: frozenset[str]) -> Iterator[str]:
+    """The functions of these names in an expression."""
+    if isinstance(node, OperationNode):
+        for operand in (node.first, *(operand for _, operand in node.steps)):
+            yield from _nested(operand, names)
+    elif isinstance(node, CallNode):
+        if node.function.name in names:
+            yield node.function.name
+        for argument in node.arguments:
+            if isinstance(argument, PatternNode | OperationNode | CallNode):
+                yield from _nested(argument, names)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +206,9 @@ class _Token:
 class _Parser:
     """A recursive-descent parser with one token of look-ahead."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, functions: Mapping[str, Function]) -> None:
         self._text = text
+        self._functions = functions
         self._tokens = self._tokenize()
         self._index = 0
         self._depth = 0
@@ -256,10 +302,10 @@ class _Parser:
         return PatternNode(patterns=tuple(patterns))
 
     def _call(self, name: _Token) -> Node:
-        function = _FUNCTIONS.get(name.text)
+        function = self._functions.get(name.text)
         if function is None:
             raise self._error(
-                f'unknown function "{name.text}"', name.position, known_values(name.text, [*_FUNCTIONS, "set"])
+                f'unknown function "{name.text}"', name.position, known_values(name.text, [*self._functions, "set"])
             )
         self._depth += 1
         if self._depth > _DEEPEST:

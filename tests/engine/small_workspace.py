@@ -155,6 +155,9 @@ class NoStages:
     def of(self, *modules: str) -> NoCode:
         raise AssertionError(f"no action here is a stage: {modules}")
 
+    def listing(self, *modules: str) -> bytes:
+        raise AssertionError(f"no action here is a stage: {modules}")
+
     def changed(self, *modules: str) -> str:
         raise AssertionError(f"no action here is a stage: {modules}")
 

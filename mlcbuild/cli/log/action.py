@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.cache.digest import Digest
-from mlcbuild.cache.disk import DiskStore, default_root
-from mlcbuild.cache.inventory import bases
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, GlobalOptions
 from mlcbuild.cli.console.action_logs import log_path
 from mlcbuild.cli.console.action_names import recorded_title
 from mlcbuild.cli.log.listings import build_title, described, place_of, record_directory, seconds_of
 from mlcbuild.cli.log.records import BuildRecord, chosen, records
+from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
-from mlcbuild.engine.keys import read_key
-from mlcbuild.errors import MlcbuildError, UsageError
+from mlcbuild.errors import UsageError
 from mlcbuild.figures import byte_count
 
 _FEWEST_DIGITS = 4
@@ -40,7 +36,7 @@ def print_action(
     """Print the action. Raises UsageError if no recorded build has it, or several actions match."""
     directory = record_directory(options)
     record, action = _find(wanted, [chosen(directory, build)] if build else records(directory))
-    stored = _Stored(disk_cache)
+    stored = StoredResults(disk_cache)
     components = stored.components(action.get("key", ""))
     before = stored.components(action.get("previous_key", ""))
     log = stored.log(action.get("key", "")) or _failed_log(directory.parent / LOG_DIRECTORY, action)
@@ -149,37 +145,3 @@ def _failed_log(directory: Path, action: Mapping[str, Any]) -> str:
         )
     except OSError:
         return ""
-
-
-class _Stored:
-    """Reads results of the disk cache that have not been removed.
-
-    It looks in the stores of all digest functions, so that it needs no settings of a workspace, which may be broken.
-    """
-
-    def __init__(self, disk_cache: Path | None) -> None:
-        root = disk_cache.absolute() if disk_cache else default_root()
-        self._stores = [(base, DiskStore(root, function)) for base, function in bases(root)]
-
-    def components(self, key: str) -> dict[str, str] | None:
-        """The components of a key by name; None if no store has them."""
-        for store, digest in self._holders(key):
-            with suppress(MlcbuildError):
-                if stored := read_key(store, store, digest):
-                    return dict(stored.breakdown)
-        return None
-
-    def log(self, key: str) -> str:
-        for store, digest in self._holders(key):
-            with suppress(MlcbuildError, ValueError):
-                result = store.get(digest)
-                if result is not None and result.stdout_digest is not None:
-                    return store.read(result.stdout_digest).decode("utf-8", "backslashreplace")
-        return ""
-
-    def _holders(self, key: str) -> Iterator[tuple[DiskStore, Digest]]:
-        """The stores that have a key, each with its digest, whose size is that of the Action, a blob of the store."""
-        for base, store in self._stores:
-            with suppress(OSError):
-                if key:
-                    yield store, Digest(key, (base / "cas" / key[:2] / key).stat().st_size)

@@ -7,6 +7,7 @@
       "targets": {label: {"success": bool, "outputs": [path, …], "error": str}},
       "actions": {"total": int, "up_to_date": int, "disk_hits": int, "remote_hits": int,
                   "executed_local": int, "executed_ray": int, "failed": int, "skipped": int},
+      "keys": {action: key, …},
       "critical_path": [{"action": str, "title": str, "mnemonic": str, "seconds": float}, …],
       "ran": {"run_seconds": float, "queued_seconds": float, "input_seconds": float, "output_seconds": float,
               "peak_bytes": int, "nodes": {name: actions, …}},
@@ -56,6 +57,7 @@ class BuildReport:
         self._targets: dict[str, TargetFinished] = {}
         self._statuses: dict[str, ActionStatus] = {}  # by action; one that has run again has its last
         self._failures: dict[str, ActionFinished] = {}
+        self._keys: dict[str, str] = {}
         self._ran: list[ActionFinished] = []
         self._finished: BuildFinished | None = None
 
@@ -65,6 +67,8 @@ class BuildReport:
                 self._invocation = event.invocation
             case ActionFinished():
                 self._statuses[event.identifier] = event.status
+                if event.key:
+                    self._keys[event.identifier] = event.key
                 if event.executor:
                     self._ran.append(event)
                 if event.status is ActionStatus.FAILED:
@@ -93,6 +97,7 @@ class BuildReport:
                 for label, event in sorted(self._targets.items())
             },
             "actions": {"total": sum(actions.values()), **actions},
+            "keys": dict(sorted(self._keys.items())),
             "critical_path": [
                 {
                     "action": step.identifier,

@@ -1,0 +1,1 @@
+"""`mlcbuild explain`: why actions would run, ran, or have another key on another machine."""

@@ -1,0 +1,171 @@
+"""`mlcbuild explain`: what it does from the command line to what is printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.explain.explanation import Explanation
+from mlcbuild.cli.explain.other_machine import OtherMachine
+from mlcbuild.cli.explain.output import explanation_lines, file_diffs
+from mlcbuild.cli.explain.reasons import Reasons
+from mlcbuild.cli.inspection.survey import SurveyParts, surveying
+from mlcbuild.cli.log.listings import build_title, record_directory
+from mlcbuild.cli.log.records import BuildRecord, chosen, records
+from mlcbuild.cli.log.stored_results import StoredResults
+from mlcbuild.cli.output import text
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.cli.workspace.opening import open_workspace
+from mlcbuild.errors import MlcbuildError
+from mlcbuild.rules.analysis import analyse
+
+_MOST_WAITING = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRequest:
+    """What the command line asks for. `build` "": what would run now, or if that is nothing, the last build."""
+
+    patterns: tuple[str, ...]
+    configuration: str = ""
+    build: str = ""
+    against: Path | None = None
+    disk_cache: Path | None = None
+
+
+def explain_targets(request: ExplainRequest, output: OutputFormat, options: GlobalOptions) -> None:
+    """Print the explanations. Raises UsageError, WorkspaceErrors, and what a survey raises."""
+    workspace = open_workspace(options.directory, to_load=True)
+    loaded = workspace.load(request.patterns, request.configuration)
+    analysis = analyse(loaded, workspace.rules)
+    targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
+    other = OtherMachine.read(request.against) if request.against else None
+    if request.build:
+        chosen(record_directory(options), request.build)  # An error in it is told before the work.
+    with surveying(workspace, analysis, targets, disk_cache=request.disk_cache) as parts:
+        stored = StoredResults(request.disk_cache)
+        reasons = Reasons(parts.survey, stored)
+        printer = _Printer(parts=parts, stored=stored, root=workspace.root, output=output, options=options)
+        if other is not None:
+            printer.against(other, reasons)
+            return
+        explanations = [] if request.build else list(reasons.now())
+        if explanations or not analysis.requested:
+            printer.now(explanations)
+            return
+        owners = frozenset(str(label) for label in analysis.targets)
+        record = _record(request.build, owners, options)
+        printer.past(record, list(reasons.of_record(record, owners)) if record else [], was_asked=bool(request.build))
+
+
+def _record(build: str, owners: frozenset[str], options: GlobalOptions) -> BuildRecord | None:
+    """The build that is asked for, or the newest in which an action of these targets ran."""
+    directory = record_directory(options)
+    if build:
+        return chosen(directory, build)
+    for record in records(directory):
+        if any(action.get("executor") and action["owner"] in owners for action in record.actions()):
+            return record
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Printer:
+    parts: SurveyParts
+    stored: StoredResults
+    root: Path
+    output: OutputFormat
+    options: GlobalOptions
+
+    def now(self, explanations: Sequence[Explanation]) -> None:
+        waiting = [each for each in explanations if each.what == "waits" and not each.differences]
+        shown = [each for each in explanations if each.what != "waits" or each.differences]
+        if self.output is OutputFormat.JSON:
+            self._json("now", explanations)
+            return
+        self._print(shown)
+        if waiting:
+            names = ", ".join(each.title for each in waiting[:_MOST_WAITING])
+            more = f" and {len(waiting) - _MOST_WAITING:,} more" if len(waiting) > _MOST_WAITING else ""
+            verb = "waits" if len(waiting) == 1 else "wait"
+            print(f"{text.plural(len(waiting), 'action')} {verb} for these: {names}{more}")
+        self._note_unknown()
+        if not explanations:
+            self._note("no targets match")
+
+    def past(self, record: BuildRecord | None, explanations: Sequence[Explanation], *, was_asked: bool) -> None:
+        if self.output is OutputFormat.JSON:
+            self._json(record.invocation if record else "", explanations)
+            return
+        if not was_asked:
+            self._note("nothing would run" + (f"; this is what ran {build_title(record)}" if record else ""))
+        elif not explanations:
+            self._note("nothing of these targets ran in that build")
+        self._print(explanations)
+
+    def against(self, other: OtherMachine, reasons: Reasons) -> None:
+        compared = other.compare(self.parts.survey, reasons)
+        if self.output is OutputFormat.JSON:
+            document = self._document(compared.differing)
+            print_json(
+                {
+                    "against": str(other.path),
+                    "equal": compared.equal,
+                    "actions": document,
+                    "following": [each.identifier for each in compared.following],
+                    "not_known_here": list(compared.unknown_here),
+                    "not_known_there": list(compared.unknown_there),
+                }
+            )
+            return
+        self._print(compared.differing)
+        counts = [f"{text.plural(compared.equal, 'action')} have the same key on both machines"]
+        if compared.following:
+            counts.append(f"{len(compared.following):,} differ because of the outputs of others")
+        if compared.unknown_here:
+            counts.append(f"{len(compared.unknown_here):,} have no key here yet")
+        if compared.unknown_there:
+            counts.append(f"{len(compared.unknown_there):,} are not in the report")
+        print("; ".join(counts))
+
+    def _print(self, explanations: Sequence[Explanation]) -> None:
+        lines = explanation_lines(explanations, self._diffs(explanations), self._version)
+        if lines:
+            print("\n".join(lines))
+
+    def _json(self, build: str, explanations: Sequence[Explanation]) -> None:
+        print_json({"build": build, "actions": self._document(explanations)})
+
+    def _document(self, explanations: Sequence[Explanation]) -> list[dict[str, object]]:
+        diffs = self._diffs(explanations)
+        return [each.document(diffs) for each in explanations]
+
+    def _diffs(self, explanations: Sequence[Explanation]) -> dict[str, list[str]]:
+        return file_diffs(explanations, self.stored.blob, self._file)
+
+    def _file(self, path: str) -> bytes | None:
+        try:
+            return (self.root / path).read_bytes()
+        except OSError:
+            return None
+
+    def _version(self, toolchain: str) -> str:
+        try:
+            return self.parts.toolchains.version(toolchain)
+        except (MlcbuildError, OSError):
+            return ""
+
+    def _note_unknown(self) -> None:
+        from mlcbuild.cli.inspection.aquery import announces_unknown
+
+        for each in self.parts.survey.actions.values():
+            if announces_unknown(each):
+                self._note(f"what {each.action.title} announces is known once it has run")
+
+    def _note(self, message: str) -> None:
+        print(f"{self.options.style(sys.stderr).warning('note:')} {message}", file=sys.stderr)

@@ -1,0 +1,163 @@
+"""Prints explanations."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cli.explain.explanation import Explanation, KernelChange
+from mlcbuild.cli.output import text
+from mlcbuild.engine.key_difference import Difference
+
+_SHOWN_DIGITS = 12
+_MOST_DIFF_LINES = 20
+_MOST_CHANGES = 12  # functions, kernels and parts of a parameter shown of one action
+_MOST_NAMED = 3
+_LARGEST_TEXT = 1 << 20  # bytes of a file whose diff is shown
+_WIDTH = 11
+
+_NONE = "none"
+ReadBlob = Callable[[Digest], bytes | None]
+
+
+def file_diffs(
+    explanations: Iterable[Explanation], read: ReadBlob, workspace_file: Callable[[str], bytes | None]
+) -> dict[str, list[str]]:
+    """The text diffs of the source files that differ, by path. A file that is no text, or has gone, has none."""
+    found: dict[str, list[str]] = {}
+    for explanation in explanations:
+        for each in explanation.differences:
+            path = explanation.source_path(each.name) if each.kind == "input" else ""
+            if path and path not in found and each.before and each.now:
+                before, now = read(_digest(each.before)), read(_digest(each.now))
+                if now is None:
+                    now = workspace_file(path)
+                found[path] = _diff(before, now)
+    return found
+
+
+def explanation_lines(
+    explanations: Sequence[Explanation], diffs: Mapping[str, list[str]], version_of: Callable[[str], str]
+) -> list[str]:
+    """A block for each action; equal actions of one kind share a block."""
+    grouped: dict[tuple[str, ...], list[Explanation]] = {}
+    for each in explanations:
+        lines = _reasons(each, diffs, version_of)
+        grouped.setdefault((each.mnemonic, each.owner, each.what, each.why, *lines), []).append(each)
+    shown = []
+    for (_, _, what, why, *lines), members in grouped.items():
+        first = members[0]
+        shown.append(f"{_name(members)} {_predicate(first, what, why, has_reasons=bool(lines))}")
+        shown += lines
+    return shown
+
+
+def _name(members: Sequence[Explanation]) -> str:
+    first = members[0]
+    if len(members) == 1:
+        return text.printable(first.title)
+    named = ", ".join(each.title.removeprefix(f"{each.owner} {each.mnemonic} ") for each in members[:_MOST_NAMED])
+    more = f" and {len(members) - _MOST_NAMED:,} more" if len(members) > _MOST_NAMED else ""
+    return text.printable(f"{first.owner}: {len(members):,} {first.mnemonic} ({named}{more})")
+
+
+def _predicate(first: Explanation, what: str, why: str, *, has_reasons: bool) -> str:
+    if what == "waits":
+        waits = f"waits for {first.waits_for}" if first.waits_for else "waits"
+        return f"{waits}, and has changed itself" if has_reasons else waits
+    reason = text.printable(why)
+    return f"{what}: {reason}" if reason else what
+
+
+def _reasons(explanation: Explanation, diffs: Mapping[str, list[str]], version_of: Callable[[str], str]) -> list[str]:
+    lines: list[str] = []
+    made: dict[str, int] = {}
+    for each in explanation.differences:
+        if each.kind == "input" and not explanation.source_path(each.name) and explanation.maker_of(each.name):
+            maker = explanation.maker_of(each.name)
+            made[maker] = made.get(maker, 0) + 1
+    for maker, count in made.items():
+        lines.append(_row("input", f"{text.plural(count, 'output')} of {maker} changed"))
+    for each in explanation.differences:
+        if each.kind == "input" and not explanation.source_path(each.name) and explanation.maker_of(each.name):
+            continue
+        lines += _difference(each, explanation, diffs, version_of)
+    lines += _kernels(explanation.kernels)
+    return [text.printable(line) for line in lines]
+
+
+def _difference(
+    each: Difference, explanation: Explanation, diffs: Mapping[str, list[str]], version_of: Callable[[str], str]
+) -> list[str]:
+    change = "changed" if each.before and each.now else "is new" if each.now else "is gone"
+    match each.kind:
+        case "input":
+            path = explanation.source_path(each.name)
+            shown = explanation.maker_of(each.name) or each.name
+            return [_row("file", f"{shown} {change}"), *(f"    {line}" for line in diffs.get(path, ()))]
+        case "parameter":
+            inside = each.inside or ((each.name, each.before, each.now),)
+            rows = [_row("parameter", f"{path}: {old or _NONE} → {new or _NONE}") for path, old, new in inside]
+            return _some(rows)
+        case "toolchain":
+            version = version_of(each.name)
+            now = f", now {version}" if version and each.now else ""
+            return [_row("toolchain", f"{each.name}: {_short(each.before)} → {_short(each.now)}{now}")]
+        case "implementation":
+            if not each.code:
+                unknown = "the functions of the former code are no longer in the disk cache"
+                return [_row("code", f"{_short(each.before)} → {_short(each.now)}; {unknown}")]
+            return _some([_row("code", str(change)) for change in each.code])
+        case kind:
+            name = f"{each.name}: " if each.name else ""
+            return [_row(kind, f"{name}{each.before or _NONE} → {each.now or _NONE}")]
+
+
+def _kernels(kernels: Sequence[KernelChange]) -> list[str]:
+    rows = []
+    for each in kernels:
+        functions = f"  in {', '.join(each.functions)}" if each.functions else ""
+        if each.before and each.now:
+            rows.append(_row("kernel", f"{each.before} → {_content_name(each.now)}{functions}"))
+        else:
+            rows.append(_row("kernel", f"{each.now or each.before} is {'new' if each.now else 'gone'}{functions}"))
+    return _some(rows)
+
+
+def _content_name(title: str) -> str:
+    """`(ed710c27)` of `rms_norm n×576 (ed710c27)`, which is all that differs from the former title."""
+    return title[title.rfind("(") :] if title.endswith(")") else title
+
+
+def _some(rows: list[str]) -> list[str]:
+    if len(rows) <= _MOST_CHANGES:
+        return rows
+    return [*rows[:_MOST_CHANGES], _row("", f"and {len(rows) - _MOST_CHANGES:,} more")]
+
+
+def _row(kind: str, value: str) -> str:
+    return f"  {kind:<{_WIDTH}}{value}"
+
+
+def _short(value: str | None) -> str:
+    return value[:_SHOWN_DIGITS] if value else _NONE
+
+
+def _digest(component: str) -> Digest:
+    """The digest of an input's component, `HASH/SIZE` or `HASH/SIZE executable`."""
+    content, _, size = component.partition(" ")[0].partition("/")
+    return Digest(content, int(size))
+
+
+def _diff(before: bytes | None, now: bytes | None) -> list[str]:
+    if before is None or now is None or max(len(before), len(now)) > _LARGEST_TEXT:
+        return []
+    try:
+        old, new = before.decode().splitlines(), now.decode().splitlines()
+    except UnicodeDecodeError:
+        return []
+    lines = list(difflib.unified_diff(old, new, n=1, lineterm=""))[2:]
+    if len(lines) > _MOST_DIFF_LINES:
+        lines = [*lines[:_MOST_DIFF_LINES], f"… and {len(lines) - _MOST_DIFF_LINES:,} more lines"]
+    return lines

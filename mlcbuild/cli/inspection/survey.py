@@ -1,0 +1,68 @@
+"""Surveys the actions of targets for commands that only look."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cache.disk import DiskStore, default_root
+from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.cli.workspace.opening import OpenWorkspace
+from mlcbuild.engine.implementation import Implementations
+from mlcbuild.engine.last_build import STATE_FILE, LastBuild
+from mlcbuild.engine.scheduler_events import RequestedTarget
+from mlcbuild.engine.survey import Survey
+from mlcbuild.rules.analysis import Analysis
+from mlcbuild.toolchains.table import Toolchains
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurveyParts:
+    """A finished survey, and what it asked."""
+
+    survey: Survey
+    toolchains: Toolchains
+    store: DiskStore
+
+
+@contextmanager
+def surveying(
+    workspace: OpenWorkspace, analysis: Analysis, targets: Sequence[RequestedTarget], *, disk_cache: Path | None
+) -> Iterator[SurveyParts]:
+    """A survey of the analysed actions that `targets` want. Raises MlcbuildError.
+
+    It takes no lock: a build may run meanwhile. Of the workspace's state it writes what it had to compute, such as the
+    fingerprints of toolchains.
+    """
+    state = workspace.state_directory
+    function = DigestFunction(workspace.settings.digest)
+    store = DiskStore(disk_cache.absolute() if disk_cache else default_root(), function)
+    toolchains = Toolchains(state / "toolchains.json")
+    implementations = Implementations(
+        state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
+    )
+    # A walk creates some hundred thousand values and frees few. The collector would traverse them for nothing.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        survey = Survey(
+            workspace=workspace.root,
+            store=store,
+            toolchains=toolchains,
+            implementations=implementations,
+            digests=FileDigests(workspace.root, function, state / "file-digests"),
+            last_build=LastBuild(state / STATE_FILE),
+        )
+        survey.walk(analysis.actions, targets)
+        yield SurveyParts(survey=survey, toolchains=toolchains, store=store)
+        if state.is_dir():
+            toolchains.save()
+            implementations.save()
+    finally:
+        store.release()
+        if was_enabled:
+            gc.enable()

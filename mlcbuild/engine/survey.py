@@ -1,0 +1,169 @@
+"""Finds what a build would do with each action, by lookups in the disk cache alone.
+
+Nothing runs, and nothing is fetched. The scheduler decides as in a build. Where it wants an action to run, the survey
+reports that the action failed, so that actions that need its outputs are known to wait for it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.engine.action import Action, CachePolicy, DerivedArtifact
+from mlcbuild.engine.action_cache_lookup import ActionCacheLookup, LocalStore
+from mlcbuild.engine.discovery import discover
+from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
+from mlcbuild.engine.input_fetcher import InputFetcher
+from mlcbuild.engine.instructions import Deliver, DigestSources, Discover, Ending, Execute, LookUp, ReportAction
+from mlcbuild.engine.key_cache import KeyCache, StageImplementations, ToolchainFingerprints
+from mlcbuild.engine.last_build import LastBuild
+from mlcbuild.engine.scheduler import Scheduler
+from mlcbuild.engine.scheduler_events import (
+    ActionsDeclared,
+    Executed,
+    RequestedTarget,
+    ResultNotFound,
+    SchedulerEvent,
+    TargetDelivered,
+    TargetsRequested,
+)
+
+_NO_LIMIT = 1 << 20
+
+
+class ActionState(enum.Enum):
+    """What a build would do with an action."""
+
+    UP_TO_DATE = "up to date"  # it has the key of the last build here, and a result
+    CACHED = "cached"  # the disk cache has a result under a key that the last build here did not have
+    WOULD_RUN = "would run"  # the disk cache has no result. A remote cache may have one
+    WAITS = "waits"  # its key is not known, because an action that makes its inputs would run
+    NO_KEY = "no key"  # `SurveyedAction.message` says why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurveyedAction:
+    """One action. `inputs` are files, sorted by path; () if they are not known. `key` is None without them."""
+
+    action: Action
+    state: ActionState
+    key: Digest | None = None
+    previous_key: Digest | None = None  # of the last build here
+    inputs: tuple[FileEntry, ...] = ()
+    waits_for: str = ""  # the identifier of the action that would run; for WAITS
+    message: str = ""
+    shared_with: str = ""  # the identifier of an action with the same key, which runs for both
+
+    @property
+    def never_kept(self) -> bool:
+        return self.action.cache is CachePolicy.NONE
+
+
+class Survey:
+    """Walks over the graph once. `actions` has every known action by its identifier, in the order of the walk."""
+
+    def __init__(
+        self,
+        *,
+        workspace: Path,
+        store: LocalStore,
+        toolchains: ToolchainFingerprints,
+        implementations: StageImplementations,
+        digests: FileDigests,
+        last_build: LastBuild,
+    ) -> None:
+        self.store = store
+        self.last_build = last_build
+        self.keys = KeyCache(
+            toolchains=toolchains, implementations=implementations, function=store.function, last_build=last_build
+        )
+        self.actions: dict[str, SurveyedAction] = {}
+        self._inputs: dict[str, tuple[FileEntry, ...]] = {}
+        self._fetcher = InputFetcher(
+            workspace=workspace, store=store, digests=digests, remote=None, on_failure=lambda _error: None
+        )
+        self._lookups = ActionCacheLookup(store=store, remote=None, last_build=last_build, rerun=False)
+        self._scheduler = Scheduler(key_of=self._key_of, jobs=_NO_LIMIT, keep_going=True)
+        self._would_run: set[str] = set()
+        self._reports: dict[str, ReportAction] = {}
+
+    def walk(self, actions: Iterable[Action], targets: Iterable[RequestedTarget]) -> None:
+        """To be called once, with all actions of the targets' closure."""
+        happened: list[SchedulerEvent] = [
+            ActionsDeclared(actions=tuple(actions)),
+            TargetsRequested(targets=tuple(targets)),
+        ]
+        while happened:
+            answers: list[SchedulerEvent] = []
+            for instruction in self._scheduler.handle(*happened):
+                match instruction:
+                    case LookUp():
+                        answers.append(self._look_up(instruction))
+                    case DigestSources(paths=paths):
+                        for job in self._fetcher.digesting(paths):
+                            answers += job()
+                    case Execute(action=action):
+                        self._would_run.add(action.identifier)
+                        answers.append(
+                            Executed(outcome=ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.FAILED))
+                        )
+                    case Discover():
+                        answers.append(discover(instruction, self.store.read))
+                    case Deliver(label=label):
+                        answers.append(TargetDelivered(label=label))
+                    case ReportAction(action=action):
+                        self._reports[action.identifier] = instruction
+                    case _:
+                        pass
+            happened = answers
+        self.actions = {name: self._surveyed(report) for name, report in self._reports.items()}
+
+    def _surveyed(self, report: ReportAction) -> SurveyedAction:
+        identifier = report.action.identifier
+        previous = self.last_build.key_of(identifier)
+        message, waits_for = report.message, ""
+        if report.ending in (Ending.FOUND, Ending.SHARED):
+            state = ActionState.UP_TO_DATE if report.key == previous else ActionState.CACHED
+        elif report.ending is Ending.SKIPPED:
+            state, waits_for = ActionState.WAITS, report.blocked_by
+        elif identifier in self._would_run or report.shared_with in self._would_run:
+            state, message = ActionState.WOULD_RUN, ""
+        else:
+            state = ActionState.NO_KEY
+        return SurveyedAction(
+            action=report.action,
+            state=state,
+            key=report.key,
+            previous_key=previous,
+            inputs=self._inputs.get(identifier, ()),
+            waits_for=waits_for,
+            message=message,
+            shared_with=report.shared_with,
+        )
+
+    def _key_of(self, action: Action, inputs: tuple[FileEntry, ...]) -> Digest:
+        self._inputs[action.identifier] = inputs
+        key = self.keys(action, inputs)
+        self.keys.drop(key)
+        return key
+
+    def _look_up(self, instruction: LookUp) -> SchedulerEvent:
+        found = self._lookups.on_disk(instruction)
+        return found or ResultNotFound(identifier=instruction.action.identifier, key=instruction.key)
+
+
+def all_wanted(actions: Iterable[Action]) -> list[RequestedTarget]:
+    """Requests that want every action, also those on which no output of a target depends."""
+    return [
+        RequestedTarget(label=action.identifier, directory=str(number), outputs=_first_output(action))
+        for number, action in enumerate(actions)
+    ]
+
+
+def _first_output(action: Action) -> tuple[tuple[str, DerivedArtifact], ...]:
+    path = action.outputs[0]
+    return ((path, action.output(path)),)

@@ -1,0 +1,323 @@
+"""`mlcbuild explain` and `aquery`: each reason is told after a change that is exactly it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlcbuild.cli.main import main
+from tests.cli.conftest import without_times
+from tests.cli.kernel_workspace import write_kernel_workspace
+
+Snapshot = Callable[[str, str], None]
+Capture = pytest.CaptureFixture[str]
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    root = write_kernel_workspace(tmp_path)
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return root
+
+
+@pytest.fixture
+def built(workspace: Path, capsys: Capture) -> Path:
+    build(capsys)
+    return workspace
+
+
+@pytest.fixture
+def ask(capsys: Capture) -> Ask:
+    """The JSON that `explain //:package` prints."""
+
+    def asked(*arguments: str) -> Any:
+        capsys.readouterr()
+        assert main(["explain", "//:package", *arguments, "--output", "json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return asked
+
+
+def build(capsys: Capture, *arguments: str) -> None:
+    assert main(["build", "//:package", *arguments]) == 0
+    capsys.readouterr()
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def of(document: Any, mnemonic: str) -> Any:
+    """The only explanation of that mnemonic."""
+    (found,) = [action for action in document["actions"] if action["mnemonic"] == mnemonic]
+    return found
+
+
+def test_a_changed_file_is_shown_with_its_lines(built: Path, ask: Ask, capsys: Capture) -> None:
+    edit(built / "model.txt", "second body", "other body")
+    partition = of(ask(), "Partition")
+    assert partition["what"] == "would run"
+    (difference,) = partition["differences"]
+    assert (difference["kind"], difference["made_by"]) == ("input", "model.txt")
+    assert difference["diff"][1:] == [
+        " matmul decode,prefill first body",
+        "-add decode second body",
+        "+add decode other body",
+        " rms_norm prefill third body",
+    ]
+    build(capsys)
+    after = ask()
+    assert of(after, "Partition")["what"] == "ran"
+    assert of(after, "Partition")["differences"] == [difference]
+
+
+def test_a_changed_parameter_is_shown_with_both_values(built: Path, ask: Ask, capsys: Capture) -> None:
+    edit(built / "BUILD.toml", "level = 2", "level = 3")
+    for _ in range(2):
+        (difference,) = of(ask(), "Partition")["differences"]
+        assert (difference["kind"], difference["name"]) == ("parameter", "target")
+        assert difference["inside"] == [{"path": "target.level", "before": "2", "now": "3"}]
+        build(capsys)
+
+
+def test_a_long_parameter_is_shown_by_what_differs_in_it(built: Path, ask: Ask, capsys: Capture) -> None:
+    edit(built / "BUILD.toml", "short", "x" * 300)
+    build(capsys)
+    edit(built / "BUILD.toml", "x" * 300, "x" * 299 + "y")
+    (difference,) = of(ask(), "Partition")["differences"]
+    assert difference["inside"] == [{"path": "note", "before": f'"{"x" * 300}"', "now": f'"{"x" * 299}y"'}]
+
+
+def test_a_changed_toolchain_is_named(built: Path, ask: Ask, capsys: Capture) -> None:
+    tool = built.parent / "join.sh"
+    tool.write_text(tool.read_text() + "# another release\n")
+    for _ in range(2):
+        document = ask()
+        assert [action["mnemonic"] for action in document["actions"]] == ["Command"]
+        (difference,) = of(document, "Command")["differences"]
+        assert (difference["kind"], difference["name"]) == ("toolchain", f"program:{tool}")
+        assert difference["before"] != difference["now"]
+        build(capsys)
+
+
+def test_the_function_that_changed_is_named_though_another_module_has_it(
+    built: Path, ask: Ask, capsys: Capture
+) -> None:
+    edit(built / "pipeline/stages/lines.py", 'split(" ", 2)', 'split(" ", maxsplit=2)')
+    for _ in range(2):
+        (difference,) = of(ask(), "Partition")["differences"]
+        assert difference["kind"] == "implementation"
+        assert difference["code"] == [{"module": "pipeline.stages.lines", "definition": "strip", "change": "changed"}]
+        build(capsys)
+
+
+def test_new_and_removed_functions_are_named_and_comments_are_no_change(built: Path, ask: Ask) -> None:
+    lines = built / "pipeline/stages/lines.py"
+    edit(lines, "def unused():", "# a comment\ndef added():")
+    (difference,) = of(ask(), "Partition")["differences"]
+    assert [(change["definition"], change["change"]) for change in difference["code"]] == [
+        ("added", "new"),
+        ("unused", "gone"),
+    ]
+    edit(lines, "def added():", "def unused():")
+    assert ask()["build"] != "now"
+
+
+def test_a_changed_kernel_is_named_with_the_functions_that_use_it(built: Path, ask: Ask, capsys: Capture) -> None:
+    edit(built / "model.txt", "first body", "another body")
+    build(capsys)
+    after = ask()
+    (kernel,) = of(after, "Partition")["kernels"]
+    assert kernel["before"].startswith("matmul (")
+    assert kernel["now"].startswith("matmul (")
+    assert kernel["before"] != kernel["now"]
+    assert kernel["functions"] == ["decode", "prefill"]
+    assert of(after, "CompileKernel")["title"] == f"//:model CompileKernel {kernel['now']}"
+
+
+def test_a_new_kernel_and_one_that_is_gone_are_told_apart(built: Path, ask: Ask, capsys: Capture) -> None:
+    edit(built / "model.txt", "rms_norm prefill third body", "softmax decode third body")
+    build(capsys)
+    found = of(ask(), "Partition")["kernels"]
+    assert [(kernel["before"].partition(" ")[0], kernel["now"].partition(" ")[0]) for kernel in found] == [
+        ("", "softmax"),
+        ("rms_norm", ""),
+    ]
+
+
+def test_a_result_that_went_and_a_first_build_are_reasons(workspace: Path, ask: Ask, capsys: Capture) -> None:
+    assert of(ask(), "Partition")["why"] == "the first build here"
+    build(capsys)
+    assert main(["cache", "rm", "//:package"]) == 0
+    assert "the disk cache has the result no longer" in of(ask(), "Command")["why"]
+
+
+def test_what_waits_says_for_what_and_whether_it_changed_itself(built: Path, ask: Ask) -> None:
+    edit(built / "pipeline/stages/compile_kernel.py", "upper", "title")
+    edit(built / "pipeline/stages/link.py", "each.read_text() for", 'each.read_text() + "" for')
+    link = of(ask(), "Link")
+    assert link["what"] == "waits"
+    assert link["waits_for"].startswith("//:model CompileKernel ")
+    assert [change["definition"] for change in link["differences"][0]["code"]] == ["run"]
+
+
+@pytest.mark.parametrize("name", ["now", "past", "first"])
+def test_explanations_for_people(name: str, workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
+    if name != "first":
+        build(capsys)
+        edit(workspace / "model.txt", "first body", "another body")
+        edit(workspace / "BUILD.toml", "level = 2", "level = 3")
+        edit(workspace / "pipeline/stages/split.py", "sort_keys=True", "sort_keys=bool(1)")
+        edit(workspace / "pipeline/stages/compile_kernel.py", "upper", "title")
+    if name == "past":
+        build(capsys)
+    assert main(["explain", "//:package"]) == 0
+    out, err = capsys.readouterr()
+    snapshot(f"explain-{name}", _without_moment(out + err))
+
+
+def _without_moment(text: str) -> str:
+    import re
+
+    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d, [0-9a-f]{8}", "MOMENT", without_times(text))
+
+
+def test_a_build_before_the_last_is_explained(built: Path, ask: Ask, capsys: Capture) -> None:
+    edit(built / "BUILD.toml", "level = 2", "level = 3")
+    build(capsys)
+    edit(built / "model.txt", "first body", "another body")
+    build(capsys)
+    assert of(ask("--build", "1"), "Partition")["differences"][0]["kind"] == "input"
+    assert of(ask("--build", "2"), "Partition")["differences"][0]["kind"] == "parameter"
+    assert len(ask("--build", "3")["actions"]) == 6
+
+
+def test_another_machine_is_compared_by_its_actions(
+    built: Path, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert main(["aquery", "deps(//:package)", "--output", "json"]) == 0
+    there = tmp_path / "there.json"
+    there.write_text(capsys.readouterr().out)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another cache"))
+    edit(built / "BUILD.toml", "level = 2", "level = 3")
+    edit(built / "pipeline/stages/lines.py", 'split(" ", 2)', 'split(" ", maxsplit=2)')
+    edit(built / "pipeline/stages/compile_kernel.py", "upper", "title")
+    build(capsys)
+    document = ask("--against", str(there))
+    partition = of(document, "Partition")
+    assert [each["kind"] for each in partition["differences"]] == ["implementation", "parameter"]
+    assert partition["differences"][0]["code"][0]["definition"] == "strip"
+    kernels = [action for action in document["actions"] if action["mnemonic"] == "CompileKernel"]
+    assert len(kernels) == 3
+    assert document["following"] == ["//:model Link", "//:package Command"]
+    assert document["equal"] == 0
+
+
+def test_another_machine_is_compared_by_its_build_report(
+    built: Path, ask: Ask, tmp_path: Path, capsys: Capture
+) -> None:
+    report = tmp_path / "report.json"
+    build(capsys, "--recache", "--build-report", str(report))
+    edit(built / "BUILD.toml", "level = 2", "level = 3")
+    build(capsys)
+    document = ask("--against", str(report))
+    assert of(document, "Partition")["differences"][0]["inside"][0]["path"] == "target.level"
+    assert document["equal"] == 5
+    assert main(["explain", "//:package", "--against", str(report)]) == 0
+    assert "5 actions have the same key on both machines" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", "{}", '{"actions": 3}'])
+def test_a_file_that_is_no_report_is_an_error(
+    content: str | None, workspace: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "report.json"
+    if content is not None:
+        path.write_text(content)
+    assert main(["explain", "//:package", "--against", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+
+
+# aquery
+
+
+def actions_of(capsys: Capture, expression: str) -> Any:
+    capsys.readouterr()
+    assert main(["aquery", expression, "--output", "json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_actions_of_kernels_come_from_the_cached_manifest(workspace: Path, capsys: Capture) -> None:
+    before = actions_of(capsys, "deps(//:package)")
+    assert [action["mnemonic"] for action in before["actions"]] == ["Partition", "Link", "Command"]
+    assert before["not_known"] == [{"announced_by": "//:model Partition"}]
+    build(capsys)
+    after = actions_of(capsys, "deps(//:package)")
+    assert [action["mnemonic"] for action in after["actions"]].count("CompileKernel") == 3
+    assert after["not_known"] == []
+    assert {action["state"] for action in after["actions"]} == {"up to date"}
+
+
+def test_keys_are_those_of_the_build(workspace: Path, tmp_path: Path, capsys: Capture) -> None:
+    report = tmp_path / "report.json"
+    build(capsys, "--build-report", str(report))
+    keys = json.loads(report.read_text())["keys"]
+    assert len(keys) == 6
+    assert {each["action"]: each["key"] for each in actions_of(capsys, "deps(//:package)")["actions"]} == keys
+    (workspace / ".mlcbuild/last-build.json").unlink()
+    assert {each["action"]: each["key"] for each in actions_of(capsys, "deps(//:package)")["actions"]} == keys
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("//:package", ["Command"]),
+        ("//:model", ["CompileKernel", "CompileKernel", "CompileKernel", "Link", "Partition"]),
+        ("mnemonic('^Link$', deps(//:package))", ["Link"]),
+        ("inputs('model.txt', deps(//:package))", ["Partition"]),
+        ("inputs('//:model Link', deps(//:package))", ["Command"]),
+        ("outputs('\\.o$', mnemonic(Compile, deps(//:package)))", ["CompileKernel"] * 3),
+        ("outputs('\\.o$', inputs('package', deps(//:package)))", []),
+    ],
+)
+def test_actions_are_filtered(expression: str, expected: list[str], built: Path, capsys: Capture) -> None:
+    found = actions_of(capsys, expression)["actions"]
+    assert sorted(action["mnemonic"] for action in found) == expected
+
+
+def test_a_filter_of_actions_inside_of_another_function_is_an_error(workspace: Path, capsys: Capture) -> None:
+    assert main(["aquery", "deps(mnemonic(Link, //:model))"]) == 2
+    assert "mnemonic(…) stands inside" in capsys.readouterr().err
+
+
+def test_actions_for_people(built: Path, tmp_path: Path, snapshot: Snapshot, capsys: Capture) -> None:
+    edit(built / "model.txt", "second", "other")
+    assert main(["aquery", "deps(//:package)"]) == 0
+    out, err = capsys.readouterr()
+    snapshot("aquery", _with_short_digests((out + err).replace(str(tmp_path), "/TMP")))
+
+
+def _with_short_digests(text: str) -> str:
+    import re
+
+    return re.sub(r"\b[0-9a-f]{16}([0-9a-f]{48})?\b", "DIGEST", text)
+
+
+@pytest.mark.parametrize("command", ["aquery", "explain"])
+def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
+    assert main([command, "--help"]) == 0
+    snapshot(f"help-{command}", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("command", ["aquery", "explain"])
+def test_nothing_is_written_where_nothing_was_built(command: str, workspace: Path, capsys: Capture) -> None:
+    assert main([command, "//:package"]) == 0
+    assert not (workspace / ".mlcbuild").exists()
