@@ -14,6 +14,9 @@ from mlcbuild.cli.main import main
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.rules.analysis import analyse
 from tests.compiler.tiny_models import TINY, checkpoint, write_config, write_gguf
+from tests.execution.fetch.conftest import Site, sites
+
+__all__ = ["sites"]
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
@@ -85,6 +88,41 @@ def test_a_repository_is_written_without_a_network(root: Path, snapshot: Snapsho
     assert main(["init", "hf:Owner/Tiny-Model"]) == 0
     snapshot("init-hf", (root / "BUILD.toml").read_text() + "--\n" + capsys.readouterr().err)
     assert list(targets(root)) == ["//:tiny-model-cpu", "//:tiny-model-cuda"]
+
+
+def test_a_repository_is_pinned_and_then_fetched(
+    root: Path, sites: list[Site], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    site, commits = sites[0], ("1" * 40, "2" * 40)
+    monkeypatch.setenv("HF_ENDPOINT", site.url)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root.parent / "cache"))
+
+    def publish(commit: str) -> None:
+        files = {"config.json": b"{}", "model.safetensors": commit.encode(), "README.md": b"r"}
+        listing = {"sha": commit, "siblings": [{"rfilename": name} for name in files]}
+        for name in ("main", commit):
+            site.pages[f"/api/models/Owner/Tiny/revision/{name}"] = json.dumps(listing).encode()
+        site.pages |= {f"/Owner/Tiny/resolve/{commit}/{name}": content for name, content in files.items()}
+
+    publish(commits[0])
+    assert main(["init", "hf:Owner/Tiny"]) == 0
+    assert main(["fetch", "//:tiny-files"]) != 0, "it has no pin yet"
+    assert main(["fetch", "--update", "//:tiny-files"]) == 0
+    assert f"main of Owner/Tiny is at {commits[0]}" in capsys.readouterr().err
+    assert f'revision = "{commits[0]}"' in (root / "BUILD.toml").read_text()
+    assert main(["fetch", "//:tiny-files"]) == 0
+
+    # A revision stays, unless the target names a branch to follow.
+    publish(commits[1])
+    before = (root / "BUILD.toml").read_text()
+    assert main(["fetch", "--update", "//:tiny-files"]) == 0
+    assert (root / "BUILD.toml").read_text() == before
+    (root / "BUILD.toml").write_text(before.replace("revision =", 'branch = "main"\nrevision ='))
+    assert main(["fetch", "--update", "//:tiny-files"]) == 0
+    after = (root / "BUILD.toml").read_text()
+    assert f'revision = "{commits[1]}"' in after
+    assert commits[0] not in after
+    assert main(["fetch", "//:tiny-files"]) == 0
 
 
 @pytest.mark.parametrize(

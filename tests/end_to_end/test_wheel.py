@@ -119,3 +119,30 @@ def test_a_model_is_built_and_runs_from_an_empty_folder(folder: Path, environmen
     module.write_text(module.read_text(encoding="utf-8") + "\nEDITED = True\n", encoding="utf-8")
     edited = run("build", "//:tiny-cpu").stderr
     assert re.search(r"^\d+ actions: \d+ up to date, 1 ran \(1 local\)", edited, re.MULTILINE), edited
+
+
+def test_the_page_for_beginners_works_as_it_stands(folder: Path, environment: Path) -> None:
+    """Every block marked `sh`, in order; those marked `bash` need a network. The model is a tiny one of that name."""
+    page = (PROJECT / "docs/getting-started.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == page.count("```sh\n") == 4
+    root = folder / "page"
+    root.mkdir()
+    write_gguf(root / "SmolLM2-135M-Instruct.Q4_1.gguf", checkpoint())
+    variables = {**plain(folder), "PATH": f"{environment}:{os.environ['PATH']}"}
+    for block in blocks:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block], cwd=root, env=variables, capture_output=True, text=True
+        )
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
+    written = (root / "BUILD.toml").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    tables = [table for table in shown.split("\n\n") if "[workspace]" not in table]
+    assert all(table.strip() in written for table in tables)
+    summary = next(line for line in done.stderr.splitlines() if " actions: " in line)
+    assert "up to date" in summary
+    assert {path.name for path in (root / "mlcbuild-out/default").iterdir()} == {
+        "smollm2-135m-instruct-cpu",
+        "smollm2-135m-instruct-q0f32",
+        "smollm2-135m-instruct-q4f32_1",
+    }

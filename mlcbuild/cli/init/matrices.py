@@ -142,16 +142,16 @@ class Matrices:
         attribute, problem = "source", ""
         try:
             if not inside:
-                raise StageError(f"{path} is not below {self.root}")
+                raise StageError(f"{path} is not below the folder of the BUILD.toml")
             Label("", inside)
             if not model_in_hand(path).has_weights:
                 attribute, inside = "config", f"{inside}/{CONFIG}"
         except LabelError as error:
             problem = error.message
         except StageError as error:
-            problem = error.message
-        except OSError:
-            problem = f"there is no {path}"
+            problem = error.message.replace(str(path), model.value)
+        except OSError as error:
+            problem = f"{model.value} cannot be read: {error.strerror or error}"
         if problem:
             self._report(model.keys, f'the model "{model.value}" cannot be built: {problem}')
         values = {"name": name, attribute: inside or model.value}
