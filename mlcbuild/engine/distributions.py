@@ -21,6 +21,7 @@ from mlcbuild.cache.integrity import checksum_of_bytes
 from mlcbuild.cache.stat_cache import identity_of, is_racy, now_nanoseconds
 from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.regular_files import walk_through_links
 
 _SEPARATORS = re.compile(r"[-_.]+")
 _INFO_SUFFIXES = (".dist-info", ".egg-info")
@@ -235,7 +236,9 @@ class InstalledDistribution:
         """The modules in its packages that RECORD does not list."""
         listed, found, cut = set(self._files), [], len(self._top) + 1
         for package in self._packages:
-            for parent, folders, names in os.walk(f"{self._top}/{package}"):
+            if not os.path.isdir(f"{self._top}/{package}"):  # noqa: PTH112
+                continue
+            for parent, folders, names in walk_through_links(f"{self._top}/{package}"):
                 folders[:] = [name for name in folders if name != "__pycache__"]
                 paths = (f"{parent}/{name}"[cut:] for name in names if name.endswith(_IMPORTABLE))
                 found += [path for path in paths if path not in listed]
@@ -295,7 +298,9 @@ def _project_folder(information: Path) -> Path:
 
 def _files_below(folder: Path, observed: set[str]) -> list[Path]:
     found = []
-    for parent, folders, names in os.walk(folder):
+    if not folder.is_dir():
+        return []
+    for parent, folders, names in walk_through_links(folder):
         observed.add(parent)
         folders[:] = sorted(name for name in folders if name not in _GENERATED_FOLDERS)
         found += [Path(parent, name) for name in sorted(names) if not name.endswith(".pyc")]

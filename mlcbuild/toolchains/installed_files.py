@@ -11,6 +11,7 @@ from typing import Any
 from mlcbuild.cache.stat_cache import identity_of
 from mlcbuild.engine.distributions import Distributions
 from mlcbuild.engine.json_cache import JsonCache
+from mlcbuild.regular_files import walk_through_links
 from mlcbuild.system_programs import PROGRAM_FOLDERS
 from mlcbuild.toolchains.programs import LIBRARY_FOLDERS, find_program, needed_libraries
 
@@ -50,8 +51,13 @@ class InstalledFiles:
         return str(self._remembered(f"content {path}", list(identity_of(path.stat())), read))
 
     def tree(self, folder: Path) -> str:
-        """A SHA-256 over the contents of all files below a folder and their relative paths. Raises OSError."""
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        """A SHA-256 over the contents of all files below a folder, also behind links, and their relative paths.
+
+        Raises OSError.
+        """
+        walked = walk_through_links(folder) if folder.is_dir() else ()
+        files = sorted(Path(parent, name) for parent, _, names in walked for name in names)
+        files = [path for path in files if path.is_file()]
         self._observed.update(map(str, {folder, *(path.parent for path in files), *files}))
         identities = "".join(f"{path} {identity_of(path.stat())}\n" for path in files)
 

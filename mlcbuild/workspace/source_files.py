@@ -6,25 +6,35 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from mlcbuild.errors import WorkspaceError
+from mlcbuild.errors import Location, WorkspaceError
+from mlcbuild.regular_files import walk_through_links
 from mlcbuild.workspace.packages import BUILD_FILE
 
 
 def source_paths(root: Path, path: str, observed: set[str]) -> tuple[bool, tuple[str, ...]]:
     """Whether `path` is a folder, and the file itself, or every file below the folder: sorted, without hidden ones and
-    `BUILD.toml` files. All paths are relative to the root.
+    `BUILD.toml` files. Links to folders are followed. All paths are relative to the root.
 
-    What was listed is added to `observed`. Raises WorkspaceError for a name that is not UTF-8.
+    What was listed is added to `observed`. Raises WorkspaceError for a name that is not UTF-8, for a folder that cannot
+    be listed, and for a link to a folder that holds it.
     """
     observed.add(path)
     folder = root / path
     if not folder.is_dir():
         return False, (path,)
-    return True, tuple(f"{path}/{relative}" for relative in sorted(_files_below(folder, path, observed)))
+    try:
+        return True, tuple(f"{path}/{relative}" for relative in sorted(_files_below(folder, path, observed)))
+    except OSError as error:
+        below = os.path.relpath(error.filename or folder, root)
+        raise WorkspaceError(
+            f"the folder {below!r} cannot be listed: {error.strerror or error}",
+            location=Location(path=path),
+            advice=("all files below an input folder are inputs: take it out, or correct it",),
+        ) from None
 
 
 def _files_below(folder: Path, shown: str, observed: set[str]) -> Iterator[str]:
-    for parent, folders, files in os.walk(folder):
+    for parent, folders, files in walk_through_links(folder, refuse_loops=True):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         relative = Path(parent).relative_to(folder)
         observed.add(f"{shown}/{relative.as_posix()}")

@@ -17,7 +17,7 @@ from tests.end_to_end.world import PATIENCE_SECONDS, World, command
 
 TABLES = (
     command("a", "cat $2 > $1", inputs=["in.txt"], outputs=["a"]),
-    command("f", "find d -type f | sort | xargs cat > $1", inputs=["d"], outputs=["d.txt"]),
+    command("f", "find in -type f | sort | xargs cat > $1", inputs=["d"], outputs=["d.txt"]),
 )
 
 

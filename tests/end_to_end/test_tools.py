@@ -217,3 +217,22 @@ def test_a_tool_that_is_not_there_is_the_machines_fault(world: World) -> None:
     assert done.code == 36
     assert "there is no program /bin/no-such-program\n    install it, or correct its path" in done.err
     assert done.err.endswith("this may be retried: this machine failed, not your targets\n")
+
+
+def test_a_tool_gets_what_links_to_folders_lead_to_and_sees_edits_behind_them(world: World) -> None:
+    world.commands(command("all", "cat $(find in -type f | sort) > $1", inputs=["d"], outputs=["all"]))
+    world.write("d/one.txt", "one\n")
+    behind = world.write("real/two.txt", "two\n")
+    (world.root / "d/lnk").symlink_to("../real")
+    assert world.build(":all").code == 0
+    assert world.output("all/all").read_text() == "two\none\n"
+    behind.write_text("edited\n")
+    assert world.build(":all").code == 0
+    assert world.output("all/all").read_text() == "edited\none\n"
+    world.write("real/three.txt", "three\n")
+    assert world.build(":all").code == 0
+    assert world.output("all/all").read_text() == "three\nedited\none\n"
+    (world.root / "d/lnk/loop").symlink_to("../d")
+    done = world.build(":all")
+    assert done.code == 7
+    assert "the folder 'd/lnk/loop' cannot be listed: it is a link to a folder that holds it" in done.err

@@ -103,6 +103,20 @@ def test_an_editable_distribution_counts_by_its_working_tree(tmp_path: Path) -> 
     assert fingerprint(tmp_path / "site", memory=tmp_path / "memory") != before
 
 
+def test_an_editable_distribution_counts_what_its_links_lead_to(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    for path in ("alpha/__init__.py", "rules/__init__.py"):
+        (project / path).parent.mkdir(parents=True)
+        (project / path).write_bytes(b"x = 1\n")
+    (project / "alpha/rules").symlink_to("../rules")
+    information = install(tmp_path / "site", "alpha", "1.0", {"__editable__.alpha.pth": b"path"})
+    (information / "direct_url.json").write_text(json.dumps({"dir_info": {"editable": True}, "url": project.as_uri()}))
+    (information / "top_level.txt").write_text("alpha\n")
+    before = fingerprint(tmp_path / "site")
+    (project / "rules/__init__.py").write_bytes(b"x = 2\n")
+    assert fingerprint(tmp_path / "site") != before
+
+
 def make_old(site: Path) -> None:
     """Make all files of an installation older than what a second write in the same tick could hide."""
     for path in sorted(site.rglob("*"), reverse=True):

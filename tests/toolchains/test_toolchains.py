@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mlcbuild.engine.json_cache import JsonCache
 from mlcbuild.errors import BuildError, LocalEnvironmentError
+from mlcbuild.toolchains.installed_files import InstalledFiles
 from mlcbuild.toolchains.programs import needed_libraries
 from mlcbuild.toolchains.table import Toolchains, every
 from tests.engine.installed_wheels import install
@@ -187,3 +189,17 @@ def test_a_folder_that_is_no_toolkit_is_told_and_watched(tmp_path: Path) -> None
         with pytest.raises(LocalEnvironmentError, match=f"there is no CUDA toolkit in {tmp_path}: it has no bin/nvcc"):
             ask([f"cuda_toolkit:{tmp_path}"])
     assert str(tmp_path / "bin" / "nvcc") in toolchains.observed
+
+
+def test_a_folder_counts_with_what_its_links_lead_to(tmp_path: Path) -> None:
+    """As in CUDA toolkits. `/usr/bin/X11 -> .` is a loop of Debian's."""
+    for path in ("kit/include/a.h", "elsewhere/b.h"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("1")
+    (tmp_path / "kit/include/lnk").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "kit/include/loop").symlink_to(".")
+    files = InstalledFiles(JsonCache(None, kind="test"))
+    before = files.tree(tmp_path / "kit/include")
+    (tmp_path / "elsewhere/b.h").write_text("22")
+    assert files.tree(tmp_path / "kit/include") != before
+    assert f"{tmp_path}/kit/include/lnk/b.h" in files.observed
