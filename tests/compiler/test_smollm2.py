@@ -79,7 +79,7 @@ def test_every_tensor_is_what_transformers_dequantizes(gguf: Path, imported: Pat
     parameters = parameters_of(json.loads((imported / "config.json").read_text()))
     assert {tensor.name for tensor in sources_of(parameters.parameters)} == expected.keys()
     source = open_source(gguf)
-    found = Checkpoint(source, parameters)
+    found = Checkpoint(source, parameters, where=str(gguf))
     for name, tensor in expected.items():
         np.testing.assert_array_equal(found.read(name).numbers("float32"), tensor, err_msg=name)
     source.close()
