@@ -17,8 +17,8 @@ def owners_that_share(node: ActionNode, actions: Mapping[str, ActionNode]) -> li
 
 
 def shared_with(owners: Iterable[str]) -> str:
-    """` (shared with //:b)`, ` (shared with //:b, //:c and 3 more)`, or "" for none: to stand behind an action."""
-    named = list(owners)
+    """` (shared with //:b)`, ` (shared with //:b, //:c and 3 more)`: to stand behind an action; "" for no owners."""
+    named = sorted(owners)
     if not named:
         return ""
     more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""

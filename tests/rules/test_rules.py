@@ -235,6 +235,27 @@ def test_actions_of_kernels_are_described_by_the_manifest_and_equal_without_it(t
         partition.discoverer(discovering=partition.identifier, manifest=wrong)
 
 
+def test_a_kernel_of_two_models_is_one_action_with_a_name_in_each(tmp_path: Path) -> None:
+    targets = "".join(
+        f'[[model_library]]\nname = "{name}"\nmodel = ":shape"\nquantization = "q4f16_1"\nplatform = ":v3"\n'
+        for name in ("one", "two")
+    )
+    analysis = analysed(model_workspace(tmp_path, targets), "//models:one", "//models:two")
+    discovered = []
+    for partition, function in zip(
+        (each for each in analysis.actions if each.mnemonic == "Partition"), ("prefill", "encode"), strict=True
+    ):
+        description = {"operation": "add", "functions": [function], "parameters": [], "shape": ["n"], "matrix": []}
+        manifest = {"version": 1, "kernels": ["kernel_aa"], "descriptions": {"kernel_aa": description}}
+        assert partition.discoverer is not None
+        announced = partition.discoverer(discovering=partition.identifier, manifest=json.dumps(manifest).encode())
+        discovered.append(announced.actions)
+    first, second = discovered
+    assert [each.command for each in first] == [each.command for each in second]
+    assert [each.title for each in first] == [f"//models:one {each.mnemonic} add n prefill (aa)" for each in first]
+    assert [each.title for each in second] == [f"//models:two {each.mnemonic} add n encode (aa)" for each in second]
+
+
 def test_weights_are_quantized_one_action_a_shard(tmp_path: Path) -> None:
     targets = '[[quantized_weights]]\nname = "w"\nmodel = ":m"\nquantization = "q4f32_1"\n'
     analysis = analysed(model_workspace(tmp_path, targets), "//models:w")
