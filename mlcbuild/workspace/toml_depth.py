@@ -12,7 +12,7 @@ DEEPEST = 100
 
 # What cannot nest, and what nests. A string that is not closed ends with its line or its text, and so does the parser.
 _TOKEN = re.compile(
-    r'''"""(?:\\.|[^\\])*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)|"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?|#[^\n]*|[\[\]{}.,\n]''',
+    r'''"""(?:\\.|[^\\])*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)|"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?|#[^\n]*|[\[\]{}.,=\n]''',
     re.DOTALL,
 )
 _NESTING = re.compile(r"[\[{.]")
@@ -22,19 +22,24 @@ def too_deep_at(text: str) -> int | None:
     """The offset of what nests deeper than `DEEPEST`; None if nothing does."""
     if len(_NESTING.findall(text)) <= DEEPEST:
         return None
-    depths: list[int] = []  # before each bracket that is open
+    opened: list[tuple[int, bool]] = []  # of each open bracket: the depth before it, and whether it holds values
     depth = 0  # of the key or value at hand: of what holds it, with the dots of its key
+    is_value = False  # dots of numbers do not nest
     for token in _TOKEN.finditer(text):
         match token[0]:
             case "[" | "{":
-                depths.append(depth)
+                is_value = is_value and token[0] == "["  # otherwise keys follow: of a header, or of a table
+                opened.append((depth, is_value))
                 depth += 1
             case "]" | "}":
-                depth = depths.pop() if depths else 0
+                depth, is_value = opened.pop()[0] if opened else 0, True
             case ".":
-                depth += 1
+                depth += not is_value
+            case "=":
+                is_value = True
             case "," | "\n":
-                depth = depths[-1] + 1 if depths else 0
+                before, is_value = opened[-1] if opened else (-1, False)
+                depth = before + 1
             case _:
                 continue
         if depth > DEEPEST:

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.errors import WorkspaceError
@@ -104,7 +104,11 @@ layers = st.lists(
 )
 
 
+@settings(max_examples=300, deadline=None)
 @given(layers, st.integers(95, 105))
+@example([("list", 0, "1.5, ", False)], 100)
+@example([("table", 0, "1.5, ", False)], 100)
+@example([("table", 3, "", True)], 100)
 def test_only_what_nests_too_deep_is_refused(kinds: list[tuple[str, int, str, bool]], deepest: int) -> None:
     opened, closed, depth = [], [], 0
     for kind, dots, noise, commented in itertools.cycle(kinds):
