@@ -27,10 +27,10 @@ Value = bool | int | float | str
 HEAD_DIM = 16
 
 
-def document(path: Path, architecture: str = "llama", **metadata: Value) -> dict[str, object]:
-    """The config.json of a tiny file with more metadata; names have "__" for "." and no architecture."""
-    keys = {f"{architecture}.{name.replace('__', '.')}": value for name, value in metadata.items()}
-    return document_with(path, architecture, keys)
+def document(path: Path, **metadata: Value) -> dict[str, object]:
+    """The config.json of a tiny llama with more metadata; names have "__" for "." and no architecture."""
+    keys = {f"llama.{name.replace('__', '.')}": value for name, value in metadata.items()}
+    return document_with(path, "llama", keys)
 
 
 def document_with(path: Path, architecture: str, metadata: dict[str, Value]) -> dict[str, object]:
