@@ -43,11 +43,8 @@ class Link:
             raise
 
     def cut(self) -> None:
-        """Both ends believe that they are connected, and nothing arrives."""
-        self._near("link", "set", "port", "nomaster")
-
-    def mend(self) -> None:
-        self._near("link", "set", "port", "master", "br0")
+        """Nothing arrives any more, in either direction, and no end is told: the bridge and the addresses stay."""
+        self._near("link", "set", "port", "down")
 
     def close(self) -> None:
         self.near.close()
