@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ class FileDigests:
             return self._hash(path, location)
         except OSError as error:
             raise WorkspaceError(
-                f"the source file {path!r} cannot be read: {error.strerror or error}",
+                f"the source file {path!r} cannot be read: {_reason(location, error)}",
                 location=Location(path=path),
                 advice=("check the path in BUILD.toml, and the file's mode",),
             ) from error
@@ -90,3 +91,11 @@ class FileDigests:
             location=Location(path=path),
             advice=("build again once no program writes to it",),
         )
+
+
+def _reason(location: str, error: OSError) -> str:
+    """Why a file cannot be read, for people. The system says of a broken link that the link does not exist."""
+    if isinstance(error, FileNotFoundError):
+        with contextlib.suppress(OSError):
+            return f"it is a link to {str(Path(location).readlink())!r}, which does not exist"
+    return error.strerror or str(error)

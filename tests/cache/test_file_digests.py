@@ -183,3 +183,11 @@ def test_ten_thousand_known_files_take_a_fraction_of_a_second(tmp_path: Path) ->
     assert [warm.of(name) for name in names] == states
     # The goal is 0.1 s on a quiet machine; what is asserted leaves room for a busy one.
     assert time.process_time() - started < 0.5
+
+
+def test_a_link_that_leads_nowhere_is_told_with_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("no/such/file")
+    with pytest.raises(WorkspaceError, match="it is a link to 'no/such/file', which does not exist"):
+        FileDigests(tmp_path, DigestFunction.BLAKE3).of("link")
+    with pytest.raises(WorkspaceError, match="No such file or directory"):
+        FileDigests(tmp_path, DigestFunction.BLAKE3).of("absent")

@@ -91,6 +91,21 @@ def test_a_lock_that_is_a_pipe_is_told(world: World) -> None:
     assert "cannot be opened: it is not a regular file" in done.err
 
 
+def test_the_event_log_may_be_a_pipe(world: World) -> None:
+    pipe(world.root / "events")
+    process = world.start("build", ":a", "--events", "events")
+    with (world.root / "events").open() as events:
+        lines = events.readlines()
+    _, told = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, told
+    assert len(lines) > 3
+    process = world.start("build", ":a", "--events", "events")  # and nobody reads
+    time.sleep(1)
+    process.terminate()
+    assert process.wait(PATIENCE_SECONDS) == -signal.SIGTERM
+    process.communicate()
+
+
 @pytest.mark.skipif(os.getuid() != 0 or not Path("/dev/fuse").exists(), reason="mounts a file system")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("place", ["a source", "the results of the cache"])
