@@ -84,6 +84,13 @@ def test_a_gguf_file_becomes_a_package_for_each_kind_of_platform(
     assert targets(root) == {"//:tiny-llama-cpu": "q4f32_1", "//:tiny-llama-cuda": "q4f16_1"}
 
 
+def test_the_doctor_counts_the_targets_of_the_new_workspace_alone(root: Path, capsys: Capture) -> None:
+    gguf(root / "tiny.gguf")
+    assert main(["init"]) == 0
+    assert main(["doctor", "workspace"]) == 0
+    assert "3 targets, no errors" in capsys.readouterr().out
+
+
 def test_a_repository_is_written_without_a_network(root: Path, snapshot: Snapshot, capsys: Capture) -> None:
     assert main(["init", "hf:Owner/Tiny-Model"]) == 0
     snapshot("init-hf", (root / "BUILD.toml").read_text() + "--\n" + capsys.readouterr().err)

@@ -19,6 +19,7 @@ from tests.compiler.tiny_models import checkpoint, write_gguf
 pytestmark = pytest.mark.slow
 
 PROJECT = Path(__file__).parents[2]
+STAGE = "mlcbuild.compiler.stages.lower"
 _LOCK = PROJECT / "locks/runtime.txt"
 # They would lead to this checkout, or to settings of whoever runs the tests.
 _LEFT_OUT = re.compile(r"PYTHON|VIRTUAL_ENV|MLCBUILD|XDG_")
@@ -98,6 +99,15 @@ def test_a_model_is_built_and_runs_from_an_empty_folder(folder: Path, environmen
         command = [str(environment / "mlcbuild"), *arguments]
         return subprocess.run(command, cwd=root, env=plain(folder), capture_output=True, text=True, check=True)
 
+    # Keys count code by its content, so an installation shares results with the checkout that its wheel was made of.
+    program = (
+        f"from mlcbuild.engine.implementation import Implementations; print(Implementations().of({STAGE!r}).digest)"
+    )
+    here = subprocess.run([sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=True)
+    there = subprocess.run(
+        [str(environment / "python"), "-c", program], cwd=root, env=plain(folder), capture_output=True, text=True
+    )
+    assert here.stdout == there.stdout
     # Nothing of the checkout is imported: neither by name nor by a link.
     program = "from mlcbuild import cache, rules; import sys; print(rules.__file__, cache.__file__, *sys.path)"
     command = [str(environment / "python"), "-c", program]

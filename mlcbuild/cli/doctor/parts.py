@@ -24,6 +24,8 @@ from mlcbuild.doctor.toolchains import toolchain_checks
 from mlcbuild.doctor.workspace import workspace_checks
 from mlcbuild.errors import UsageError, WorkspaceError, WorkspaceErrors
 from mlcbuild.suggestions import known_values
+from mlcbuild.workspace.loader import LoadedWorkspace
+from mlcbuild.workspace.pattern import parse_pattern
 from mlcbuild.workspace.settings import WorkspaceSettings
 
 if TYPE_CHECKING:
@@ -157,7 +159,7 @@ class Parts:
             root=found.root,
             state=found.state_directory,
             outputs=found.output_root,
-            count_targets=lambda: len(found.load([_EVERYTHING], "").targets),
+            count_targets=lambda: _count_targets(found.load([_EVERYTHING], "")),
         )
 
 
@@ -170,3 +172,8 @@ def _without_remote() -> Sequence[Check]:
 
 def _raising(error: Exception) -> NoReturn:
     raise error
+
+
+def _count_targets(loaded: LoadedWorkspace) -> int:
+    """The workspace's own targets, without the built-in ones that they name."""
+    return len(loaded.select([parse_pattern(_EVERYTHING)], with_manual=True))
