@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +40,14 @@ class ModelInHand:
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """A kind of platform, and the quantization that a model can have there; if there is none, `reason` says why."""
+    """A kind of platform, and the first of its quantizations that a model can have there; "" if it can have none.
+
+    `refused` are the others that were tried: name → why the model cannot have it.
+    """
 
     backend: Backend
     quantization: str = ""
-    reason: str = ""
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def platform(self) -> str:
@@ -74,15 +77,17 @@ def proposals(model: ModelInHand | None) -> Iterator[Proposal]:
     for kind, backend in backends().items():
         if kind not in backend.platforms:
             continue
-        reasons = []
+        refused: dict[str, str] = {}
         for name in backend.proposed_quantizations:
-            reason = "" if model is None else _reason_against(model, name, backend)
-            if not reason:
-                yield Proposal(backend=backend, quantization=name)
+            refused[name] = "" if model is None else _reason_against(model, name, backend)
+            if not refused[name]:
                 break
-            reasons.append(reason)
-        else:
-            yield Proposal(backend=backend, reason="; ".join(dict.fromkeys(reasons)))
+        chosen = next((name for name, reason in refused.items() if not reason), "")
+        yield Proposal(
+            backend=backend,
+            quantization=chosen,
+            refused={name: reason for name, reason in refused.items() if reason},
+        )
 
 
 def _reason_against(model: ModelInHand, quantization: str, backend: Backend) -> str:

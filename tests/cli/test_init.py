@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from mlcbuild.cli.main import main
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.rules.analysis import analyse
+from mlcbuild.rules.backend import backends
 from tests.compiler.tiny_models import TINY, checkpoint, write_config, write_gguf
 from tests.execution.fetch.conftest import Site, sites
 
@@ -211,7 +213,24 @@ def test_a_target_and_its_folder_never_have_one_name(root: Path) -> None:
 def test_a_quantization_that_the_shapes_forbid_is_not_proposed(root: Path) -> None:
     folder(root / "Odd", hidden_size=40, intermediate_size=90, head_dim=16)
     assert main(["init", "Odd"]) == 0
-    assert set(targets(root).values()) <= {"q0f32", "q0f16", "q4f32_1", "q4f16_1"}
+    assert targets(root) == {"//:odd-cpu": "q0f32", "//:odd-cuda": "q0f16"}
+    text = (root / "BUILD.toml").read_text()
+    assert "# Not q4f16_1: model.embed_tokens.weight has 40 columns, which groups of 32 do not divide." in text
+
+
+def test_a_kind_of_platform_that_cannot_run_the_model_gets_no_target_and_a_reason(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    kinds = dict(backends())
+    kinds["cuda"] = replace(kinds["cuda"], kv_state_kinds=())
+    monkeypatch.setattr("mlcbuild.rules.proposals.backends", lambda: kinds)
+    folder(root / "Tiny")
+    assert main(["init", "Tiny"]) == 0
+    assert (
+        "no target for kind cuda: kind cuda has no kernels for the kv_cache of models of the family llama; "
+        "see `mlcbuild info --legal`\n"
+    ) in capsys.readouterr().err
+    assert targets(root) == {"//:tiny-cpu": "q4f32_1"}
 
 
 def test_a_family_that_is_not_supported_is_an_error_with_the_reason(root: Path, capsys: Capture) -> None:

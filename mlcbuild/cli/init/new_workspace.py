@@ -102,11 +102,15 @@ def _targets(rule: str, name: str, found: Iterable[Proposal], *, is_example: boo
                 "quantization": proposal.quantization,
                 "platform": proposal.platform,
             },
-            comment=f"{_OF_RULE[rule] if not index else ''}For {proposal.backend.doc}",
+            comment=f"{_OF_RULE[rule] if not index else ''}For {proposal.backend.doc}{_refused(proposal)}",
             is_example=is_example,
         )
         for index, proposal in enumerate(each for each in found if each.quantization)
     ]
+
+
+def _refused(proposal: Proposal) -> str:
+    return "".join(f"\nNot {name}: {reason}." for name, reason in proposal.refused.items())
 
 
 def _example(found: Iterable[Proposal]) -> Iterable[Table]:
@@ -145,8 +149,9 @@ def _told(source: Source | None, rule: str, targets: list[Table], found: tuple[P
         yield f"//:{source.name} is of the family {source.model.family.name}: {source.model.family.models}"
     labels = [f"//:{table.values['name']}" for table in targets]
     for proposal in found:
-        if proposal.reason:
-            yield f"no target for kind {proposal.backend.kind}: {proposal.reason}; see `mlcbuild info --legal`"
+        if not proposal.quantization:
+            reasons = "; ".join(dict.fromkeys(proposal.refused.values()))
+            yield f"no target for kind {proposal.backend.kind}: {reasons}; see `mlcbuild info --legal`"
     yield "next:"
     if source.fetched:
         yield f"  mlcbuild fetch --update {source.fetched}"

@@ -94,9 +94,18 @@ def _at_the_root(root: Path, name: str, model: ModelInHand) -> Source:
     """A model whose files lie beside the BUILD.toml: no label names the folder itself."""
     if not model.has_weights:
         return Source(name=name, value="config.json", attribute="config", model=model)
-    files = sorted(each.name for each in root.iterdir() if each.is_file() and not each.name.startswith("."))
+    files = sorted(each.name for each in root.iterdir() if each.is_file() and _is_label(each.name))
     group = Table(rule="filegroup", values={"name": f"{name}-files", "srcs": files}, comment="The files of the model.")
     return Source(name=name, value=f":{name}-files", tables=(group,), model=model)
+
+
+def _is_label(name: str) -> bool:
+    """Whether a file can be named in a BUILD.toml, and is no hidden one."""
+    try:
+        Label("", name)
+    except LabelError:
+        return False
+    return not name.startswith(".")
 
 
 def _spoken_name(path: Path) -> str:
