@@ -21,6 +21,7 @@ class ExitCode(enum.IntEnum):
     ANALYSIS_FAILED = 7
     INTERRUPTED = 8
     LOCK_HELD = 9
+    WOULD_RUN = 10  # not one of Bazel's, which uses neither this number nor another for it
     LOCAL_ENVIRONMENT = 36
     INTERNAL = 37
     EXTERNAL_DEPENDENCIES = 48

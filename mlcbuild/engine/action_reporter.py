@@ -21,8 +21,9 @@ _WITH_RESULT = (Ending.EXECUTED, Ending.FOUND, Ending.SHARED)
 class ActionReporter:
     """Used in the thread of the build. `nodes` are the scheduler's, by identifier.
 
-    The driver adds an action to `found_remotely` where the remote had its result, and to `keyless` where it has no key
-    because of this machine. It does so before the action ends.
+    The driver adds an action to `found_remotely` where the remote had its result, to `keyless` where it has no key
+    because of this machine, and to `not_cached` where it would have to run and must not. It does so before the action
+    ends.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class ActionReporter:
     ) -> None:
         self.found_remotely: set[str] = set()
         self.keyless: set[str] = set()
+        self.not_cached: set[str] = set()
         self._nodes = nodes
         self._runner = runner
         self._lookups = lookups
@@ -52,7 +54,8 @@ class ActionReporter:
             outcome = None
         executor = attempt.executor_name if outcome is not None and attempt is not None else ""
         # This compares with the key of the last build, so it comes before the new key is remembered.
-        cause, previous_key = self._cause_of(ended) if executor else (None, "")
+        has_cause = executor or status is ActionStatus.NOT_CACHED
+        cause, previous_key = self._cause_of(ended) if has_cause else (None, "")
         self._remember(ended, outcome)
         self._build_events.ended(
             ended,
@@ -66,6 +69,8 @@ class ActionReporter:
 
     def _status_of(self, ended: ReportAction, attempt: Attempt | None) -> ActionStatus:
         match ended.ending:
+            case Ending.FAILED if (ended.shared_with or ended.action.identifier) in self.not_cached:
+                return ActionStatus.NOT_CACHED
             case Ending.FAILED:
                 return ActionStatus.FAILED
             case Ending.SKIPPED:

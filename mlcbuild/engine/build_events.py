@@ -20,6 +20,7 @@ class ActionStatus(enum.Enum):
     REMOTE_HIT = "remote_hit"
     EXECUTED_LOCAL = "executed_local"
     EXECUTED_RAY = "executed_ray"
+    NOT_CACHED = "not_cached"  # it would have to run, in a build that takes results from caches alone
     FAILED = "failed"
     SKIPPED = "skipped"  # something it needs failed, or the build stopped before it ran
 
@@ -95,7 +96,7 @@ class ActionFinished:
     input_seconds: float = 0.0  # of the run, for laying out and fetching inputs
     output_seconds: float = 0.0  # of the run, for storing and sending outputs
     peak_bytes: int = 0  # the largest resident set; 0 where it was not measured
-    cause: Cause | None = None  # None where nothing ran
+    cause: Cause | None = None  # why it ran, or would have to; None where a result was found
     previous_key: str = ""  # of the last build here, where that differs from `key`
     title: str = ""
     details: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -65,6 +65,7 @@ from mlcbuild.engine.scheduler_events import (
 from mlcbuild.errors import InfrastructureError, InternalError, MlcbuildError
 
 _BACKGROUND_THREADS = 4
+NO_CACHED_RESULT = "no cache has its result"
 _NETWORK_THREADS = 16  # They mostly wait for a remote. The other threads must not have to.
 
 
@@ -77,8 +78,9 @@ class Driver:
 
     `store` holds the blobs and results of this machine. `digests`, `placer` and `last_build` are saved here at the end;
     whoever made `toolchains` and `implementations` saves them. Executors are started and closed here. `jobs = 0` stands
-    for all slots of all executors. With `rerun` no result of a pure function is looked up. Listeners are called in
-    order, from the thread of `build`. `invocation` is the UUID that they are given; "" stands for a new one.
+    for all slots of all executors. With `rerun` no result of a pure function is looked up. With `from_cache_only` no
+    action runs: one without a result ends as `ActionStatus.NOT_CACHED`, and what needs it is skipped. Listeners are
+    called in order, from the thread of `build`. `invocation` is the UUID that they are given; "" stands for a new one.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Driver:
         jobs: int = 0,
         keep_going: bool = False,
         rerun: bool = False,
+        from_cache_only: bool = False,
         remote: RemoteCache | None = None,
     ) -> None:
         if not executors:
@@ -104,6 +107,7 @@ class Driver:
         self._store = store
         self._executors = tuple(executors)
         self._jobs = jobs
+        self._from_cache_only = from_cache_only
         self._digests = digests
         self._last_build = last_build
         self._remote = remote
@@ -302,6 +306,8 @@ class Driver:
                     self._background.run(job)
             case AnnounceWanted():
                 self._build_events.wanted(instruction)
+            case Execute(action=action) if self._from_cache_only:
+                return [self._refused(action)]
             case Execute():
                 return self._on_outcomes(self._runner.begin(instruction))
             case Publish():
@@ -341,7 +347,7 @@ class Driver:
             return [found]
         if not self._lookups.asks_remote(instruction.action):
             return [ResultNotFound(identifier=instruction.action.identifier, key=instruction.key)]
-        if self._remote is not None and self._remote.may_be_overtaken:
+        if self._remote is not None and self._remote.may_be_overtaken and not self._from_cache_only:
             self._lookup_timeout.asked(instruction.action.identifier, run_seconds=self._run_seconds(instruction.action))
         self._network.run(lambda: self._lookups.at_remote(instruction))
         return []
@@ -351,6 +357,12 @@ class Driver:
         return [Executed(outcome=outcome) for outcome in ended if outcome is not None]
 
     # Results.
+
+    def _refused(self, action: Action) -> SchedulerEvent:
+        """The answer to an action that would run in a build that takes results from caches alone."""
+        self._reporter.not_cached.add(action.identifier)
+        outcome = ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.FAILED, message=NO_CACHED_RESULT)
+        return Executed(outcome=outcome)
 
     def _publish(self, instruction: Publish) -> None:
         attempt, outcome = self._runner.ended(instruction.action.identifier)

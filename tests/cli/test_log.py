@@ -120,7 +120,7 @@ STORY: tuple[BuildEvent, ...] = (
         success=False,
         interrupted=False,
         wall_seconds=15.0,
-        counts=tuple(zip(ActionStatus, (1, 0, 0, 2, 1, 1, 0), strict=True)),
+        counts=tuple(zip(ActionStatus, (1, 0, 0, 2, 1, 0, 1, 0), strict=True)),
         critical_path=(
             PathStep(identifier="//m:a Export", mnemonic="Export", seconds=4.0),
             PathStep(

@@ -133,6 +133,20 @@ def test_what_one_place_sends_another_finds(
     assert server.blobs == held
 
 
+def test_a_build_from_caches_alone_takes_the_results_of_others_and_lists_what_they_lack(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    ci, release = place("ci"), place("release")
+    assert ci.build("//...", "--remote", server.address, "--remote-upload=results")[0] == 0
+    code, _ = release.build("//...", "--from-cache-only", "--remote", server.address)
+    assert code == 0
+    assert (release.root / "mlcbuild-out/default/two/two.txt").read_text() == "one world\none world\n"
+    code, said = release.build("//...", "//:broken", "--from-cache-only", "--remote", server.address)
+    assert code == 10
+    assert "not cached: //:broken Command: never built here\n" in said
+    assert "3 actions: 2 up to date, 1 not cached" in said
+
+
 def test_people_send_nothing_by_default(place: Callable[[str], Place], server: http_server.Cache) -> None:
     laptop = place("laptop")
     code, said = laptop.build("//...", "--remote", server.address)

@@ -52,7 +52,7 @@ def done(name: str, status: ActionStatus, start: float, end: float, worker: str 
     )
 
 
-COUNTS = (1, 1, 0, 2, 0, 1, 1)
+COUNTS = (1, 1, 0, 2, 0, 0, 1, 1)
 STORY: tuple[BuildEvent, ...] = (
     BuildStarted(invocation=INVOCATION, targets=("//m:a", "//m:b")),
     ActionsAdded(count=6, total=6),

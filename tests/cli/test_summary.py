@@ -58,10 +58,10 @@ def test_the_summary_shows_every_source_of_results() -> None:
         (finished(seconds=0.1), "0 actions · 0.1 s"),
         (finished(0, 0, 0, 5), "5 actions: 5 ran (5 local) · 12.4 s"),
         (finished(0, 0, 0, 0, 5), "5 actions: 5 ran (5 ray) · 12.4 s"),
-        (finished(1, 0, 0, 2, 0, 1, 7), "11 actions: 1 up to date, 2 ran (2 local), 1 failed, 7 skipped · 12.4 s"),
+        (finished(1, 0, 0, 2, 0, 0, 1, 7), "11 actions: 1 up to date, 2 ran (2 local), 1 failed, 7 skipped · 12.4 s"),
         (finished(0, 0, 1, down=400), "1 action: 1 from remote · 12.4 s · down 400 B"),
         (
-            finished(0, 0, 0, 1, 0, 0, 3, interrupted=True),
+            finished(0, 0, 0, 1, 0, 0, 0, 3, interrupted=True),
             "4 actions: 1 ran (1 local), 3 skipped · 12.4 s · interrupted",
         ),
     ],

@@ -208,6 +208,13 @@ RecacheOption = Annotated[
     bool,
     typer.Option("--recache", help="Use no cached result: run every action and replace its result in the cache."),
 ]
+FromCacheOnlyOption = Annotated[
+    bool,
+    typer.Option(
+        "--from-cache-only",
+        help="Run nothing: place outputs from the caches, or list the actions without a result and fail with code 10.",
+    ),
+]
 ShowLogOption = Annotated[
     bool,
     typer.Option("--show-log", help="Show the whole output of all actions, not only the last lines of failed ones."),

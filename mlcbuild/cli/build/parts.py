@@ -82,6 +82,7 @@ def build_parts(
     keep_going: bool,
     check_determinism: bool,
     recache: bool,
+    from_cache_only: bool = False,
     disk_cache: Path | None,
     remote: ResolvedRemote | None,
     listeners: Sequence[Callable[[BuildEvent], object]],
@@ -150,6 +151,7 @@ def build_parts(
             jobs=0 if uses_ray else jobs or cores,
             keep_going=keep_going,
             rerun=check_determinism or recache,
+            from_cache_only=from_cache_only,
             remote=cache,
         )
         try:

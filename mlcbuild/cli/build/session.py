@@ -22,6 +22,7 @@ from mlcbuild.cli.build.no_op_recorder import NoOpRecorder
 from mlcbuild.cli.build.parts import build_parts, fetched_targets, targets_of
 from mlcbuild.cli.console.action_logs import ActionLogs
 from mlcbuild.cli.console.console import Console
+from mlcbuild.cli.console.not_cached import not_cached_lines
 from mlcbuild.cli.console.remote_summary import RemoteSummary
 from mlcbuild.cli.console.summary import summary_lines
 from mlcbuild.cli.exit_codes import ExitCode, retry_line
@@ -59,6 +60,7 @@ class BuildRequest:
     remote: RemoteOptions = field(default_factory=RemoteOptions)
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
     recache: bool = False  # use no cached result, and replace it
+    from_cache_only: bool = False  # run nothing; fail with the list of what has no cached result
     show_log: bool = False
     fetch_only: bool = False  # only the external files that the targets need
     quiet_if_current: bool = False  # print no summary if there was nothing to do
@@ -129,6 +131,7 @@ class _Session:
         self._finished: BuildFinished | None = None
         self._remote_summary: RemoteSummary | None = None
         self._failed: list[ActionFinished] = []
+        self._not_cached: list[ActionFinished] = []
         self._without_pin: frozenset[str] = frozenset()  # fetches; a retry does not help them
         self._no_op = NoOpRecorder()
         self._invocation = invocation = str(uuid.uuid4())
@@ -193,7 +196,8 @@ class _Session:
                     analysis.actions,
                     jobs=request.jobs,
                     execution=execution,
-                    keep_going=request.keep_going,
+                    keep_going=request.keep_going or request.from_cache_only,  # so that the list is complete
+                    from_cache_only=request.from_cache_only,
                     check_determinism=request.check_determinism,
                     recache=request.recache,
                     disk_cache=request.disk_cache,
@@ -274,6 +278,8 @@ class _Session:
         match event:
             case BuildStarted():
                 self._build_began = self._options.elapsed() - event.time
+            case ActionFinished(status=ActionStatus.NOT_CACHED):
+                self._not_cached.append(event)
             case ActionFinished(status=ActionStatus.FAILED, shared_with=""):
                 self._failed.append(event)
             case BuildFinished():
@@ -286,6 +292,8 @@ class _Session:
             return ExitCode.INTERRUPTED
         if success:
             return ExitCode.OK
+        if self._not_cached and not self._failed:
+            return ExitCode.WOULD_RUN
         if from_environment and all(from_environment):
             return ExitCode.LOCAL_ENVIRONMENT
         if self._failed and all(
@@ -297,7 +305,8 @@ class _Session:
     def _print_summary(self, code: ExitCode) -> None:
         if self._finished is None or (self._request.quiet_if_current and _nothing_done(self._finished)):
             return
-        lines = summary_lines(self._finished, wall_seconds=self._options.elapsed(), remote=self._remote_summary)
+        lines = not_cached_lines(self._not_cached, style=self._style)
+        lines += summary_lines(self._finished, wall_seconds=self._options.elapsed(), remote=self._remote_summary)
         if line := retry_line(code):
             lines.append(line)
         self._write(lines)

@@ -14,6 +14,7 @@ from mlcbuild.cli.arguments.options import (
     DiskCacheOption,
     EventsOption,
     ExecutorOption,
+    FromCacheOnlyOption,
     JobsOption,
     KeepGoingOption,
     NoRemoteOption,
@@ -32,6 +33,7 @@ from mlcbuild.cli.arguments.options import (
 )
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.errors import UsageError
 
 BUILD_EXAMPLES = examples(
     "mlcbuild build //models:smollm2-135m-cpu         one target",
@@ -60,6 +62,7 @@ def build(
     sandbox_debug: SandboxDebugOption = False,
     workers: WorkersOption = None,
     recache: RecacheOption = False,
+    from_cache_only: FromCacheOnlyOption = False,
     output: OutputOption = OutputFormat.TEXT,
     show_log: ShowLogOption = False,
     check_determinism: Annotated[
@@ -76,6 +79,9 @@ def build(
     instead. Ctrl-C ends the build; the results of finished actions stay in the cache.
     """
     options = global_options(context)
+    if from_cache_only and (recache or check_determinism):
+        conflict = "--recache" if recache else "--check-determinism"
+        raise UsageError(f"--from-cache-only runs nothing, and {conflict} runs every action: give one of them")
     if output is OutputFormat.TEXT and not (build_report or profile or events or check_determinism or recache):
         from mlcbuild.cli.build.no_op_check import current_build, print_no_op, request_text
 
@@ -113,6 +119,7 @@ def build(
             workers=workers or "",
         ),
         recache=recache,
+        from_cache_only=from_cache_only,
         show_log=show_log,
     )
     outcome = run_build(request, options)

@@ -74,7 +74,7 @@ class Console:
                     self._say(self._about_action(event))
                 case Notice():
                     self._say([f"{self._style.warning('note:')} {text.printable(event.message)}"])
-                case TargetFinished() if not event.success:
+                case TargetFinished() if not event.success and not self._progress.is_not_cached(event.blocked_by):
                     self._say(self._about_target(event))
                 case BuildFinished():
                     self._stop_drawing()

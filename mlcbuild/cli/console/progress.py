@@ -50,6 +50,9 @@ class Progress:
     def failed(self) -> int:
         return sum(status is ActionStatus.FAILED for status in self.ended.values())
 
+    def is_not_cached(self, identifier: str) -> bool:
+        return self.ended.get(identifier) is ActionStatus.NOT_CACHED
+
     @property
     def places(self) -> str:
         """Where actions run, `4 local, 8 on 3 nodes of ray`; "" if all run in one place."""

@@ -34,6 +34,7 @@ def _actions_line(finished: BuildFinished, wall_seconds: float) -> str:
         (counts.get(ActionStatus.DISK_HIT, 0), "from disk"),
         (counts.get(ActionStatus.REMOTE_HIT, 0), "from remote"),
         (local + ray, f"ran ({', '.join(places)})"),
+        (counts.get(ActionStatus.NOT_CACHED, 0), "not cached"),
         (counts.get(ActionStatus.FAILED, 0), "failed"),
         (counts.get(ActionStatus.SKIPPED, 0), "skipped"),
     ]

@@ -27,6 +27,7 @@ _STATUSES = {
     "remote_hit": "from remote",
     "executed_local": "ran",
     "executed_ray": "ran",
+    "not_cached": "not cached",
 }
 
 

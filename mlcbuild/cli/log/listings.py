@@ -21,13 +21,14 @@ _LEAST_SLACKS = 10
 _COUNTED = (
     ("executed_local", "ran here"),
     ("executed_ray", "ran on ray"),
+    ("not_cached", "not cached"),
     ("failed", "failed"),
     ("skipped", "skipped"),
     ("remote_hit", "from remote"),
     ("disk_hit", "from disk"),
     ("up_to_date", "up to date"),
 )
-_ENDINGS = {0: "built", 1: "failed", 8: "interrupted"}
+_ENDINGS = {0: "built", 1: "failed", 8: "interrupted", 10: "not cached"}
 
 
 def record_directory(options: GlobalOptions) -> Path:

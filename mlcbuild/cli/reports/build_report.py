@@ -6,8 +6,10 @@
       "success": bool, "exit_code": int, "wall_seconds": float, "invocation_id": UUID,
       "targets": {label: {"success": bool, "outputs": [path, …], "error": str}},
       "actions": {"total": int, "up_to_date": int, "disk_hits": int, "remote_hits": int,
-                  "executed_local": int, "executed_ray": int, "failed": int, "skipped": int},
+                  "executed_local": int, "executed_ray": int, "not_cached": int, "failed": int,
+                  "skipped": int},
       "keys": {action: key, …},
+      "not_cached": [{"action": str, "title": str, "mnemonic": str, "target": str, "reason": str}, …],
       "critical_path": [{"action": str, "title": str, "mnemonic": str, "seconds": float}, …],
       "ran": {"run_seconds": float, "queued_seconds": float, "input_seconds": float, "output_seconds": float,
               "peak_bytes": int, "nodes": {name: actions, …}},
@@ -27,6 +29,7 @@ from __future__ import annotations
 from collections import Counter
 
 from mlcbuild.cli.console.action_names import title
+from mlcbuild.cli.console.not_cached import not_cached_documents, reason_not_cached
 from mlcbuild.cli.console.remote_summary import RemoteSummary, remote_document
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.engine.build_events import (
@@ -44,6 +47,7 @@ _NAMES: dict[ActionStatus, str] = {
     ActionStatus.REMOTE_HIT: "remote_hits",
     ActionStatus.EXECUTED_LOCAL: "executed_local",
     ActionStatus.EXECUTED_RAY: "executed_ray",
+    ActionStatus.NOT_CACHED: "not_cached",
     ActionStatus.FAILED: "failed",
     ActionStatus.SKIPPED: "skipped",
 }
@@ -71,7 +75,7 @@ class BuildReport:
                     self._keys[event.identifier] = event.key
                 if event.executor:
                     self._ran.append(event)
-                if event.status is ActionStatus.FAILED:
+                if event.status in (ActionStatus.FAILED, ActionStatus.NOT_CACHED):
                     self._failures[event.identifier] = event
             case TargetFinished():
                 self._targets[event.label] = event
@@ -98,6 +102,7 @@ class BuildReport:
             },
             "actions": {"total": sum(actions.values()), **actions},
             "keys": dict(sorted(self._keys.items())),
+            "not_cached": not_cached_documents(self._failures.values()),
             "critical_path": [
                 {
                     "action": step.identifier,
@@ -125,6 +130,8 @@ class BuildReport:
     def _error(self, event: TargetFinished) -> str:
         """Why a target was not built, with the failed action's message, for readers without a console."""
         failed = self._failures.get(event.blocked_by)
+        if failed is not None and failed.status is ActionStatus.NOT_CACHED:
+            return f"{title(failed)}: {reason_not_cached(failed)}"
         if failed is None or not failed.message or not event.error.startswith(f"{title(failed)} failed"):
             return event.error
         # An executor names the action that ran, which may be another one that shares the run.

@@ -87,7 +87,8 @@ class Profile:
         processes = {"": _WORKERS} | {node: _FIRST_NODE + index for index, node in enumerate(nodes)}
         lanes = {process: _Lanes() for process in (_WORKERS, _CACHES, *processes.values())}
         for action in sorted(self._actions, key=lambda action: (action.start, action.time, action.identifier)):
-            if action.status is ActionStatus.SKIPPED or (action.status is ActionStatus.FAILED and action.shared_with):
+            has_ended = action.status not in (ActionStatus.SKIPPED, ActionStatus.NOT_CACHED)
+            if not has_ended or (action.status is ActionStatus.FAILED and action.shared_with):
                 continue
             start = _micro(build_began + action.start)
             end = max(_micro(build_began + action.time), start + _SHORTEST_MICROSECONDS)
