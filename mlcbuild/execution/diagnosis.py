@@ -37,6 +37,7 @@ class Diagnosis:
     exit_code: int = 0
     modules: tuple[str, ...] = field(default=())  # of mlcbuild and the workspace, that a stage loaded
     undeclared: tuple[str, ...] = field(default=())  # paths that a stage tried to read and was denied
+    compiled: tuple[str, ...] = field(default=())  # sources that a stage loaded and had to compile
 
 
 def diagnose(request: ExecutionRequest, end: ProcessEnd, memory_ran_out: Callable[[], bool]) -> Diagnosis:
@@ -137,7 +138,12 @@ def _stage(name: str, exit_code: int, end: ProcessEnd) -> Diagnosis:
     elif kind is OutcomeKind.FAILED and result.get("network"):
         message += "\n  actions have no network: fetch what it needs with a target of its own"
     return Diagnosis(
-        kind=kind, message=message, exit_code=exit_code, modules=tuple(result["modules"]), undeclared=undeclared
+        kind=kind,
+        message=message,
+        exit_code=exit_code,
+        modules=tuple(result["modules"]),
+        undeclared=undeclared,
+        compiled=tuple(map(str, result.get("compiled", ()))),
     )
 
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
+import mlcbuild
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.store import BlobMissingError, LocalBlobStore
 from mlcbuild.engine.action import ExecutionRequirements, ToolCall
 from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEntry, OutcomeKind
 from mlcbuild.errors import InfrastructureError, LocalEnvironmentError
+from mlcbuild.execution import source_loader
 from mlcbuild.execution.admission import FreeResources, ResourceRequest
 from mlcbuild.execution.child_request import child_request
 from mlcbuild.execution.diagnosis import Diagnosis, check_modules, denied_paths_of_tool, diagnose, explain_sharing
@@ -31,6 +34,7 @@ from mlcbuild.execution.preload import Preloads
 from mlcbuild.execution.sandbox_policy import SandboxPolicies
 from mlcbuild.execution.scratch import Scratch, remove
 from mlcbuild.execution.server_pool import IDLE_SECONDS
+from mlcbuild.regular_files import read_regular
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _MEMORY_SECONDS = 0.5  # how often free memory is read while an action waits for it
@@ -47,6 +51,7 @@ class _Task:
     laid_out: float = 0.0  # when its inputs were in its directory
     ended: float = 0.0  # when its process had ended
     peak_bytes: int = 0
+    compiled: tuple[str, ...] = ()  # sources that it had to compile
 
     def outcome(
         self,
@@ -142,6 +147,7 @@ class LocalExecutor:
         self._free_memory = FreeMemory(available_bytes)
         self._kernel_kills = KernelKills()
         self._is_sandboxed = sandbox
+        self._package = f"{Path(mlcbuild.__file__).parent}/"
         self._hidden = hidden
         self._policies: SandboxPolicies | None = None
         self._failed_sandboxes = failed_sandboxes
@@ -217,6 +223,7 @@ class LocalExecutor:
                     self._free_resources.release(task.resources)
                     self._condition.notify_all()
             self._tell(outcome)
+            self._keep_compiled(task.compiled)
             if task.directory is not None:  # after the outcome, which does not need to wait for it
                 remove(task.directory)
 
@@ -294,6 +301,7 @@ class LocalExecutor:
         if task.cancelled:
             return task.outcome(Diagnosis(kind=OutcomeKind.CANCELLED), log=end.log)
         diagnosis = self._diagnose(request, end, policies)
+        task.compiled = diagnosis.compiled
         if diagnosis.kind is OutcomeKind.LOST and (reason := client.start_error()):
             message = f"a worker cannot start: {reason}\n  reinstall mlcbuild and what it depends on"
             diagnosis = Diagnosis(kind=OutcomeKind.ENVIRONMENT, message=message)
@@ -351,6 +359,14 @@ class LocalExecutor:
         paths = ", ".join(blob.entry.path for blob in written)
         message = f"{request.identifier} wrote to its input {paths}\n  inputs are read-only: write to a declared output"
         return Diagnosis(kind=OutcomeKind.FAILED, message=message, exit_code=exit_code)
+
+    def _keep_compiled(self, paths: Iterable[str]) -> None:
+        """Compile for the next stages what one had to compile itself. What it says may be wrong."""
+        roots = (self._package, *(f"{root}/" for root in self._module_paths))
+        for path in paths:
+            if path.startswith(roots) and path.endswith(".py"):
+                with contextlib.suppress(OSError):
+                    source_loader.keep_compiled(path, read_regular(path), str(self._bytecode))
 
     @property
     def _bytecode(self) -> Path:

@@ -66,7 +66,7 @@ class SandboxPolicies:
         command = request.command
         if isinstance(command, StageCall):
             read += [*self._package, *self._modules(request, command)]
-            write.append(self._bytecode)
+            read.append(self._bytecode)
         elif os.path.isabs(command.arguments[0]):  # noqa: PTH117
             read += _installation(command.arguments[0], self._hidden)
         if request.requirements.gpus > 0:

@@ -2,7 +2,9 @@
 
 Python trusts a `.pyc` file if the recorded size and modification time in seconds match the source. So an edit within
 the same second that keeps the size would run the old code under the new code's key. Here compiled code is cached by
-the SHA-256 of the source instead. The fork server loads this file by path. It imports only the standard library.
+the SHA-256 of the source instead. A stage only reads that cache, because it could leave anything there for the next
+one: the build compiles the same source once more, and writes. The fork server loads this file by path. It imports
+only the standard library.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from importlib.util import spec_from_file_location
 from pathlib import Path
 
 FOUND: list[str] = []  # the full names of modules that were found here, in order
+COMPILED: list[str] = []  # the files whose code was not in the cache
 
 
 class ContentLoader(SourceFileLoader):
@@ -29,31 +32,34 @@ class ContentLoader(SourceFileLoader):
     def get_code(self, fullname: str) -> types.CodeType | None:
         path = self.get_filename(fullname)
         source = self.get_data(path)
-        key = hashlib.sha256(b"\0".join((importlib.util.MAGIC_NUMBER, os.fsencode(path), source))).hexdigest()
-        entry = Path(self.cache, key) if self.cache else None
-        if entry is not None:
+        if self.cache:
             try:
-                code = marshal.loads(entry.read_bytes())
+                code = marshal.loads(_entry(self.cache, path, source).read_bytes())
             except (OSError, ValueError, EOFError, TypeError):
                 code = None
             if isinstance(code, types.CodeType):
                 return code
         code = self.source_to_code(source, path)
         assert isinstance(code, types.CodeType)
-        if entry is not None:
-            _keep(entry, marshal.dumps(code))
+        COMPILED.append(path)
         return code
 
 
-def _keep(entry: Path, data: bytes) -> None:
-    """Write to a temporary file and rename it. If the cache cannot be written, the code is compiled each time."""
-    temporary = entry.with_name(f"{entry.name}.{os.getpid()}")
+def keep_compiled(path: str, source: bytes, cache: str) -> None:
+    """Compile a source and write it to a cache, for the next stage. If that is not possible, each compiles it."""
+    entry = _entry(cache, path, source)
+    temporary = entry.with_name(f"{entry.name}.{os.urandom(8).hex()}")
     try:
+        code = compile(source, path, "exec", dont_inherit=True, optimize=0)
         entry.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
+        temporary.write_bytes(marshal.dumps(code))
         temporary.replace(entry)
-    except OSError:
+    except (OSError, ValueError, SyntaxError, RecursionError):
         temporary.unlink(missing_ok=True)
+
+
+def _entry(cache: str, path: str, source: bytes) -> Path:
+    return Path(cache, hashlib.sha256(b"\0".join((importlib.util.MAGIC_NUMBER, os.fsencode(path), source))).hexdigest())
 
 
 class DirectoryFinder:

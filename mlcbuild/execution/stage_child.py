@@ -50,7 +50,9 @@ def run(channel: socket.socket, *, source_loader: Any, sandbox: Any, read_audit:
     sys.stdout.flush()
     sys.stderr.flush()
     seen = {"undeclared": audit.undeclared, "network": audit.tried_network} if audit else {}
-    _send(channel, {**result, **seen, "modules": source_loader.FOUND[already_found:]})
+    _send(
+        channel, {**result, **seen, "modules": source_loader.FOUND[already_found:], "compiled": source_loader.COMPILED}
+    )
     return 0
 
 

@@ -20,6 +20,7 @@ import pytest
 from mlcbuild.engine.executor import OutcomeKind
 from mlcbuild.execution import sandbox
 from mlcbuild.execution.local import LocalExecutor
+from tests.end_to_end.world import wait_until
 from tests.execution.conftest import STAGES
 
 if TYPE_CHECKING:
@@ -298,3 +299,12 @@ def test_threads_pipes_and_pools_of_processes_keep_working(confined: World) -> N
         "open('out.txt', 'w').write(piped)\n"
     )
     assert confined.content(confined.run(confined.tool(sys.executable, "-c", program))) == "piped"
+
+
+@needs_landlock
+def test_no_stage_writes_compiled_code_for_the_next_and_none_is_compiled_twice(confined: World) -> None:
+    cache = confined.scratch / "bytecode"
+    request = confined.stage("forge", cache=str(cache))
+    assert confined.content(confined.run(request)).split() == ["refused"]
+    wait_until(lambda: any(cache.iterdir()), "compiled code")  # It is written after the outcome is known.
+    wait_until(lambda: confined.content(confined.run(confined.stage("compiled"))) == "[]", "all compiled code")
