@@ -116,6 +116,7 @@ def report_of(path: Path) -> dict[str, Any]:
         "invocation_id",
         "targets",
         "actions",
+        "keys",
         "critical_path",
         "ran",
         "bytes",

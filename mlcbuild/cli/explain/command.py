@@ -13,7 +13,7 @@ from mlcbuild.cli.explain.explanation import Explanation
 from mlcbuild.cli.explain.other_machine import OtherMachine
 from mlcbuild.cli.explain.output import explanation_lines, file_diffs
 from mlcbuild.cli.explain.reasons import Reasons
-from mlcbuild.cli.inspection.survey import SurveyParts, surveying
+from mlcbuild.cli.inspection.survey import SurveyParts, surveying, without_collector
 from mlcbuild.cli.log.listings import build_title, record_directory
 from mlcbuild.cli.log.records import BuildRecord, chosen, records
 from mlcbuild.cli.log.stored_results import StoredResults
@@ -38,6 +38,7 @@ class ExplainRequest:
     disk_cache: Path | None = None
 
 
+@without_collector()
 def explain_targets(request: ExplainRequest, output: OutputFormat, options: GlobalOptions) -> None:
     """Print the explanations. Raises UsageError, WorkspaceErrors, and what a survey raises."""
     workspace = open_workspace(options.directory, to_load=True)

@@ -12,7 +12,7 @@ from typing import Any
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.explain.other_machine import code_document
 from mlcbuild.cli.inspection.query import answer
-from mlcbuild.cli.inspection.survey import surveying
+from mlcbuild.cli.inspection.survey import surveying, without_collector
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
@@ -31,6 +31,7 @@ _SHOWN_DIGITS = 16
 Filters = Sequence[tuple[str, re.Pattern[str]]]
 
 
+@without_collector()
 def print_actions(
     expression: str, *, configuration: str, disk_cache: Path | None, output: OutputFormat, options: GlobalOptions
 ) -> None:
@@ -56,7 +57,7 @@ def print_actions(
                 }
             )
             return
-        blocks = ["\n".join(_lines(each, survey)) for each in actions]
+        blocks = [text.printable("\n".join(_lines(each, survey))) for each in actions]
     if blocks:
         print("\n\n".join(blocks))
     style = options.style(sys.stderr)
@@ -158,7 +159,7 @@ def _lines(surveyed: SurveyedAction, survey: Survey) -> list[str]:
         rows.append(("code", source.implementation[:_SHOWN_DIGITS]))
     if action.cache.value != "all":
         rows.append(("cache", action.cache.value))
-    return [action.title, *(f"  {name:<{_WIDTH}}{text.printable(value)}" for name, value in rows)]
+    return [action.title, *(f"  {name:<{_WIDTH}}{value}" for name, value in rows)]
 
 
 def _input(item: Input) -> str:

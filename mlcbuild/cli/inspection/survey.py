@@ -45,9 +45,6 @@ def surveying(
     implementations = Implementations(
         state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
     )
-    # A walk creates some hundred thousand values and frees few. The collector would traverse them for nothing.
-    was_enabled = gc.isenabled()
-    gc.disable()
     try:
         survey = Survey(
             workspace=workspace.root,
@@ -64,5 +61,16 @@ def surveying(
             implementations.save()
     finally:
         store.release()
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Analysis and a walk create some hundred thousand values and free few. The garbage collector would traverse them
+    for nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
         if was_enabled:
             gc.enable()

@@ -1,0 +1,71 @@
+"""The seconds of commands that only look: `query`, `aquery` and `explain`.
+
+    python -m benchmarks.questions [--targets N] [--actions N] [--changed N] [--rounds N]
+
+Method. A workspace of as many `command` targets as actions is built once with the disk cache in a temporary folder
+(benchmarks/command_targets.py). `query` is asked about the dependencies of every target of a smaller workspace,
+`aquery` about all actions, as text and as JSON. Then the shell of all tools gets another argument, so that every action
+of a third workspace has another key, and `explain` is asked why its actions would run. Each command is a process of its
+own, started as a user starts it. The median and the extremes of the rounds are printed, of the clock and of the
+processor, which is about the same on a machine that has nothing else to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.command_targets import write_workspace
+
+_PROGRAM = str(Path(sys.executable).parent / "mlcbuild")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--targets", type=int, default=2000, help="of the query")
+    parser.add_argument("--actions", type=int, default=10_000, help="of aquery")
+    parser.add_argument("--changed", type=int, default=1000, help="actions that explain explains")
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+        queried, shown, explained = (Path(folder, name) for name in ("queried", "shown", "explained"))
+        write_workspace(queried, arguments.targets)
+        write_workspace(shown, arguments.actions)
+        write_workspace(explained, arguments.changed)
+        for workspace in (shown, explained):
+            subprocess.run([_PROGRAM, "build", "//..."], cwd=workspace, check=True, capture_output=True)
+        tools = explained / "tools/BUILD.toml"
+        tools.write_text(tools.read_text().replace('cat "$@"', 'cat  "$@"'))
+        for name, workspace, command in (
+            (f"query deps(//...), {arguments.targets:,} targets", queried, ["query", "deps(//...)"]),
+            (f"query --output tree, {arguments.targets:,} targets", queried, ["query", "//...", "--output", "tree"]),
+            (f"aquery, {arguments.actions:,} actions", shown, ["aquery", "//..."]),
+            (f"aquery --output json, {arguments.actions:,} actions", shown, ["aquery", "//...", "--output", "json"]),
+            (f"explain, {arguments.changed:,} actions", explained, ["explain", "//..."]),
+        ):
+            rounds = [_seconds(command, workspace) for _ in range(arguments.rounds)]
+            clock, processor = (sorted(each) for each in zip(*rounds, strict=True))
+            print(
+                f"{name:42} {statistics.median(clock):6.2f} s ({clock[0]:.2f} to {clock[-1]:.2f}), "
+                f"processor {statistics.median(processor):.2f} s ({processor[0]:.2f} to {processor[-1]:.2f})"
+            )
+
+
+def _seconds(command: list[str], workspace: Path) -> tuple[float, float]:
+    """Of the clock and of the processor."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run([_PROGRAM, *command], cwd=workspace, check=True, capture_output=True)
+    ended, after = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended - began, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+if __name__ == "__main__":
+    main()
