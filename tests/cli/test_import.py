@@ -110,8 +110,8 @@ def test_the_models_of_an_app(root: Path, snapshot: Snapshot, capsys: Capture) -
 def test_a_device_with_a_platform_makes_targets_of_an_app(root: Path, capsys: Capture) -> None:
     imported(root, PACKAGE_CONFIG.replace("android", "cuda").replace(CONVERTED, "meta-llama/Llama-3.2-3B"), capsys)
     found = targets(root)
-    assert list(found) == ["//:llama-3.2-3b-q4f32_1-cuda", "//:qwen2-1.5b-q4f32_1-cuda"]
-    assert found["//:llama-3.2-3b-q4f32_1-cuda"] == {"prefill_chunk_size": 128}
+    assert list(found) == ["//:llama-3.2-3b-q4f16_1-cuda", "//:qwen2-1.5b-q4f16_1-cuda"]
+    assert found["//:llama-3.2-3b-q4f16_1-cuda"] == {"prefill_chunk_size": 128}
 
 
 def test_libraries_for_every_option_and_quantization(root: Path, snapshot: Snapshot, capsys: Capture) -> None:

@@ -189,7 +189,9 @@ class Matrices:
         if not wanted:
             named = _CONVERTED.search(job.model.value)
             if named is None:
-                proposed = next(iter(backends().values())).proposed_quantizations[0]
+                kinds = [_kind(option.device) for option in job.options if option.device is not None]
+                kind = next((kind for kind in kinds if kind in backends()), next(iter(backends())))
+                proposed = backends()[kind].proposed_quantizations[0]
                 self._report(job.model.keys, f'"{job.model.value}" names no quantization; {proposed} is written')
                 return [proposed]
             wanted = (Wanted(value=named["quantization"], keys=job.model.keys),)
@@ -206,7 +208,7 @@ class Matrices:
         """The platforms of a device; of no device, all common ones."""
         if option.device is None:
             return _common_platforms()
-        kind = option.device.value.partition(":")[0]  # cuda:0 is a device of the kind cuda
+        kind = _kind(option.device)
         if kind in backends() and kind in backends()[kind].platforms:
             return [_label(kind)]
         hint = known_values(kind, backends())
@@ -231,6 +233,11 @@ class Matrices:
 
     def _report(self, keys: Keys, message: str, advice: str = "") -> None:
         self.not_mapped[NotMapped(keys=keys, message=message, advice=advice)] = None
+
+
+def _kind(device: Wanted) -> str:
+    """The kind of a device: `cuda:0` is one of several."""
+    return device.value.partition(":")[0]
 
 
 def _common_platforms() -> list[str]:
