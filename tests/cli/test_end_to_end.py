@@ -117,6 +117,7 @@ def report_of(path: Path) -> dict[str, Any]:
         "targets",
         "actions",
         "keys",
+        "not_cached",
         "critical_path",
         "ran",
         "bytes",
