@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mlcbuild.cache.digest import Digest
@@ -72,12 +73,16 @@ def _predicate(first: Explanation, what: str, why: str, *, has_reasons: bool) ->
 
 def _reasons(explanation: Explanation, diffs: Mapping[str, list[str]], version_of: Callable[[str], str]) -> list[str]:
     lines: list[str] = []
-    made: dict[str, int] = {}
+    made: dict[str, Counter[str]] = {}
     for each in explanation.differences:
         if each.kind == "input" and not explanation.source_path(each.name) and explanation.maker_of(each.name):
             maker = explanation.maker_of(each.name)
-            made[maker] = made.get(maker, 0) + 1
-    for maker, count in made.items():
+            made.setdefault(maker, Counter())[
+                "changed" if each.before and each.now else "new" if each.now else "gone"
+            ] += 1
+    for maker, counts in made.items():
+        # A changed kernel has another name: its output is a new file, and the former one is gone.
+        count = counts["changed"] + max(counts["new"], counts["gone"])
         lines.append(_row("input", f"{text.plural(count, 'output')} of {maker} changed"))
     for each in explanation.differences:
         if each.kind == "input" and not explanation.source_path(each.name) and explanation.maker_of(each.name):
@@ -119,7 +124,9 @@ def _kernels(kernels: Sequence[KernelChange]) -> list[str]:
     for each in kernels:
         functions = f"  in {', '.join(each.functions)}" if each.functions else ""
         if each.before and each.now:
-            rows.append(_row("kernel", f"{each.before} → {_content_name(each.now)}{functions}"))
+            differs = each.before.rpartition(" (")[0] != each.now.rpartition(" (")[0]
+            now = each.now if differs else _content_name(each.now)
+            rows.append(_row("kernel", f"{each.before} → {now}{functions}"))
         else:
             rows.append(_row("kernel", f"{each.now or each.before} is {'new' if each.now else 'gone'}{functions}"))
     return _some(rows)

@@ -22,7 +22,7 @@ FORGOTTEN = "its key changed; what the former key was made of is no longer in th
 _FIRST = "the first build here"
 _NO_RESULT = "nothing changed since it was built here, but the disk cache has the result no longer"
 _NEVER_KEPT = "its result is never kept"
-_MADE_NEW = "an action that was not there before"
+_MADE_NEW = "no former build here had it"
 _CAUSES = {
     Cause.FIRST.value: _FIRST,
     Cause.NO_RESULT.value: "nothing changed since it was built here, but no cache had the result any more",
@@ -143,13 +143,18 @@ class Reasons:
             return ()
         gone = {name: each for name, each in old.items() if name not in new}
         made = {name: each for name, each in new.items() if name not in old}
-        found = []
-        for after in made.values():
-            # A changed kernel has another name, which is its content. What else is said of it is the same.
-            same = next((name for name, each in gone.items() if _said_of(each) == _said_of(after)), None)
-            former = gone.pop(same) if same is not None else None
-            found.append(_kernel_change(former, after))
-        return (*found, *(_kernel_change(each, None) for each in gone.values()))
+        former: dict[str, Action] = {}
+        # A changed kernel has another name, which is its content. What else is said of it is the same, or all but its
+        # sizes are.
+        for ignored in (("kernel",), ("kernel", "shape", "matrix")):
+            for name, after in made.items():
+                same = next((old for old, each in gone.items() if _are_alike(each, after, ignored)), None)
+                if name not in former and same is not None:
+                    former[name] = gone.pop(same)
+        return (
+            *(_kernel_change(former.get(name), after) for name, after in made.items()),
+            *(_kernel_change(each, None) for each in gone.values()),
+        )
 
     def _announced(self, action: Action, key: str) -> dict[str, Action] | None:
         """The first discovered action of each kernel, by the kernel's name, or each action by its identifier."""
@@ -171,11 +176,12 @@ def _details(action: Action) -> dict[str, Any]:
     return dict(action.description.details) if action.description else {}
 
 
-def _said_of(action: Action) -> dict[str, Any]:
-    """What its description says, without the kernel's name; of an action without one, what cannot be equal."""
-    details = _details(action)
-    details.pop("kernel", None)
-    return details or {"identifier": action.identifier}
+def _are_alike(one: Action, other: Action, ignored: tuple[str, ...]) -> bool:
+    """Whether their descriptions say the same, apart from what is ignored. Without a description no two are alike."""
+    first, second = (
+        {name: value for name, value in _details(each).items() if name not in ignored} for each in (one, other)
+    )
+    return bool(first) and first == second
 
 
 def _kernel_change(before: Action | None, now: Action | None) -> KernelChange:
