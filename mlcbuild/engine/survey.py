@@ -1,26 +1,29 @@
-"""Finds what a build would do with each action, by lookups in the disk cache alone.
+"""Finds what a build would do with each action, by lookups in the disk cache, and in a remote cache if there is one.
 
-Nothing runs, and nothing is fetched. The scheduler decides as in a build. Where it wants an action to run, the survey
-reports that the action failed, so that actions that need its outputs are known to wait for it.
+Nothing runs. Of a remote, results are fetched, and manifests that no result contains, but no other outputs. The
+scheduler decides as in a build. Where it wants an action to run, the survey reports that the action failed, so that
+actions that need its outputs are known to wait for it.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.engine.action import Action, CachePolicy, DerivedArtifact
-from mlcbuild.engine.action_cache_lookup import ActionCacheLookup, LocalStore
+from mlcbuild.engine.action_cache_lookup import ActionCacheLookup, FoundRemotely, LocalStore, RemoteFailure
 from mlcbuild.engine.discovery import discover
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.input_fetcher import InputFetcher
 from mlcbuild.engine.instructions import Deliver, DigestSources, Discover, Ending, Execute, LookUp, ReportAction
 from mlcbuild.engine.key_cache import KeyCache, StageImplementations, ToolchainFingerprints
 from mlcbuild.engine.last_build import LastBuild
+from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.scheduler_events import (
     ActionsDeclared,
@@ -33,14 +36,15 @@ from mlcbuild.engine.scheduler_events import (
 )
 
 _NO_LIMIT = 1 << 20
+_THREADS = 16  # They wait for a remote.
 
 
 class ActionState(enum.Enum):
     """What a build would do with an action."""
 
     UP_TO_DATE = "up to date"  # it has the key of the last build here, and a result
-    CACHED = "cached"  # the disk cache has a result under a key that the last build here did not have
-    WOULD_RUN = "would run"  # the disk cache has no result. A remote cache may have one
+    CACHED = "cached"  # a cache that was asked has a result under a key that the last build here did not have
+    WOULD_RUN = "would run"  # no cache that was asked has a result
     WAITS = "waits"  # its key is not known, because an action that makes its inputs would run
     NO_KEY = "no key"  # `SurveyedAction.message` says why
 
@@ -64,7 +68,10 @@ class SurveyedAction:
 
 
 class Survey:
-    """Walks over the graph once. `actions` has every known action by its identifier, in the order of the walk."""
+    """Walks over the graph once. `actions` has every known action by its identifier, in the order of the walk.
+
+    `remote` is started and closed by the caller. `remote_failures` says what it did not do, for people.
+    """
 
     def __init__(
         self,
@@ -75,6 +82,7 @@ class Survey:
         implementations: StageImplementations,
         digests: FileDigests,
         last_build: LastBuild,
+        remote: RemoteCache | None = None,
     ) -> None:
         self.store = store
         self.last_build = last_build
@@ -82,11 +90,16 @@ class Survey:
             toolchains=toolchains, implementations=implementations, function=store.function, last_build=last_build
         )
         self.actions: dict[str, SurveyedAction] = {}
+        self.remote_failures: dict[str, None] = {}
         self._inputs: dict[str, tuple[FileEntry, ...]] = {}
         self._fetcher = InputFetcher(
-            workspace=workspace, store=store, digests=digests, remote=None, on_failure=lambda _error: None
+            workspace=workspace,
+            store=store,
+            digests=digests,
+            remote=remote,
+            on_failure=lambda error: self.remote_failures.setdefault(str(error)),
         )
-        self._lookups = ActionCacheLookup(store=store, remote=None, last_build=last_build, rerun=False)
+        self._lookups = ActionCacheLookup(store=store, remote=remote, last_build=last_build, rerun=False)
         self._scheduler = Scheduler(key_of=self._key_of, jobs=_NO_LIMIT, keep_going=True)
         self._would_run: set[str] = set()
         self._reports: dict[str, ReportAction] = {}
@@ -99,10 +112,14 @@ class Survey:
         ]
         while happened:
             answers: list[SchedulerEvent] = []
+            not_on_disk: list[LookUp] = []
             for instruction in self._scheduler.handle(*happened):
                 match instruction:
                     case LookUp():
-                        answers.append(self._look_up(instruction))
+                        if found := self._lookups.on_disk(instruction):
+                            answers.append(found)
+                        else:
+                            not_on_disk.append(instruction)
                     case DigestSources(paths=paths):
                         for job in self._fetcher.digesting(paths):
                             answers += job()
@@ -112,14 +129,14 @@ class Survey:
                             Executed(outcome=ExecutionOutcome(identifier=action.identifier, kind=OutcomeKind.FAILED))
                         )
                     case Discover():
-                        answers.append(discover(instruction, self.store.read))
+                        answers.append(discover(instruction, self._read_manifest))
                     case Deliver(label=label):
                         answers.append(TargetDelivered(label=label))
                     case ReportAction(action=action):
                         self._reports[action.identifier] = instruction
                     case _:
                         pass
-            happened = answers
+            happened = answers + self._look_up_remotely(not_on_disk)
         self.actions = {name: self._surveyed(report) for name, report in self._reports.items()}
 
     def _surveyed(self, report: ReportAction) -> SurveyedAction:
@@ -151,9 +168,31 @@ class Survey:
         self.keys.drop(key)
         return key
 
-    def _look_up(self, instruction: LookUp) -> SchedulerEvent:
-        found = self._lookups.on_disk(instruction)
-        return found or ResultNotFound(identifier=instruction.action.identifier, key=instruction.key)
+    def _look_up_remotely(self, instructions: Sequence[LookUp]) -> list[SchedulerEvent]:
+        asked = [each for each in instructions if self._lookups.asks_remote(each.action)]
+        answers: list[SchedulerEvent] = [
+            ResultNotFound(identifier=each.action.identifier, key=each.key)
+            for each in instructions
+            if not self._lookups.asks_remote(each.action)
+        ]
+        if not asked:
+            return answers
+        with ThreadPoolExecutor(_THREADS) as threads:
+            messages = [message for answer in threads.map(self._lookups.at_remote, asked) for message in answer]
+        for message in messages:
+            match message:
+                case RemoteFailure(message=text):
+                    self.remote_failures.setdefault(text)
+                case FoundRemotely(found=found):
+                    answers.append(found)
+                case ResultNotFound():
+                    answers.append(message)
+        return answers
+
+    def _read_manifest(self, digest: Digest) -> bytes:
+        if self.store.missing((digest,)):
+            self._fetcher.fetch((digest,), ())
+        return self.store.read(digest)
 
 
 def all_wanted(actions: Iterable[Action]) -> list[RequestedTarget]:

@@ -147,6 +147,21 @@ def test_a_build_from_caches_alone_takes_the_results_of_others_and_lists_what_th
     assert "3 actions: 2 up to date, 1 not cached" in said
 
 
+def test_a_dry_run_counts_what_the_remote_has_and_fetches_no_output(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    ci, laptop = place("ci"), place("laptop")
+    assert ci.build("//...", "--remote", server.address, "--remote-upload=results")[0] == 0
+    server.log.clear()
+    code, said = laptop.build("//...", "--dry-run", "--remote", server.address)
+    assert (code, said) == (0, "2 actions: 2 cached\n")
+    assert server.log
+    assert not [asked for asked in server.log if "/cas/" in asked.path]
+    assert not (laptop.root / "mlcbuild-out").exists()
+    code, said = place("alone").build("//...", "--dry-run")
+    assert (code, said) == (10, "2 actions: 1 would run, 1 waiting for these\n")
+
+
 def test_people_send_nothing_by_default(place: Callable[[str], Place], server: http_server.Cache) -> None:
     laptop = place("laptop")
     code, said = laptop.build("//...", "--remote", server.address)

@@ -208,6 +208,14 @@ RecacheOption = Annotated[
     bool,
     typer.Option("--recache", help="Use no cached result: run every action and replace its result in the cache."),
 ]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        "-n",
+        help="Print which actions would run, and why; run and place nothing. Exit code 10 if any would run.",
+    ),
+]
 FromCacheOnlyOption = Annotated[
     bool,
     typer.Option(

@@ -119,7 +119,7 @@ def build_parts(
                 say=say,
             ),
         )
-        cache = _remote_cache(remote, function)
+        cache = remote_cache(remote, function)
         executors: list[Executor] = [local]
         if uses_ray:
             cluster = ray_executor(
@@ -173,7 +173,8 @@ def build_parts(
             store.release()
 
 
-def _remote_cache(remote: ResolvedRemote | None, function: DigestFunction) -> RemoteStore | None:
+def remote_cache(remote: ResolvedRemote | None, function: DigestFunction) -> RemoteStore | None:
+    """A client of the remote cache, to be closed by the caller; None without one."""
     if remote is None:
         return None
     from mlcbuild.cache.remote.opening import open_remote

@@ -12,6 +12,7 @@ from mlcbuild.cli.arguments.options import (
     BuildReportOption,
     ConfigOption,
     DiskCacheOption,
+    DryRunOption,
     EventsOption,
     ExecutorOption,
     FromCacheOnlyOption,
@@ -40,6 +41,7 @@ BUILD_EXAMPLES = examples(
     "mlcbuild build //models/... --keep-going         every target below models/ that can be built",
     "mlcbuild build -- //models/... -//models:big     all but one",
     "mlcbuild build :all --config release -j 8        this directory's targets, 8 actions at a time",
+    "mlcbuild build //models/... --dry-run            what would run, and why",
 )
 
 
@@ -62,6 +64,7 @@ def build(
     sandbox_debug: SandboxDebugOption = False,
     workers: WorkersOption = None,
     recache: RecacheOption = False,
+    dry_run: DryRunOption = False,
     from_cache_only: FromCacheOnlyOption = False,
     output: OutputOption = OutputFormat.TEXT,
     show_log: ShowLogOption = False,
@@ -79,9 +82,25 @@ def build(
     instead. Ctrl-C ends the build; the results of finished actions stay in the cache.
     """
     options = global_options(context)
-    if from_cache_only and (recache or check_determinism):
-        conflict = "--recache" if recache else "--check-determinism"
-        raise UsageError(f"--from-cache-only runs nothing, and {conflict} runs every action: give one of them")
+    if (dry_run or from_cache_only) and (recache or check_determinism):
+        only_looks, runs = (
+            "--dry-run" if dry_run else "--from-cache-only",
+            "--recache" if recache else "--check-determinism",
+        )
+        raise UsageError(f"{only_looks} runs nothing, and {runs} runs every action: give one of them")
+    if dry_run:
+        for option, given in (("--build-report", build_report), ("--profile", profile), ("--events", events)):
+            if given:
+                raise UsageError(f"--dry-run builds nothing, so there is nothing to write for {option}")
+        from mlcbuild.cli.build.dry_run import DryRun, print_dry_run
+
+        asked = DryRun(
+            patterns=tuple(patterns),
+            configuration=config,
+            disk_cache=disk_cache,
+            remote=(remote, remote_upload or "", no_remote),
+        )
+        return int(print_dry_run(asked, output, options))
     if output is OutputFormat.TEXT and not (build_report or profile or events or check_determinism or recache):
         from mlcbuild.cli.build.no_op_check import current_build, print_no_op, request_text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,8 @@ from pathlib import Path
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.cli.build.parts import remote_cache
+from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace
 from mlcbuild.engine.implementation import Implementations
 from mlcbuild.engine.last_build import STATE_FILE, LastBuild
@@ -31,11 +33,18 @@ class SurveyParts:
 
 @contextmanager
 def surveying(
-    workspace: OpenWorkspace, analysis: Analysis, targets: Sequence[RequestedTarget], *, disk_cache: Path | None
+    workspace: OpenWorkspace,
+    analysis: Analysis,
+    targets: Sequence[RequestedTarget],
+    *,
+    disk_cache: Path | None,
+    remote: ResolvedRemote | None = None,
+    say: Callable[[str], object] = lambda _: None,
 ) -> Iterator[SurveyParts]:
     """A survey of the analysed actions that `targets` want. Raises MlcbuildError.
 
-    It takes no lock: a build may run meanwhile. Of the workspace's state it writes what it had to compute, such as the
+    A `remote` is asked for results that are not on the disk, and `say` is called with what it has to tell people. It
+    takes no lock: a build may run meanwhile. Of the workspace's state it writes what it had to compute, such as the
     fingerprints of toolchains.
     """
     state = workspace.state_directory
@@ -45,6 +54,7 @@ def surveying(
     implementations = Implementations(
         state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
     )
+    cache = remote_cache(remote, function)
     try:
         survey = Survey(
             workspace=workspace.root,
@@ -53,13 +63,20 @@ def surveying(
             implementations=implementations,
             digests=FileDigests(workspace.root, function, state / "file-digests"),
             last_build=LastBuild(state / STATE_FILE),
+            remote=cache,
         )
+        if cache is not None:
+            cache.start(say)
         survey.walk(analysis.actions, targets)
+        for failure in survey.remote_failures:
+            say(failure)
         yield SurveyParts(survey=survey, toolchains=toolchains, store=store)
         if state.is_dir():
             toolchains.save()
             implementations.save()
     finally:
+        if cache is not None:
+            cache.close()
         store.release()
 
 

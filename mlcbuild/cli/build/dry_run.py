@@ -1,0 +1,163 @@
+"""`mlcbuild build --dry-run`: what would run, and why. Nothing runs, and no output is fetched or placed."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.console.action_names import without_label
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.explain.explanation import Explanation
+from mlcbuild.cli.explain.reasons import Reasons
+from mlcbuild.cli.inspection.aquery import announces_unknown
+from mlcbuild.cli.inspection.survey import surveying, without_collector
+from mlcbuild.cli.log.stored_results import StoredResults
+from mlcbuild.cli.output import text
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
+from mlcbuild.cli.workspace.opening import open_workspace
+from mlcbuild.engine.key_difference import Difference
+from mlcbuild.engine.survey import ActionState, SurveyedAction
+from mlcbuild.rules.analysis import analyse
+
+_MOST_NAMED = 3
+_COUNTED = (
+    (ActionState.UP_TO_DATE, "up to date", "up_to_date"),
+    (ActionState.CACHED, "cached", "cached"),
+    (ActionState.WOULD_RUN, "would run", "would_run"),
+    (ActionState.WAITS, "waiting for these", "waits"),
+    (ActionState.NO_KEY, "without a key", "no_key"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    """What the command line asks for. `remote` has the options --remote, --remote-upload and --no-remote."""
+
+    patterns: tuple[str, ...]
+    configuration: str = ""
+    disk_cache: Path | None = None
+    remote: tuple[str, str, bool] = ("", "", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pending:
+    """An action that would run, or whose key is not known yet."""
+
+    surveyed: SurveyedAction
+    explanation: Explanation
+
+    @property
+    def sentence(self) -> str:
+        """Without a name: `would run: model.txt changed`, `depends on //:model Partition`."""
+        explained, surveyed = self.explanation, self.surveyed
+        if surveyed.state is ActionState.WAITS:
+            return f"depends on {explained.waits_for}"
+        if surveyed.shared_with:
+            return f"is the same action as {surveyed.shared_with}"
+        reason = explained.why or _changes(explained)
+        then = ", and then the actions that it announces" if announces_unknown(surveyed) else ""
+        return f"{explained.what}: {reason}{then}" if reason else f"{explained.what}{then}"
+
+    def document(self) -> dict[str, object]:
+        return {
+            **self.explanation.document({}),
+            "shared_with": self.surveyed.shared_with,
+            "announces_more": announces_unknown(self.surveyed),
+        }
+
+
+@without_collector()
+def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -> ExitCode:
+    """Print what a build would do. Raises MlcbuildError as a build does before it begins."""
+    style = options.style(sys.stderr)
+
+    def say(message: str) -> None:
+        print(f"{style.warning('note:')} {text.printable(message)}", file=sys.stderr, flush=True)
+
+    workspace = open_workspace(options.directory, to_load=True)
+    loaded = workspace.load(asked.patterns, asked.configuration)
+    address, upload, no_remote = asked.remote
+    remote = resolve_remote(
+        RemoteOptions(address=address, upload=upload, no_remote=no_remote), options.environment, workspace.settings
+    )
+    analysis = analyse(loaded, workspace.rules)
+    targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
+    if not targets:
+        say("no targets match")
+    with surveying(workspace, analysis, targets, disk_cache=asked.disk_cache, remote=remote, say=say) as parts:
+        known = parts.survey.actions
+        counts = Counter(each.state for each in known.values())
+        pending = [
+            _Pending(surveyed=known[explanation.identifier], explanation=explanation)
+            for explanation in Reasons(parts.survey, StoredResults(asked.disk_cache)).now()
+            if known[explanation.identifier].state is not ActionState.CACHED
+        ]
+    code = ExitCode.WOULD_RUN if pending else ExitCode.OK
+    if output is OutputFormat.JSON:
+        print_json(
+            {
+                "exit_code": int(code),
+                "counts": {"total": len(known), **{name: counts[state] for state, _, name in _COUNTED}},
+                "actions": [each.document() for each in pending],
+            }
+        )
+        return code
+    for line in _lines(pending):
+        print(line)
+    counted = ", ".join(f"{counts[state]:,} {shown}" for state, shown, _ in _COUNTED if counts[state])
+    head = text.plural(len(known), "action")
+    print(f"{head}: {counted}" if counted else head, file=sys.stderr, flush=True)
+    return code
+
+
+def _lines(pending: Sequence[_Pending]) -> Iterator[str]:
+    """A block for each target. Actions of one mnemonic with equal sentences share a line."""
+    blocks: dict[str, dict[tuple[str, str], list[str]]] = {}
+    for each in pending:
+        action = each.surveyed.action
+        lines = blocks.setdefault(action.owner, {})
+        lines.setdefault((action.mnemonic, each.sentence), []).append(without_label(action.title))
+    for owner, lines in blocks.items():
+        yield owner
+        for (mnemonic, sentence), names in lines.items():
+            yield text.printable(f"  {_named(mnemonic, names)} {sentence}")
+
+
+def _named(mnemonic: str, names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    shown = ", ".join(name.removeprefix(f"{mnemonic} ") for name in names[:_MOST_NAMED])
+    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    return f"{len(names):,} {mnemonic} ({shown}{more})"
+
+
+def _changes(explained: Explanation) -> str:
+    """The first change, and how many others there are: `model.txt changed, and 2 more changes`."""
+    found = list(dict.fromkeys(_change(each, explained) for each in explained.differences))
+    if len(found) < 2:
+        return "".join(found)
+    return f"{found[0]}, and {text.plural(len(found) - 1, 'more change')}"
+
+
+def _change(each: Difference, explained: Explanation) -> str:
+    change = "changed" if each.before and each.now else "is new" if each.now else "is gone"
+    match each.kind:
+        case "input":
+            source = explained.source_path(each.name)
+            return f"{source} {change}" if source else f"an output of {explained.maker_of(each.name)} {change}"
+        case "parameter" if each.inside:
+            path, before, now = each.inside[0]
+            return f"parameter {path}: {before or 'none'} → {now or 'none'}"
+        case "parameter":
+            return f"parameter {each.name}: {each.before or 'none'} → {each.now or 'none'}"
+        case "implementation":
+            return f"code {each.code[0]}" if each.code else "its code changed"
+        case kind:
+            return f"{kind} {each.name} {change}".replace("  ", " ")
