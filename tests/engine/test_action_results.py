@@ -121,3 +121,20 @@ def test_a_result_says_that_it_is_true_of_its_machine_only(store: DiskStore) -> 
         assert store.missing(explanation_of(key.digest, result, store)) == ()
         named = ReferenceReader(lambda _: None).of_result(key.digest.hash, result.encode())
         assert len(named.key) == 2, "the Action and the breakdown"
+
+
+def test_the_listing_of_the_code_is_found_by_the_key_and_moves_with_the_explanation(store: DiskStore) -> None:
+    key = compute_key(ACTION, (), toolchains={}, implementation="", function=store.function)
+    publish(
+        store,
+        store,
+        dataclasses.replace(key, code=b"what the code is"),
+        result_of(ACTION, outputs(store), store, worker="w"),
+    )
+    result, stored = store.get(key.digest), read_key(store, store, key.digest)
+    assert result is not None
+    assert stored is not None
+    assert stored.code is not None
+    assert store.read(stored.code) == b"what the code is"
+    assert stored.code in explanation_of(key.digest, result, store)
+    assert stored.code.hash in ReferenceReader(lambda _: None).of_result(key.digest.hash, result.encode()).key
