@@ -134,10 +134,27 @@ SHARED: tuple[BuildEvent, ...] = (
 )
 
 
-def plain(events: Sequence[BuildEvent], directory: Path, *, style: Style | None = None, show_log: bool = False) -> str:
+def plain(
+    events: Sequence[BuildEvent],
+    directory: Path,
+    *,
+    style: Style | None = None,
+    show_log: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
+) -> str:
     stream = io.StringIO()
     logs = ActionLogs(directory, shown_as=".mlcbuild/logs")
-    console = Console(stream, style=style or Style(), live=False, keep_log=logs.keep, show_log=show_log, clock=Clock())
+    console = Console(
+        stream,
+        style=style or Style(),
+        live=False,
+        keep_log=logs.keep,
+        show_log=show_log,
+        quiet=quiet,
+        verbose=verbose,
+        clock=Clock(),
+    )
     for event in events:
         console(event)
     console.close()
@@ -148,16 +165,24 @@ def test_plain_lines(tmp_path: Path, snapshot: Snapshot) -> None:
     snapshot("console-plain", plain(STORY, tmp_path))
 
 
+def test_a_verbose_console_has_a_line_for_each_action_that_ran(tmp_path: Path, snapshot: Snapshot) -> None:
+    snapshot("console-verbose", plain(STORY, tmp_path, verbose=True))
+
+
+def test_a_quiet_console_has_failures_and_notes_alone(tmp_path: Path, snapshot: Snapshot) -> None:
+    snapshot("console-quiet", plain(STORY, tmp_path, quiet=True))
+
+
 def test_plain_lines_in_colour(tmp_path: Path, snapshot: Snapshot) -> None:
-    snapshot("console-plain-colour", plain(STORY, tmp_path, style=Style(enabled=True)))
+    snapshot("console-plain-colour", plain(STORY, tmp_path, style=Style(enabled=True), verbose=True))
 
 
 def test_whole_logs_on_request(tmp_path: Path, snapshot: Snapshot) -> None:
-    snapshot("console-show-log", plain(STORY, tmp_path, show_log=True))
+    snapshot("console-show-log", plain(STORY, tmp_path, show_log=True, verbose=True))
 
 
 def test_shared_actions_and_kernels_have_names_for_people(tmp_path: Path, snapshot: Snapshot) -> None:
-    snapshot("console-shared", plain(SHARED, tmp_path))
+    snapshot("console-shared", plain(SHARED, tmp_path, verbose=True))
 
 
 def test_the_whole_log_lies_where_the_message_says(tmp_path: Path) -> None:
@@ -179,21 +204,66 @@ def test_a_log_that_cannot_be_written_is_not_named(tmp_path: Path) -> None:
     assert "whole log" not in plain(STORY, tmp_path)
 
 
-def test_long_actions_are_spoken_of_at_doubling_times(tmp_path: Path) -> None:
+def ticking(seconds: int, *, quiet: bool = False) -> list[str]:
+    """What a console without a terminal writes while an action runs for so long."""
     stream, clock = io.StringIO(), Clock()
-    console = Console(stream, style=Style(), live=False, keep_log=lambda _: "", clock=clock)
+    console = Console(stream, style=Style(), live=False, keep_log=lambda _: "", quiet=quiet, clock=clock)
     console(BuildStarted(invocation="i", targets=()))
     console(ActionsAdded(count=2, total=2))
     console(started("//m:a Export", 1.0))
-    for second in range(46):
+    for second in range(seconds):
         clock.now = 100.0 + second
         console.tick()
     console.close()
-    assert stream.getvalue().splitlines() == [
-        "[0/2] //m:a Export has been running for 10.0 s",
-        "[0/2] //m:a Export has been running for 20.0 s",
-        "[0/2] //m:a Export has been running for 40.0 s",
+    return stream.getvalue().splitlines()
+
+
+def test_without_a_terminal_a_summary_line_comes_at_doubling_times() -> None:
+    assert ticking(46) == [
+        "[0/2] 10.0 s · 1 running · longest //m:a Export 9.0 s",
+        "[0/2] 20.0 s · 1 running · longest //m:a Export 19.0 s",
+        "[0/2] 40.0 s · 1 running · longest //m:a Export 39.0 s",
     ]
+
+
+def test_summary_lines_are_at_most_five_minutes_apart() -> None:
+    assert [line.split(" · ")[0] for line in ticking(1300)][-4:] == [
+        "[0/2] 5 min 20 s",
+        "[0/2] 10 min 20 s",
+        "[0/2] 15 min 20 s",
+        "[0/2] 20 min 20 s",
+    ]
+
+
+def test_a_quiet_console_has_no_summary_lines() -> None:
+    assert ticking(1300, quiet=True) == []
+
+
+def many_targets(targets: int, actions: int) -> list[BuildEvent]:
+    """A build in which every action of every target runs, and the last target fails."""
+    labels = tuple(f"//models/llama:library-{number:02d}-cuda" for number in range(targets))
+    events: list[BuildEvent] = [
+        BuildStarted(invocation="i", targets=labels),
+        ActionsAdded(count=actions, total=actions),
+    ]
+    for number in range(actions):
+        label = labels[number % targets]
+        status = ActionStatus.DISK_HIT if number % 3 == 0 else ActionStatus.EXECUTED_LOCAL
+        events.append(finished(f"{label} CompileKernel kernel_{number}", status, start=1.0, time=1.5 + number / 100))
+    events.append(finished(f"{labels[-1]} Link", ActionStatus.FAILED, start=1.0, time=2.0, exit_code=1))
+    events += [TargetFinished(label=label, success=True) for label in labels[:-1]]
+    events.append(TargetFinished(label=labels[-1], success=False, error=f"{labels[-1]} Link failed"))
+    return [*events, BuildFinished(success=False, interrupted=False, wall_seconds=5.5, counts=())]
+
+
+@pytest.mark.parametrize("targets", [1, 27])
+def test_254_actions_print_at_most_forty_lines(tmp_path: Path, targets: int) -> None:
+    assert len(plain(many_targets(targets, 254), tmp_path).splitlines()) <= 40
+
+
+def test_the_closing_table_has_a_line_for_each_target(tmp_path: Path, snapshot: Snapshot) -> None:
+    snapshot("console-table", plain(many_targets(5, 31), tmp_path))
+    snapshot("console-table-long", plain(many_targets(27, 254), tmp_path))
 
 
 def test_ten_thousand_hits_print_nothing(tmp_path: Path) -> None:

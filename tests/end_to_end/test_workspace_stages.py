@@ -128,10 +128,12 @@ def test_the_no_op_check_sees_every_edit_of_a_stages_code(world: World, monkeypa
 
     make_no_op_record()
     edit(world, WORDS, ".lower()", ".upper()")
-    assert world.mlcbuild("build", "//:opening").err.startswith("[1/1] //:opening CountWords · ")
+    assert world.mlcbuild("build", "//:opening", "-v").err.startswith("[1/1] //:opening CountWords · ")
     make_no_op_record()
     world.write("counting/__init__.py", "")
-    assert world.mlcbuild("build", "//:opening").err.startswith("[1/1] //:opening CountWords · "), "a package has code"
+    assert world.mlcbuild("build", "//:opening", "-v").err.startswith("[1/1] //:opening CountWords · "), (
+        "a package has code"
+    )
     make_no_op_record()
     world.write("collections.py", "")
     done = world.mlcbuild("build", "//:opening")

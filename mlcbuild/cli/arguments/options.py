@@ -45,6 +45,14 @@ class WorkersChoice(enum.StrEnum):
     WARM = "warm"
 
 
+class ProgressChoice(enum.StrEnum):
+    """The values of `--progress`."""
+
+    AUTO = "auto"
+    PLAIN = "plain"
+    QUIET = "quiet"
+
+
 class QueryOutput(enum.StrEnum):
     """The values of `query --output`."""
 
@@ -222,6 +230,23 @@ FromCacheOnlyOption = Annotated[
         "--from-cache-only",
         help="Run nothing: place outputs from the caches, or list the actions without a result and fail with code 10.",
     ),
+]
+ProgressOption = Annotated[
+    ProgressChoice,
+    typer.Option(
+        "--progress",
+        metavar="auto|plain|quiet",
+        show_default=False,
+        help="Live on a terminal, or lines and a closing table (plain), or only failures and notes. Default: auto.",
+    ),
+]
+QuietOption = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print failures and notes alone, as --progress=quiet."),
+]
+VerboseOption = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Print a line for each action that ran."),
 ]
 ShowLogOption = Annotated[
     bool,

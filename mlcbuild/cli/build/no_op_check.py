@@ -73,10 +73,11 @@ def current_build(request: str, *, directory: Path, state_directory: str) -> NoO
     return None
 
 
-def print_no_op(build: NoOpRecord, *, wall_seconds: float) -> None:
+def print_no_op(build: NoOpRecord, *, wall_seconds: float, quiet: bool) -> None:
     """Print what the whole build would print."""
-    counts = f"{text.plural(build.actions, 'action')}: {build.actions} up to date"
-    print(f"{counts} · {text.seconds(wall_seconds)}", file=sys.stderr, flush=True)
+    if not quiet:
+        counts = f"{text.plural(build.actions, 'action')}: {build.actions} up to date"
+        print(f"{counts} · {text.seconds(wall_seconds)}", file=sys.stderr, flush=True)
     for path in build.outputs:
         print(path)
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
+from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions, ProgressChoice
 from mlcbuild.cli.build.interruption import hearing_ctrl_c, interrupting
 from mlcbuild.cli.build.listeners import Listeners, reason_of
 from mlcbuild.cli.build.network_cache_notice import network_cache_notice
@@ -62,6 +62,8 @@ class BuildRequest:
     recache: bool = False  # use no cached result, and replace it
     from_cache_only: bool = False  # run nothing; fail with the list of what has no cached result
     show_log: bool = False
+    progress: ProgressChoice = ProgressChoice.AUTO
+    verbose: bool = False  # a line for each action that ran
     fetch_only: bool = False  # only the external files that the targets need
     quiet_if_current: bool = False  # print no summary if there was nothing to do
     check: Callable[[Analysis], None] = lambda _: None  # may raise an error before anything is built
@@ -181,11 +183,13 @@ class _Session:
         console = self._console = Console(
             sys.stderr,
             style=self._style,
-            live=is_terminal(sys.stderr, self._options.environment),
+            live=request.progress is ProgressChoice.AUTO and is_terminal(sys.stderr, self._options.environment),
             keep_log=ActionLogs(
                 workspace.state_directory / LOG_DIRECTORY, shown_as=f"{STATE_DIRECTORY}/{LOG_DIRECTORY}"
             ).keep,
             show_log=request.show_log,
+            quiet=request.progress is ProgressChoice.QUIET,
+            verbose=request.verbose,
         )
         self._listeners.add("progress", console)
         try:
@@ -306,10 +310,12 @@ class _Session:
         if self._finished is None or (self._request.quiet_if_current and _nothing_done(self._finished)):
             return
         lines = not_cached_lines(self._not_cached, style=self._style)
-        lines += summary_lines(self._finished, wall_seconds=self._options.elapsed(), remote=self._remote_summary)
+        if self._request.progress is not ProgressChoice.QUIET:
+            lines += summary_lines(self._finished, wall_seconds=self._options.elapsed(), remote=self._remote_summary)
         if line := retry_line(code):
             lines.append(line)
-        self._write(lines)
+        if lines:
+            self._write(lines)
 
     def _document(self, code: ExitCode) -> dict[str, object]:
         return self._report.document(exit_code=code, wall_seconds=self._options.elapsed(), remote=self._remote_summary)

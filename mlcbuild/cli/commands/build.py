@@ -22,6 +22,9 @@ from mlcbuild.cli.arguments.options import (
     OutputOption,
     Patterns,
     ProfileOption,
+    ProgressChoice,
+    ProgressOption,
+    QuietOption,
     RayAddressOption,
     RecacheOption,
     RemoteOption,
@@ -29,6 +32,7 @@ from mlcbuild.cli.arguments.options import (
     SandboxDebugOption,
     SandboxOption,
     ShowLogOption,
+    VerboseOption,
     WorkersOption,
     global_options,
 )
@@ -68,6 +72,9 @@ def build(
     from_cache_only: FromCacheOnlyOption = False,
     output: OutputOption = OutputFormat.TEXT,
     show_log: ShowLogOption = False,
+    progress: ProgressOption = ProgressChoice.AUTO,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
     check_determinism: Annotated[
         bool,
         typer.Option(
@@ -113,7 +120,7 @@ def build(
             remote=(remote, remote_upload or "", no_remote),
         )
         if current := current_build(text, directory=options.directory, state_directory=STATE_DIRECTORY):
-            print_no_op(current, wall_seconds=options.elapsed())
+            print_no_op(current, wall_seconds=options.elapsed(), quiet=quiet or progress is ProgressChoice.QUIET)
             return 0
     from mlcbuild.cli.build.session import BuildRequest, run_build
     from mlcbuild.cli.settings.execution import ExecutionOptions
@@ -140,6 +147,8 @@ def build(
         recache=recache,
         from_cache_only=from_cache_only,
         show_log=show_log,
+        progress=ProgressChoice.QUIET if quiet else progress,
+        verbose=verbose,
     )
     outcome = run_build(request, options)
     if output is OutputFormat.JSON:

@@ -14,6 +14,9 @@ from mlcbuild.cli.arguments.options import (
     KeepGoingOption,
     NoRemoteOption,
     Patterns,
+    ProgressChoice,
+    ProgressOption,
+    QuietOption,
     RemoteOption,
     RemoteUploadOption,
     global_options,
@@ -39,6 +42,8 @@ def fetch(
     remote: RemoteOption = "",
     no_remote: NoRemoteOption = False,
     remote_upload: RemoteUploadOption = None,
+    progress: ProgressOption = ProgressChoice.AUTO,
+    quiet: QuietOption = False,
 ) -> int:
     """Fetch the files that targets need from outside the workspace.
 
@@ -63,6 +68,7 @@ def fetch(
         disk_cache=disk_cache,
         remote=RemoteOptions(address=remote, upload=remote_upload or "", no_remote=no_remote),
         fetch_only=True,
+        progress=ProgressChoice.QUIET if quiet else progress,
     )
     outcome = run_build(request, options)
     for path in outcome.paths:

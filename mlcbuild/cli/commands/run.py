@@ -17,6 +17,9 @@ from mlcbuild.cli.arguments.options import (
     JobsOption,
     NoRemoteOption,
     ProfileOption,
+    ProgressChoice,
+    ProgressOption,
+    QuietOption,
     RayAddressOption,
     RecacheOption,
     RemoteOption,
@@ -24,6 +27,7 @@ from mlcbuild.cli.arguments.options import (
     SandboxDebugOption,
     SandboxOption,
     ShowLogOption,
+    VerboseOption,
     WorkersOption,
     global_options,
 )
@@ -67,6 +71,9 @@ def run(
     workers: WorkersOption = None,
     recache: RecacheOption = False,
     show_log: ShowLogOption = False,
+    progress: ProgressOption = ProgressChoice.AUTO,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
 ) -> int:
     """Build one target and run it.
 
@@ -96,5 +103,7 @@ def run(
         ),
         recache=recache,
         show_log=show_log,
+        progress=ProgressChoice.QUIET if quiet else progress,
+        verbose=verbose,
     )
     return int(build_and_run(request, tuple(arguments or ()), global_options(context)))

@@ -1,4 +1,4 @@
-"""Shows a running build: a live display on a terminal, plain lines elsewhere.
+"""Shows a running build: a live display on a terminal, a summary line every so often and a closing table elsewhere.
 
 A console is a listener of build events and may be called from any thread. Failures and notes are written at once and
 stay; on a terminal they scroll above the live display.
@@ -15,6 +15,7 @@ from mlcbuild.cli.console.action_messages import failure_lines, log_lines, ran_l
 from mlcbuild.cli.console.action_names import full_title
 from mlcbuild.cli.console.live_display import live_lines
 from mlcbuild.cli.console.progress import RAN, Progress
+from mlcbuild.cli.console.target_table import TargetTable
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.live_area import LiveArea
 from mlcbuild.cli.output.terminal import Style, terminal_size
@@ -29,11 +30,13 @@ from mlcbuild.engine.build_events import (
 )
 
 _FRAME_SECONDS = 0.1
-_FIRST_REMINDER_SECONDS = 10.0  # a plain console mentions an action that runs this long, then at each doubling
+_FIRST_SUMMARY_SECONDS = 10.0  # without a terminal; the next ones come at each doubling
+_LONGEST_SILENCE_SECONDS = 300.0  # some CI services end a job that prints nothing for ten minutes
 
 
 class Console:
-    """Writes to `stream`; `live` allows it to move the cursor.
+    """Writes to `stream`; `live` allows it to move the cursor. With `quiet` it writes failures and notes alone, with
+    `verbose` also a line for each action that ran.
 
     `keep_log` stores an action's log and returns its path, "" if it stored none. `clock` returns seconds.
     """
@@ -46,17 +49,22 @@ class Console:
         live: bool,
         keep_log: Callable[[ActionFinished], str],
         show_log: bool = False,
+        quiet: bool = False,
+        verbose: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stream = stream
         self._style = style
         self._keep_log = keep_log
         self._show_log = show_log
+        self._quiet = quiet
+        self._verbose = verbose
         self._clock = clock
         self._progress = Progress()
         self._began: float | None = None  # the clock when the build began; None before and after a build
-        self._reminders: dict[str, float] = {}
-        self._area = LiveArea(stream) if live else None
+        self._next_summary = _FIRST_SUMMARY_SECONDS  # since the build began
+        self._table = TargetTable()
+        self._area = LiveArea(stream) if live and not quiet else None
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._ticker: threading.Thread | None = None
@@ -65,12 +73,12 @@ class Console:
         """Take one event. Raises OSError if the stream cannot be written."""
         with self._lock:
             self._progress.apply(event)
+            self._table.apply(event)
             match event:
                 case BuildStarted():
                     self._began = self._clock() - event.time
                     self._start_ticker()
                 case ActionFinished():
-                    self._reminders.pop(event.identifier, None)
                     self._say(self._about_action(event))
                 case Notice():
                     self._say([f"{self._style.warning('note:')} {text.printable(event.message)}"])
@@ -78,6 +86,8 @@ class Console:
                     self._say(self._about_target(event))
                 case BuildFinished():
                     self._stop_drawing()
+                    if not self._area and not self._quiet:
+                        self._say([text.printable(line) for line in self._table.lines()])
                 case _:
                     pass
 
@@ -87,14 +97,14 @@ class Console:
             self._say(lines)
 
     def tick(self) -> None:
-        """Redraw the live display, or mention actions that run long."""
+        """Redraw the live display, or write a summary line if one is due."""
         with self._lock:
             if self._began is None:
                 return
             if self._area:
                 self._draw()
-            else:
-                self._say(self._due_reminders(self._clock() - self._began))
+            elif not self._quiet:
+                self._say(self._due_summary(self._clock() - self._began))
 
     def close(self) -> None:
         """Erase the live display and stop ticking. May be called twice."""
@@ -115,7 +125,7 @@ class Console:
             return []
         log_file = self._keep_log(event)
         logged = self._show_log and bool(event.log)
-        lines = [ran_line(event, counter=counter, style=self._style)] if logged or not self._area else []
+        lines = [ran_line(event, counter=counter, style=self._style)] if logged or self._verbose else []
         if logged:
             lines += log_lines(event.log, log_file=log_file, whole_log=True, style=self._style)
         return lines
@@ -125,16 +135,20 @@ class Console:
         head = f"{self._style.error('error:')} {event.label} was not built"
         return [f"{head}: {first}", *(f"  {line}" for line in rest)]
 
-    def _due_reminders(self, now: float) -> list[str]:
-        lines = []
-        for action in self._progress.running.values():
-            due = self._reminders.get(action.identifier, _FIRST_REMINDER_SECONDS)
-            if now - action.time >= due:
-                self._reminders[action.identifier] = due * 2
-                elapsed = text.seconds(now - action.time)
-                counter = self._style.dim(self._progress.counter)
-                lines.append(f"{counter} {full_title(action)} has been running for {elapsed}")
-        return lines
+    def _due_summary(self, now: float) -> list[str]:
+        """`[12/62] 20.0 s · 4 running · longest //models:a Export 18.2 s`, if it is time."""
+        if now < self._next_summary:
+            return []
+        while self._next_summary <= now:
+            self._next_summary += min(self._next_summary, _LONGEST_SILENCE_SECONDS)
+        running = list(self._progress.running.values())
+        parts = [text.seconds(now)]
+        if self._progress.failed:
+            parts.append(f"{self._progress.failed} failed")
+        parts.append(self._progress.places or f"{len(running)} running")
+        if running:
+            parts.append(f"longest {full_title(running[0])} {text.seconds(now - running[0].time)}")
+        return [f"{self._style.dim(self._progress.counter)} {' · '.join(parts)}"]
 
     def _say(self, lines: Sequence[str]) -> None:
         if not lines:

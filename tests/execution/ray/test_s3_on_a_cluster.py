@@ -74,7 +74,7 @@ def test_a_bucket_that_goes_away_fails_no_action_but_those_that_fail(
     bad = command("bad", f"{until_there(marker)}; exit 3", more="requirements = { cpus = 2 }")
     world.environment |= s3_remote.variables()
     grown = hand_over(world, str(tmp_path), until_there(marker), bad)
-    build = world.start("build", "--keep-going", ":again", ":bad")
+    build = world.start("build", "--keep-going", "--verbose", ":again", ":bad")
     wait_until(lambda: build.poll() is not None or (is_awaited(marker) and s3_remote.holds(grown)))
     assert not blob_of(world, grown).exists()
     s3_remote.kill()
