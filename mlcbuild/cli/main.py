@@ -37,6 +37,7 @@ COMMANDS = (
     "query",
     "aquery",
     "explain",
+    "affected",
     "cache",
     "log",
     "doctor",

@@ -311,7 +311,7 @@ def _with_short_digests(text: str) -> str:
     return re.sub(r"\b[0-9a-f]{16}([0-9a-f]{48})?\b", "DIGEST", text)
 
 
-@pytest.mark.parametrize("command", ["aquery", "explain"])
+@pytest.mark.parametrize("command", ["aquery", "explain", "affected"])
 def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
     assert main([command, "--help"]) == 0
     snapshot(f"help-{command}", capsys.readouterr().out)

@@ -64,6 +64,14 @@ class QueryOutput(enum.StrEnum):
     JSON = "json"
 
 
+class AffectedOutput(enum.StrEnum):
+    """The values of `affected --output`."""
+
+    LABEL = "label"
+    TEXT = "text"
+    JSON = "json"
+
+
 @dataclass(frozen=True, kw_only=True)
 class GlobalOptions:
     """The options before the command's name, and when the command began (monotonic seconds)."""

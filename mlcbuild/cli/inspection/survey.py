@@ -38,6 +38,7 @@ def surveying(
     targets: Sequence[RequestedTarget],
     *,
     disk_cache: Path | None,
+    digests: FileDigests | None = None,
     remote: ResolvedRemote | None = None,
     say: Callable[[str], object] = lambda _: None,
 ) -> Iterator[SurveyParts]:
@@ -45,7 +46,7 @@ def surveying(
 
     A `remote` is asked for results that are not on the disk, and `say` is called with what it has to tell people. It
     takes no lock: a build may run meanwhile. Of the workspace's state it writes what it had to compute, such as the
-    fingerprints of toolchains.
+    fingerprints of toolchains. `digests` are by default those that builds remember.
     """
     state = workspace.state_directory
     function = DigestFunction(workspace.settings.digest)
@@ -61,7 +62,7 @@ def surveying(
             store=store,
             toolchains=toolchains,
             implementations=implementations,
-            digests=FileDigests(workspace.root, function, state / "file-digests"),
+            digests=digests or FileDigests(workspace.root, function, state / "file-digests"),
             last_build=LastBuild(state / STATE_FILE),
             remote=cache,
         )

@@ -1,0 +1,1 @@
+"""`mlcbuild affected`: the targets that differ from those of a revision."""

@@ -1,0 +1,130 @@
+"""`mlcbuild affected`: from the command line to what is printed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import mlcbuild
+from mlcbuild.cache.digest import DigestFunction
+from mlcbuild.cache.file_digests import FileDigests, FileState
+from mlcbuild.cli.affected.comparison import Comparison, WorkspaceState
+from mlcbuild.cli.affected.revision import Revision, checked_out
+from mlcbuild.cli.arguments.options import AffectedOutput, GlobalOptions
+from mlcbuild.cli.inspection.survey import surveying, without_collector
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
+from mlcbuild.engine.survey import all_wanted
+from mlcbuild.errors import MlcbuildError
+from mlcbuild.rules.analysis import analyse
+
+_EVERYTHING = "//..."
+_OWN_FOLDERS = ("mlcbuild/", "rules/", "cache/")
+
+
+@without_collector()
+def print_affected(
+    patterns: Sequence[str],
+    since: str,
+    *,
+    configuration: str,
+    disk_cache: Path | None,
+    output: AffectedOutput,
+    options: GlobalOptions,
+) -> None:
+    """Print the affected targets. Raises UsageError, WorkspaceErrors for the workspace as it is now."""
+    workspace = open_workspace(options.directory, to_load=True)
+    wanted = tuple(patterns) or (_EVERYTHING,)
+    with (
+        _state(workspace, wanted, configuration, disk_cache, None) as now,
+        checked_out(workspace.root, since, output=workspace.settings.output) as revision,
+    ):
+        found = _compared(workspace, now, revision, configuration, disk_cache)
+    if output is AffectedOutput.JSON:
+        print_json({"since": revision.commit, "targets": found})
+        return
+    for label, reason in found.items():
+        print(f"{label}  {reason}" if output is AffectedOutput.TEXT else label)
+
+
+def _compared(
+    workspace: OpenWorkspace, now: WorkspaceState, revision: Revision, configuration: str, disk_cache: Path | None
+) -> dict[str, str]:
+    """The reasons of the affected targets by label. If the revision has errors, all targets are affected."""
+    if own := _own_changes(workspace.root, revision):
+        return {str(target.label): f"mlcbuild itself changed: {own}" for target in now.analysis.requested}
+    digests = _DigestsOfRevision(workspace, revision)
+    try:
+        former = open_workspace(revision.root)
+        with _state(former, (_EVERYTHING,), configuration, disk_cache, digests) as before:
+            comparison = Comparison(
+                before=before,
+                now=now,
+                is_changed=digests.is_changed,
+                has_changed_code=any(_may_be_code(path, workspace.root, revision.root) for path in revision.changed),
+            )
+            return {str(label): reason for label, reason in comparison.affected().items()}
+    except MlcbuildError as error:
+        first = str(error).splitlines()[0].replace(f"{revision.root}/", "")
+        reason = f"the workspace has errors at that revision: {first}"
+        return {str(target.label): reason for target in now.analysis.requested}
+
+
+def _may_be_code(path: str, *roots: Path) -> bool:
+    """Whether a file is a Python module, or lies beside one, which may read it."""
+    folders = [(root / path).parent for root in roots]
+    return path.endswith(".py") or any(next(folder.glob("*.py"), None) for folder in folders if folder.is_dir())
+
+
+def _own_changes(root: Path, revision: Revision) -> str:
+    """A changed file of mlcbuild, if the workspace is a checkout of it that is running now; "" if there is none.
+
+    The revision's own mlcbuild is not run, so what it would do is not known.
+    """
+    if Path(mlcbuild.__file__).parent.resolve() != (root / "mlcbuild").resolve():
+        return ""
+    return next((path for path in sorted(revision.changed) if path.startswith(_OWN_FOLDERS)), "")
+
+
+@contextmanager
+def _state(
+    workspace: OpenWorkspace,
+    patterns: Sequence[str],
+    configuration: str,
+    disk_cache: Path | None,
+    digests: FileDigests | None,
+) -> Iterator[WorkspaceState]:
+    loaded = workspace.load(patterns, configuration)
+    analysis = analyse(loaded, workspace.rules)
+    with surveying(workspace, analysis, all_wanted(analysis.actions), disk_cache=disk_cache, digests=digests) as parts:
+        yield WorkspaceState(loaded=loaded, analysis=analysis, survey=parts.survey)
+
+
+class _DigestsOfRevision(FileDigests):
+    """Digests of the files at a revision. Those of unchanged files are remembered where the workspace is."""
+
+    def __init__(self, workspace: OpenWorkspace, revision: Revision) -> None:
+        function = DigestFunction(workspace.settings.digest)
+        super().__init__(revision.root, function)
+        self._revision = revision
+        self._here = os.path.realpath(workspace.root)
+        self._unchanged = FileDigests(workspace.root, function, workspace.state_directory / "file-digests")
+
+    def of(self, path: str) -> FileState:
+        is_same = path not in self._revision.changed and self._is_direct(path)
+        return self._unchanged.of(path) if is_same else super().of(path)
+
+    def is_changed(self, path: str) -> bool:
+        """Whether a file differs. One that cannot be read at the revision does."""
+        if path in self._revision.changed:
+            return True
+        try:
+            return not self._is_direct(path) and super().of(path) != self._unchanged.of(path)
+        except MlcbuildError:
+            return True
+
+    def _is_direct(self, path: str) -> bool:
+        """Whether a path leads over no symbolic link. Git tells of a link, not of the file that it leads to."""
+        return os.path.realpath(f"{self._here}/{path}") == f"{self._here}/{path}"
