@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mlcbuild.errors import WorkspaceError, WorkspaceErrors
 from mlcbuild.suggestions import known_values
+from mlcbuild.workspace.attribute_override import parse_override
 from mlcbuild.workspace.check import Checker
 from mlcbuild.workspace.configuration import DEFAULT_CONFIGURATION, Configuration
 from mlcbuild.workspace.error_collector import ErrorCollector
@@ -81,19 +82,21 @@ def load(
     *,
     configuration: str = DEFAULT_CONFIGURATION,
     repositories: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
 ) -> LoadedWorkspace:
     """Load the packages that `patterns` need, and all that their labels name, transitively.
 
     `current_package` is the package that relative patterns are relative to; `configuration` one that the root's
     `BUILD.toml` defines, or "default". `repositories` are built in: the text of a `BUILD.toml` by name, whose targets
-    have labels `@name//:target`. Raises LoadErrors with every mistake in the files that were read and in
+    have labels `@name//:target`. `overrides` are arguments of `--set`, which take precedence over all files; the last
+    one for an attribute counts. Raises LoadErrors with every mistake in the files that were read and in
     the patterns.
     """
     # A load creates some hundred thousand values and frees few. The garbage collector would traverse them for nothing.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return _Loader(root, schemas, configuration, repositories).load(patterns, current_package)
+        return _Loader(root, schemas, configuration, repositories).load(patterns, current_package, overrides)
     finally:
         if was_enabled:
             gc.enable()
@@ -139,15 +142,17 @@ class _Loader:
         self._packages: dict[str, Package] = {}
         self._checker = Checker(root, self._tree, self._packages, schemas, self._errors)
 
-    def load(self, texts: Sequence[str], current_package: str) -> LoadedWorkspace:
+    def load(self, texts: Sequence[str], current_package: str, overrides: Sequence[str]) -> LoadedWorkspace:
         self._resolver.check_configurations(self._schemas)
         patterns = [pattern for text in texts if (pattern := self._pattern(text, current_package))]
         outside = [*self._resolver.settings.references, *self._resolver.references]
         pending = {package: None for pattern in patterns for package in self._needed(pattern)}
         pending.update((found.label.package, None) for found in outside)
+        pending.update((package, None) for package in self._read_overrides(overrides, current_package))
         self._read_all(pending)
         for pattern in patterns:
             self._check_pattern(pattern)
+        self._check_overrides()
         self._checker.check([*self._resolver.settings.references, *self._resolver.references], self._resolver.paths)
         targets = {target.label: target for package in self._packages.values() for target in package.targets.values()}
         errors = self._errors.errors
@@ -155,7 +160,48 @@ class _Loader:
             # What an unknown configuration would have said of any target is not known.
             sound = self._sound(targets, errors) if self._is_configured else {}
             raise LoadErrors(errors, sound=self._loaded(sound, patterns))
-        return self._loaded(targets, patterns)
+        loaded = self._loaded(targets, patterns)
+        self._check_use_of_overrides(loaded)
+        return loaded
+
+    def _read_overrides(self, texts: Sequence[str], current_package: str) -> list[str]:
+        """The packages of the targets whose attributes are set."""
+        for text in texts:
+            try:
+                override = parse_override(text, current_package)
+            except WorkspaceError as error:
+                self._errors.add_error(error)
+            else:
+                self._tables.overrides[override.label, override.attribute] = override
+        return [label.package for label, _ in self._tables.overrides]
+
+    def _check_overrides(self) -> None:
+        for (label, name), override in self._tables.overrides.items():
+            package = self._packages.get(label.package)
+            target = package.targets.get(label.name) if package else None
+            if package is None:
+                message, advice = self._checker.no_package(label.package, sorted(self._packages))
+                self._errors.add(message, override.origin, advice)
+            elif target is None and not package.may_define(label.name):
+                message, advice = self._checker.missing(label, "")
+                self._errors.add(message, override.origin, advice)
+            elif target is not None and name not in target.schema.by_name:
+                self._errors.add(
+                    f'unknown attribute "{name}" of {target.schema.name} in {label}',
+                    override.origin,
+                    known_values(name, target.schema.by_name),
+                )
+
+    def _check_use_of_overrides(self, loaded: LoadedWorkspace) -> None:
+        """Raises LoadErrors if an attribute is set that changes nothing of what is asked for."""
+        if not self._tables.overrides:
+            return
+        needed = frozenset(loaded.closure())
+        for (label, _), override in self._tables.overrides.items():
+            if label not in needed:
+                self._errors.add(f"no target that is asked for needs {label}", override.origin)
+        if self._errors.errors:
+            raise LoadErrors(self._errors.errors, sound=loaded)
 
     def _loaded(self, targets: Mapping[Label, Target], patterns: Sequence[Pattern]) -> LoadedWorkspace:
         loaded = LoadedWorkspace(

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from mlcbuild.suggestions import known_values
+from mlcbuild.workspace.attribute_override import AttributeOverride
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.execution import EXECUTION_TABLE
 from mlcbuild.workspace.label import Label, LabelError, quoted
 from mlcbuild.workspace.matrix import NO_CELL, Cell, expand, name_pattern, placeholders, substitute
 from mlcbuild.workspace.remote import REMOTE_TABLE
-from mlcbuild.workspace.resolve import Resolver
+from mlcbuild.workspace.resolve import NOT_GIVEN, Resolved, Resolver
 from mlcbuild.workspace.schema import COMMON_ATTRIBUTES, PLATFORM, Attribute, AttributeValue, RuleSchema
 from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WORKSPACE_TABLE
 from mlcbuild.workspace.target import Target
@@ -55,6 +56,7 @@ class PackageReader:
     schemas: Mapping[str, RuleSchema]
     resolver: Resolver
     errors: ErrorCollector
+    overrides: dict[tuple[Label, str], AttributeOverride] = field(default_factory=dict)
 
     def read_package(self, name: str, file: TomlFile) -> Package:
         """Read every target of a file. Errors are collected."""
@@ -187,7 +189,9 @@ class PackageReader:
             name = attribute.name
             if name in values:
                 continue
-            found, given = self.resolver.value(attribute, table, origin, reader, cell, platform)
+            found, given = self._overridden(label, attribute, reader)
+            if not given:
+                found, given = self.resolver.value(attribute, table, origin, reader, cell, platform)
             if not given and attribute.is_label:
                 if name == PLATFORM and platform:
                     values[name] = platform
@@ -232,6 +236,14 @@ class PackageReader:
                 cell={axis: entry.value for axis, entry in cell.items()},
                 platform=platform,
             )
+
+    def _overridden(self, label: Label | None, attribute: Attribute, reader: ValueReader) -> Resolved:
+        """The value that the command line sets."""
+        override = self.overrides.get((label, attribute.name)) if label is not None and self.overrides else None
+        if override is None:
+            return NOT_GIVEN
+        value = reader.read(attribute, override.raw(attribute), override.origin)
+        return (None if value is None else (value, override.origin)), True
 
     def _label(
         self,

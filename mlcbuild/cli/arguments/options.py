@@ -124,6 +124,15 @@ ConfigOption = Annotated[
         help="Use [configuration.NAME] of the root BUILD.toml.",
     ),
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="LABEL.ATTRIBUTE=VALUE",
+        show_default=False,
+        help="Set an attribute of a target for this command, whatever the files say. May be given several times.",
+    ),
+]
 JobsOption = Annotated[
     int | None,
     typer.Option(

@@ -42,6 +42,7 @@ class DryRun:
 
     patterns: tuple[str, ...]
     configuration: str = ""
+    overrides: tuple[str, ...] = ()
     disk_cache: Path | None = None
     remote: tuple[str, str, bool] = ("", "", False)
 
@@ -82,7 +83,7 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
         print(f"{style.warning('note:')} {text.printable(message)}", file=sys.stderr, flush=True)
 
     workspace = open_workspace(options.directory, to_load=True)
-    loaded = workspace.load(asked.patterns, asked.configuration)
+    loaded = workspace.load(asked.patterns, asked.configuration, asked.overrides)
     address, upload, no_remote = asked.remote
     remote = resolve_remote(
         RemoteOptions(address=address, upload=upload, no_remote=no_remote), options.environment, workspace.settings

@@ -50,6 +50,7 @@ class BuildRequest:
 
     patterns: tuple[str, ...]
     configuration: str = ""
+    overrides: tuple[str, ...] = ()  # arguments of --set
     jobs: int | None = None
     keep_going: bool = False
     check_determinism: bool = False  # run each action twice, without cached results
@@ -75,6 +76,7 @@ class BuildRequest:
             directory=options.directory,
             environment=options.environment,
             configuration=self.configuration,
+            overrides=self.overrides,
             disk_cache=self.disk_cache,
             fetch_only=self.fetch_only,
             remote=(self.remote.address, self.remote.upload, self.remote.no_remote),
@@ -161,7 +163,7 @@ class _Session:
         request = self._request
         with self._phase("load"):
             workspace = open_workspace(self._options.directory, to_load=True)
-            loaded = workspace.load(request.patterns, request.configuration)
+            loaded = workspace.load(request.patterns, request.configuration, request.overrides)
             environment, settings = self._options.environment, workspace.settings
             remote = resolve_remote(request.remote, environment, settings, recache=request.recache)
             execution = resolve_execution(request.execution, environment, settings)

@@ -31,6 +31,7 @@ from mlcbuild.cli.arguments.options import (
     RemoteUploadOption,
     SandboxDebugOption,
     SandboxOption,
+    SetOption,
     ShowLogOption,
     VerboseOption,
     WorkersOption,
@@ -53,6 +54,7 @@ def build(
     context: typer.Context,
     patterns: Patterns,
     config: ConfigOption = "",
+    overrides: SetOption = None,
     jobs: JobsOption = None,
     keep_going: KeepGoingOption = False,
     build_report: BuildReportOption = None,
@@ -104,6 +106,7 @@ def build(
         asked = DryRun(
             patterns=tuple(patterns),
             configuration=config,
+            overrides=tuple(overrides or ()),
             disk_cache=disk_cache,
             remote=(remote, remote_upload or "", no_remote),
         )
@@ -116,6 +119,7 @@ def build(
             directory=options.directory,
             environment=options.environment,
             configuration=config,
+            overrides=tuple(overrides or ()),
             disk_cache=disk_cache,
             remote=(remote, remote_upload or "", no_remote),
         )
@@ -129,6 +133,7 @@ def build(
     request = BuildRequest(
         patterns=tuple(patterns),
         configuration=config,
+        overrides=tuple(overrides or ()),
         jobs=jobs,
         keep_going=keep_going,
         check_determinism=check_determinism,

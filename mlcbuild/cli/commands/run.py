@@ -26,6 +26,7 @@ from mlcbuild.cli.arguments.options import (
     RemoteUploadOption,
     SandboxDebugOption,
     SandboxOption,
+    SetOption,
     ShowLogOption,
     VerboseOption,
     WorkersOption,
@@ -56,6 +57,7 @@ def run(
         typer.Argument(metavar="[-- ARG...]", show_default=False, help="Arguments for the program."),
     ] = None,
     config: ConfigOption = "",
+    overrides: SetOption = None,
     jobs: JobsOption = None,
     build_report: BuildReportOption = None,
     profile: ProfileOption = None,
@@ -88,6 +90,7 @@ def run(
     request = BuildRequest(
         patterns=(label,),
         configuration=config,
+        overrides=tuple(overrides or ()),
         jobs=jobs,
         build_report=build_report,
         profile=profile,

@@ -40,8 +40,8 @@ class OpenWorkspace:
         """The folder of all outputs."""
         return self.root / self.settings.output
 
-    def load(self, patterns: Sequence[str], configuration: str) -> LoadedWorkspace:
-        """Load the targets that `patterns` match; "" is the default configuration.
+    def load(self, patterns: Sequence[str], configuration: str, overrides: Sequence[str] = ()) -> LoadedWorkspace:
+        """Load the targets that `patterns` match; "" is the default configuration, `overrides` are those of `--set`.
 
         Raises WorkspaceErrors, with what analysis finds of the targets that are loaded without one.
         """
@@ -54,6 +54,7 @@ class OpenWorkspace:
                 self.current_package,
                 configuration=configuration or DEFAULT_CONFIGURATION,
                 repositories=repositories(),
+                overrides=overrides,
             )
         except LoadErrors as errors:
             raise with_errors_of_analysis(errors, self.rules) from None
