@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 import toml_rs
 
 from mlcbuild.errors import Location, WorkspaceError
-from mlcbuild.workspace.label import Label, parse_label
+from mlcbuild.workspace.label import Label, parse_label, quoted
 from mlcbuild.workspace.schema import Attribute, AttributeKind
 from mlcbuild.workspace.toml import Key, Origin, TomlFile
 
@@ -47,7 +46,7 @@ def parse_override(text: str, current_package: str) -> AttributeOverride:
     named, equals, value = text.partition("=")
     label, dot, attribute = named.rpartition(".")
     if not (equals and dot and label and attribute and value):
-        raise WorkspaceError(f"--set {json.dumps(text, ensure_ascii=False)} cannot be read", advice=(_FORM,))
+        raise WorkspaceError(f"--set {quoted(text)} cannot be read", advice=(_FORM,))
     place = f"--set {text}"
     return AttributeOverride(
         label=parse_label(label, package=current_package, location=Location(path=place)),
