@@ -14,7 +14,7 @@ from mlcbuild.cli.explain.other_machine import code_document
 from mlcbuild.cli.inspection.query import answer
 from mlcbuild.cli.inspection.survey import surveying, without_collector
 from mlcbuild.cli.output import text
-from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.json_output import print_json_by_rows
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.engine.action import Artifact, DerivedArtifact, Input, SourceArtifact, StageCall, ToolCall
@@ -49,7 +49,7 @@ def print_actions(
         actions = [each for each in known if _matches(each, filters)]
         unknown = [each for each in known if announces_unknown(each)]
         if output is OutputFormat.JSON:
-            print_json(
+            print_json_by_rows(
                 {
                     "actions": [action_document(each, survey) for each in actions],
                     "not_known": [{"announced_by": each.action.identifier} for each in unknown],
@@ -57,7 +57,7 @@ def print_actions(
                 }
             )
             return
-        blocks = [text.printable("\n".join(_lines(each, survey))) for each in actions]
+        blocks = ["\n".join(_lines(each, survey)) for each in actions]
     if blocks:
         print("\n\n".join(blocks))
     style = options.style(sys.stderr)
@@ -159,7 +159,9 @@ def _lines(surveyed: SurveyedAction, survey: Survey) -> list[str]:
         rows.append(("code", source.implementation[:_SHOWN_DIGITS]))
     if action.cache.value != "all":
         rows.append(("cache", action.cache.value))
-    return [action.title, *(f"  {name:<{_WIDTH}}{value}" for name, value in rows)]
+    lines = [action.title, *(f"  {name:<{_WIDTH}}{value}" for name, value in rows)]
+    # Nearly all are printable, and one look at all of them is much quicker than one at each.
+    return lines if "".join(lines).isprintable() else [text.printable(line) for line in lines]
 
 
 def _input(item: Input) -> str:
