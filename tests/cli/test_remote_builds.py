@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -145,6 +146,25 @@ def test_a_build_from_caches_alone_takes_the_results_of_others_and_lists_what_th
     assert code == 10
     assert "not cached: //:broken Command: never built here\n" in said
     assert "3 actions: 2 up to date, 1 not cached" in said
+
+
+def test_a_build_from_caches_alone_waits_for_slow_answers(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    ci, release = place("ci"), place("release")
+    assert ci.build("//...", "--remote", server.address, "--remote-upload=results")[0] == 0
+
+    def slow(handler: http_server.Handler) -> bool:
+        if "/ac/" in handler.path:
+            server.faults.clear()
+            time.sleep(4)  # A build would run the action after 3 seconds.
+        return False
+
+    server.faults.append(slow)
+    remote = {"MLCBUILD_REMOTE": server.address, "MLCBUILD_REMOTE_SLOW_LOOKUPS": "race"}
+    code, said = release.build("//...", "--from-cache-only", **remote)
+    assert code == 0, said
+    assert "2 actions: 2 from remote" in said
 
 
 def test_a_dry_run_counts_what_the_remote_has_and_fetches_no_output(
