@@ -221,18 +221,18 @@ class _Loader:
             origins = (target.origin, *target.origins.values())
             return any((at.location.path, at.location.line) in places for at in origins)
 
-        sound = {label: target for label, target in targets.items() if not is_concerned(target)}
-        unsound = [label for label in sound if not self._needs(sound[label], sound)]
+        users: dict[Label, list[Label]] = {}
+        for label, target in targets.items():
+            for referred in (*target.referenced_labels(), *((target.platform,) if target.platform is not None else ())):
+                users.setdefault(referred, []).append(label)
+        unsound = [label for label, target in targets.items() if is_concerned(target)]
+        unsound += [label for label in users if label not in targets and not (self._tree.root / label.path).exists()]
+        seen = set(unsound)
         while unsound:
-            for label in unsound:
-                del sound[label]
-            unsound = [label for label in sound if not self._needs(sound[label], sound)]
-        return sound
-
-    def _needs(self, target: Target, sound: Mapping[Label, Target]) -> bool:
-        """Whether all that a target refers to is one of these targets, or a file."""
-        referred = (*target.referenced_labels(), *((target.platform,) if target.platform is not None else ()))
-        return all(label in sound or (self._tree.root / label.path).exists() for label in referred)
+            further = [user for user in users.get(unsound.pop(), ()) if user not in seen]
+            seen.update(further)
+            unsound += further
+        return {label: target for label, target in targets.items() if label not in seen}
 
     def _pattern(self, text: str, current_package: str) -> Pattern | None:
         try:

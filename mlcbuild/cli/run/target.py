@@ -76,12 +76,13 @@ def _execute(program: Path, arguments: tuple[str, ...], options: GlobalOptions) 
     """Replace this process by the program. Returns only if that fails."""
     sys.stdout.flush()
     sys.stderr.flush()
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        # Python ignores these, and a program would inherit that: one that writes until its reader leaves would not end.
-        signal.signal(number, signal.SIG_DFL)
+    # Python ignores these, and a program would inherit that: one that writes until its reader leaves would not end.
+    handlers = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGPIPE, signal.SIGXFSZ)}
     try:
         os.execv(program, [str(program), *arguments])
     except OSError as error:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         style = options.style(sys.stderr)
         print(f"{style.error('error:')} {program} cannot be run: {error.strerror}", file=sys.stderr)
         print("  check that it is a program and has the executable bit", file=sys.stderr)
