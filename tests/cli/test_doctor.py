@@ -134,7 +134,7 @@ def test_findings_of_a_cluster(snapshot: Snapshot) -> None:
         examined(ray_cluster.sum_of(seen[:1], settings, {}), part=part, name="nodes"),
         examined(ray_cluster.sum_of(seen[3:], settings, {}), part=part, name="nodes"),
         examined(ray_cluster.token({"RAY_AUTH_MODE": "disabled"}), part=part, name="token"),
-        examined(ray_cluster.token({"RAY_AUTH_TOKEN_PATH": "/nonexistent"}), part=part, name="token"),
+        examined(ray_cluster.token({"RAY_AUTH_TOKEN_PATH": "/nonexistent/token"}), part=part, name="token"),
     ]
     snapshot("doctor-ray", "\n".join(line for each in found for line in finding_lines(each, Style())) + "\n")
 
