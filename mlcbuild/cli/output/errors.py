@@ -24,7 +24,12 @@ from mlcbuild.errors import InterruptedBuildError, MlcbuildError, WorkspaceError
 
 DEBUG_VARIABLE = "MLCBUILD_DEBUG"
 # Whoever adds a file there wants to know its line; an error elsewhere is told by its traceback alone.
-_PLUGINS = ("rules", "toolchains/entries", "compiler/families", "compiler/quantization/schemes")
+_PLUGINS = (
+    "mlcbuild.rules.",
+    "mlcbuild.toolchains.entries.",
+    "mlcbuild.compiler.families.",
+    "mlcbuild.compiler.quantization.schemes.",
+)
 
 
 def code_of(failure: BaseException) -> ExitCode:
@@ -133,12 +138,10 @@ def _exception_text(failure: BaseException) -> str:
 
 def _place_in_a_plugin(failure: BaseException) -> str:
     """Where a rule, or another file that is found by listing its folder, was running; "" where none was."""
-    for frame in reversed(traceback.extract_tb(failure.__traceback__)):
-        path = Path(frame.filename).resolve()
-        for folder in _PLUGINS:
-            root = Path(mlcbuild.__file__).parent.joinpath(folder).resolve()
-            if path.is_relative_to(root):
-                return f" at mlcbuild/{folder}/{path.relative_to(root)}:{frame.lineno}"
+    for frame, line in reversed(list(traceback.walk_tb(failure.__traceback__))):
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith(_PLUGINS):
+            return f" at {module.replace('.', '/')}.py:{line}"
     return ""
 
 
