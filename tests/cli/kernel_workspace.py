@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 BUILD_FILE = """\
 [workspace]
 name = "example"
@@ -165,4 +167,12 @@ def write_kernel_workspace(folder: Path) -> Path:
     (root / "pipeline" / "rules.py").write_text(RULES)
     for name, text in (("split", SPLIT), ("lines", LINES), ("compile_kernel", COMPILE), ("link", LINK)):
         (stages / f"{name}.py").write_text(text)
+    return root
+
+
+def enter_kernel_workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the workspace below `folder` and make it the current directory, with a disk cache of its own beside it."""
+    root = write_kernel_workspace(folder)
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     return root

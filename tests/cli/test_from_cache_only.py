@@ -13,7 +13,7 @@ import pytest
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
 from tests.cli.conftest import without_times
-from tests.cli.kernel_workspace import write_kernel_workspace
+from tests.cli.kernel_workspace import enter_kernel_workspace
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
@@ -22,10 +22,7 @@ OUTPUT = Path("mlcbuild-out/default/package/package.txt")
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    root = write_kernel_workspace(tmp_path)
-    monkeypatch.chdir(root)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return root
+    return enter_kernel_workspace(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cli.main import main
-from tests.cli.kernel_workspace import write_kernel_workspace
+from tests.cli.kernel_workspace import enter_kernel_workspace
 
 Capture = pytest.CaptureFixture[str]
 OUTPUT = "mlcbuild-out/default/package/package.txt\n"
@@ -15,10 +15,7 @@ OUTPUT = "mlcbuild-out/default/package/package.txt\n"
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    root = write_kernel_workspace(tmp_path)
-    monkeypatch.chdir(root)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return root
+    return enter_kernel_workspace(tmp_path, monkeypatch)
 
 
 def build(capsys: Capture, *options: str) -> tuple[int, str, str]:

@@ -8,7 +8,7 @@ import pytest
 
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
-from tests.cli.kernel_workspace import write_kernel_workspace
+from tests.cli.kernel_workspace import enter_kernel_workspace
 
 Capture = pytest.CaptureFixture[str]
 OUTPUT = Path("mlcbuild-out/default/model/lib.txt")
@@ -16,10 +16,8 @@ OUTPUT = Path("mlcbuild-out/default/model/lib.txt")
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    root = write_kernel_workspace(tmp_path)
+    root = enter_kernel_workspace(tmp_path, monkeypatch)
     (root / "other.txt").write_text("softmax decode another body\n")
-    monkeypatch.chdir(root)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return root
 
 
