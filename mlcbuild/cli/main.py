@@ -108,7 +108,7 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
         context_settings=CONTEXT,
         epilog=examples(
             "mlcbuild build //models:smollm2-135m-cpu",
-            'mlcbuild run //models:smollm2-135m-cpu -- --prompt "What is the capital of France?"',
+            'mlcbuild run //models:smollm2-135m-cpu -- --prompt "How are you?"',
             "mlcbuild query 'deps(//models:smollm2-135m-cpu)'",
         ),
     )

@@ -46,15 +46,15 @@ def query(
 
     \b
     An expression is a pattern, the path of a file, or one of
-      deps(x)  deps(x, depth)     x and its dependencies, at most depth steps away;
-                                  files are among them, kind(rule, …) has none
-      rdeps(universe, x)          x and all targets of the universe that depend on it
-      allpaths(a, b)              every target on a path from a to b
-      somepath(a, b)              the targets on one shortest path, in order
-      kind(regex, x)              the targets of x whose rule matches
-      attr(name, regex, x)        the targets of x whose attribute or matrix axis matches
-      filter(regex, x)            the targets of x whose label matches
-      set(a b c)  (x)             several patterns; parentheses
+      deps(x)  deps(x, depth)  x and its dependencies, at most depth steps away;
+                               files are among them, kind(rule, …) has none
+      rdeps(universe, x)       x, and what of the universe depends on it
+      allpaths(a, b)           every target on a path from a to b
+      somepath(a, b)           the targets on one shortest path, in order
+      kind(regex, x)           the targets of x whose rule matches
+      attr(name, regex, x)     the targets of x whose attribute or axis matches
+      filter(regex, x)         the targets of x whose label matches
+      set(a b c)  (x)          several patterns; parentheses
     Join expressions by + - ^ (or union, except, intersect).
     """
     from mlcbuild.cli.inspection.query import print_query

@@ -34,8 +34,8 @@ from mlcbuild.cli.arguments.options import (
 )
 
 RUN_EXAMPLES = examples(
-    'mlcbuild run //models:smollm2-135m-cpu -- --prompt "What is the capital of France?"',
-    'mlcbuild run //models:smollm2-135m-cpu -- --raw --prompt "Once upon a time" --max-tokens 64',
+    'mlcbuild run //models:smollm2-135m-cpu -- --prompt "How are you?"',
+    'mlcbuild run //models:smollm2-135m-cpu -- --raw --prompt "Once"',
     "mlcbuild run //models:smollm2-135m-cpu -- --help",
     "mlcbuild run //tools:report -- --verbose out.txt",
 )

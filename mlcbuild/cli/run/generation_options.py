@@ -77,7 +77,7 @@ def parse_generation_options(label: str, arguments: Sequence[str]) -> Generation
         context_settings=CONTEXT,
         epilog=examples(
             f'mlcbuild run {label} -- --prompt "What is the capital of France?"',
-            f'mlcbuild run {label} -- --raw --prompt "Once upon a time" --temperature 0.7 --seed 1',
+            f'mlcbuild run {label} -- --raw --prompt "Once" --temperature 0.7',
         ),
     )(_generate)
     try:
