@@ -65,6 +65,7 @@ class ActionReporter:
             environment=action.identifier in self.keyless,
             cause=cause,
             previous_key=previous_key,
+            output_files=(self._nodes[action.identifier].outputs or ()) if ended.ending in _WITH_RESULT else (),
         )
 
     def _status_of(self, ended: ReportAction, attempt: Attempt | None) -> ActionStatus:

@@ -23,8 +23,9 @@ from mlcbuild.engine.build_events import (
     TargetFinished,
 )
 from mlcbuild.engine.build_result import ActionFailure, BuildResult, TargetResult
-from mlcbuild.engine.executor import ExecutionOutcome, OutcomeKind
+from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import AnnounceWanted, Ending, Execute, ReportAction
+from mlcbuild.engine.target_totals import TargetTotals
 from mlcbuild.errors import readable
 
 Listener = Callable[[BuildEvent], object]
@@ -46,15 +47,24 @@ class BuildEventPublisher:
         self._statuses: dict[str, ActionStatus] = {}
         self._targets: dict[str, TargetResult] = {}
         self._failures: dict[str, ActionFailure] = {}
+        self._totals = TargetTotals()
         self.executed: dict[str, PathStep] = {}
 
     @property
     def now(self) -> float:
         return self._clock() - self._began
 
-    def begin(self, labels: Iterable[str], *, jobs: int = 0) -> None:
+    def begin(self, labels: Iterable[str], *, jobs: int = 0, digest_function: str = "") -> None:
         self._labels = tuple(dict.fromkeys(labels))
-        self._publish(BuildStarted(invocation=self._invocation, targets=self._labels, time=self.now, jobs=jobs))
+        self._publish(
+            BuildStarted(
+                invocation=self._invocation,
+                targets=self._labels,
+                time=self.now,
+                jobs=jobs,
+                digest_function=digest_function,
+            )
+        )
 
     def wanted(self, announced: AnnounceWanted) -> None:
         self._publish(
@@ -86,10 +96,12 @@ class BuildEventPublisher:
         environment: bool = False,
         cause: Cause | None = None,
         previous_key: str = "",
+        output_files: tuple[FileEntry, ...] = (),
     ) -> None:
         """An action has ended. `outcome` is that of its own run on `executor`; None and "" where it did not run.
 
         `cause` and `previous_key` are those of the run. `environment`: it has no key, because of this machine.
+        `output_files` are those of its result.
         """
         action, now = report.action, self.now
         identifier = action.identifier
@@ -110,39 +122,41 @@ class BuildEventPublisher:
                 exit_code=own.exit_code,
                 environment=environment or own.kind in _ENVIRONMENT_FAILURES,
             )
-        self._publish(
-            ActionFinished(
-                identifier=identifier,
-                mnemonic=action.mnemonic,
-                owner=action.owner,
-                status=status,
-                start=max(0.0, now - own.run_seconds),
-                time=now,
-                key="" if report.key is None else report.key.hash,
-                worker=own.worker,
-                message=message,
-                log=own.log,
-                exit_code=own.exit_code,
-                executor=executor,
-                node=own.node,
-                queued_seconds=own.queued_seconds,
-                input_seconds=own.input_seconds,
-                output_seconds=own.output_seconds,
-                peak_bytes=own.peak_bytes,
-                cause=cause,
-                previous_key=previous_key,
-                title=_title(action),
-                details=dict(action.description.details) if action.description else {},
-                shared_with=report.shared_with,
-                shared_by=report.shared_by,
-            )
+        event = ActionFinished(
+            identifier=identifier,
+            mnemonic=action.mnemonic,
+            owner=action.owner,
+            status=status,
+            start=max(0.0, now - own.run_seconds),
+            time=now,
+            key="" if report.key is None else report.key.hash,
+            worker=own.worker,
+            message=message,
+            log=own.log,
+            exit_code=own.exit_code,
+            executor=executor,
+            node=own.node,
+            queued_seconds=own.queued_seconds,
+            input_seconds=own.input_seconds,
+            output_seconds=own.output_seconds,
+            peak_bytes=own.peak_bytes,
+            cause=cause,
+            previous_key=previous_key,
+            title=_title(action),
+            details=dict(action.description.details) if action.description else {},
+            shared_with=report.shared_with,
+            shared_by=report.shared_by,
+            output_files=output_files,
         )
+        self._totals.add(event)
+        self._publish(event)
 
     def notice(self, message: str) -> None:
         self._publish(Notice(message=message, time=self.now))
 
     def target(self, result: TargetResult) -> None:
         self._targets[result.label] = result
+        total = self._totals.of(result.label)
         self._publish(
             TargetFinished(
                 label=result.label,
@@ -151,6 +165,10 @@ class BuildEventPublisher:
                 error=result.error,
                 time=self.now,
                 blocked_by=result.blocked_by,
+                output_files=result.output_files,
+                ran=total.ran,
+                cached=total.cached,
+                seconds=total.seconds,
             )
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mlcbuild.engine.action import JsonValue
+from mlcbuild.engine.executor import FileEntry
 
 
 class ActionStatus(enum.Enum):
@@ -42,6 +43,7 @@ class BuildStarted:
     targets: tuple[str, ...]
     time: float = 0.0
     jobs: int = 0  # how many actions run at once at most
+    digest_function: str = ""  # of all digests and keys: `blake3`, `sha256`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,12 @@ class ActionFinished:
     details: Mapping[str, JsonValue] = field(default_factory=dict)
     shared_with: str = ""
     shared_by: tuple[str, ...] = ()
+    output_files: tuple[FileEntry, ...] = ()  # of its result, by path in it; none where it has no result
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran, with its inputs and outputs; 0 where nothing ran."""
+        return self.time - self.start if self.executor else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +124,9 @@ class Notice:
 class TargetFinished:
     """A requested target is built, or failed. `outputs` are paths relative to the workspace.
 
-    `blocked_by` is the action whose failure is the cause; "" where the target itself could not be placed.
+    `blocked_by` is the action whose failure is the cause; "" where the target itself could not be placed. `ran`,
+    `cached` and `seconds` are those of the target's own actions until now: how many ran, how many had a cached result,
+    and how long they ran together.
     """
 
     label: str
@@ -125,6 +135,10 @@ class TargetFinished:
     error: str = ""
     time: float = 0.0
     blocked_by: str = ""
+    output_files: tuple[FileEntry, ...] = ()  # `outputs` with their digests, in the same order
+    ran: int = 0
+    cached: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

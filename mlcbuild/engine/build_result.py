@@ -5,22 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcbuild.engine.build_events import ActionStatus, PathStep
+from mlcbuild.engine.executor import FileEntry
 from mlcbuild.errors import BuildError, InterruptedBuildError, LocalEnvironmentError, MlcbuildError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetResult:
-    """`outputs` are paths relative to the workspace, sorted. `error` says why there are none.
+    """`output_files` have paths relative to the workspace, sorted. `error` says why there are none.
 
     `environment`: the outputs were made, and this machine could not put them in place.
     """
 
     label: str
     success: bool
-    outputs: tuple[str, ...] = ()
+    output_files: tuple[FileEntry, ...] = ()
     error: str = ""
     environment: bool = False
     blocked_by: str = ""  # the action whose failure is the cause
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(entry.path for entry in self.output_files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 from mlcbuild.engine.background import Background
 from mlcbuild.engine.build_result import TargetResult
+from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.input_fetcher import InputFetcher
 from mlcbuild.engine.instructions import Deliver, ReportTarget
 from mlcbuild.engine.outputs import OutputPlacer
@@ -47,13 +49,10 @@ class Deliveries:
 
     def end(self, ended: ReportTarget) -> TargetResult:
         delivered = self._begun.pop(ended.label, None)
-        outputs: tuple[str, ...] = ()
-        if ended.success and delivered is not None:
-            outputs = tuple(f"{delivered.directory}/{entry.path}" for entry in delivered.files)
         return TargetResult(
             label=ended.label,
             success=ended.success,
-            outputs=outputs,
+            output_files=_placed(delivered) if ended.success and delivered is not None else (),
             error=ended.message,
             environment=not ended.success and ended.label in self._environment_failures,
             blocked_by=ended.blocked_by,
@@ -89,3 +88,8 @@ class Deliveries:
         if by_machine:
             self._environment_failures.add(instruction.label)
         return DeliveryFailed(label=instruction.label, message=message)
+
+
+def _placed(delivered: Deliver) -> tuple[FileEntry, ...]:
+    """The files of a target by their paths from the workspace."""
+    return tuple(replace(entry, path=f"{delivered.directory}/{entry.path}") for entry in delivered.files)

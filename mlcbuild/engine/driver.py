@@ -169,7 +169,11 @@ class Driver:
 
         The result says whether the build failed or was interrupted. Raises InternalError for a bug of ours.
         """
-        self._build_events.begin((target.label for target in targets), jobs=self._scheduler.queue.jobs)
+        self._build_events.begin(
+            (target.label for target in targets),
+            jobs=self._scheduler.queue.jobs,
+            digest_function=self._store.function.value,
+        )
         for executor in self._executors:
             executor.start(lambda outcome: self._inbox.put(Executed(outcome=outcome)))
         self._remote_session.start()

@@ -75,6 +75,7 @@ def finished(
         log=log,
         exit_code=exit_code,
         worker="local" if start else "",
+        executor="local" if status is ActionStatus.EXECUTED_LOCAL else "",
         title=title,
         shared_with=shared_with,
         shared_by=shared_by,

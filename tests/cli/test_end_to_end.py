@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cli.main import main
 
 Snapshot = Callable[[str, str], None]
@@ -252,6 +253,50 @@ def test_the_report_can_be_the_result(root: Path, capsys: Capture) -> None:
     assert main(["build", ":greeting", "--output", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["targets"]["//:greeting"]["outputs"] == ["mlcbuild-out/default/greeting/greeting.txt"]
+
+
+def test_the_report_has_digests_and_seconds_whether_targets_ran_or_came_from_a_cache(root: Path) -> None:
+    report = root / "report.json"
+
+    def build() -> dict[str, Any]:
+        assert main(["build", ":program", "--build-report", str(report)]) == 0
+        return report_of(report)
+
+    ran, up_to_date = build(), build()
+    assert main(["clean"]) == 0
+    from_disk = build()
+    [path] = ran["targets"]["//:program"]["outputs"]
+    placed = str(DigestFunction(ran["digest_function"]).of_file(root / path))
+    files = [{"path": path, "digest": placed, "executable": True}]
+    for document, counts in ((ran, (1, 0)), (up_to_date, (0, 1)), (from_disk, (0, 1))):
+        target, needed = document["targets"]["//:program"], document["needed_targets"]["//:greeting"]
+        assert target["output_files"] == files
+        assert (target["ran"], target["cached"]) == (needed["ran"], needed["cached"]) == counts
+        assert (target["seconds"] > 0) == (needed["seconds"] > 0) == (document is ran)
+        results = document["action_results"]
+        assert results.keys() == document["keys"].keys()
+        assert {entry["digest"] for entry in results["//:program Command"]["output_files"]} == {placed}
+        assert sum(each["seconds"] for each in results.values()) == pytest.approx(
+            target["seconds"] + needed["seconds"], abs=0.002
+        )
+        greeting = results["//:greeting Command"]["output_files"]
+        assert greeting == ran["action_results"]["//:greeting Command"]["output_files"]
+        assert len(greeting) == 1
+    assert {each["cause"] for each in ran["action_results"].values()} == {"first build"}
+    assert {each["status"] for each in from_disk["action_results"].values()} == {"disk_hit"}
+
+
+def test_a_failed_target_has_the_seconds_that_it_took_and_no_files(root: Path) -> None:
+    report = root / "report.json"
+    assert main(["build", ":broken", "--events=events.jsonl", "--build-report", str(report)]) == 1
+    document = report_of(report)
+    target = document["targets"]["//:broken"]
+    assert (target["ran"], target["cached"], target["output_files"]) == (0, 0, [])
+    assert target["seconds"] > 0
+    assert document["action_results"]["//:broken Command"]["output_files"] == []
+    events = [json.loads(line) for line in Path("events.jsonl").read_text().splitlines()]
+    [told] = [event for event in events if event["event"] == "target_finished"]
+    assert told["seconds"] == pytest.approx(target["seconds"], abs=0.001)
 
 
 def test_a_report_that_cannot_be_written_is_known_before_the_build(root: Path, capsys: Capture) -> None:

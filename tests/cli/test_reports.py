@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mlcbuild.cache.digest import Digest
 from mlcbuild.cli.build.listeners import Listeners
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output.atomic_file import write_atomically
@@ -30,6 +31,8 @@ from mlcbuild.engine.build_events import (
     PathStep,
     TargetFinished,
 )
+from mlcbuild.engine.executor import FileEntry
+from mlcbuild.engine.target_totals import CACHED, RAN
 
 Snapshot = Callable[[str, str], None]
 
@@ -46,15 +49,18 @@ def done(name: str, status: ActionStatus, start: float, end: float, worker: str 
         time=end,
         key="ab" * 32,
         worker=worker,
+        executor=worker,
         log=b"caf\xc3\xa9 \xff\n" if worker else b"",
         message="it broke" if status is ActionStatus.FAILED else "",
         exit_code=1 if status is ActionStatus.FAILED else 0,
+        output_files=(FileEntry(path="out", digest=Digest("cd" * 32, 7)),) if status in RAN | CACHED else (),
     )
 
 
+PLACED = "mlcbuild-out/default/m/b/b.so"
 COUNTS = (1, 1, 0, 2, 0, 0, 1, 1)
 STORY: tuple[BuildEvent, ...] = (
-    BuildStarted(invocation=INVOCATION, targets=("//m:a", "//m:b")),
+    BuildStarted(invocation=INVOCATION, targets=("//m:a", "//m:b"), digest_function="sha256"),
     ActionsAdded(count=6, total=6),
     done("Import", ActionStatus.UP_TO_DATE, 0.01, 0.01),
     done("Export", ActionStatus.DISK_HIT, 0.01, 0.02),
@@ -64,8 +70,23 @@ STORY: tuple[BuildEvent, ...] = (
     done("Phase1", ActionStatus.EXECUTED_LOCAL, 0.5, 1.5, "local"),
     done("Link", ActionStatus.FAILED, 1.5, 1.6, "local"),
     done("Package", ActionStatus.SKIPPED, 1.6, 1.6),
-    TargetFinished(label="//m:b", success=True, outputs=("mlcbuild-out/default/m/b/b.so",), time=1.6),
-    TargetFinished(label="//m:a", success=False, error="//m:a Link failed", time=1.6, blocked_by="//m:a Link"),
+    TargetFinished(
+        label="//m:b",
+        success=True,
+        outputs=(PLACED,),
+        output_files=(FileEntry(path=PLACED, digest=Digest("ef" * 32, 4096), is_executable=True),),
+        time=1.6,
+    ),
+    TargetFinished(
+        label="//m:a",
+        success=False,
+        error="//m:a Link failed",
+        time=1.6,
+        blocked_by="//m:a Link",
+        ran=2,
+        cached=2,
+        seconds=2.1,
+    ),
     BuildFinished(
         success=False,
         interrupted=False,

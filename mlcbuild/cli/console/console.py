@@ -14,7 +14,7 @@ from typing import TextIO
 from mlcbuild.cli.console.action_messages import failure_lines, log_lines, ran_line
 from mlcbuild.cli.console.action_names import full_title
 from mlcbuild.cli.console.live_display import live_lines
-from mlcbuild.cli.console.progress import RAN, Progress
+from mlcbuild.cli.console.progress import Progress
 from mlcbuild.cli.console.target_table import TargetTable
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.live_area import LiveArea
@@ -28,6 +28,7 @@ from mlcbuild.engine.build_events import (
     Notice,
     TargetFinished,
 )
+from mlcbuild.engine.target_totals import RAN
 
 _FRAME_SECONDS = 0.1
 _FIRST_SUMMARY_SECONDS = 10.0  # without a terminal; the next ones come at each doubling

@@ -14,8 +14,6 @@ from mlcbuild.engine.build_events import (
     BuildEvent,
 )
 
-RAN = frozenset({ActionStatus.EXECUTED_LOCAL, ActionStatus.EXECUTED_RAY})
-
 
 @dataclass(slots=True)
 class Progress:

@@ -186,6 +186,7 @@ def described(action: Mapping[str, Any], record: BuildRecord) -> dict[str, Any]:
         "message": action.get("message", ""),
         "shared_with": action.get("shared_with", ""),
         "shared_by": list(action.get("shared_by", ())),
+        "output_files": list(action.get("output_files", ())),
         "on_critical_path": action["identifier"] in on_path,
         "slack_seconds": record.slacks.get(action["identifier"]),
     }

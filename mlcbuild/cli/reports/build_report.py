@@ -4,11 +4,18 @@
 
     {
       "success": bool, "exit_code": int, "wall_seconds": float, "invocation_id": UUID,
-      "targets": {label: {"success": bool, "outputs": [path, …], "error": str}},
+      "digest_function": "blake3" or "sha256", of all digests and keys; "" if no build began,
+      "targets": {label: {"success": bool, "outputs": [path, …], "error": str,
+                          "output_files": [{"path": str, "digest": "hash/size", "executable": bool}, …],
+                          "ran": int, "cached": int, "seconds": float}},
+      "needed_targets": {label: {"ran": int, "cached": int, "seconds": float}},
       "actions": {"total": int, "up_to_date": int, "disk_hits": int, "remote_hits": int,
                   "executed_local": int, "executed_ray": int, "not_cached": int, "failed": int,
                   "skipped": int},
       "keys": {action: key, …},
+      "action_results": {action: {"title": str, "mnemonic": str, "target": str, "status": str, "cause": str or null,
+                                  "start": float, "seconds": float, "shared_with": str, "details": {…},
+                                  "output_files": [as above, by their paths in the result]}},
       "not_cached": [{"action": str, "title": str, "mnemonic": str, "target": str, "reason": str}, …],
       "critical_path": [{"action": str, "title": str, "mnemonic": str, "seconds": float}, …],
       "ran": {"run_seconds": float, "queued_seconds": float, "input_seconds": float, "output_seconds": float,
@@ -19,9 +26,12 @@
                           "blobs_lost": int, "retries": int, "failures": int}
     }
 
-`ran` sums the seconds of all actions that ran; `peak_bytes` is the largest memory of one of them, `nodes` counts the
-actions of each other machine. Paths are relative to the workspace. `error` is "" for a target that was built. A command
-that ends before its build begins, for example with an error in a BUILD.toml, reports no targets and no actions.
+Of a target, `ran` and `cached` count its own actions, and `seconds` is how long those that ran took together; where
+targets share an action, it is that of one of them. `needed_targets` are those that were not asked for and have actions.
+The outer `ran` sums the seconds of all actions that ran; `peak_bytes` is the largest memory of one of them, `nodes`
+counts the actions of each other machine. Paths are relative to the workspace. `error` is "" for a target that was
+built. A command that ends before its build begins, for example with an error in a BUILD.toml, reports no targets and no
+actions.
 """
 
 from __future__ import annotations
@@ -32,6 +42,7 @@ from mlcbuild.cli.console.action_names import title
 from mlcbuild.cli.console.not_cached import not_cached_documents, reason_not_cached
 from mlcbuild.cli.console.remote_summary import RemoteSummary, remote_document
 from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.reports.event_log import file_document
 from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionStatus,
@@ -40,6 +51,7 @@ from mlcbuild.engine.build_events import (
     BuildStarted,
     TargetFinished,
 )
+from mlcbuild.engine.target_totals import TargetTotal, TargetTotals
 
 _NAMES: dict[ActionStatus, str] = {
     ActionStatus.UP_TO_DATE: "up_to_date",
@@ -59,9 +71,9 @@ class BuildReport:
     def __init__(self, *, invocation: str) -> None:
         self._invocation = invocation
         self._targets: dict[str, TargetFinished] = {}
-        self._statuses: dict[str, ActionStatus] = {}  # by action; one that has run again has its last
+        self._totals = TargetTotals()
         self._failures: dict[str, ActionFinished] = {}
-        self._keys: dict[str, str] = {}
+        self._digest_function = ""
         self._ran: list[ActionFinished] = []
         self._finished: BuildFinished | None = None
 
@@ -69,10 +81,9 @@ class BuildReport:
         match event:
             case BuildStarted():
                 self._invocation = event.invocation
+                self._digest_function = event.digest_function
             case ActionFinished():
-                self._statuses[event.identifier] = event.status
-                if event.key:
-                    self._keys[event.identifier] = event.key
+                self._totals.add(event)
                 if event.executor:
                     self._ran.append(event)
                 if event.status in (ActionStatus.FAILED, ActionStatus.NOT_CACHED):
@@ -89,19 +100,32 @@ class BuildReport:
     ) -> dict[str, object]:
         """The report as a JSON object. `wall_seconds` is that of the whole command."""
         finished = self._finished
-        counts = dict(finished.counts) if finished else dict(Counter(self._statuses.values()))
+        ended = sorted(self._totals.actions(), key=lambda action: action.identifier)
+        counts = dict(finished.counts) if finished else dict(Counter(action.status for action in ended))
         actions = {name: counts.get(status, 0) for status, name in _NAMES.items()}
         return {
             "success": exit_code is ExitCode.OK,
             "exit_code": int(exit_code),
             "wall_seconds": round(wall_seconds, 3),
             "invocation_id": self._invocation,
+            "digest_function": self._digest_function,
             "targets": {
-                label: {"success": event.success, "outputs": list(event.outputs), "error": self._error(event)}
+                label: {
+                    "success": event.success,
+                    "outputs": list(event.outputs),
+                    "error": self._error(event),
+                    "output_files": [file_document(entry) for entry in event.output_files],
+                    **_total_document(self._totals.of(label)),
+                }
                 for label, event in sorted(self._targets.items())
             },
+            "needed_targets": {
+                label: _total_document(self._totals.of(label))
+                for label in sorted(set(self._totals.owners()) - self._targets.keys())
+            },
             "actions": {"total": sum(actions.values()), **actions},
-            "keys": dict(sorted(self._keys.items())),
+            "keys": {action.identifier: action.key for action in ended if action.key},
+            "action_results": {action.identifier: _action_document(action) for action in ended},
             "not_cached": not_cached_documents(self._failures.values()),
             "critical_path": [
                 {
@@ -137,3 +161,22 @@ class BuildReport:
         # An executor names the action that ran, which may be another one that shares the run.
         message = failed.message.removeprefix(failed.shared_with or failed.identifier).lstrip(": ")
         return f"{event.error}: {message}"
+
+
+def _total_document(total: TargetTotal) -> dict[str, object]:
+    return {"ran": total.ran, "cached": total.cached, "seconds": round(total.seconds, 3)}
+
+
+def _action_document(action: ActionFinished) -> dict[str, object]:
+    return {
+        "title": title(action),
+        "mnemonic": action.mnemonic,
+        "target": action.owner,
+        "status": action.status.value,
+        "cause": action.cause.value if action.cause else None,
+        "start": round(action.start, 6),
+        "seconds": round(action.seconds, 6),
+        "shared_with": action.shared_with,
+        "details": dict(action.details),
+        "output_files": [file_document(entry) for entry in action.output_files],
+    }

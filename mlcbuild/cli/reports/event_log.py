@@ -20,7 +20,8 @@ import mlcbuild
 from mlcbuild.cli.build.no_op_check import without_credentials
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output.json_output import json_text
-from mlcbuild.engine.build_events import BuildEvent, BuildFinished
+from mlcbuild.engine.build_events import ActionFinished, BuildEvent, BuildFinished
+from mlcbuild.engine.executor import FileEntry
 
 VERSION = 1
 _NAMES: dict[type, tuple[str, ...] | None] = {}
@@ -73,7 +74,14 @@ def event_record(event: BuildEvent) -> dict[str, object]:
     name, fields = _word(type(event).__name__), _fields(event)
     if isinstance(event, BuildFinished):
         fields["counts"] = {status.value: count for status, count in event.counts}
+    elif isinstance(event, ActionFinished):
+        fields["seconds"] = round(event.seconds, 6)
     return {"event": name, **fields}
+
+
+def file_document(entry: FileEntry) -> dict[str, object]:
+    """A file as JSON. The digest is `hash/size`, as in the resource names of REAPI."""
+    return {"path": entry.path, "digest": str(entry.digest), "executable": entry.is_executable}
 
 
 @cache
@@ -97,6 +105,8 @@ def _plain(value: object) -> object:
     match value:
         case str() | None if not isinstance(value, enum.Enum):
             return value
+        case FileEntry():
+            return file_document(value)
         case bytes():
             return value.decode("utf-8", "backslashreplace")
         case enum.Enum():

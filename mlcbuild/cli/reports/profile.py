@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mlcbuild.cli.console.action_names import title, without_label
-from mlcbuild.cli.console.progress import RAN
 from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionStatus,
@@ -21,6 +20,7 @@ from mlcbuild.engine.build_events import (
     BuildStarted,
     Notice,
 )
+from mlcbuild.engine.target_totals import RAN
 
 _COMMAND, _WORKERS, _CACHES, _FIRST_NODE = 1, 2, 3, 4
 _PROCESS_NAMES = {_COMMAND: "mlcbuild", _WORKERS: "workers", _CACHES: "cache answers"}
