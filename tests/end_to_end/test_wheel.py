@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.compiler.tiny_models import checkpoint, write_gguf
+from tests.documentation.following import follow
+from tests.documentation.worlds import tiny_model
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +93,7 @@ def test_the_wheel_has_every_source_as_a_file_and_nothing_else(wheel: Path) -> N
 
 
 def test_a_model_is_built_and_runs_from_an_empty_folder(folder: Path, environment: Path) -> None:
-    root = folder / "first"
+    root = folder / "tiny"
     root.mkdir()
     write_gguf(root / "tiny.gguf", checkpoint())
 
@@ -132,25 +134,12 @@ def test_a_model_is_built_and_runs_from_an_empty_folder(folder: Path, environmen
 
 
 def test_the_page_for_beginners_works_as_it_stands(folder: Path, environment: Path) -> None:
-    """Every block marked `sh`, in order; those marked `bash` need a network. The model is a tiny one of that name."""
-    page = (PROJECT / "docs/getting-started.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == page.count("```sh\n") == 4
-    root = folder / "page"
+    """The model is a tiny one of that name."""
+    root = folder / "first"
     root.mkdir()
-    write_gguf(root / "SmolLM2-135M-Instruct.Q4_1.gguf", checkpoint())
+    tiny_model(root)
     variables = {**plain(folder), "PATH": f"{environment}:{os.environ['PATH']}"}
-    for block in blocks:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block], cwd=root, env=variables, capture_output=True, text=True
-        )
-        assert done.returncode == 0, f"{block}\n{done.stderr}"
-    written = (root / "BUILD.toml").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    tables = [table for table in shown.split("\n\n") if "[workspace]" not in table]
-    assert all(table.strip() in written for table in tables)
-    summary = next(line for line in done.stderr.splitlines() if " actions: " in line)
-    assert "up to date" in summary
+    follow(PROJECT / "docs/getting-started.md", folder, root="first", variables=variables)
     assert {path.name for path in (root / "mlcbuild-out/default").iterdir()} == {
         "smollm2-135m-instruct-cpu",
         "smollm2-135m-instruct-q0f32",

@@ -69,8 +69,8 @@ def _generate(
     )
 
 
-def parse_generation_options(label: str, arguments: Sequence[str]) -> GenerationOptions | None:
-    """Read the arguments. Prints help and returns None if they ask for it. Raises UsageError."""
+def generation_command(label: str) -> Any:
+    """What reads the arguments, as a command of click."""
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     app.command(
         cls=HelpCommand,
@@ -80,8 +80,13 @@ def parse_generation_options(label: str, arguments: Sequence[str]) -> Generation
             f'mlcbuild run {label} -- --raw --prompt "Once" --temperature 0.7',
         ),
     )(_generate)
+    return get_command(app)
+
+
+def parse_generation_options(label: str, arguments: Sequence[str]) -> GenerationOptions | None:
+    """Read the arguments. Prints help and returns None if they ask for it. Raises UsageError."""
     try:
-        result: Any = get_command(app).main(
+        result: Any = generation_command(label).main(
             args=list(arguments), prog_name=f"mlcbuild run {label} --", standalone_mode=False
         )
     except typer.TyperException as error:
