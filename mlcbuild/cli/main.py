@@ -36,6 +36,7 @@ COMMANDS = (
     "fetch",
     "query",
     "aquery",
+    "show",
     "explain",
     "affected",
     "cache",

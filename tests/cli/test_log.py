@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mlcbuild.cli.arguments.completion import complete_action, complete_build
+from mlcbuild.cli.arguments.completion import complete_build, complete_mnemonic
 from mlcbuild.cli.log.records import RECORD_DIRECTORY, records, write_record
 from mlcbuild.cli.main import main
 from mlcbuild.cli.reports.event_log import event_record
@@ -156,9 +156,12 @@ def remember(workspace: Path, *, began: float = BEGAN, story: tuple[BuildEvent, 
         ("what-ran-failed-json", ["log", "what-ran", "--failed", "--output", "json"]),
         ("critical-path", ["log", "critical-path"]),
         ("critical-path-json", ["log", "critical-path", "--output", "json"]),
-        ("show", ["log", "show", "fused_add"]),
-        ("show-json", ["log", "show", "//m:a Link", "--output", "json"]),
-        ("show-hit", ["log", "show", "Import"]),
+        ("show", ["show", "//m:a", "CompileKernel", "add", "n×2048", "--build", "1"]),
+        ("show-json", ["show", "//m:a Link", "--build", "1", "--output", "json"]),
+        ("show-hit", ["show", "//m:a", "import", "--build", "1"]),
+        ("show-kernels", ["show", "//m:a", "CompileKernel", "--build", "1"]),
+        ("show-target", ["show", "//m:a", "--build", "1"]),
+        ("show-target-color", ["--color", "always", "show", "//m:a", "--build", "1"]),
     ],
 )
 def test_listings_of_builds(
@@ -173,7 +176,7 @@ def test_listings_of_builds(
     snapshot(f"log-{name}", out)
 
 
-@pytest.mark.parametrize("command", ["log", "log what-ran", "log critical-path", "log show"])
+@pytest.mark.parametrize("command", ["log", "log what-ran", "log critical-path", "show"])
 def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
     assert main([*command.split(), "--help"]) == 0
     snapshot(f"help-{command.replace(' ', '-')}", capsys.readouterr().out)
@@ -184,8 +187,9 @@ def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
     [
         ("no-such-build", ["log", "what-ran", "--build", "7"]),
         ("no-such-invocation", ["log", "critical-path", "--build", "abcdef"]),
-        ("no-such-action", ["log", "show", "nothing"]),
-        ("several-actions", ["log", "show", "CompileKernel"]),
+        ("no-such-target", ["show", "//m:other", "--build", "1"]),
+        ("no-such-mnemonic", ["show", "//m:a", "Exprot", "--build", "1"]),
+        ("no-such-kernel", ["show", "//m:a", "CompileKernel", "nothing", "--build", "1"]),
     ],
 )
 def test_errors(name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
@@ -232,13 +236,20 @@ def test_builds_and_actions_are_completed(workspace: Path) -> None:
     remember(workspace)
     remember(workspace, began=BEGAN + 1)
     assert complete_build("") == ["1", "2"]
-    assert complete_action("//m:a L") == ["//m:a Link"]
-    assert "//m:a Import" not in complete_action("")
+    assert complete_mnemonic("") == ["CompileKernel", "Export", "Import", "Link"]
+    assert complete_mnemonic("L") == ["Link"]
 
 
 def told(capsys: Capture, *arguments: str) -> Any:
     assert main(["log", *arguments, "--output", "json"]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+def shown_of(capsys: Capture, build: str, *words: str) -> Any:
+    """The only action that `show --build` prints."""
+    assert main(["show", *words, "--build", build, "--output", "json"]) == 0
+    (action,) = json.loads(capsys.readouterr().out)["actions"]
+    return action
 
 
 def test_a_real_build_is_remembered_with_why_it_ran(workspace: Path, capsys: Capture) -> None:
@@ -259,7 +270,7 @@ def test_a_real_build_is_remembered_with_why_it_ran(workspace: Path, capsys: Cap
     assert [build["actions"] for build in builds] == [{"executed_local": 2}] * 3
     assert {action["cause"] for action in told(capsys, "what-ran", "--build", "1")["actions"]} == {"asked"}
     assert {action["cause"] for action in told(capsys, "what-ran", "--build", "2")["actions"]} == {"changed"}
-    shown = told(capsys, "show", "//:copy Command", "--build", "2")
+    shown = shown_of(capsys, "2", "//:copy", "Command")
     now, before = shown["key_components"], shown["previous_key_components"]
     assert {name for name in now if now[name] != before[name]} == {"input in/data.txt"}
     assert shown["log"] == "copying\n"
@@ -272,7 +283,7 @@ def test_a_real_build_is_remembered_with_why_it_ran(workspace: Path, capsys: Cap
 def test_a_failure_is_shown_with_what_it_printed(workspace: Path, capsys: Capture) -> None:
     assert main(["build", ":bad"]) == 1
     capsys.readouterr()
-    shown = told(capsys, "show", "bad")
+    shown = shown_of(capsys, "1", ":bad")
     assert (shown["status"], shown["exit_code"], shown["log"]) == ("failed", 3, "it goes wrong\n")
     assert told(capsys, "what-ran", "--failed")["actions"][0]["action"] == "//:bad Command"
 
@@ -304,7 +315,7 @@ def test_a_list_of_builds_loads_no_workspace(workspace: Path) -> None:
     assert done.stderr == "[]\n"
 
 
-@pytest.mark.parametrize("command", ["log", "log what-ran", "log critical-path", "log show fused_add"])
+@pytest.mark.parametrize("command", ["log", "log what-ran", "log critical-path", "show //m:a Link --build 1"])
 def test_what_was_built_is_shown_of_a_workspace_that_is_broken_now(
     command: str, workspace: Path, capsys: Capture
 ) -> None:

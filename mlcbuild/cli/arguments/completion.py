@@ -56,17 +56,13 @@ def complete_build(incomplete: str) -> list[str]:
     return [str(number) for number in range(1, len(records(_records())) + 1) if str(number).startswith(incomplete)]
 
 
-def complete_action(incomplete: str) -> list[str]:
-    """Names of actions of the last build that ran and begin with `incomplete`."""
+def complete_mnemonic(incomplete: str) -> list[str]:
+    """Mnemonics of the actions of the last recorded build."""
     from mlcbuild.cli.log.records import records
 
     known = records(_records())
     actions = known[0].actions() if known else ()
-    return sorted(
-        action["identifier"]
-        for action in actions
-        if action.get("executor") and action["identifier"].startswith(incomplete)
-    )
+    return sorted({action["mnemonic"] for action in actions if action["mnemonic"].startswith(incomplete)})
 
 
 def _records() -> Path:

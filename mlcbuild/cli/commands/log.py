@@ -6,16 +6,15 @@ from typing import Annotated
 
 import typer
 
-from mlcbuild.cli.arguments.completion import complete_action, complete_build
+from mlcbuild.cli.arguments.completion import complete_build
 from mlcbuild.cli.arguments.help_format import examples
-from mlcbuild.cli.arguments.options import DiskCacheOption, OutputOption, global_options
+from mlcbuild.cli.arguments.options import OutputOption, global_options
 from mlcbuild.cli.output.terminal import OutputFormat
 
 LOG_EXAMPLES = examples(
     "mlcbuild log                           the last builds",
     "mlcbuild log what-ran --slowest        what the last one ran",
     "mlcbuild log critical-path --build 2   the longest chain of the build before it",
-    "mlcbuild log show '//models:a Export'  everything about one action",
 )
 LOG_STANDS_ALONE = True
 
@@ -34,7 +33,7 @@ BuildOption = Annotated[
 def log(context: typer.Context, output: OutputOption = OutputFormat.TEXT) -> None:
     """List the last builds of this workspace, or show what one of them did.
 
-    The last ten builds are kept, without those that had nothing to do.
+    The last ten builds are kept, without those that had nothing to do. `mlcbuild show --build` shows an action of one.
     """
     if context.invoked_subcommand is None:
         from mlcbuild.cli.log.listings import print_builds
@@ -73,41 +72,7 @@ def critical_path(context: typer.Context, build: BuildOption = "1", output: Outp
     print_critical_path(build, output, global_options(context))
 
 
-def show(
-    context: typer.Context,
-    action: Annotated[
-        str,
-        typer.Argument(
-            metavar="ACTION|KEY",
-            show_default=False,
-            autocompletion=complete_action,
-            help="An action's name, a part that only its name contains, or the first digits of its key.",
-        ),
-    ],
-    build: Annotated[
-        str,
-        typer.Option(
-            "--build",
-            metavar="N|ID",
-            show_default=False,
-            autocompletion=complete_build,
-            help="The build to search. Default: the newest that has such an action.",
-        ),
-    ] = "",
-    disk_cache: DiskCacheOption = None,
-    output: OutputOption = OutputFormat.TEXT,
-) -> None:
-    """Show everything about one action: times, machine, log, and the components of its key.
-
-    If it ran because something changed, each changed component is shown with its former value.
-    """
-    from mlcbuild.cli.log.action import print_action
-
-    print_action(action, build, disk_cache=disk_cache, output=output, options=global_options(context))
-
-
 LOG_COMMANDS = (
     (what_ran, examples("mlcbuild log what-ran --slowest", "mlcbuild log what-ran --failed --build 2")),
     (critical_path, examples("mlcbuild log critical-path")),
-    (show, examples("mlcbuild log show '//models:smollm2-135m-cpu Export'", "mlcbuild log show 3f2a91")),
 )

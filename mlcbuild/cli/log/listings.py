@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,15 @@ _COUNTED = (
     ("disk_hit", "from disk"),
     ("up_to_date", "up to date"),
 )
+STATUSES = {
+    "up_to_date": "up to date",
+    "disk_hit": "from disk",
+    "remote_hit": "from remote",
+    "executed_local": "ran",
+    "executed_ray": "ran",
+    "not_cached": "not cached",
+}
+"""The statuses of actions in records, as people read them; all others are written so."""
 _ENDINGS = {0: "built", 1: "failed", 8: "interrupted", 10: "not cached"}
 
 
@@ -47,7 +56,7 @@ def print_builds(output: OutputFormat, options: GlobalOptions) -> None:
     for number, record in enumerate(known, start=1):
         what = ", ".join(f"{record.counts[status]} {word}" for status, word in _COUNTED if record.counts.get(status))
         ending = _ENDINGS.get(record.exit_code, f"exit code {record.exit_code}")
-        head = f"{number:>2}  {_moment(record.began)}  {record.invocation[:_SHOWN_DIGITS]}  {ending:<11}"
+        head = f"{number:>2}  {moment(record.began)}  {record.invocation[:_SHOWN_DIGITS]}  {ending:<11}"
         print(f"{head} {text.seconds(record.wall_seconds):>12}  {_targets(record.targets)}: {what}")
 
 
@@ -82,7 +91,7 @@ def print_what_ran(
         for action in ran
     ]
     titles = ("seconds", "queued", "input", "output", "memory", "where", "why", "action")
-    print("\n".join(_table(titles, rows, right=5)))
+    print("\n".join(table(titles, rows, right=range(5))))
 
 
 def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions) -> None:
@@ -127,7 +136,7 @@ def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions
         )
         for step in record.critical_path
     ]
-    print("\n".join(_table(("seconds", "share", "action"), rows, right=2)))
+    print("\n".join(table(("seconds", "share", "action"), rows, right=range(2))))
     if record.slacks:
         print(f"\n{text.plural(len(record.slacks), 'action')} beside it; those with the least slack:")
         least = list(record.slacks.items())[:_LEAST_SLACKS]
@@ -139,7 +148,7 @@ def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions
             )
             for name, slack in least
         ]
-        print("\n".join(_table(("slack", "seconds", "action"), rows, right=2)))
+        print("\n".join(table(("slack", "seconds", "action"), rows, right=range(2))))
     if record.jobs:
         print(
             f"\n{text.seconds(work)} of work take at least {text.seconds(share)} on {text.plural(record.jobs, 'job')},"
@@ -148,7 +157,7 @@ def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions
         print(f"the path {text.seconds(path)}: {conclusion}")
 
 
-# Shared with `mlcbuild log show`.
+# Shared with `mlcbuild show`.
 
 
 def seconds_of(action: Mapping[str, Any]) -> float:
@@ -192,9 +201,10 @@ def described(action: Mapping[str, Any], record: BuildRecord) -> dict[str, Any]:
     }
 
 
-def build_title(record: BuildRecord) -> str:
-    """When a build began, and the first digits of its invocation."""
-    return f"{_moment(record.began)}, {record.invocation[:_SHOWN_DIGITS]}"
+def build_title(record: BuildRecord, action: Mapping[str, Any] | None = None) -> str:
+    """When a build began, or an action of it, and the first digits of the build's invocation."""
+    start = float(action.get("start", 0.0)) if action else 0.0
+    return f"{moment(record.began + start)}, {record.invocation[:_SHOWN_DIGITS]}"
 
 
 def _summary(record: BuildRecord) -> dict[str, Any]:
@@ -210,7 +220,8 @@ def _summary(record: BuildRecord) -> dict[str, Any]:
     }
 
 
-def _moment(began: float) -> str:
+def moment(began: float) -> str:
+    """Seconds since 1970 as `2026-11-29 07:21:10`, in local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
 
 
@@ -220,15 +231,15 @@ def _targets(targets: Sequence[str]) -> str:
     return targets[0] if len(targets) == 1 else f"{targets[0]} and {len(targets) - 1} more"
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: int) -> list[str]:
-    """Columns as wide as their cells. The first `right` columns are right-aligned, the last one is not padded."""
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int]) -> list[str]:
+    """Columns as wide as their cells. Those of `right` are right-aligned, the last one is not padded."""
     lines = [titles, *rows]
     widths = [max(text.cell_width(line[column]) for line in lines) for column in range(len(titles) - 1)]
     return [
         "  ".join(
             [
                 *(
-                    f"{cell:>{width}}" if column < right else f"{cell:<{width}}"
+                    f"{cell:>{width}}" if column in right else f"{cell:<{width}}"
                     for column, (cell, width) in enumerate(zip(line[:-1], widths, strict=True))
                 ),
                 line[-1],

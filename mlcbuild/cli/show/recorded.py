@@ -1,59 +1,99 @@
-"""`mlcbuild log show`: everything about one action of a recorded build."""
+"""`mlcbuild show --build`: actions as a recorded build has them, without the workspace, which may be broken by now."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, GlobalOptions
 from mlcbuild.cli.console.action_logs import log_path
 from mlcbuild.cli.console.action_names import recorded_title
-from mlcbuild.cli.log.listings import build_title, described, place_of, record_directory, seconds_of
-from mlcbuild.cli.log.records import BuildRecord, chosen, records
+from mlcbuild.cli.log.listings import STATUSES, build_title, described, place_of, record_directory, seconds_of, table
+from mlcbuild.cli.log.records import BuildRecord, chosen
 from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.cli.show.output import log_lines
+from mlcbuild.cli.show.wanted import Wanted, chosen_of
 from mlcbuild.errors import UsageError
 from mlcbuild.figures import byte_count
+from mlcbuild.suggestions import known_values
+from mlcbuild.workspace.label import parse_label
+from mlcbuild.workspace.settings import find_root, package_of
 
-_FEWEST_DIGITS = 4
-_MOST_SHOWN = 10
 _NARROWEST = 9  # columns of the names of rows
-_STATUSES = {
-    "up_to_date": "up to date",
-    "disk_hit": "from disk",
-    "remote_hit": "from remote",
-    "executed_local": "ran",
-    "executed_ray": "ran",
-    "not_cached": "not cached",
-}
 
 
-def print_action(
-    wanted: str, build: str, *, disk_cache: Path | None, output: OutputFormat, options: GlobalOptions
+def print_recorded(
+    wanted: Wanted, build: str, *, disk_cache: Path | None, output: OutputFormat, options: GlobalOptions
 ) -> None:
-    """Print the action. Raises UsageError if no recorded build has it, or several actions match."""
+    """Print the actions that are meant in a recorded build. Raises UsageError if it has none, WorkspaceError."""
     directory = record_directory(options)
-    record, action = _find(wanted, [chosen(directory, build)] if build else records(directory))
+    record = chosen(directory, build)
+    label = _label(wanted.target, options)
+    own = [action for action in record.actions() if action["owner"] == label]
+    if not own:
+        owners = dict.fromkeys(action["owner"] for action in record.actions())
+        raise UsageError(f"that build has no actions of {label}", advice=(known_values(label, owners),))
+    found = chosen_of(
+        wanted,
+        label,
+        own,
+        mnemonic=lambda action: action["mnemonic"],
+        names=lambda action: (recorded_title(action), action["identifier"]),
+    )
     stored = StoredResults(disk_cache)
-    components = stored.components(action.get("key", ""))
-    before = stored.components(action.get("previous_key", ""))
-    log = stored.log(action.get("key", "")) or _failed_log(directory.parent / LOG_DIRECTORY, action)
+    # An action whose result was lost has run again: its last end counts.
+    found = list({action["identifier"]: action for action in found}.values())
     if output is OutputFormat.JSON:
-        print_json(
-            {
-                "build": record.invocation,
-                **described(action, record),
-                "previous_key": action.get("previous_key", ""),
-                "key_components": components,
-                "previous_key_components": before,
-                "log": log,
-            }
+        logs = directory.parent / LOG_DIRECTORY
+        print_json({"build": record.invocation, "actions": [_document(record, each, stored, logs) for each in found]})
+    elif len(found) == 1 and wanted.mnemonic:
+        (action,) = found
+        log = _log(action, stored, directory.parent / LOG_DIRECTORY)
+        components = stored.components(action.get("key", ""))
+        before = stored.components(action.get("previous_key", ""))
+        print("\n".join(_lines(record, action, components, before, log)))
+    else:
+        style = options.style(sys.stdout)
+        print(f"{style.bold(label)}  {text.plural(len(found), 'action')} in the build of {build_title(record)}")
+        print("\n".join(_table(found)))
+
+
+def _label(target: str, options: GlobalOptions) -> str:
+    """The whole label of the target. The workspace's settings are not read."""
+    root = find_root(options.directory)
+    return str(parse_label(target, package=package_of(root, options.directory)))
+
+
+def _table(actions: Sequence[Mapping[str, Any]]) -> list[str]:
+    rows = [
+        (
+            STATUSES.get(action["status"], action["status"]),
+            f"{seconds_of(action):.2f}" if action.get("executor") else "-",
+            action.get("cause") or "-",
+            text.printable(recorded_title(action).removeprefix(f"{action['owner']} ")),
         )
-        return
-    print("\n".join(_lines(record, action, components, before, log)))
+        for action in actions
+    ]
+    return table(("STATUS", "SECONDS", "WHY", "ACTION"), rows, right={1})
+
+
+def _document(record: BuildRecord, action: Mapping[str, Any], stored: StoredResults, logs: Path) -> dict[str, Any]:
+    return {
+        **described(action, record),
+        "previous_key": action.get("previous_key", ""),
+        "key_components": stored.components(action.get("key", "")),
+        "previous_key_components": stored.components(action.get("previous_key", "")),
+        "log": _log(action, stored, logs),
+    }
+
+
+def _log(action: Mapping[str, Any], stored: StoredResults, logs: Path) -> str:
+    return stored.log(action.get("key", "")) or _failed_log(logs, action)
 
 
 def _lines(
@@ -63,7 +103,7 @@ def _lines(
     before: Mapping[str, str] | None,
     log: str,
 ) -> list[str]:
-    rows = [("build", build_title(record)), ("status", _STATUSES.get(action["status"], action["status"]))]
+    rows = [("build", build_title(record)), ("status", STATUSES.get(action["status"], action["status"]))]
     rows += [(name, text.printable(_shown(value))) for name, value in action.get("details", {}).items() if value]
     if action.get("shared_with"):
         rows.append(("shared with", f"{action['shared_with']}, which has the same key"))
@@ -95,10 +135,10 @@ def _lines(
         lines += [_component(name, value, before) for name, value in components.items()]
         gone = [name for name in before or () if name not in components]
         lines += [f"  {name}: none   was: {before[name]}" for name in gone if before]
-    elif action["status"] in _STATUSES:
+    elif action["status"] in STATUSES:
         lines += ["", "the components of the key are no longer in the disk cache"]
     if log:
-        lines += ["", "log", *(f"  │ {line}".rstrip() for line in text.printable(log).rstrip().splitlines())]
+        lines += ["", "log", *log_lines(log)]
     return lines
 
 
@@ -111,29 +151,6 @@ def _component(name: str, value: str, before: Mapping[str, str] | None) -> str:
     if before is None or before.get(name) == value:
         return line
     return f"{line}   was: {text.printable(before.get(name, 'none'))}"
-
-
-def _find(wanted: str, builds: list[BuildRecord]) -> tuple[BuildRecord, dict[str, Any]]:
-    """The action in the newest build that has it, by its name, the first digits of its key, or a part of its name."""
-    for record in builds:
-        actions = list(record.actions())
-        exact = [action for action in actions if wanted in (action["identifier"], recorded_title(action))]
-        if not exact and len(wanted) >= _FEWEST_DIGITS:
-            exact = [action for action in actions if action.get("key", "").startswith(wanted.lower())]
-            # Equal actions of several targets share a key; at most one of them ran.
-            exact = [action for action in exact if action.get("executor")] or exact[:1]
-        found = exact or [
-            action for action in actions if wanted in action["identifier"] or wanted in recorded_title(action)
-        ]
-        if len({action["identifier"] for action in found}) > 1:
-            names = [recorded_title(action) for action in found]
-            raise UsageError(
-                f'"{wanted}" matches {len(names)} actions',
-                advice=(*names[:_MOST_SHOWN], *(["…"] if len(names) > _MOST_SHOWN else []), "give more of the name"),
-            )
-        if found:
-            return record, found[0]
-    raise UsageError(f'no recorded build has an action "{wanted}"', advice=("`mlcbuild log what-ran` lists what ran",))
 
 
 def _failed_log(directory: Path, action: Mapping[str, Any]) -> str:

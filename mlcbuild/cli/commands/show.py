@@ -1,0 +1,80 @@
+"""`mlcbuild show`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mlcbuild.cli.arguments.completion import complete_build, complete_mnemonic, complete_pattern
+from mlcbuild.cli.arguments.help_format import examples
+from mlcbuild.cli.arguments.options import ConfigOption, DiskCacheOption, OutputOption, SetOption, global_options
+from mlcbuild.cli.output.terminal import OutputFormat
+
+SHOW_EXAMPLES = examples(
+    "mlcbuild show //models:a                           its actions",
+    "mlcbuild show //models:a Export                    one action",
+    "mlcbuild show //models:a CompileKernel qkv_proj    a kernel, by its name or its content",
+    "mlcbuild show //models:a Export --build 2          as the build before the last had it",
+)
+
+
+def show(
+    context: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            show_default=False,
+            autocompletion=complete_pattern,
+            help="A target, or the whole name of an action as it is printed.",
+        ),
+    ],
+    mnemonic: Annotated[
+        str,
+        typer.Argument(
+            metavar="MNEMONIC",
+            show_default=False,
+            autocompletion=complete_mnemonic,
+            help="A kind of action, such as Export. Without it: a table of all actions of the target.",
+        ),
+    ] = "",
+    kernel: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KERNEL...",
+            show_default=False,
+            help="Words of the name of a kernel, or the first digits of its content.",
+        ),
+    ] = None,
+    build: Annotated[
+        str,
+        typer.Option(
+            "--build",
+            metavar="N|ID",
+            show_default=False,
+            autocompletion=complete_build,
+            help="Show the actions as this build recorded them: 1 for the last, 2 for the one before, or the first "
+            "digits of its invocation.",
+        ),
+    ] = "",
+    config: ConfigOption = "",
+    set_: SetOption = None,
+    disk_cache: DiskCacheOption = None,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """Look at actions of a target: inputs, outputs with digests and paths, parameters, toolchains, key, log, last run.
+
+    An action is shown as it stands now. Nothing runs, and no remote cache is asked. With --build it is shown as that
+    build recorded it: also its times, its machine, and the components of its key with their former values.
+    """
+    from mlcbuild.cli.show.command import ShowRequest, show_actions
+
+    request = ShowRequest(
+        words=(target, mnemonic, *(kernel or ())),
+        build=build,
+        configuration=config,
+        overrides=tuple(set_ or ()),
+        disk_cache=disk_cache,
+    )
+    show_actions(request, output, global_options(context))

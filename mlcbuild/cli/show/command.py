@@ -1,0 +1,163 @@
+"""`mlcbuild show`: from the command line to what is printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.inspection.aquery import announces_unknown
+from mlcbuild.cli.inspection.survey import SurveyParts, surveying, without_collector
+from mlcbuild.cli.log.listings import record_directory
+from mlcbuild.cli.log.stored_results import StoredResults
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.cli.show.last_runs import LastRuns
+from mlcbuild.cli.show.output import action_lines, list_of_mnemonic, target_table
+from mlcbuild.cli.show.shown_action import ActionViewer, announced_in_order
+from mlcbuild.cli.show.wanted import Wanted, chosen_of
+from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
+from mlcbuild.engine.action import DerivedArtifact
+from mlcbuild.engine.survey import SurveyedAction, all_wanted
+from mlcbuild.errors import MlcbuildError, UsageError
+from mlcbuild.rules.analysis import AnalysedTarget, analyse
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowRequest:
+    """What the command line asks for. `words` are TARGET, MNEMONIC and those of a kernel; the last ones may be ""."""
+
+    words: tuple[str, ...]
+    build: str = ""
+    configuration: str = ""
+    overrides: tuple[str, ...] = ()
+    disk_cache: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurveyedTarget:
+    """A target, and its own actions in the order of the pipeline. `others` are actions that it needs, by target."""
+
+    target: AnalysedTarget
+    workspace: OpenWorkspace
+    parts: SurveyParts
+    actions: tuple[SurveyedAction, ...]
+    others: dict[str, list[SurveyedAction]]
+    viewer: ActionViewer
+
+    @property
+    def label(self) -> str:
+        return str(self.target.label)
+
+    def chosen(self, wanted: Wanted) -> list[SurveyedAction]:
+        """The actions that are meant. Raises UsageError where there is none."""
+        try:
+            return chosen_of(
+                wanted,
+                self.label,
+                self.actions,
+                mnemonic=lambda each: each.action.mnemonic,
+                names=lambda each: (each.action.title, each.action.identifier),
+            )
+        except UsageError as error:
+            having = [
+                label
+                for label, actions in self.others.items()
+                if any(each.action.mnemonic.casefold() == wanted.mnemonic.casefold() for each in actions)
+            ]
+            advice = (f"{', '.join(having)} has it",) if having else error.advice
+            raise UsageError(error.message, advice=advice) from None
+
+    def version(self, toolchain: str) -> str:
+        try:
+            return self.parts.toolchains.version(toolchain)
+        except (MlcbuildError, OSError):
+            return ""
+
+
+@contextmanager
+def surveyed_target(request: ShowRequest, wanted: Wanted, options: GlobalOptions) -> Iterator[SurveyedTarget]:
+    """Survey the target. Raises UsageError where it is not one, WorkspaceErrors, and what a survey raises."""
+    workspace = open_workspace(options.directory, to_load=True)
+    loaded = workspace.load((wanted.target,), request.configuration, request.overrides)
+    analysis = analyse(loaded, workspace.rules)
+    if len(analysis.requested) != 1:
+        raise UsageError(
+            f'"{wanted.target}" matches {len(analysis.requested)} targets, but only one can be shown',
+            advice=(f"mlcbuild query '{wanted.target}' lists them",),
+        )
+    (target,) = analysis.requested
+    with surveying(workspace, analysis, all_wanted(analysis.actions), disk_cache=request.disk_cache) as parts:
+        ordered = announced_in_order(analysis.actions, parts.survey)
+        own = tuple(each for each in ordered if each.action.owner == str(target.label))
+        others: dict[str, list[SurveyedAction]] = {}
+        for each in ordered:
+            if each.action.owner != str(target.label):
+                others.setdefault(each.action.owner, []).append(each)
+        (placed,) = targets_of((target,), output=f"{workspace.settings.output}/{loaded.configuration.name}")
+        places: dict[str, tuple[str, ...]] = {}
+        for name, artifact in placed.outputs:
+            path = f"{placed.directory}/{name}"
+            if isinstance(artifact, DerivedArtifact) and (workspace.root / path).exists():
+                places[artifact.action] = (*places.get(artifact.action, ()), path)
+        viewer = ActionViewer(
+            survey=parts.survey,
+            stored=StoredResults(request.disk_cache),
+            runs=LastRuns.read(record_directory(options), {each.action.identifier for each in own}),
+            state_directory=workspace.state_directory,
+            placed=places,
+        )
+        yield SurveyedTarget(target=target, workspace=workspace, parts=parts, actions=own, others=others, viewer=viewer)
+
+
+@without_collector()
+def show_actions(request: ShowRequest, output: OutputFormat, options: GlobalOptions) -> None:
+    """Print the actions. Raises UsageError, WorkspaceErrors, and what a survey raises."""
+    wanted = Wanted.read(request.words)
+    if request.build:
+        from mlcbuild.cli.show.recorded import print_recorded
+
+        print_recorded(wanted, request.build, disk_cache=request.disk_cache, output=output, options=options)
+        return
+    with surveyed_target(request, wanted, options) as target:
+        _print(target, wanted, output, options)
+
+
+def _print(target: SurveyedTarget, wanted: Wanted, output: OutputFormat, options: GlobalOptions) -> None:
+    chosen = target.chosen(wanted)
+    viewer = target.viewer
+    unknown = [each for each in target.actions if announces_unknown(each)]
+    if output is OutputFormat.JSON:
+        print_json(
+            {
+                "target": target.label,
+                "actions": [viewer.document(viewer.view(each)) for each in chosen],
+                "needs": {label: [each.action.identifier for each in group] for label, group in target.others.items()},
+                "not_known": [{"announced_by": each.action.identifier} for each in unknown],
+            }
+        )
+        return
+    style = options.style(sys.stdout)
+    if wanted.mnemonic and len(chosen) == 1:
+        (only,) = chosen
+        source = target.parts.survey.keys.source_of(only.action, only.inputs)
+        print("\n".join(action_lines(viewer.view(only), source, target.version, viewer.blob_path, style)))
+        return
+    views = [viewer.view(each, with_details=False) for each in chosen]
+    if wanted.mnemonic:
+        print("\n".join(list_of_mnemonic(target.label, views, style)))
+        return
+    if views:
+        print("\n".join(target_table(target.label, views, style)))
+    else:
+        print(f"{style.bold(target.label)}  no actions")
+    if target.others:
+        needed = ", ".join(f"{label} ({len(group)})" for label, group in target.others.items())
+        print(f"it needs actions of {needed}")
+    note = options.style(sys.stderr).warning("note:")
+    for each in unknown:
+        print(f"{note} the actions that {each.action.title} announces are known once it has run", file=sys.stderr)
