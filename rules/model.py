@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from mlcbuild.engine.action import Artifact, DerivedArtifact, SourceArtifact
 from mlcbuild.rules.families import family_plugins
 from mlcbuild.rules.known_model import known_model
-from mlcbuild.rules.providers import FilesInfo, ModelInfo
+from mlcbuild.rules.licenses import UnknownLicenseError, license_expression
+from mlcbuild.rules.providers import FilesInfo, LicenseInfo, ModelInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -17,6 +18,7 @@ def implement(context: RuleContext) -> Providers:
     source_label, config_label = target.optional_label("source"), target.optional_label("config")
     if source_label is None and config_label is None:
         raise context.error("a model has `source`, or `config` where only its shape is needed")
+    own_license = _license(context)
     config = None
     if config_label is not None:
         files = context.files(config_label).files
@@ -25,7 +27,7 @@ def implement(context: RuleContext) -> Providers:
         config = _Config(file=files[0][1], attribute="config")
     if source_label is None:
         assert config is not None
-        return (_model(context, config), FilesInfo(files=(("config.json", config.file),)))
+        return (_model(context, config), FilesInfo(files=(("config.json", config.file),)), own_license)
     source = context.files(source_label)
     if not source.files:
         raise context.error(f"source {source_label} has no files", attribute="source")
@@ -33,14 +35,32 @@ def implement(context: RuleContext) -> Providers:
         "ImportConfig",
         "mlcbuild.compiler.stages.import_config:run",
         inputs={"source": source},
-        outputs={"config": "config.json", "tokenizer": "tokenizer/"},
+        outputs={"config": "config.json", "tokenizer": "tokenizer/", "licenses": "licenses/"},
         plugins={"families": family_plugins()},
     )
     if config is None:
         own = dict(source.files).get("config.json")
         config = _Config(file=imported.output("out/config.json"), attribute="source", copied_from=own)
     model = replace(_model(context, config), tokenizer=imported.output("out/tokenizer/"), source=source)
-    return (model, FilesInfo(files=(("config.json", config.file), ("tokenizer/", imported.output("out/tokenizer/")))))
+    placed = FilesInfo(files=(("config.json", config.file), ("tokenizer/", imported.output("out/tokenizer/"))))
+    return (model, placed, replace(own_license, stated=imported.output("out/licenses/")))
+
+
+def _license(context: RuleContext) -> LicenseInfo:
+    """What the attributes say. Raises WorkspaceError for what is no SPDX expression."""
+    expression = context.target.optional_string("license") or ""
+    if expression:
+        try:
+            expression = license_expression(expression)
+        except UnknownLicenseError as error:
+            raise context.error(str(error), attribute="license", advice=error.advice) from None
+    texts: list[tuple[str, Artifact]] = []
+    for label in context.target.labels("license_files"):
+        files = context.files(label).files
+        if not files:
+            raise context.error(f"license file {label} has no files", attribute="license_files")
+        texts += files
+    return LicenseInfo(expression=expression, files=FilesInfo(files=tuple(texts)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +112,21 @@ MODEL = Rule(
                 doc="A config.json. Alone it is the model's shape, enough for a library; beside `source` it stands "
                 "in for the source's own.",
             ),
+            Attribute(
+                name="license",
+                kind=AttributeKind.STRING,
+                nonempty=True,
+                doc="The licence of the weights, as an SPDX expression. Left out: what the source says, in a GGUF "
+                "file's metadata or in README.md. `mlcbuild release` carries it along.",
+            ),
+            Attribute(
+                name="license_files",
+                kind=AttributeKind.LABEL_LIST,
+                allow_files=True,
+                doc="Texts of the licence, beside those that the source has (LICENSE, NOTICE and their like).",
+            ),
         ),
-        provides=("model", "files"),
+        provides=("model", "files", "license"),
     ),
     implementation=implement,
 )

@@ -80,6 +80,18 @@ class ModelInfo(Provider):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LicenseInfo(Provider):
+    """A model's licence: what its attributes say, and the folder in which ImportConfig writes what the source says."""
+
+    name: ClassVar[str] = "license"
+    noun: ClassVar[str] = "target with a licence"
+
+    expression: str = ""  # SPDX; "" if the attribute is left out
+    files: FilesInfo = FilesInfo()
+    stated: DerivedArtifact | None = None  # a folder with stated.json and texts/; None without a source
+
+
+@dataclass(frozen=True, kw_only=True)
 class WeightsInfo(Provider):
     """Quantized weights: the index, and the group of shards that it names."""
 

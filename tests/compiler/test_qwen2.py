@@ -150,7 +150,11 @@ def test_a_gguf_file_gives_the_configuration_of_the_checkpoint(tied: bool, tmp_p
     config: dict[str, Any] = {**TINY_QWEN2, "tie_word_embeddings": tied}
     path = write_gguf(tmp_path / "m.gguf", checkpoint(config), config, pre="qwen2")
     import_config.run(
-        source=path, config=tmp_path / "config.json", tokenizer=tmp_path / "tokenizer", families=families()
+        source=path,
+        config=tmp_path / "config.json",
+        tokenizer=tmp_path / "tokenizer",
+        licenses=tmp_path / "licenses",
+        families=families(),
     )
     document = json.loads((tmp_path / "config.json").read_text())
     assert (document["model_type"], document["architectures"]) == ("qwen2", ["Qwen2ForCausalLM"])

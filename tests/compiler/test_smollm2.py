@@ -43,7 +43,11 @@ def gguf() -> Path:
 def imported(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("smollm2")
     import_config.run(
-        source=gguf, config=directory / "config.json", tokenizer=directory / "tokenizer", families=families()
+        source=gguf,
+        config=directory / "config.json",
+        tokenizer=directory / "tokenizer",
+        licenses=directory / "licenses",
+        families=families(),
     )
     return directory
 

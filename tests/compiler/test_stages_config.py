@@ -51,7 +51,11 @@ DIALOGUE = [
 
 def imported(source: Path, directory: Path) -> tuple[dict[str, Any], Path]:
     import_config.run(
-        source=source, config=directory / "config.json", tokenizer=directory / "tokenizer", families=families()
+        source=source,
+        config=directory / "config.json",
+        tokenizer=directory / "tokenizer",
+        licenses=directory / "licenses",
+        families=families(),
     )
     document: dict[str, Any] = json.loads((directory / "config.json").read_text())
     return document, directory / "tokenizer"

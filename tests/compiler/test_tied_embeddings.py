@@ -47,7 +47,13 @@ def write_model(directory: Path, tensors: dict[str, Array], config: dict[str, ob
 def imported(source: Path, directory: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     """The config.json and the tensors that come of a source."""
     config = directory / "imported.json"
-    import_config.run(source=source, config=config, tokenizer=directory / "tokenizer", families=families())
+    import_config.run(
+        source=source,
+        config=config,
+        tokenizer=directory / "tokenizer",
+        licenses=directory / "licenses",
+        families=families(),
+    )
     document = json.loads(config.read_text())
     write_resolved(directory, document)
     import_weights.run(
@@ -111,6 +117,7 @@ def test_a_configuration_without_weights_is_imported_as_it_is(tmp_path: Path) ->
         source=tmp_path / "source",
         config=tmp_path / "config.json",
         tokenizer=tmp_path / "tokenizer",
+        licenses=tmp_path / "licenses",
         families=families(),
     )
     assert json.loads((tmp_path / "config.json").read_text()) == config

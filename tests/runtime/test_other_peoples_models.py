@@ -63,7 +63,13 @@ def build_tokenizer(directory: Path) -> None:
 
     directory.mkdir()
     gguf = write_gguf(directory.parent / "tokenizer.gguf", checkpoint())
-    import_config.run(source=gguf, config=directory / "config.json", tokenizer=directory, families=families())
+    import_config.run(
+        source=gguf,
+        config=directory / "config.json",
+        tokenizer=directory,
+        licenses=directory.parent / "licenses",
+        families=families(),
+    )
 
 
 def test_the_scaling_of_an_older_gguf_file_is_computed(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ def build_package(
     package.mkdir(parents=True)
     work.mkdir()
     config, tokenizer = work / "config.json", work / "tokenizer"
-    import_config.run(source=source, config=config, tokenizer=tokenizer, families=families())
+    import_config.run(
+        source=source, config=config, tokenizer=tokenizer, licenses=work / "licenses", families=families()
+    )
     write_resolved(work, json.loads(config.read_text()))
     write_configured(work, quantization, overrides)
     parameters = work / "parameters.json"

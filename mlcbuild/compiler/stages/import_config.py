@@ -1,9 +1,9 @@
 """ImportConfig: a model's configuration and tokenizer in Hugging Face's form, from whatever its source is.
 
 Reads `source` (a GGUF file, or a directory with one, or a Hugging Face directory). Writes `config` (config.json, which
-ResolveModel checks) and the directory `tokenizer` (tokenizer.json, tokenizer_config.json and their like). Of the
-weights only tensors that should equal one another are read. The families, which know them and the metadata of GGUF
-files, are given as plug-ins.
+ResolveModel checks), the directory `tokenizer` (tokenizer.json, tokenizer_config.json and their like), and the
+directory `licenses` (what the source says of its licence, and LICENSE and its like). Of the weights only tensors that
+should equal one another are read. The families, which know them and the metadata of GGUF files, are given as plug-ins.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
+from mlcbuild.compiler.models.license import stated_in_directory, stated_in_metadata, write_licenses
 from mlcbuild.compiler.models.resolving import AnyFamily, resolve_config
 from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
@@ -38,7 +39,7 @@ TOKENIZER_FILES: tuple[str, ...] = (
 )
 
 
-def run(*, source: Path, config: Path, tokenizer: Path, families: Sequence[AnyFamily]) -> None:
+def run(*, source: Path, config: Path, tokenizer: Path, licenses: Path, families: Sequence[AnyFamily]) -> None:
     """Raises StageError for a source without a configuration or tokenizer, and for a GGUF file that is damaged or of
     no family's architecture."""
     tokenizer.mkdir(parents=True, exist_ok=True)
@@ -46,9 +47,10 @@ def run(*, source: Path, config: Path, tokenizer: Path, families: Sequence[AnyFa
         source = source.parent  # A folder that holds this file alone arrives as the file.
     gguf = gguf_file(source)
     if gguf is not None:
-        _import_gguf(gguf, config, tokenizer, families)
+        _import_gguf(gguf, config, tokenizer, licenses, families)
     elif source.is_dir():
         _import_directory(source, config, tokenizer, families)
+        write_licenses(stated_in_directory(source), source, licenses)
     elif source.exists():
         raise StageError(
             f"{source} holds weights alone; a model needs its configuration and tokenizer too",
@@ -58,13 +60,15 @@ def run(*, source: Path, config: Path, tokenizer: Path, families: Sequence[AnyFa
         raise StageError(f"the model {source} does not exist")
 
 
-def _import_gguf(path: Path, config: Path, tokenizer: Path, families: Sequence[AnyFamily]) -> None:
+def _import_gguf(path: Path, config: Path, tokenizer: Path, licenses: Path, families: Sequence[AnyFamily]) -> None:
     file = GGUFFile(path)
     try:
         architecture = gguf_architecture(file, families)
         config.write_text(json.dumps(architecture.config(file), indent=2) + "\n", encoding="utf-8")
         for name, text in tokenizer_files(file, architecture.cuts).items():
             (tokenizer / name).write_text(text, encoding="utf-8")
+        stated = stated_in_metadata(file.metadata) or stated_in_directory(path.parent)
+        write_licenses(stated, path.parent, licenses)
     finally:
         file.close()
 
