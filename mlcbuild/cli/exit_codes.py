@@ -34,6 +34,20 @@ _RETRY: dict[ExitCode, str] = {
     ExitCode.EXTERNAL_DEPENDENCIES: "something outside this machine could not be fetched",
 }
 
+_MEANINGS: dict[ExitCode, str] = {
+    ExitCode.OK: "success",
+    ExitCode.BUILD_FAILED: "an action failed",
+    ExitCode.COMMAND_LINE: "an error in the command line",
+    ExitCode.RUN_FAILED: "what was built could not be run",
+    ExitCode.ANALYSIS_FAILED: "an error in the workspace",
+    ExitCode.INTERRUPTED: "interrupted",
+    ExitCode.LOCK_HELD: "another mlcbuild uses this workspace",
+    ExitCode.WOULD_RUN: "an action has no cached result",
+    ExitCode.LOCAL_ENVIRONMENT: "this machine failed",
+    ExitCode.INTERNAL: "mlcbuild failed",
+    ExitCode.EXTERNAL_DEPENDENCIES: "a file could not be fetched",
+}
+
 # The first class that matches decides, so base classes come last.
 _OF_CLASS: tuple[tuple[type[errors.MlcbuildError], ExitCode], ...] = (
     (errors.UsageError, ExitCode.COMMAND_LINE),
@@ -56,6 +70,11 @@ def exit_code_of(error: errors.MlcbuildError) -> ExitCode:
         if isinstance(error, error_class):
             return code
     return ExitCode.INTERNAL
+
+
+def meaning(code: ExitCode) -> str:
+    """What the exit code of a build says, in a few words."""
+    return _MEANINGS[code]
 
 
 def retry_line(code: ExitCode) -> str:

@@ -53,6 +53,14 @@ class ProgressChoice(enum.StrEnum):
     QUIET = "quiet"
 
 
+class AnnotationsChoice(enum.StrEnum):
+    """The values of `--annotations`."""
+
+    AUTO = "auto"
+    GITHUB = "github"
+    NONE = "none"
+
+
 class QueryOutput(enum.StrEnum):
     """The values of `query --output`."""
 
@@ -158,6 +166,29 @@ ProfileOption = Annotated[
 EventsOption = Annotated[
     Path | None,
     typer.Option("--events", metavar="FILE", help="Write each event as it happens, one JSON object a line."),
+]
+JunitOption = Annotated[
+    Path | None,
+    typer.Option("--junit", metavar="FILE", help="Write a JUnit report: a test case for each target, with logs."),
+]
+JobSummaryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--job-summary", metavar="FILE", help='Append a summary in Markdown, as to "$GITHUB_STEP_SUMMARY" on GitHub.'
+    ),
+]
+CodeQualityOption = Annotated[
+    Path | None,
+    typer.Option("--code-quality", metavar="FILE", help="Write errors with their places as GitLab's Code Quality."),
+]
+AnnotationsOption = Annotated[
+    AnnotationsChoice,
+    typer.Option(
+        "--annotations",
+        metavar="auto|github|none",
+        show_default=False,
+        help="Print errors for GitHub to show in the files. Default: auto, in its jobs only.",
+    ),
 ]
 DiskCacheOption = Annotated[
     Path | None,

@@ -31,7 +31,9 @@ from mlcbuild.cli.output.atomic_file import write_json_atomically
 from mlcbuild.cli.output.errors import code_of
 from mlcbuild.cli.output.terminal import is_terminal
 from mlcbuild.cli.reports.build_report import BuildReport
+from mlcbuild.cli.reports.ci_reports import CiReports
 from mlcbuild.cli.reports.event_log import EventLog, event_record
+from mlcbuild.cli.reports.finished_build import BuildCollector
 from mlcbuild.cli.reports.profile import Phase, Profile
 from mlcbuild.cli.settings.execution import ExecutionOptions, resolve_execution
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
@@ -57,6 +59,7 @@ class BuildRequest:
     build_report: Path | None = None
     profile: Path | None = None
     events: Path | None = None
+    ci: CiReports = field(default_factory=CiReports)
     disk_cache: Path | None = None
     remote: RemoteOptions = field(default_factory=RemoteOptions)
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
@@ -123,6 +126,7 @@ class _Session:
             ("--build-report", request.build_report),
             ("--profile", request.profile),
             ("--events", request.events),
+            *request.ci.files(),
         ):
             if path and not path.absolute().parent.is_dir():
                 raise UsageError(f"{option}: there is no directory {path.parent}")
@@ -145,11 +149,15 @@ class _Session:
         self._began = time.time() - options.elapsed()
         self._recorded: list[BuildEvent] = []  # for `mlcbuild log`
         self._records: Path | None = None
+        self._root: Path | None = None  # of the workspace, once it is open
+        self._collector = BuildCollector() if request.ci.wanted(options.environment) else None
         self._listeners = Listeners(dropped=self._note)
         self._listeners.add("the build report", self._report)
         self._listeners.add("the profile", self._profile)
         self._listeners.add("this command", self._listen)
         self._listeners.add("the no-op record", self._no_op)
+        if self._collector:
+            self._listeners.add("the reports for CI", self._collector)
         if request.events:
             self._events = EventLog(request.events, invocation=invocation, arguments=options.arguments)
             name = f"the event log {request.events}"
@@ -163,6 +171,7 @@ class _Session:
         request = self._request
         with self._phase("load"):
             workspace = open_workspace(self._options.directory, to_load=True)
+            self._root = workspace.root
             loaded = workspace.load(request.patterns, request.configuration, request.overrides)
             environment, settings = self._options.environment, workspace.settings
             remote = resolve_remote(request.remote, environment, settings, recache=request.recache)
@@ -170,6 +179,9 @@ class _Session:
             if request.recache or (remote and remote.sends_what_was_found):
                 self._no_op.forbid()  # There is something to do each time.
         self._records = workspace.state_directory / RECORD_DIRECTORY
+        if self._collector:
+            places = {str(label): target.location for label, target in loaded.targets.items()}
+            self._collector.locate = places.get
         with self._phase("analyse"):
             analysis = analyse(loaded, workspace.rules)
             wanted = fetched_targets(analysis) if request.fetch_only else analysis.requested
@@ -260,6 +272,17 @@ class _Session:
         self._write_record(code)
         if request.build_report:
             errors += _written(request.build_report, self._document(code))
+        if self._collector:
+            build = self._collector.finish(
+                exit_code=code,
+                failure=failure,
+                command=" ".join(without_credentials(argument) for argument in self._options.arguments),
+                invocation=self._invocation,
+                began=self._began,
+                wall_seconds=self._options.elapsed(),
+                remote=self._remote_summary,
+            )
+            errors += request.ci.write(build, root=self._root, environment=self._options.environment)
         if errors and failure is None:
             raise LocalEnvironmentError("a report cannot be written: " + "; ".join(errors))
         for message in errors:
@@ -328,6 +351,8 @@ class _Session:
 
     def _hint(self, message: str) -> None:
         """Print a note that a no-op build need not repeat."""
+        if self._collector:
+            self._collector.note(message)
         self._write([f"{self._style.warning('note:')} {message}"])
 
     def _write(self, lines: Sequence[str]) -> None:

@@ -9,7 +9,10 @@ import typer
 from mlcbuild.cli.arguments.help_format import examples
 from mlcbuild.cli.arguments.options import (
     STATE_DIRECTORY,
+    AnnotationsChoice,
+    AnnotationsOption,
     BuildReportOption,
+    CodeQualityOption,
     ConfigOption,
     DiskCacheOption,
     DryRunOption,
@@ -17,6 +20,8 @@ from mlcbuild.cli.arguments.options import (
     ExecutorOption,
     FromCacheOnlyOption,
     JobsOption,
+    JobSummaryOption,
+    JunitOption,
     KeepGoingOption,
     NoRemoteOption,
     OutputOption,
@@ -60,6 +65,10 @@ def build(
     build_report: BuildReportOption = None,
     profile: ProfileOption = None,
     events: EventsOption = None,
+    junit: JunitOption = None,
+    job_summary: JobSummaryOption = None,
+    code_quality: CodeQualityOption = None,
+    annotations: AnnotationsOption = AnnotationsChoice.AUTO,
     disk_cache: DiskCacheOption = None,
     remote: RemoteOption = "",
     no_remote: NoRemoteOption = False,
@@ -97,8 +106,16 @@ def build(
             "--recache" if recache else "--check-determinism",
         )
         raise UsageError(f"{only_looks} runs nothing, and {runs} runs every action: give one of them")
+    reports = {
+        "--build-report": build_report,
+        "--profile": profile,
+        "--events": events,
+        "--junit": junit,
+        "--job-summary": job_summary,
+        "--code-quality": code_quality,
+    }
     if dry_run:
-        for option, given in (("--build-report", build_report), ("--profile", profile), ("--events", events)):
+        for option, given in reports.items():
             if given:
                 raise UsageError(f"--dry-run builds nothing, so there is nothing to write for {option}")
         from mlcbuild.cli.build.dry_run import DryRun, print_dry_run
@@ -111,7 +128,7 @@ def build(
             remote=(remote, remote_upload or "", no_remote),
         )
         return int(print_dry_run(asked, output, options))
-    if output is OutputFormat.TEXT and not (build_report or profile or events or check_determinism or recache):
+    if output is OutputFormat.TEXT and not (any(reports.values()) or check_determinism or recache):
         from mlcbuild.cli.build.no_op_check import current_build, print_no_op, request_text
 
         text = request_text(
@@ -127,6 +144,7 @@ def build(
             print_no_op(current, wall_seconds=options.elapsed(), quiet=quiet or progress is ProgressChoice.QUIET)
             return 0
     from mlcbuild.cli.build.session import BuildRequest, run_build
+    from mlcbuild.cli.reports.ci_reports import CiReports
     from mlcbuild.cli.settings.execution import ExecutionOptions
     from mlcbuild.cli.settings.remote import RemoteOptions
 
@@ -140,6 +158,7 @@ def build(
         build_report=build_report,
         profile=profile,
         events=events,
+        ci=CiReports(junit=junit, job_summary=job_summary, code_quality=code_quality, annotations=annotations),
         disk_cache=disk_cache,
         remote=RemoteOptions(address=remote, upload=remote_upload or "", no_remote=no_remote),
         execution=ExecutionOptions(
