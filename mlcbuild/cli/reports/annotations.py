@@ -1,8 +1,8 @@
 """Annotations of GitHub Actions (`--annotations github`): lines that its runner shows at places of files.
 
-A line is a workflow command, `::error file=F,line=L,col=C,title=T::MESSAGE`. The runner reads standard error as it does
-standard output. It shows at most ten errors of a step, so the tenth line counts those that would follow it. In a message
-`%`, CR and LF are written as `%25`, `%0D` and `%0A`; in a property `:` and `,` also, as `%3A` and `%2C`.
+A line is a workflow command, `::error file=F,line=L,col=C,title=T::MESSAGE`. The runner reads standard error as it
+does standard output. It shows at most ten errors of a step, so the tenth line counts those that would follow it. In a
+message `%`, CR and LF are written as `%25`, `%0D` and `%0A`; in a property `:` and `,` also, as `%3A` and `%2C`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def github_lines(findings: Sequence[Finding]) -> list[str]:
     shown = findings[: MOST_OF_A_STEP - 1]
     rest = findings[len(shown) :]
     titles = "\n".join(finding.title for finding in rest[:MOST_OF_A_STEP])
+    head = text.plural(len(rest), "more error")
     return [
         *(_line(finding) for finding in shown),
-        f"::error title={_property(f'{text.plural(len(rest), "more error")}')}::{_data(titles)}",
+        f"::error title={_property(head)}::{_data(titles)}",
     ]
 
 

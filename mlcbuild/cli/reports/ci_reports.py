@@ -39,7 +39,7 @@ class CiReports:
         return any(path for _, path in self.files()) or self.annotates(environment)
 
     def write(self, build: FinishedBuild, *, root: Path | None, environment: Mapping[str, str]) -> list[str]:
-        """Write all that is asked for; returns what could not be written, with the reason. `root` is the workspace's."""
+        """Write all that is asked for; returns what could not be written, and why. `root` is the workspace's."""
         from mlcbuild.cli.reports.code_quality import code_quality_document
         from mlcbuild.cli.reports.findings import findings
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mlcbuild.cli.console.action_names import title
+from mlcbuild.cli.console.action_names import full_title
 from mlcbuild.cli.console.not_cached import reason_not_cached
 from mlcbuild.cli.console.remote_summary import RemoteSummary
 from mlcbuild.cli.exit_codes import ExitCode
@@ -33,7 +33,7 @@ _STOPPED = "the build ended before it"
 
 
 class Outcome(enum.Enum):
-    """What became of a target. `NOT_BUILT`: no action of its own failed, but one that it needs, or the build stopped."""
+    """What became of a target. `NOT_BUILT`: an action of another target failed that it needs, or the build stopped."""
 
     BUILT = "built"
     FAILED = "failed"
@@ -46,11 +46,12 @@ class FailedAction:
     """An action that failed, or one that has no cached result in a build from caches alone."""
 
     event: ActionFinished
-    log: str  # readable, without colours; "" where there is none
+    log: bytes  # its own, or that of the action that ran for it
 
     @property
     def title(self) -> str:
-        return text.printable(title(self.event))
+        """Its name, and the other targets that share it."""
+        return text.printable(full_title(self.event))
 
     @property
     def message(self) -> str:
@@ -69,9 +70,9 @@ class FailedAction:
         return "is not cached" if self.event.status is ActionStatus.NOT_CACHED else "failed"
 
     def log_tail(self, *, lines: int, characters: int) -> str:
-        """The end of the log, with a first line that says how much is left out."""
-        whole = self.log.splitlines()
-        shown = whole[-lines:]
+        """The end of the log as text without colours, with a line that says how much is left out; "" without one."""
+        whole = self.log.rstrip().splitlines()
+        shown = [_readable(line) for line in whole[-lines:]]
         while len(shown) > 1 and sum(len(line) + 1 for line in shown) > characters:
             shown = shown[1:]
         shown = [line[:characters] for line in shown]
@@ -87,9 +88,10 @@ class TargetResult:
     outcome: Outcome
     reason: str  # why it is not built; "" if it is, or if `failures` say so
     total: TargetTotal
-    up_to_date: int
-    from_disk: int
-    from_remote: int
+    has_actions: bool
+    up_to_date: int = 0
+    from_disk: int = 0
+    from_remote: int = 0
     outputs: tuple[FileEntry, ...] = ()
     failures: tuple[FailedAction, ...] = ()
     location: Location | None = None  # where its table begins
@@ -181,7 +183,7 @@ class BuildCollector:
         ended = list(self._totals.actions())
         by_name = {event.identifier: event for event in ended}
         failed = [
-            FailedAction(event=event, log=_log_text(event.log or _log_of(event.shared_with, by_name)))
+            FailedAction(event=event, log=event.log or _log_of(event.shared_with, by_name))
             for event in sorted(ended, key=lambda event: (event.owner, event.start, event.identifier))
             if event.status in (ActionStatus.FAILED, ActionStatus.NOT_CACHED)
         ]
@@ -189,7 +191,9 @@ class BuildCollector:
         for each in failed:
             of_owner.setdefault(each.event.owner, []).append(each)
         labels = dict.fromkeys((*sorted(self._requested), *sorted(of_owner)))
-        targets = [self._target(label, of_owner.get(label, ())) for label in labels]
+        found = [self._target(label, of_owner.get(label, ())) for label in labels]
+        # A platform, or a model, has nothing to build.
+        targets = [each for each in found if each.has_actions or each.outputs or each.outcome is not Outcome.BUILT]
         errors = _errors_of(failure)
         succeeded = exit_code is ExitCode.OK
         if not errors and not succeeded and all(target.outcome is Outcome.BUILT for target in targets):
@@ -230,6 +234,7 @@ class BuildCollector:
             outcome=outcome,
             reason=text.printable(reason),
             total=self._totals.of(label),
+            has_actions=bool(statuses),
             up_to_date=statuses.get(ActionStatus.UP_TO_DATE, 0),
             from_disk=statuses.get(ActionStatus.DISK_HIT, 0),
             from_remote=statuses.get(ActionStatus.REMOTE_HIT, 0),
@@ -243,9 +248,8 @@ def _log_of(name: str, by_name: dict[str, ActionFinished]) -> bytes:
     return by_name[name].log if name in by_name else b""
 
 
-def _log_text(log: bytes) -> str:
-    decoded = log.decode("utf-8", "backslashreplace").replace("\r\n", "\n")
-    return text.printable(_COLOUR.sub("", decoded)).rstrip()
+def _readable(line: bytes) -> str:
+    return text.printable(_COLOUR.sub("", line.decode("utf-8", "backslashreplace"))).rstrip()
 
 
 def _errors_of(failure: BaseException | None) -> tuple[CommandError, ...]:
@@ -266,9 +270,7 @@ def _flat(failures: Iterable[BaseException]) -> Iterable[CommandError]:
             yield CommandError(message=_without_a_failure(ExitCode.INTERRUPTED))
         else:
             shown = text.printable(str(failure)) or type(failure).__name__
-            yield CommandError(
-                message=shown if isinstance(failure, OSError) else f"mlcbuild itself failed: {shown}"
-            )
+            yield CommandError(message=shown if isinstance(failure, OSError) else f"mlcbuild itself failed: {shown}")
 
 
 def _without_a_failure(code: ExitCode) -> str:

@@ -7,7 +7,7 @@ important first, and a last line says so. The text is appended, since several co
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mlcbuild.cli.console.action_names import title, without_label
@@ -49,7 +49,7 @@ def job_summary(build: FinishedBuild, *, most_bytes: int = MOST_BYTES) -> str:
 
 def _sections(build: FinishedBuild) -> Iterator[str]:
     """The most important first."""
-    yield f"### {_code(f'mlcbuild {build.command}')}: {_outcome(build)}\n"
+    yield f"### mlcbuild: {_outcome(build)}\n\n{_code(f'mlcbuild {build.command}')}\n"
     if build.finished is not None:
         shown = summary_lines(build.finished, wall_seconds=build.wall_seconds, remote=build.remote)
         yield "\n".join(f"{_plain(line)}  " for line in shown) + "\n"
@@ -101,12 +101,13 @@ def _failures(build: FinishedBuild) -> Iterator[str]:
     if len(failed) > _MOST_FAILURES:
         yield f"… and {text.plural(len(failed) - _MOST_FAILURES, 'more failed action')}\n"
     if not_cached:
-        yield "#### Without a cached result\n\n" + _listed(not_cached, lambda e: f"{_code(e.title)}: {_plain(e.message)}")
+        yield f"#### Without a cached result\n\n{_listed(not_cached)}"
 
 
-def _listed(failed: Sequence[FailedAction], line: Callable[[FailedAction], str]) -> str:
-    more = len(failed) - _MOST_ROWS
-    return "".join(f"- {line(each)}\n" for each in failed[:_MOST_ROWS]) + (f"- … and {more:,} more\n" if more > 0 else "")
+def _listed(failed: Sequence[FailedAction]) -> str:
+    lines = [f"- {_code(each.title)}: {_plain(each.message)}\n" for each in failed[:_MOST_ROWS]]
+    more = len(failed) - len(lines)
+    return "".join([*lines, *([f"- … and {more:,} more\n"] if more else [])])
 
 
 def _slowest(build: FinishedBuild) -> str:

@@ -127,7 +127,7 @@ def _account(target: TargetResult) -> str:
         (target.from_disk, "from disk"),
         (target.from_remote, "from remote"),
     )
-    head = "actions: " + (", ".join(f"{count} {word}" for count, word in counts if count) or "none")
+    head = "actions: " + (", ".join(f"{count} {word}" for count, word in counts if count) or "none that ended")
     return "\n".join([head, *(f"{entry.path} {entry.digest}" for entry in target.outputs)])
 
 

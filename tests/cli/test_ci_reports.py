@@ -1,0 +1,403 @@
+"""JUnit, job summary, Code Quality and annotations, driven by events and by whole builds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import junitparser
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.main import main
+from mlcbuild.cli.reports.annotations import MOST_OF_A_STEP, github_lines
+from mlcbuild.cli.reports.code_quality import code_quality_document
+from mlcbuild.cli.reports.findings import Finding, FindingKind, findings
+from mlcbuild.cli.reports.finished_build import BuildCollector, FinishedBuild
+from mlcbuild.cli.reports.job_summary import MOST_BYTES, append_job_summary, job_summary
+from mlcbuild.cli.reports.junit import junit_text
+from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent, BuildStarted
+from mlcbuild.errors import InterruptedBuildError, Location, WorkspaceError, WorkspaceErrors
+from tests.cli.conftest import without_times
+from tests.cli.test_end_to_end import BUILD_FILE, PIN
+from tests.cli.test_reports import STORY, done
+
+Snapshot = Callable[[str, str], None]
+Capture = pytest.CaptureFixture[str]
+
+# What the schema of Jenkins' xUnit plug-in, the strictest of those in use, lets each element have.
+_ATTRIBUTES = {
+    "testsuites": {"name", "time", "tests", "failures", "errors"},
+    "testsuite": {"name", "tests", "failures", "errors", "skipped", "time", "timestamp"},
+    "properties": set(),
+    "property": {"name", "value"},
+    "testcase": {"name", "time", "classname"},
+    "failure": {"type", "message"},
+    "error": {"type", "message"},
+    "skipped": {"message"},
+    "system-out": set(),
+}
+_CHILDREN = {
+    "testsuites": {"testsuite"},
+    "testsuite": {"properties", "testcase"},
+    "properties": {"property"},
+    "testcase": {"failure", "error", "skipped", "system-out"},
+}
+
+
+def collected(
+    events: Sequence[BuildEvent], code: ExitCode = ExitCode.BUILD_FAILED, failure: BaseException | None = None
+) -> FinishedBuild:
+    collector = BuildCollector()
+    collector.locate = {"//m:a": Location(path="m/BUILD.toml", line=3, column=1)}.get
+    for event in events:
+        collector(event)
+    return collector.finish(
+        exit_code=code,
+        failure=failure,
+        command="build //m:a //m:b",
+        invocation="00000000-0000-4000-8000-000000000000",
+        began=0.0,
+        wall_seconds=2.0,
+        remote=None,
+    )
+
+
+def failed(message: str, log: bytes = b"", label: str = "//m:a", **more: Any) -> ActionFinished:
+    event = done("Link", ActionStatus.FAILED, 1.0, 1.5, "local")
+    return dataclasses.replace(
+        event, identifier=f"{label} Link", owner=label, executor="local", message=message, log=log, **more
+    )
+
+
+def checked(text: str) -> ElementTree.Element:
+    """A report as readers see it; fails where one has an element or an attribute that Jenkins' schema has not."""
+    root = ElementTree.fromstring(text)
+    for element in root.iter():
+        assert element.attrib.keys() <= _ATTRIBUTES[element.tag], element.tag
+        assert {child.tag for child in element} <= _CHILDREN.get(element.tag, set()), element.tag
+    assert re.fullmatch(r"\d+\.\d{3}", root.attrib["time"])
+    for suite in root:
+        cases = suite.findall("testcase")
+        assert int(suite.attrib["tests"]) == len(cases)
+        for attribute, element_name in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            assert int(suite.attrib[attribute]) == sum(case.find(element_name) is not None for case in cases)
+    return root
+
+
+def test_a_junit_report(snapshot: Snapshot) -> None:
+    text = junit_text(collected(STORY))
+    checked(text)
+    snapshot("junit", text)
+
+
+def test_another_program_reads_the_same_from_a_junit_report(tmp_path: Path) -> None:
+    path = tmp_path / "report.xml"
+    path.write_text(junit_text(collected([*STORY[:2], failed("it broke", b"the log")])), encoding="utf-8")
+    (suite,) = junitparser.JUnitXml.fromfile(str(path))
+    case, other = suite
+    assert (case.name, case.classname, case.time) == ("//m:a", "m", 0.5)
+    (result,) = case.result
+    assert isinstance(result, junitparser.Failure)
+    assert result.text == "//m:a Link failed: it broke\nthe log"
+    assert other.name == "//m:b"
+    assert other.is_skipped
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (2, 1, 0, 1)
+
+
+@given(message=st.text(), log=st.binary())
+def test_any_message_and_log_makes_a_junit_report_that_can_be_read(message: str, log: bytes) -> None:
+    root = checked(junit_text(collected([failed(message, log)])))
+    assert root.find(".//failure") is not None
+
+
+def test_a_failure_has_the_end_of_a_long_log() -> None:
+    log = b"".join(b"line %d\n" % number for number in range(50_000))
+    text = junit_text(collected([failed("it broke", log)]))
+    assert "line 49999" in text
+    assert "… 48,000 lines before" in text
+    assert len(text) < 300_000
+
+
+def test_a_job_summary(snapshot: Snapshot) -> None:
+    snapshot("job-summary", job_summary(collected(STORY)))
+
+
+def test_errors_of_a_workspace_are_in_all_reports(snapshot: Snapshot) -> None:
+    errors = WorkspaceErrors(
+        (
+            WorkspaceError("no a", location=Location(path="m/BUILD.toml", line=3, column=5), advice=("try b",)),
+            WorkspaceError("no c: 50%, or more", location=Location(path="BUILD.toml")),
+        )
+    )
+    build = collected((), ExitCode.ANALYSIS_FAILED, errors)
+    junit = junit_text(build)
+    checked(junit)
+    found = findings(build, root=None, environment={})
+    quality = json.dumps(code_quality_document(found), indent=2)
+    snapshot("ci-reports-of-errors", "\n".join([junit, job_summary(build), quality, *github_lines(found), ""]))
+
+
+def test_a_build_that_was_interrupted_looks_like_no_success() -> None:
+    for failure in (None, KeyboardInterrupt(), InterruptedBuildError("interrupted")):
+        root = checked(junit_text(collected([STORY[0]], ExitCode.INTERRUPTED, failure)))
+        cases = {case.attrib["name"]: case for case in root.iter("testcase")}
+        assert cases["//m:a"].find("skipped") is not None
+        assert failure is None or any(case.find("error") is not None for case in cases.values())
+        summary = job_summary(collected([STORY[0]], ExitCode.INTERRUPTED, failure))
+        assert "2 not built (exit code 8: interrupted)" in summary
+
+
+def test_a_command_that_ended_for_no_told_reason_is_an_error_of_the_report() -> None:
+    root = checked(junit_text(collected((), ExitCode.LOCAL_ENVIRONMENT)))
+    assert [case.attrib["name"] for case in root.iter("testcase")] == ["the build ended with exit code 36"]
+
+
+def unescaped(value: str, *, is_property: bool) -> str:
+    """As GitHub's runner reads it."""
+    if is_property:
+        value = value.replace("%3A", ":").replace("%2C", ",")
+    return value.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
+
+
+@given(title=st.text(min_size=1), message=st.text(min_size=1), path=st.text(min_size=1))
+def test_an_annotation_is_one_line_that_says_what_it_was_made_of(title: str, message: str, path: str) -> None:
+    place = Location(path=path, line=3, column=4)
+    found = Finding(kind=FindingKind.ERROR, title=title, message=message, location=place)
+    (line,) = github_lines([found])
+    assert "\n" not in line
+    assert "\r" not in line
+    parts = re.fullmatch(r"::error file=([^:,]*),line=3,col=4,title=([^:,]*)::(.*)", line, re.DOTALL)
+    assert parts is not None
+    assert unescaped(parts[1], is_property=True) == path
+    assert unescaped(parts[2], is_property=True) == title
+    assert unescaped(parts[3], is_property=False) == message
+
+
+def test_the_tenth_annotation_of_many_counts_the_others() -> None:
+    def lines(count: int) -> list[str]:
+        found = [Finding(kind=FindingKind.ERROR, title=f"error {n}", message="it broke") for n in range(count)]
+        return github_lines(found)
+
+    assert len(lines(MOST_OF_A_STEP)) == MOST_OF_A_STEP
+    assert lines(MOST_OF_A_STEP)[-1] == "::error title=error 9::it broke"
+    assert len(lines(25)) == MOST_OF_A_STEP
+    assert lines(25)[-1].startswith("::error title=16 more errors::error 9%0Aerror 10%0A")
+
+
+def test_an_error_that_moved_keeps_its_fingerprint_and_two_equal_ones_have_two() -> None:
+    def fingerprints(*lines: int) -> list[object]:
+        place = [Location(path="BUILD.toml", line=line) for line in lines]
+        found = [Finding(kind=FindingKind.ERROR, title="no x", message="no x", location=each) for each in place]
+        return [item["fingerprint"] for item in code_quality_document(found)]
+
+    assert fingerprints(3) == fingerprints(7)
+    assert len(set(fingerprints(3, 7))) == 2
+
+
+@given(log=st.text(alphabet="`~a\n|<>", max_size=60))
+def test_no_log_ends_its_block_in_a_job_summary(log: str) -> None:
+    summary = job_summary(collected([failed("it broke", log.encode())]))
+    fence = ""
+    for line in summary.splitlines():
+        marks = re.fullmatch(r"(`{3,})(text)?", line)
+        if marks and not fence and marks[2]:
+            fence = marks[1]
+        elif line == fence:
+            fence = ""
+        elif not fence:
+            assert line not in log.splitlines() or not line.strip() or line == "a"
+    assert not fence
+
+
+def test_a_job_summary_stays_within_the_limit_of_a_step_with_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "summary.md"
+    log = b"".join(b"%d %s\n" % (number, b"x" * 300) for number in range(100))
+    events = [failed("it broke", log, f"//m:{number:05}") for number in range(3_000)]
+    build = collected([BuildStarted(invocation="", targets=()), *events])
+    for _ in range(6):
+        append_job_summary(path, build)
+        assert path.stat().st_size <= MOST_BYTES
+    assert "and 2,500 more targets" in path.read_text(encoding="utf-8")
+    path.write_bytes(b"#" * MOST_BYTES)
+    append_job_summary(path, build)
+    assert path.stat().st_size == MOST_BYTES
+    path.write_bytes(b"#" * (MOST_BYTES - 8_000))
+    append_job_summary(path, build)
+    assert path.stat().st_size <= MOST_BYTES
+    assert "More does not fit into this summary" in path.read_text()
+
+
+def test_places_are_those_of_the_checkout(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    build = collected([failed("it broke")])
+    (found,) = findings(build, root=tmp_path / "models", environment={"GITHUB_WORKSPACE": str(tmp_path)})
+    assert str(found.location) == "models/m/BUILD.toml:3:1"
+    for environment in ({}, {"CI_PROJECT_DIR": str(tmp_path / "elsewhere")}):
+        (found,) = findings(build, root=tmp_path / "models", environment=environment)
+        assert str(found.location) == "m/BUILD.toml:3:1"
+
+
+# Whole builds
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "data.bin").write_bytes(b"hello\n")
+    root = tmp_path / "checkout" / "workspace"
+    root.mkdir(parents=True)
+    text = BUILD_FILE.replace("{data}", str(tmp_path / "data.bin")).replace("{pin}", PIN)
+    (root / "BUILD.toml").write_text(text)
+    (root / "name.txt").write_text("world\n")
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("CI", "GITHUB_ACTIONS", "GITHUB_WORKSPACE", "GITLAB_CI", "CI_PROJECT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return root
+
+
+def on_github(monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(root.parent))
+
+
+def cases_of(path: Path) -> dict[str, ElementTree.Element]:
+    return {case.attrib["name"]: case for case in checked(path.read_text(encoding="utf-8")).iter("testcase")}
+
+
+def test_a_build_with_failures_writes_all_reports(
+    root: Path, monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot, capsys: Capture
+) -> None:
+    on_github(monkeypatch, root)
+    command = ["build", ":program", ":after-broken", ":broken", ":equal-1", ":equal-2", "--keep-going", "-j", "1"]
+    files = ["--junit", "j.xml", "--job-summary", "s.md", "--code-quality", "q.json"]
+    assert main([*command, *files, "-q"]) == ExitCode.BUILD_FAILED
+    out, err = capsys.readouterr()
+    assert out == "mlcbuild-out/default/program/program\n"
+    cases = cases_of(root / "j.xml")
+    assert {name for name, case in cases.items() if case.find("failure") is not None} == {
+        "//:broken",
+        "//:equal-1",
+        "//:equal-2",
+    }
+    assert cases["//:after-broken"].find("skipped") is not None
+    failure = cases["//:equal-2"].find("failure")
+    assert failure is not None
+    assert (failure.text or "").endswith("\none")
+    account = cases["//:program"].findtext("system-out") or ""
+    assert re.search(r"^mlcbuild-out/default/program/program [0-9a-f]{64}/\d+$", account, re.MULTILINE)
+    snapshot("annotations", "".join(f"{line}\n" for line in err.splitlines() if line.startswith("::")))
+    summary = (root / "s.md").read_text(encoding="utf-8")
+    assert summary.startswith("### mlcbuild: 3 failed, 1 not built, 1 built (exit code 1: an action failed)\n")
+    quality = json.loads((root / "q.json").read_text())
+    assert {item["location"]["path"] for item in quality} == {"workspace/BUILD.toml"}
+    assert len(quality) == 2  # one of the two equal actions, and the broken one
+
+
+def test_errors_before_a_build_reach_the_reports(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    on_github(monkeypatch, root)
+    with (root / "BUILD.toml").open("a") as stream:
+        stream.write('\n[[command]]\nname = "x"\ntool = ":sh"\noutputs = 5\n\n[[nothing]]\nname = "y"\n')
+    files = ["--junit", "j.xml", "--job-summary", "s.md", "--code-quality", "q.json"]
+    assert main(["build", "//...", *files]) == ExitCode.ANALYSIS_FAILED
+    annotations = [line for line in capsys.readouterr().err.splitlines() if line.startswith("::error ")]
+    places = [re.match(r"::error file=workspace/BUILD\.toml,line=(\d+),", line) for line in annotations]
+    lines = sorted(int(place[1]) for place in places if place)
+    assert len(lines) == 2
+    cases = cases_of(root / "j.xml").values()
+    assert sum(case.find("error") is not None for case in cases) == len(cases) == 2
+    quality = json.loads((root / "q.json").read_text())
+    assert sorted(item["location"]["lines"]["begin"] for item in quality) == lines
+    assert "no target was built (exit code 7: an error in the workspace)" in (root / "s.md").read_text()
+
+
+def test_a_build_from_caches_alone_says_what_has_no_result(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    on_github(monkeypatch, root)
+    code = main(["build", ":program", "--from-cache-only", "--junit", "j.xml", "--job-summary", "s.md"])
+    assert code == ExitCode.WOULD_RUN
+    cases = cases_of(root / "j.xml")
+    failure = cases["//:greeting"].find("failure")
+    assert failure is not None
+    assert failure.attrib["type"] == "not cached"
+    assert cases["//:program"].find("skipped") is not None
+    assert "- `//:greeting Command`: no cached result: never built here" in (root / "s.md").read_text()
+    annotations = [line for line in capsys.readouterr().err.splitlines() if line.startswith("::")]
+    assert len(annotations) == 1
+    assert "title=//%3Agreeting is not cached::1 action without a cached result" in annotations[0]
+
+
+def test_a_build_with_nothing_to_do_still_writes_its_reports(root: Path, capsys: Capture) -> None:
+    assert main(["build", ":program"]) == 0
+    assert main(["build", ":program", "--junit", "j.xml", "--job-summary", "s.md"]) == 0
+    account = cases_of(root / "j.xml")["//:program"].findtext("system-out") or ""
+    assert account.startswith("actions: 1 up to date\n")
+    assert "| `//:program` | built | 0 | 1 | 0 | 0 | 0.0 s |" in (root / "s.md").read_text()
+
+
+def test_ci_changes_nothing_that_a_good_build_prints(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def printed() -> tuple[str, str]:
+        assert main(["build", ":program", "--recache", "-j", "1"]) == 0
+        shown = capsys.readouterr()
+        return shown.out, without_times(shown.err)
+
+    here = printed()
+    on_github(monkeypatch, root)
+    monkeypatch.setenv("CI", "true")
+    assert printed() == here
+
+
+def test_nothing_is_annotated_elsewhere_unless_asked(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert main(["build", ":broken"]) == ExitCode.BUILD_FAILED
+    assert "::" not in capsys.readouterr().err
+    assert main(["build", ":broken", "--annotations=github"]) == ExitCode.BUILD_FAILED
+    assert "\n::error file=BUILD.toml,line=" in capsys.readouterr().err
+    on_github(monkeypatch, root)
+    assert main(["build", ":broken", "--annotations=none"]) == ExitCode.BUILD_FAILED
+    assert "::" not in capsys.readouterr().err
+
+
+def test_a_report_that_cannot_be_written_is_told_and_a_dry_run_has_none(root: Path, capsys: Capture) -> None:
+    assert main(["build", ":greeting", "--junit", "nowhere/j.xml"]) == ExitCode.COMMAND_LINE
+    assert "--junit: there is no directory nowhere" in capsys.readouterr().err
+    (root / "folder").mkdir()
+    assert main(["build", ":greeting", "--job-summary", "folder"]) == ExitCode.LOCAL_ENVIRONMENT
+    assert "a report cannot be written: folder: Is a directory" in capsys.readouterr().err
+    assert main(["build", ":greeting", "-n", "--junit", "j.xml"]) == ExitCode.COMMAND_LINE
+    assert "there is nothing to write for --junit" in capsys.readouterr().err
+
+
+def test_an_interrupted_build_writes_its_reports(root: Path, capsys: Capture) -> None:
+    import os
+    import signal
+
+    began = root / ".mlcbuild"
+
+    def interrupt() -> None:
+        end = time.monotonic() + 30
+        while time.monotonic() < end and not any(began.rglob("scratch*/*")):
+            time.sleep(0.05)
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    code = main(["build", ":slow", "--junit", "j.xml"])
+    thread.join()
+    assert code == ExitCode.INTERRUPTED
+    cases = cases_of(root / "j.xml")
+    assert cases["//:slow"].find("skipped") is not None or cases["//:slow"].find("failure") is not None
