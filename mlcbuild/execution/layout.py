@@ -35,6 +35,10 @@ class LinkedBlob:
     file: Path
     signature: tuple[int, ...]
 
+    @property
+    def inode(self) -> int:
+        return self.signature[0]
+
 
 class MissingInputsError(Exception):
     """Blobs are no longer in the store. The engine makes them again."""

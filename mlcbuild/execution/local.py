@@ -305,7 +305,7 @@ class LocalExecutor:
         if diagnosis.kind is OutcomeKind.LOST and (reason := client.start_error()):
             message = f"a worker cannot start: {reason}\n  reinstall mlcbuild and what it depends on"
             diagnosis = Diagnosis(kind=OutcomeKind.ENVIRONMENT, message=message)
-        if written := changed(blobs):
+        if written := [blob for blob in changed(blobs) if not self._was_stored_again(blob)]:
             diagnosis = self._input_was_written(request, written, diagnosis.exit_code)
             return task.outcome(diagnosis, log=end.log)
         outputs: tuple[FileEntry, ...] = ()
@@ -350,15 +350,20 @@ class LocalExecutor:
             return self._policies
 
     def _input_was_written(self, request: ExecutionRequest, written: list[LinkedBlob], exit_code: int) -> Diagnosis:
-        """The failure of an action that wrote to its inputs. The store verifies those blobs again."""
-        for blob in written:
-            try:
-                self._store.path_of(blob.entry.digest)  # verifies, and takes a damaged blob out
-            except BlobMissingError:
-                pass
+        """The failure of an action that wrote to its inputs."""
         paths = ", ".join(blob.entry.path for blob in written)
         message = f"{request.identifier} wrote to its input {paths}\n  inputs are read-only: write to a declared output"
         return Diagnosis(kind=OutcomeKind.FAILED, message=message, exit_code=exit_code)
+
+    def _was_stored_again(self, blob: LinkedBlob) -> bool:
+        """Whether the file was replaced by an equal one, as by a build that stores the same blob at the same time.
+
+        The store verifies the blob, and takes a damaged one out.
+        """
+        try:
+            return self._store.path_of(blob.entry.digest).stat().st_ino != blob.inode
+        except (BlobMissingError, FileNotFoundError):
+            return False
 
     def _keep_compiled(self, paths: Iterable[str]) -> None:
         """Compile for the next stages what one had to compile itself. What it says may be wrong."""

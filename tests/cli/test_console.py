@@ -129,9 +129,27 @@ SHARED: tuple[BuildEvent, ...] = (
     ),
     finished("//:b Lower", ActionStatus.FAILED, message="no such pass", shared_with="//:a Lower"),
     finished("//:c Lower", ActionStatus.FAILED, message="no such pass", shared_with="//:a Lower"),
-    TargetFinished(label="//:a", success=False, error="//:a Lower failed (shared with //:b, //:c)", time=2.2),
-    TargetFinished(label="//:b", success=False, error="//:b Lower failed (shared with //:a, //:c)", time=2.2),
-    TargetFinished(label="//:c", success=False, error="//:c Lower failed (shared with //:a, //:b)", time=2.2),
+    TargetFinished(
+        label="//:a",
+        success=False,
+        error="//:a Lower failed (shared with //:b, //:c)",
+        time=2.2,
+        blocked_by="//:a Lower",
+    ),
+    TargetFinished(
+        label="//:b",
+        success=False,
+        error="//:b Lower failed (shared with //:a, //:c)",
+        time=2.2,
+        blocked_by="//:b Lower",
+    ),
+    TargetFinished(
+        label="//:c",
+        success=False,
+        error="//:c Lower failed (shared with //:a, //:b)",
+        time=2.2,
+        blocked_by="//:c Lower",
+    ),
 )
 
 

@@ -148,6 +148,39 @@ def test_a_build_from_caches_alone_takes_the_results_of_others_and_lists_what_th
     assert "3 actions: 2 up to date, 1 not cached" in said
 
 
+def test_commands_that_only_look_ask_the_remote_if_told_to(
+    place: Callable[[str], Place], server: http_server.Cache
+) -> None:
+    ci, laptop = place("ci"), place("laptop")
+    assert ci.build("//...", "--remote", server.address, "--remote-upload=results")[0] == 0
+    settings = {"MLCBUILD_REMOTE": server.address}
+    for asked, variables in (
+        ((), settings),
+        (("--ask-remote",), settings),
+        (("--remote", server.address), {}),
+    ):
+        state = "cached" if asked else "would run"
+        _, out, _ = laptop.run("aquery", "//:one", *asked, **variables)
+        assert f"  state        {state}\n" in out
+        _, out, _ = laptop.run("explain", "//:one", *asked, **variables)
+        assert out.startswith(f"//:one Command {'is cached' if asked else 'would run'}: the first build here")
+    code, _, said = laptop.run("aquery", "//:one", "--ask-remote")
+    assert code == 2
+    assert said.startswith("error: --ask-remote: the settings name no remote cache\n")
+
+
+def test_affected_narrows_by_the_results_of_a_remote(place: Callable[[str], Place], server: http_server.Cache) -> None:
+    ci, laptop = place("ci"), place("laptop")
+    for command in ("init -q", "add -A", "-c user.name=a -c user.email=a@example.org commit -qm one"):
+        subprocess.run(["git", *command.split()], cwd=laptop.root, check=True)
+    assert ci.build("//:two", "--remote", server.address, "--remote-upload=results")[0] == 0
+    for each in (ci, laptop):
+        (each.root / "name.txt").write_text("world\nand a line that nobody reads\n")
+    assert ci.build("//:two", "--remote", server.address, "--remote-upload=results")[0] == 0
+    assert laptop.run("affected", "--since", "HEAD", "//:two")[1] == "//:two\n"
+    assert laptop.run("affected", "--since", "HEAD", "//:two", "--remote", server.address)[1] == ""
+
+
 def test_a_build_from_caches_alone_waits_for_slow_answers(
     place: Callable[[str], Place], server: http_server.Cache
 ) -> None:

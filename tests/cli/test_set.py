@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,23 @@ def test_an_error_in_it_is_told_as_given(workspace: Path, capsys: Capture) -> No
     assert said.startswith(
         '--set //:model.level=high: "level" must be an integer, not the string "high", in //:model\n'
     )
+
+
+def test_commands_that_only_look_know_it(workspace: Path, capsys: Capture) -> None:
+    assert build(capsys)[0] == 0
+    assert main(["query", "deps(//:model)", "--set", "//:model.text=other.txt"]) == 0
+    assert capsys.readouterr().out == "//:model\nother.txt\n"
+    assert main(["aquery", "mnemonic(Partition, //:model)", "--set", "//:model.level=5"]) == 0
+    assert '{"kind":"llvm","level":5}' in capsys.readouterr().out
+    assert main(["explain", "//:model", "--set", "//:model.level=5"]) == 0
+    assert "target.level: 2 → 5" in capsys.readouterr().out
+
+
+def test_affected_compares_both_states_with_it(workspace: Path, capsys: Capture) -> None:
+    for command in ("init -q", "add -A", "-c user.name=a -c user.email=a@example.org commit -qm one"):
+        subprocess.run(["git", *command.split()], cwd=workspace, check=True)
+    (workspace / "model.txt").write_text("changed\n")
+    assert main(["affected", "--since", "HEAD", "//:model"]) == 0
+    assert capsys.readouterr().out == "//:model\n"
+    assert main(["affected", "--since", "HEAD", "//:model", "--set", "//:model.text=other.txt"]) == 0
+    assert capsys.readouterr().out == ""

@@ -182,3 +182,11 @@ def test_an_action_that_writes_to_its_input_fails_and_the_store_forgets_the_blob
     assert outcome.kind is OutcomeKind.FAILED
     assert "wrote to its input text.txt" in outcome.message
     assert world.store.missing([text.digest]) == (text.digest,)
+
+
+def test_an_input_that_is_stored_again_while_an_action_reads_it_was_not_written_by_it(world: World) -> None:
+    """Two builds that store a blob at once both put it in its place."""
+    text = world.entry("text.txt", "ab")
+    request = world.stage("store_input_again", inputs=(text,), arguments=(("text", "text.txt"),))
+    assert world.content(world.run(request)) == "ab"
+    assert world.store.missing([text.digest]) == ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import mlcbuild
@@ -13,8 +14,9 @@ from mlcbuild.cache.file_digests import FileDigests, FileState
 from mlcbuild.cli.affected.comparison import Comparison, WorkspaceState
 from mlcbuild.cli.affected.revision import Revision, checked_out
 from mlcbuild.cli.arguments.options import AffectedOutput, GlobalOptions
-from mlcbuild.cli.inspection.survey import surveying, without_collector
+from mlcbuild.cli.inspection.survey import SurveyRequest, surveying, without_collector
 from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
 from mlcbuild.engine.survey import all_wanted
 from mlcbuild.errors import MlcbuildError
@@ -26,22 +28,17 @@ _OWN_FOLDERS = ("mlcbuild/", "rules/", "cache/")
 
 @without_collector()
 def print_affected(
-    patterns: Sequence[str],
-    since: str,
-    *,
-    configuration: str,
-    disk_cache: Path | None,
-    output: AffectedOutput,
-    options: GlobalOptions,
+    patterns: Sequence[str], since: str, request: SurveyRequest, output: AffectedOutput, options: GlobalOptions
 ) -> None:
     """Print the affected targets. Raises UsageError, WorkspaceErrors for the workspace as it is now."""
     workspace = open_workspace(options.directory, to_load=True)
     wanted = tuple(patterns) or (_EVERYTHING,)
+    surveys = _Surveys(request=request, remote=request.remote(workspace, options), say=options.note)
     with (
-        _state(workspace, wanted, configuration, disk_cache, None) as now,
+        surveys.state(workspace, wanted, None) as now,
         checked_out(workspace.root, since, output=workspace.settings.output) as revision,
     ):
-        found = _compared(workspace, now, revision, configuration, disk_cache)
+        found = _compared(workspace, now, revision, surveys)
     if output is AffectedOutput.JSON:
         print_json({"since": revision.commit, "targets": found})
         return
@@ -49,16 +46,14 @@ def print_affected(
         print(f"{label}  {reason}" if output is AffectedOutput.TEXT else label)
 
 
-def _compared(
-    workspace: OpenWorkspace, now: WorkspaceState, revision: Revision, configuration: str, disk_cache: Path | None
-) -> dict[str, str]:
+def _compared(workspace: OpenWorkspace, now: WorkspaceState, revision: Revision, surveys: _Surveys) -> dict[str, str]:
     """The reasons of the affected targets by label. If the revision has errors, all targets are affected."""
     if own := _own_changes(workspace.root, revision):
         return {str(target.label): f"mlcbuild itself changed: {own}" for target in now.analysis.requested}
     digests = _DigestsOfRevision(workspace, revision)
     try:
         former = open_workspace(revision.root)
-        with _state(former, (_EVERYTHING,), configuration, disk_cache, digests) as before:
+        with surveys.state(former, (_EVERYTHING,), digests) as before:
             comparison = Comparison(
                 before=before,
                 now=now,
@@ -88,18 +83,30 @@ def _own_changes(root: Path, revision: Revision) -> str:
     return next((path for path in sorted(revision.changed) if path.startswith(_OWN_FOLDERS)), "")
 
 
-@contextmanager
-def _state(
-    workspace: OpenWorkspace,
-    patterns: Sequence[str],
-    configuration: str,
-    disk_cache: Path | None,
-    digests: FileDigests | None,
-) -> Iterator[WorkspaceState]:
-    loaded = workspace.load(patterns, configuration)
-    analysis = analyse(loaded, workspace.rules)
-    with surveying(workspace, analysis, all_wanted(analysis.actions), disk_cache=disk_cache, digests=digests) as parts:
-        yield WorkspaceState(loaded=loaded, analysis=analysis, survey=parts.survey)
+@dataclass(frozen=True, kw_only=True)
+class _Surveys:
+    """How both states are surveyed."""
+
+    request: SurveyRequest
+    remote: ResolvedRemote | None
+    say: Callable[[str], None]
+
+    @contextmanager
+    def state(
+        self, workspace: OpenWorkspace, patterns: Sequence[str], digests: FileDigests | None
+    ) -> Iterator[WorkspaceState]:
+        loaded = workspace.load(patterns, self.request.configuration, self.request.overrides)
+        analysis = analyse(loaded, workspace.rules)
+        with surveying(
+            workspace,
+            analysis,
+            all_wanted(analysis.actions),
+            disk_cache=self.request.disk_cache,
+            digests=digests,
+            remote=self.remote,
+            say=self.say,
+        ) as parts:
+            yield WorkspaceState(loaded=loaded, analysis=analysis, survey=parts.survey)
 
 
 class _DigestsOfRevision(FileDigests):

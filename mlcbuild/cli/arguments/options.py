@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ import typer
 
 from mlcbuild.cli.arguments.completion import complete_configuration, complete_pattern
 from mlcbuild.cli.output.terminal import ColorChoice, OutputFormat, Style, style_for
+from mlcbuild.cli.output.text import printable
 
 STATE_DIRECTORY = ".mlcbuild"
 """The folder of a workspace's local state, below its root: logs, state of the last build, tracebacks."""
@@ -92,6 +94,10 @@ class GlobalOptions:
 
     def style(self, stream: TextIO) -> Style:
         return style_for(stream, self.color, self.environment)
+
+    def note(self, message: str) -> None:
+        """Print a note on standard error."""
+        print(f"{self.style(sys.stderr).warning('note:')} {printable(message)}", file=sys.stderr, flush=True)
 
     def elapsed(self) -> float:
         """Seconds since the command began."""
@@ -206,6 +212,14 @@ RemoteOption = Annotated[
         show_default=False,
         help="Share results: s3://bucket/prefix, http(s)://host/path, grpc(s)://host:port/instance, or none.",
     ),
+]
+AskRemoteOption = Annotated[
+    bool,
+    typer.Option("--ask-remote", help="Look results up in the remote cache of the settings too, as a build does."),
+]
+AskedRemoteOption = Annotated[
+    str,
+    typer.Option("--remote", metavar="ADDRESS", show_default=False, help="Look results up in this remote cache too."),
 ]
 NoRemoteOption = Annotated[
     bool,

@@ -77,11 +77,6 @@ class _Pending:
 @without_collector()
 def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -> ExitCode:
     """Print what a build would do. Raises MlcbuildError as a build does before it begins."""
-    style = options.style(sys.stderr)
-
-    def say(message: str) -> None:
-        print(f"{style.warning('note:')} {text.printable(message)}", file=sys.stderr, flush=True)
-
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(asked.patterns, asked.configuration, asked.overrides)
     address, upload, no_remote = asked.remote
@@ -91,8 +86,8 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
     analysis = analyse(loaded, workspace.rules)
     targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
     if not targets:
-        say("no targets match")
-    with surveying(workspace, analysis, targets, disk_cache=asked.disk_cache, remote=remote, say=say) as parts:
+        options.note("no targets match")
+    with surveying(workspace, analysis, targets, disk_cache=asked.disk_cache, remote=remote, say=options.note) as parts:
         known = parts.survey.actions
         counts = Counter(each.state for each in known.values())
         pending = [
@@ -119,7 +114,7 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
 
 
 def _lines(pending: Sequence[_Pending]) -> Iterator[str]:
-    """A block for each target. Actions of one mnemonic with equal sentences share a line."""
+    """A block for each target. Actions of one mnemonic with equal sentences share a line, and are named below it."""
     blocks: dict[str, dict[tuple[str, str], list[str]]] = {}
     for each in pending:
         action = each.surveyed.action
@@ -128,15 +123,12 @@ def _lines(pending: Sequence[_Pending]) -> Iterator[str]:
     for owner, lines in blocks.items():
         yield owner
         for (mnemonic, sentence), names in lines.items():
-            yield text.printable(f"  {_named(mnemonic, names)} {sentence}")
-
-
-def _named(mnemonic: str, names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    shown = ", ".join(name.removeprefix(f"{mnemonic} ") for name in names[:_MOST_NAMED])
-    more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
-    return f"{len(names):,} {mnemonic} ({shown}{more})"
+            if len(names) == 1:
+                yield text.printable(f"  {names[0]} {sentence}")
+                continue
+            yield text.printable(f"  {len(names):,} {mnemonic} {sentence}")
+            named = [text.printable(name.removeprefix(f"{mnemonic} ")) for name in names]
+            yield from text.listed(text.first_of(named, _MOST_NAMED), start="    ", indent=4)
 
 
 def _changes(explained: Explanation) -> str:

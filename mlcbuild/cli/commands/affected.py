@@ -8,7 +8,15 @@ import typer
 
 from mlcbuild.cli.arguments.completion import complete_pattern
 from mlcbuild.cli.arguments.help_format import examples
-from mlcbuild.cli.arguments.options import AffectedOutput, ConfigOption, DiskCacheOption, global_options
+from mlcbuild.cli.arguments.options import (
+    AffectedOutput,
+    AskedRemoteOption,
+    AskRemoteOption,
+    ConfigOption,
+    DiskCacheOption,
+    SetOption,
+    global_options,
+)
 
 AFFECTED_EXAMPLES = examples(
     "mlcbuild affected --since main                   the targets that a branch affects",
@@ -35,7 +43,10 @@ def affected(
         ),
     ] = None,
     config: ConfigOption = "",
+    overrides: SetOption = None,
     disk_cache: DiskCacheOption = None,
+    remote: AskedRemoteOption = "",
+    ask_remote: AskRemoteOption = False,
     output: Annotated[
         AffectedOutput,
         typer.Option(
@@ -48,16 +59,17 @@ def affected(
 ) -> None:
     """List targets that differ from those of a revision: by files, parameters, code, or by what they need.
 
-    Nothing runs. Changes that are not committed count. Files that Git ignores count as unchanged. If the disk cache has
-    results of both states, a change that led to the same bytes affects nothing more.
+    Nothing runs. Changes that are not committed count. Files that Git ignores count as unchanged. If a cache that is
+    asked has the results of both states, a change that led to the same bytes affects nothing more.
     """
     from mlcbuild.cli.affected.command import print_affected
+    from mlcbuild.cli.inspection.survey import SurveyRequest
 
-    print_affected(
-        patterns or (),
-        since,
+    request = SurveyRequest(
         configuration=config,
+        overrides=tuple(overrides or ()),
         disk_cache=disk_cache,
-        output=output,
-        options=global_options(context),
+        remote_address=remote,
+        ask_remote=ask_remote,
     )
+    print_affected(patterns or (), since, request, output, global_options(context))

@@ -8,7 +8,15 @@ import typer
 
 from mlcbuild.cli.arguments.completion import complete_pattern
 from mlcbuild.cli.arguments.help_format import examples
-from mlcbuild.cli.arguments.options import ConfigOption, DiskCacheOption, OutputOption, global_options
+from mlcbuild.cli.arguments.options import (
+    AskedRemoteOption,
+    AskRemoteOption,
+    ConfigOption,
+    DiskCacheOption,
+    OutputOption,
+    SetOption,
+    global_options,
+)
 from mlcbuild.cli.output.terminal import OutputFormat
 
 AQUERY_EXAMPLES = examples(
@@ -31,7 +39,10 @@ def aquery(
         ),
     ],
     config: ConfigOption = "",
+    overrides: SetOption = None,
     disk_cache: DiskCacheOption = None,
+    remote: AskedRemoteOption = "",
+    ask_remote: AskRemoteOption = False,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Show the actions of targets: keys, inputs, outputs, parameters, toolchains.
@@ -46,7 +57,13 @@ def aquery(
       outputs(regex, x)    the actions with an output whose path matches
     """
     from mlcbuild.cli.inspection.aquery import print_actions
+    from mlcbuild.cli.inspection.survey import SurveyRequest
 
-    print_actions(
-        expression, configuration=config, disk_cache=disk_cache, output=output, options=global_options(context)
+    request = SurveyRequest(
+        configuration=config,
+        overrides=tuple(overrides or ()),
+        disk_cache=disk_cache,
+        remote_address=remote,
+        ask_remote=ask_remote,
     )
+    print_actions(expression, request, output, global_options(context))

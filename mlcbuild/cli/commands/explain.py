@@ -9,7 +9,16 @@ import typer
 
 from mlcbuild.cli.arguments.completion import complete_build
 from mlcbuild.cli.arguments.help_format import examples
-from mlcbuild.cli.arguments.options import ConfigOption, DiskCacheOption, OutputOption, Patterns, global_options
+from mlcbuild.cli.arguments.options import (
+    AskedRemoteOption,
+    AskRemoteOption,
+    ConfigOption,
+    DiskCacheOption,
+    OutputOption,
+    Patterns,
+    SetOption,
+    global_options,
+)
 from mlcbuild.cli.output.terminal import OutputFormat
 
 EXPLAIN_EXAMPLES = examples(
@@ -23,6 +32,7 @@ def explain(
     context: typer.Context,
     patterns: Patterns,
     config: ConfigOption = "",
+    overrides: SetOption = None,
     build: Annotated[
         str,
         typer.Option(
@@ -45,16 +55,24 @@ def explain(
         ),
     ] = None,
     disk_cache: DiskCacheOption = None,
+    remote: AskedRemoteOption = "",
+    ask_remote: AskRemoteOption = False,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Explain why actions would run, or ran: the file, parameter, toolchain, function or kernel that changed.
 
-    Nothing runs. If nothing would run, the last build that ran actions of these targets is explained. Results of a
-    remote cache are not looked up: an action that "would run" may have one there.
+    Nothing runs. If nothing would run, the last build that ran actions of these targets is explained. Unless asked to,
+    it looks no results up in a remote cache: an action that "would run" may have one there.
     """
     from mlcbuild.cli.explain.command import ExplainRequest, explain_targets
+    from mlcbuild.cli.inspection.survey import SurveyRequest
 
-    request = ExplainRequest(
-        patterns=tuple(patterns), configuration=config, build=build, against=against, disk_cache=disk_cache
+    survey = SurveyRequest(
+        configuration=config,
+        overrides=tuple(overrides or ()),
+        disk_cache=disk_cache,
+        remote_address=remote,
+        ask_remote=ask_remote,
     )
+    request = ExplainRequest(patterns=tuple(patterns), build=build, against=against, survey=survey)
     explain_targets(request, output, global_options(context))

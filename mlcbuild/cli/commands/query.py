@@ -8,7 +8,7 @@ import typer
 
 from mlcbuild.cli.arguments.completion import complete_pattern
 from mlcbuild.cli.arguments.help_format import examples
-from mlcbuild.cli.arguments.options import ConfigOption, QueryOutput, global_options
+from mlcbuild.cli.arguments.options import ConfigOption, QueryOutput, SetOption, global_options
 
 QUERY_EXAMPLES = examples(
     "mlcbuild query //models/...                            all targets below models/",
@@ -30,6 +30,7 @@ def query(
         ),
     ],
     config: ConfigOption = "",
+    overrides: SetOption = None,
     output: Annotated[
         QueryOutput,
         typer.Option(
@@ -59,4 +60,11 @@ def query(
     """
     from mlcbuild.cli.inspection.query import print_query
 
-    print_query(global_options(context).directory, expression, configuration=config, output=output, in_order=order)
+    print_query(
+        global_options(context).directory,
+        expression,
+        configuration=config,
+        overrides=tuple(overrides or ()),
+        output=output,
+        in_order=order,
+    )

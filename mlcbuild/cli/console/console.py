@@ -13,6 +13,7 @@ from typing import TextIO
 
 from mlcbuild.cli.console.action_messages import failure_lines, log_lines, ran_line
 from mlcbuild.cli.console.action_names import full_title
+from mlcbuild.cli.console.failed_targets import FailedTargets
 from mlcbuild.cli.console.live_display import live_lines
 from mlcbuild.cli.console.progress import Progress
 from mlcbuild.cli.console.target_table import TargetTable
@@ -65,6 +66,7 @@ class Console:
         self._began: float | None = None  # the clock when the build began; None before and after a build
         self._next_summary = _FIRST_SUMMARY_SECONDS  # since the build began
         self._table = TargetTable()
+        self._failed_targets = FailedTargets()
         self._area = LiveArea(stream) if live and not quiet else None
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -80,12 +82,14 @@ class Console:
                     self._began = self._clock() - event.time
                     self._start_ticker()
                 case ActionFinished():
+                    self._failed_targets.apply(event)
                     self._say(self._about_action(event))
                 case Notice():
                     self._say([f"{self._style.warning('note:')} {text.printable(event.message)}"])
                 case TargetFinished() if not event.success and not self._progress.is_not_cached(event.blocked_by):
-                    self._say(self._about_target(event))
+                    self._write(self._failed_targets.failed(event, self._style))
                 case BuildFinished():
+                    self._write(self._failed_targets.lines(self._style))
                     self._stop_drawing()
                     if not self._area and not self._quiet:
                         self._say([text.printable(line) for line in self._table.lines()])
@@ -110,6 +114,7 @@ class Console:
     def close(self) -> None:
         """Erase the live display and stop ticking. May be called twice."""
         with self._lock:
+            self._write(self._failed_targets.lines(self._style))
             self._stop_drawing()
         if self._ticker and self._ticker is not threading.current_thread():
             self._ticker.join()
@@ -131,11 +136,6 @@ class Console:
             lines += log_lines(event.log, log_file=log_file, whole_log=True, style=self._style)
         return lines
 
-    def _about_target(self, event: TargetFinished) -> list[str]:
-        first, *rest = text.printable(event.error).splitlines() or ["no reason given"]
-        head = f"{self._style.error('error:')} {event.label} was not built"
-        return [f"{head}: {first}", *(f"  {line}" for line in rest)]
-
     def _due_summary(self, now: float) -> list[str]:
         """`[12/62] 20.0 s · 4 running · longest //models:a Export 18.2 s`, if it is time."""
         if now < self._next_summary:
@@ -152,6 +152,10 @@ class Console:
         return [f"{self._style.dim(self._progress.counter)} {' · '.join(parts)}"]
 
     def _say(self, lines: Sequence[str]) -> None:
+        if lines:
+            self._write([*self._failed_targets.lines(self._style), *lines])
+
+    def _write(self, lines: Sequence[str]) -> None:
         if not lines:
             return
         whole = "".join(f"{line}\n" for line in lines)

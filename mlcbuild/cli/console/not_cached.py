@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from mlcbuild.cli.console.action_names import title
 from mlcbuild.cli.output import text
@@ -24,12 +24,22 @@ def reason_not_cached(event: ActionFinished) -> str:
 
 
 def not_cached_lines(finished: Iterable[ActionFinished], *, style: Style) -> list[str]:
-    """`not cached: //:package Export: …`. Equal reasons of one mnemonic of a target share a line."""
+    """`not cached: //:package Export: …`. Equal reasons of one mnemonic of a target share a line, and the actions are
+    named below it.
+    """
     grouped: dict[tuple[str, str, str], list[ActionFinished]] = {}
     for event in _each(finished):
         grouped.setdefault((event.owner, event.mnemonic, reason_not_cached(event)), []).append(event)
     head = style.error("not cached:")
-    return [f"{head} {_named(events)}: {reason}" for (_, _, reason), events in grouped.items()]
+    lines = []
+    for (owner, mnemonic, reason), events in grouped.items():
+        if len(events) == 1:
+            lines.append(f"{head} {text.printable(title(events[0]))}: {reason}")
+            continue
+        lines.append(f"{head} {owner}: {len(events):,} {mnemonic}: {reason}")
+        names = [text.printable(title(event).removeprefix(f"{owner} {mnemonic} ")) for event in events]
+        lines += text.listed(text.first_of(names, _MOST_NAMED), start="  ", indent=2)
+    return lines
 
 
 def not_cached_documents(finished: Iterable[ActionFinished]) -> list[dict[str, object]]:
@@ -49,12 +59,3 @@ def not_cached_documents(finished: Iterable[ActionFinished]) -> list[dict[str, o
 def _each(finished: Iterable[ActionFinished]) -> list[ActionFinished]:
     found = [event for event in finished if event.status is ActionStatus.NOT_CACHED and not event.shared_with]
     return sorted(found, key=lambda event: (event.owner, event.identifier))
-
-
-def _named(events: Sequence[ActionFinished]) -> str:
-    first = events[0]
-    if len(events) == 1:
-        return text.printable(title(first))
-    names = ", ".join(title(event).removeprefix(f"{first.owner} {first.mnemonic} ") for event in events[:_MOST_NAMED])
-    more = f" and {len(events) - _MOST_NAMED:,} more" if len(events) > _MOST_NAMED else ""
-    return text.printable(f"{first.owner}: {len(events):,} {first.mnemonic} ({names}{more})")

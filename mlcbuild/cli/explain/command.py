@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from mlcbuild.cli.explain.explanation import Explanation
 from mlcbuild.cli.explain.other_machine import OtherMachine
 from mlcbuild.cli.explain.output import explanation_lines, file_diffs
 from mlcbuild.cli.explain.reasons import Reasons
-from mlcbuild.cli.inspection.survey import SurveyParts, surveying, without_collector
+from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying, without_collector
 from mlcbuild.cli.log.listings import build_title, record_directory
 from mlcbuild.cli.log.records import BuildRecord, chosen, records
 from mlcbuild.cli.log.stored_results import StoredResults
@@ -32,26 +31,26 @@ class ExplainRequest:
     """What the command line asks for. `build` "": what would run now, or if that is nothing, the last build."""
 
     patterns: tuple[str, ...]
-    configuration: str = ""
     build: str = ""
     against: Path | None = None
-    disk_cache: Path | None = None
+    survey: SurveyRequest
 
 
 @without_collector()
 def explain_targets(request: ExplainRequest, output: OutputFormat, options: GlobalOptions) -> None:
     """Print the explanations. Raises UsageError, WorkspaceErrors, and what a survey raises."""
     workspace = open_workspace(options.directory, to_load=True)
-    loaded = workspace.load(request.patterns, request.configuration)
+    loaded = workspace.load(request.patterns, request.survey.configuration, request.survey.overrides)
     analysis = analyse(loaded, workspace.rules)
     targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
     other = OtherMachine.read(request.against) if request.against else None
     if request.build:
         chosen(record_directory(options), request.build)  # An error in it is told before the work.
-    with surveying(workspace, analysis, targets, disk_cache=request.disk_cache) as parts:
-        stored = StoredResults(request.disk_cache)
+    disk_cache, remote = request.survey.disk_cache, request.survey.remote(workspace, options)
+    with surveying(workspace, analysis, targets, disk_cache=disk_cache, remote=remote, say=options.note) as parts:
+        stored = StoredResults(disk_cache)
         reasons = Reasons(parts.survey, stored)
-        printer = _Printer(parts=parts, stored=stored, root=workspace.root, output=output, options=options)
+        printer = _Printer(parts=parts, stored=stored, root=workspace.root, output=output, say=options.note)
         if other is not None:
             printer.against(other, reasons)
             return
@@ -81,7 +80,7 @@ class _Printer:
     stored: StoredResults
     root: Path
     output: OutputFormat
-    options: GlobalOptions
+    say: Callable[[str], None]
 
     def now(self, explanations: Sequence[Explanation]) -> None:
         waiting = [each for each in explanations if each.what == "waits" and not each.differences]
@@ -91,22 +90,22 @@ class _Printer:
             return
         self._print(shown)
         if waiting:
-            names = ", ".join(each.title for each in waiting[:_MOST_WAITING])
-            more = f" and {len(waiting) - _MOST_WAITING:,} more" if len(waiting) > _MOST_WAITING else ""
             verb = "waits" if len(waiting) == 1 else "wait"
-            print(f"{text.plural(len(waiting), 'action')} {verb} for these: {names}{more}")
+            start = f"{text.plural(len(waiting), 'action')} {verb} for these:"
+            names = text.first_of([text.printable(each.title) for each in waiting], _MOST_WAITING)
+            print("\n".join(text.listed(names, start=start, indent=2)))
         self._note_unknown()
         if not explanations:
-            self._note("no targets match")
+            self.say("no targets match")
 
     def past(self, record: BuildRecord | None, explanations: Sequence[Explanation], *, was_asked: bool) -> None:
         if self.output is OutputFormat.JSON:
             self._json(record.invocation if record else "", explanations)
             return
         if not was_asked:
-            self._note("nothing would run" + (f"; this is what ran {build_title(record)}" if record else ""))
+            self.say("nothing would run" + (f"; this is what ran {build_title(record)}" if record else ""))
         elif not explanations:
-            self._note("nothing of these targets ran in that build")
+            self.say("nothing of these targets ran in that build")
         self._print(explanations)
 
     def against(self, other: OtherMachine, reasons: Reasons) -> None:
@@ -166,7 +165,4 @@ class _Printer:
 
         for each in self.parts.survey.actions.values():
             if announces_unknown(each):
-                self._note(f"what {each.action.title} announces is known once it has run")
-
-    def _note(self, message: str) -> None:
-        print(f"{self.options.style(sys.stderr).warning('note:')} {message}", file=sys.stderr)
+                self.say(f"what {each.action.title} announces is known once it has run")

@@ -49,18 +49,13 @@ def explanation_lines(
     shown = []
     for (_, _, what, why, *lines), members in grouped.items():
         first = members[0]
-        shown.append(f"{_name(members)} {_predicate(first, what, why, has_reasons=bool(lines))}")
+        name = first.title if len(members) == 1 else f"{first.owner}: {len(members):,} {first.mnemonic}"
+        shown.append(f"{text.printable(name)} {_predicate(first, what, why, has_reasons=bool(lines))}")
+        if len(members) > 1:
+            named = [text.printable(each.title.removeprefix(f"{each.owner} {each.mnemonic} ")) for each in members]
+            shown += text.listed(text.first_of(named, _MOST_NAMED), start=_row("actions", ""), indent=_WIDTH + 2)
         shown += lines
     return shown
-
-
-def _name(members: Sequence[Explanation]) -> str:
-    first = members[0]
-    if len(members) == 1:
-        return text.printable(first.title)
-    named = ", ".join(each.title.removeprefix(f"{each.owner} {each.mnemonic} ") for each in members[:_MOST_NAMED])
-    more = f" and {len(members) - _MOST_NAMED:,} more" if len(members) > _MOST_NAMED else ""
-    return text.printable(f"{first.owner}: {len(members):,} {first.mnemonic} ({named}{more})")
 
 
 def _predicate(first: Explanation, what: str, why: str, *, has_reasons: bool) -> str:
@@ -120,16 +115,17 @@ def _difference(
 
 
 def _kernels(kernels: Sequence[KernelChange]) -> list[str]:
-    rows = []
+    blocks = []
     for each in kernels:
-        functions = f"  in {', '.join(each.functions)}" if each.functions else ""
         if each.before and each.now:
             differs = each.before.rpartition(" (")[0] != each.now.rpartition(" (")[0]
-            now = each.now if differs else _content_name(each.now)
-            rows.append(_row("kernel", f"{each.before} → {now}{functions}"))
+            head = _row("kernel", f"{each.before} → {each.now if differs else _content_name(each.now)}")
         else:
-            rows.append(_row("kernel", f"{each.now or each.before} is {'new' if each.now else 'gone'}{functions}"))
-    return _some(rows)
+            head = _row("kernel", f"{each.now or each.before} is {'new' if each.now else 'gone'}")
+        functions = [f"in {each.functions[0]}", *each.functions[1:]] if each.functions else []
+        blocks.append(text.listed(functions, start=f"{head} " if functions else head, indent=_WIDTH + 4))
+    shown = [line for block in blocks[:_MOST_CHANGES] for line in block]
+    return [*shown, *_more(len(blocks))]
 
 
 def _content_name(title: str) -> str:
@@ -138,9 +134,11 @@ def _content_name(title: str) -> str:
 
 
 def _some(rows: list[str]) -> list[str]:
-    if len(rows) <= _MOST_CHANGES:
-        return rows
-    return [*rows[:_MOST_CHANGES], _row("", f"and {len(rows) - _MOST_CHANGES:,} more")]
+    return [*rows[:_MOST_CHANGES], *_more(len(rows))]
+
+
+def _more(count: int) -> list[str]:
+    return [_row("", f"and {count - _MOST_CHANGES:,} more")] if count > _MOST_CHANGES else []
 
 
 def _row(kind: str, value: str) -> str:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.explain.other_machine import code_document
 from mlcbuild.cli.inspection.query import answer
-from mlcbuild.cli.inspection.survey import surveying, without_collector
+from mlcbuild.cli.inspection.survey import SurveyRequest, surveying, without_collector
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json_by_rows
 from mlcbuild.cli.output.terminal import OutputFormat
@@ -32,18 +30,19 @@ Filters = Sequence[tuple[str, re.Pattern[str]]]
 
 
 @without_collector()
-def print_actions(
-    expression: str, *, configuration: str, disk_cache: Path | None, output: OutputFormat, options: GlobalOptions
-) -> None:
+def print_actions(expression: str, request: SurveyRequest, output: OutputFormat, options: GlobalOptions) -> None:
     """Print the actions that the targets of `expression` own. Raises UsageError, WorkspaceErrors."""
     query, filters = parse_action_query(expression)
     workspace = open_workspace(options.directory, to_load=True)
-    found, graph = answer(query, workspace, configuration)
+    found, graph = answer(query, workspace, request.configuration, request.overrides)
     labels = tuple(node for node in found if isinstance(node, Label))
     analysis = analyse(replace(graph.loaded, requested=labels), workspace.rules)
     owners = frozenset(map(str, labels))
     wanted = all_wanted(action for action in analysis.actions if action.owner in owners)
-    with surveying(workspace, analysis, wanted, disk_cache=disk_cache) as parts:
+    remote = request.remote(workspace, options)
+    with surveying(
+        workspace, analysis, wanted, disk_cache=request.disk_cache, remote=remote, say=options.note
+    ) as parts:
         survey = parts.survey
         known = [each for each in survey.actions.values() if each.action.owner in owners]
         actions = [each for each in known if _matches(each, filters)]
@@ -60,12 +59,10 @@ def print_actions(
         blocks = ["\n".join(_lines(each, survey)) for each in actions]
     if blocks:
         print("\n\n".join(blocks))
-    style = options.style(sys.stderr)
     for each in unknown:
-        message = f"{each.action.title} would run: the actions that it announces are not known yet"
-        print(f"{style.warning('note:')} {message}", file=sys.stderr)
+        options.note(f"{each.action.title} would run: the actions that it announces are not known yet")
     if not blocks:
-        print(f"{style.warning('note:')} no actions match", file=sys.stderr)
+        options.note("no actions match")
 
 
 def announces_unknown(surveyed: SurveyedAction) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import QueryOutput
@@ -16,11 +17,19 @@ from mlcbuild.rules.repositories import repositories
 from mlcbuild.workspace.packages import PackageTree
 
 
-def print_query(directory: Path, expression: str, *, configuration: str, output: QueryOutput, in_order: bool) -> None:
+def print_query(
+    directory: Path,
+    expression: str,
+    *,
+    configuration: str,
+    overrides: Sequence[str],
+    output: QueryOutput,
+    in_order: bool,
+) -> None:
     """Print what `expression` finds. Raises UsageError for an error in it, and WorkspaceErrors."""
     query = parse_query(expression)
     opened = open_workspace(directory, to_load=True)
-    found, graph = answer(query, opened, configuration)
+    found, graph = answer(query, opened, configuration, overrides)
     if in_order:
         found = dependencies_first(found, graph)
     match output:
@@ -41,9 +50,11 @@ def print_query(directory: Path, expression: str, *, configuration: str, output:
         print(line)
 
 
-def answer(query: Query, opened: OpenWorkspace, configuration: str) -> tuple[tuple[QueryNode, ...], QueryGraph]:
+def answer(
+    query: Query, opened: OpenWorkspace, configuration: str, overrides: Sequence[str] = ()
+) -> tuple[tuple[QueryNode, ...], QueryGraph]:
     """What a query finds, and the graph of all that it had to load. Raises WorkspaceErrors."""
     tree = PackageTree(opened.root, ignored=opened.settings.ignored_folders, repositories=repositories())
     patterns = patterns_to_load(query.patterns, tree, opened.current_package)
-    graph = QueryGraph(opened.load(patterns, configuration))
+    graph = QueryGraph(opened.load(patterns, configuration, overrides))
     return evaluate(query, graph, current_package=opened.current_package), graph

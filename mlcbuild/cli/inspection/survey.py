@@ -11,15 +11,43 @@ from pathlib import Path
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore, default_root
 from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.build.parts import remote_cache
-from mlcbuild.cli.settings.remote import ResolvedRemote
+from mlcbuild.cli.settings.remote import RemoteOptions, ResolvedRemote, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace
 from mlcbuild.engine.implementation import Implementations
 from mlcbuild.engine.last_build import STATE_FILE, LastBuild
 from mlcbuild.engine.scheduler_events import RequestedTarget
 from mlcbuild.engine.survey import Survey
+from mlcbuild.errors import UsageError
 from mlcbuild.rules.analysis import Analysis
 from mlcbuild.toolchains.table import Toolchains
+
+
+@dataclass(frozen=True, kw_only=True)
+class SurveyRequest:
+    """What the command line asks of a survey. `overrides` are those of `--set`.
+
+    A remote cache is asked if `remote_address` names one, or with `ask_remote` the one that the settings name.
+    """
+
+    configuration: str = ""
+    overrides: tuple[str, ...] = ()
+    disk_cache: Path | None = None
+    remote_address: str = ""
+    ask_remote: bool = False
+
+    def remote(self, workspace: OpenWorkspace, options: GlobalOptions) -> ResolvedRemote | None:
+        """The remote cache to ask; None for none. Raises UsageError if it is to be asked, and none is set."""
+        if not (self.remote_address or self.ask_remote):
+            return None
+        found = resolve_remote(RemoteOptions(address=self.remote_address), options.environment, workspace.settings)
+        if found is None and self.ask_remote:
+            raise UsageError(
+                "--ask-remote: the settings name no remote cache",
+                advice=("give its address: --remote ADDRESS", "or set it, as docs/remote.md describes"),
+            )
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mlcbuild.errors import readable
+
+COLUMNS = 80
+"""The width of what is printed for people where no terminal tells one. Long names alone exceed it."""
 
 
 def seconds(value: float) -> str:
@@ -48,6 +53,29 @@ def shortened(text: str, width: int) -> str:
     while right and cell_width(right) > tail:
         right = right[1:]
     return f"{left}…{right}"
+
+
+def listed(items: Sequence[str], *, start: str, indent: int) -> list[str]:
+    """`start` and the items, with commas between them, in lines of 80 columns; further lines have an indent.
+
+    No item is broken, so one that is longer has a longer line.
+    """
+    lines = [start]
+    for number, item in enumerate(items, 1):
+        piece = item if number == len(items) else f"{item},"
+        gap = "" if lines[-1].endswith(" ") else " "
+        if cell_width(lines[-1] + gap + piece) <= COLUMNS or not lines[-1].strip():
+            lines[-1] += gap + piece
+        else:
+            lines[-1] = lines[-1].rstrip()
+            lines.append(" " * indent + piece)
+    return lines
+
+
+def first_of(items: Sequence[str], most: int) -> list[str]:
+    """The first items, and how many others there are: `["a", "b", "and 3 more"]`."""
+    left = len(items) - most
+    return [*items[:most], f"and {left:,} more"] if left > 0 else list(items)
 
 
 def printable(text: str) -> str:

@@ -118,6 +118,15 @@ def pipe(*, out: Path) -> None:
     os.mkfifo(out / "pipe")
 
 
+def store_input_again(*, text: Path, out: Path) -> None:
+    stored = text.resolve()
+    copy = stored.with_name("copy")
+    copy.write_text(stored.read_text())
+    copy.chmod(0o444)
+    copy.rename(stored)
+    out.write_text(text.read_text())
+
+
 def write_to_input(*, text: Path, out: Path) -> None:
     text.resolve().chmod(0o644)
     text.write_text("tampered")
