@@ -118,14 +118,34 @@ def global_options(context: typer.Context) -> GlobalOptions:
     return invocation.options
 
 
+_PATTERNS_HELP = (
+    "Targets: //pkg:name, //pkg/... (all below), //pkg:all, :name (in this directory). "
+    "After --, -PATTERN leaves targets out."
+)
 Patterns = Annotated[
     list[str],
     typer.Argument(
         metavar="PATTERN...",
         show_default=False,
         autocompletion=complete_pattern,
-        help="Targets: //pkg:name, //pkg/... (all below), //pkg:all, :name (in this directory). "
-        "After --, -PATTERN leaves targets out.",
+        help=_PATTERNS_HELP,
+    ),
+]
+OptionalPatterns = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="PATTERN...",
+        show_default=False,
+        autocompletion=complete_pattern,
+        help=_PATTERNS_HELP,
+    ),
+]
+TargetPatternFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--target-pattern-file",
+        metavar="FILE",
+        help="Read more patterns, one a line, as `affected` prints them. An empty file builds nothing.",
     ),
 ]
 ConfigOption = Annotated[

@@ -24,8 +24,8 @@ from mlcbuild.cli.arguments.options import (
     JunitOption,
     KeepGoingOption,
     NoRemoteOption,
+    OptionalPatterns,
     OutputOption,
-    Patterns,
     ProfileOption,
     ProgressChoice,
     ProgressOption,
@@ -38,10 +38,12 @@ from mlcbuild.cli.arguments.options import (
     SandboxOption,
     SetOption,
     ShowLogOption,
+    TargetPatternFileOption,
     VerboseOption,
     WorkersOption,
     global_options,
 )
+from mlcbuild.cli.arguments.pattern_file import patterns_in
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.errors import UsageError
@@ -52,12 +54,14 @@ BUILD_EXAMPLES = examples(
     "mlcbuild build -- //models/... -//models:big     all but one",
     "mlcbuild build :all --config release -j 8        this directory's targets, 8 actions at a time",
     "mlcbuild build //models/... --dry-run            what would run, and why",
+    "mlcbuild build --target-pattern-file targets.txt the targets of a file, one a line",
 )
 
 
 def build(
     context: typer.Context,
-    patterns: Patterns,
+    patterns: OptionalPatterns = None,
+    target_pattern_file: TargetPatternFileOption = None,
     config: ConfigOption = "",
     overrides: SetOption = None,
     jobs: JobsOption = None,
@@ -100,6 +104,9 @@ def build(
     instead. Ctrl-C ends the build; the results of finished actions stay in the cache.
     """
     options = global_options(context)
+    patterns = [*(patterns or ()), *(patterns_in(target_pattern_file) if target_pattern_file else ())]
+    if not patterns and not target_pattern_file:
+        raise UsageError('missing argument "PATTERN..."', advice=("see mlcbuild build --help",))
     if (dry_run or from_cache_only) and (recache or check_determinism):
         only_looks, runs = (
             "--dry-run" if dry_run else "--from-cache-only",
