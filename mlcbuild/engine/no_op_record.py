@@ -21,7 +21,7 @@ from mlcbuild.cache.stat_cache import RACY_NANOSECONDS, Identity, identity_of, i
 from mlcbuild.engine.json_cache import JsonCache
 
 _DIRECTORY = "no-op"
-_KIND = "no-op build 1"
+_KIND = "no-op build 2"
 _ABSENT: Identity = (0, 0, 0, 0, 0, 0)
 _MARSHAL_VERSION = 2  # later versions write equal values differently
 _MOST_RECORDS = 64
@@ -33,7 +33,8 @@ class NoOpRecord:
     """What a build depended on, and what it printed. `request` is the whole text of what was asked for.
 
     `checksum` is the XXH3-128 of the stats of `paths`, in order. `paths` are absolute or relative to the workspace's
-    root. `results` are files that must exist. `outputs` and the number of `actions` are printed again.
+    root. `results` are files that must exist. `outputs` and the number of `actions` are printed again. `targets` are
+    the labels that the request stands for.
     """
 
     request: str
@@ -42,6 +43,7 @@ class NoOpRecord:
     results: tuple[str, ...]
     outputs: tuple[str, ...]
     actions: int
+    targets: tuple[str, ...] = ()
 
     def is_current(self, root: Path) -> bool:
         """Whether nothing was touched since. Costs one stat for each path, and marks the results as used."""
@@ -64,6 +66,7 @@ def make_no_op_record(
     results: Iterable[str],
     outputs: tuple[str, ...],
     actions: int,
+    targets: tuple[str, ...] = (),
 ) -> NoOpRecord | None:
     """The record of a successful build that began at `began_nanoseconds` of the wall clock.
 
@@ -90,6 +93,7 @@ def make_no_op_record(
         results=existing,
         outputs=outputs,
         actions=actions,
+        targets=targets,
     )
 
 
@@ -109,6 +113,7 @@ def load_no_op_record(state_directory: Path, request: str) -> NoOpRecord | None:
             results=tuple(cache.get("results")),
             outputs=tuple(cache.get("outputs")),
             actions=int(cache.get("actions")),
+            targets=tuple(cache.get("targets")),
         )
     except (TypeError, ValueError):
         return None

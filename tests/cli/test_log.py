@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from mlcbuild.cli.arguments.completion import complete_build, complete_mnemonic
-from mlcbuild.cli.log.records import RECORD_DIRECTORY, records, write_record
+from mlcbuild.cli.arguments.options import RECORD_DIRECTORY
+from mlcbuild.cli.log.recording import write_record
+from mlcbuild.cli.log.records import records
 from mlcbuild.cli.main import main
-from mlcbuild.cli.reports.event_log import event_record
+from mlcbuild.cli.settings.history import HistoryLimits
 from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionStatus,
@@ -136,13 +138,24 @@ STORY: tuple[BuildEvent, ...] = (
 )
 
 
-def remember(workspace: Path, *, began: float = BEGAN, story: tuple[BuildEvent, ...] = STORY, code: int = 1) -> None:
+LIMITS = HistoryLimits()
+
+
+def remember(
+    workspace: Path,
+    *,
+    began: float = BEGAN,
+    story: tuple[BuildEvent, ...] = STORY,
+    code: int = 1,
+    limits: HistoryLimits = LIMITS,
+) -> None:
     write_record(
         workspace / ".mlcbuild" / RECORD_DIRECTORY,
-        [event_record(event) for event in story],
+        story,
         began=began,
         arguments=["build", "//m:a", "//m:b"],
         exit_code=code,
+        limits=limits,
     )
 
 
@@ -207,9 +220,9 @@ def test_a_workspace_without_builds_says_so(workspace: Path, capsys: Capture) ->
     assert "build something first" in capsys.readouterr().err
 
 
-def test_ten_builds_are_remembered(workspace: Path) -> None:
+def test_as_many_builds_are_remembered_as_the_limit_says(workspace: Path) -> None:
     for number in range(12):
-        remember(workspace, began=BEGAN + number)
+        remember(workspace, began=BEGAN + number, limits=HistoryLimits(builds=10))
     known = records(workspace / ".mlcbuild" / RECORD_DIRECTORY)
     assert [record.began for record in known] == [BEGAN + number for number in range(11, 1, -1)]
     assert len(list((workspace / ".mlcbuild" / RECORD_DIRECTORY).iterdir())) == 10
@@ -263,11 +276,15 @@ def test_a_real_build_is_remembered_with_why_it_ran(workspace: Path, capsys: Cap
     assert all(action["executor"] == "local" and action["seconds"] > 0 for action in first)
     (workspace / "data.txt").write_text("2\n")
     assert main(["build", ":again"]) == 0
-    assert main(["build", ":again"]) == 0  # nothing to do: not worth remembering
+    assert main(["build", ":again"]) == 0  # nothing to do: it takes no number
     assert main(["build", ":again", "--recache"]) == 0
     capsys.readouterr()
     builds = told(capsys)
-    assert [build["actions"] for build in builds] == [{"executed_local": 2}] * 3
+    assert [(build["build"], build["no_op"]) for build in builds] == [(1, False), (None, True), (2, False), (3, False)]
+    assert [build["actions"] for build in builds if not build["no_op"]] == [{"executed_local": 2}] * 3
+    assert builds[1]["actions"] == {"up_to_date": 2}
+    assert builds[1]["targets"] == ["//:again"]
+    assert told(capsys, "what-ran", "--build", builds[1]["invocation_id"][:8])["actions"] == []
     assert {action["cause"] for action in told(capsys, "what-ran", "--build", "1")["actions"]} == {"asked"}
     assert {action["cause"] for action in told(capsys, "what-ran", "--build", "2")["actions"]} == {"changed"}
     shown = shown_of(capsys, "2", "//:copy", "Command")

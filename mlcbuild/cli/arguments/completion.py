@@ -58,10 +58,10 @@ def complete_build(incomplete: str) -> list[str]:
 
 def complete_mnemonic(incomplete: str) -> list[str]:
     """Mnemonics of the actions of the last recorded build."""
-    from mlcbuild.cli.log.records import records
+    from mlcbuild.cli.log.records import iterate
 
-    known = records(_records())
-    actions = known[0].actions() if known else ()
+    newest = next(iterate(_records()), None)
+    actions = newest.actions() if newest else ()
     return sorted({action["mnemonic"] for action in actions if action["mnemonic"].startswith(incomplete)})
 
 

@@ -24,6 +24,10 @@ LOG_DIRECTORY = "logs"
 """The folder of action logs, below the state directory."""
 
 
+RECORD_DIRECTORY = "builds"
+"""The folder of the history of builds, below the state directory."""
+
+
 class RemoteUpload(enum.StrEnum):
     """The values of `--remote-upload`."""
 

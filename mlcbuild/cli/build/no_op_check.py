@@ -64,14 +64,16 @@ def without_credentials(text: str) -> str:
     return f"{head}{mark}…@{rest.rpartition('@')[2]}" if mark and "@" in rest else text
 
 
-def current_build(request: str, *, directory: Path, state_directory: str) -> NoOpRecord | None:
-    """The record of this request's last build if there is nothing to do, from the workspace around `directory`."""
+def current_build(request: str, *, directory: Path, state_directory: str) -> tuple[NoOpRecord, Path] | None:
+    """The record of this request's last build if there is nothing to do, from the workspace around `directory`, and the
+    root of the workspace.
+    """
     if not os.path.isdir(directory):  # noqa: PTH112  `Path.is_dir` raises OSError for a path that is too long
         return None
     for folder in (directory.absolute(), *directory.absolute().parents):
         found = load_no_op_record(folder / state_directory, request)
         if found is not None:
-            return found if found.is_current(folder) else None
+            return (found, folder) if found.is_current(folder) else None
     return None
 
 

@@ -56,6 +56,7 @@ class NoOpRecorder:
             results=map(parts.store.result_path, self._results),
             outputs=tuple(path for target in result.targets for path in target.outputs),
             actions=sum(count for _, count in result.counts),
+            targets=tuple(target.label for target in targets),
         )
         if record is not None:
             save_no_op_record(parts.workspace.state_directory, record)

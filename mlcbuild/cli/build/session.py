@@ -13,7 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions, ProgressChoice
+from mlcbuild.cli.arguments.options import (
+    LOG_DIRECTORY,
+    RECORD_DIRECTORY,
+    STATE_DIRECTORY,
+    GlobalOptions,
+    ProgressChoice,
+)
 from mlcbuild.cli.build.interruption import hearing_ctrl_c, interrupting
 from mlcbuild.cli.build.listeners import Listeners, reason_of
 from mlcbuild.cli.build.network_cache_notice import network_cache_notice
@@ -26,20 +32,28 @@ from mlcbuild.cli.console.not_cached import not_cached_lines
 from mlcbuild.cli.console.remote_summary import RemoteSummary
 from mlcbuild.cli.console.summary import summary_lines
 from mlcbuild.cli.exit_codes import ExitCode, retry_line
-from mlcbuild.cli.log.records import RECORD_DIRECTORY, write_record
+from mlcbuild.cli.log.recording import write_record
 from mlcbuild.cli.output.atomic_file import write_json_atomically
 from mlcbuild.cli.output.errors import code_of
 from mlcbuild.cli.output.terminal import is_terminal
 from mlcbuild.cli.reports.build_report import BuildReport
 from mlcbuild.cli.reports.ci_reports import CiReports
-from mlcbuild.cli.reports.event_log import EventLog, event_record
+from mlcbuild.cli.reports.event_log import EventLog
 from mlcbuild.cli.reports.finished_build import BuildCollector
 from mlcbuild.cli.reports.profile import Phase, Profile
 from mlcbuild.cli.settings.execution import ExecutionOptions, resolve_execution
+from mlcbuild.cli.settings.history import HistoryLimits, history_limits
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
 from mlcbuild.cli.settings.user_file import user_settings_file
 from mlcbuild.cli.workspace.opening import OpenWorkspace, files_searched, open_workspace
-from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent, BuildFinished, BuildStarted
+from mlcbuild.engine.build_events import (
+    ActionFinished,
+    ActionStatus,
+    BuildEvent,
+    BuildFinished,
+    BuildStarted,
+    TargetFinished,
+)
 from mlcbuild.errors import LocalEnvironmentError, UsageError
 from mlcbuild.rules.analysis import Analysis, analyse
 
@@ -151,6 +165,7 @@ class _Session:
         self._records: Path | None = None
         self._root: Path | None = None  # of the workspace, once it is open
         self._collector = BuildCollector() if request.ci.wanted(options.environment) else None
+        self._limits = HistoryLimits()
         self._listeners = Listeners(dropped=self._note)
         self._listeners.add("the build report", self._report)
         self._listeners.add("the profile", self._profile)
@@ -178,6 +193,7 @@ class _Session:
             execution = resolve_execution(request.execution, environment, settings)
             if request.recache or (remote and remote.sends_what_was_found):
                 self._no_op.forbid()  # There is something to do each time.
+        self._limits = history_limits(environment)
         self._records = workspace.state_directory / RECORD_DIRECTORY
         if self._collector:
             places = {str(label): target.location for label, target in loaded.targets.items()}
@@ -290,19 +306,20 @@ class _Session:
 
     def _write_record(self, code: ExitCode) -> None:
         """Write the build's record for `mlcbuild log`. A full disk loses the record and nothing else."""
-        if self._records is None or (self._finished and _nothing_done(self._finished)):
+        if self._records is None:
             return
         with suppress(OSError):
             write_record(
                 self._records,
-                [event_record(event) for event in self._recorded],
+                self._recorded,
                 began=self._began,
                 arguments=[without_credentials(argument) for argument in self._options.arguments],
                 exit_code=int(code),
+                limits=self._limits,
             )
 
     def _listen(self, event: BuildEvent) -> None:
-        if isinstance(event, BuildStarted | ActionFinished | BuildFinished):
+        if isinstance(event, BuildStarted | ActionFinished | TargetFinished | BuildFinished):
             self._recorded.append(event)
         match event:
             case BuildStarted():

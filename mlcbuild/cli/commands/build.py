@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
 from mlcbuild.cli.arguments.help_format import examples
 from mlcbuild.cli.arguments.options import (
+    RECORD_DIRECTORY,
     STATE_DIRECTORY,
     AnnotationsChoice,
     AnnotationsOption,
@@ -136,7 +138,7 @@ def build(
         )
         return int(print_dry_run(asked, output, options))
     if output is OutputFormat.TEXT and not (any(reports.values()) or check_determinism or recache):
-        from mlcbuild.cli.build.no_op_check import current_build, print_no_op, request_text
+        from mlcbuild.cli.build.no_op_check import current_build, print_no_op, request_text, without_credentials
 
         text = request_text(
             patterns,
@@ -148,7 +150,18 @@ def build(
             remote=(remote, remote_upload or "", no_remote),
         )
         if current := current_build(text, directory=options.directory, state_directory=STATE_DIRECTORY):
-            print_no_op(current, wall_seconds=options.elapsed(), quiet=quiet or progress is ProgressChoice.QUIET)
+            from mlcbuild.cli.log.no_op_builds import append_no_op
+
+            found, root = current
+            print_no_op(found, wall_seconds=options.elapsed(), quiet=quiet or progress is ProgressChoice.QUIET)
+            append_no_op(
+                root / STATE_DIRECTORY / RECORD_DIRECTORY,
+                began=time.time() - options.elapsed(),
+                arguments=[without_credentials(argument) for argument in options.arguments],
+                targets=found.targets,
+                actions=found.actions,
+                wall_seconds=options.elapsed(),
+            )
             return 0
     from mlcbuild.cli.build.session import BuildRequest, run_build
     from mlcbuild.cli.reports.ci_reports import CiReports

@@ -6,13 +6,15 @@ from typing import Annotated
 
 import typer
 
-from mlcbuild.cli.arguments.completion import complete_build
+from mlcbuild.cli.arguments.completion import complete_build, complete_pattern
 from mlcbuild.cli.arguments.help_format import examples
 from mlcbuild.cli.arguments.options import OutputOption, global_options
 from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.errors import UsageError
 
 LOG_EXAMPLES = examples(
     "mlcbuild log                           the last builds",
+    "mlcbuild log --target //models:a       how long it took in each of them, and what was cached",
     "mlcbuild log what-ran --slowest        what the last one ran",
     "mlcbuild log critical-path --build 2   the longest chain of the build before it",
 )
@@ -25,20 +27,54 @@ BuildOption = Annotated[
         metavar="N|ID",
         show_default=False,
         autocompletion=complete_build,
-        help="1 for the last build, 2 for the one before, or the first digits of an invocation.",
+        help="1 for the last build that did something, 2 for the one before, or the first digits of an invocation.",
     ),
 ]
 
 
-def log(context: typer.Context, output: OutputOption = OutputFormat.TEXT) -> None:
-    """List the last builds of this workspace, or show what one of them did.
+def log(
+    context: typer.Context,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="List N builds, or with 0 all. Default: 20, and in JSON all.",
+        ),
+    ] = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            metavar="PATTERN",
+            show_default=False,
+            autocompletion=complete_pattern,
+            help="What each build did of these targets: seconds, actions that ran, cached ones.",
+        ),
+    ] = "",
+    failed: Annotated[bool, typer.Option("--failed", help="Only builds that did not succeed.")] = False,
+    output: OutputOption = OutputFormat.TEXT,
+) -> None:
+    """List the builds of this workspace, or show what one of them did.
 
-    The last ten builds are kept, without those that had nothing to do. `mlcbuild show --build` shows an action of one.
+    The last 500 builds are kept, in at most 64 MiB. Builds that had nothing to do are listed without a number.
+    `mlcbuild show --build` shows an action of one.
     """
-    if context.invoked_subcommand is None:
-        from mlcbuild.cli.log.listings import print_builds
+    if context.invoked_subcommand is not None:
+        if limit is not None or target or failed:
+            name = context.invoked_subcommand
+            raise UsageError(f"--limit, --target and --failed list builds; options of {name} come after its name")
+        return
+    if target:
+        from mlcbuild.cli.log.target_history import print_target_history
 
-        print_builds(output, global_options(context))
+        print_target_history(target, output, global_options(context), limit=limit, failed=failed)
+    else:
+        from mlcbuild.cli.log.build_list import print_builds
+
+        print_builds(output, global_options(context), limit=limit, failed=failed)
 
 
 def what_ran(

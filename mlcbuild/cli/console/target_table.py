@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mlcbuild.cli.output import text
@@ -60,15 +59,19 @@ class TargetTable:
 
     def _rows(self) -> list[tuple[str, str, int, int, float]]:
         rows = []
-        for label in dict.fromkeys((*self.requested, *self.totals.owners())):
-            counts, total = self.totals.statuses(label), self.totals.of(label)
-            outcome = self._outcome(label, counts)
+        for label in self.labels():
+            counts, total, outcome = self.totals.statuses(label), self.totals.of(label), self.outcome(label)
             if (counts or outcome != _BUILT) and (label in self.requested or total.ran or outcome in _URGENCY[:2]):
                 rows.append((label, outcome, total.ran, total.cached, total.seconds))
         urgency = {outcome: place for place, outcome in enumerate(_URGENCY)}
         return sorted(rows, key=lambda row: (urgency.get(row[1], len(urgency)), row[2] == 0, row[0]))
 
-    def _outcome(self, label: str, counts: Mapping[ActionStatus, int]) -> str:
+    def labels(self) -> tuple[str, ...]:
+        """The requested targets, and then others that have actions."""
+        return tuple(dict.fromkeys((*self.requested, *self.totals.owners())))
+
+    def outcome(self, label: str) -> str:
+        counts = self.totals.statuses(label)
         if counts.get(ActionStatus.FAILED):
             return "failed"
         if counts.get(ActionStatus.NOT_CACHED):

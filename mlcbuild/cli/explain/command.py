@@ -14,7 +14,7 @@ from mlcbuild.cli.explain.output import explanation_lines, file_diffs
 from mlcbuild.cli.explain.reasons import Reasons
 from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying, without_collector
 from mlcbuild.cli.log.listings import build_title, record_directory
-from mlcbuild.cli.log.records import BuildRecord, chosen, records
+from mlcbuild.cli.log.records import BuildRecord, chosen, iterate
 from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
@@ -68,10 +68,7 @@ def _record(build: str, owners: frozenset[str], options: GlobalOptions) -> Build
     directory = record_directory(options)
     if build:
         return chosen(directory, build)
-    for record in records(directory):
-        if any(action.get("executor") and action["owner"] in owners for action in record.actions()):
-            return record
-    return None
+    return next((record for record in iterate(directory) if record.ran_for(owners)), None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The listings of `mlcbuild log`: builds, actions that ran, and the critical path."""
+"""The listings of `mlcbuild log` of one build: actions that ran, and the critical path."""
 
 from __future__ import annotations
 
@@ -7,27 +7,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.cli.arguments.options import STATE_DIRECTORY, GlobalOptions
+from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.console.action_names import full_recorded_title, recorded_title
-from mlcbuild.cli.log.records import RECORD_DIRECTORY, BuildRecord, chosen, records
+from mlcbuild.cli.log.records import BuildRecord, chosen
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.figures import byte_count
 from mlcbuild.workspace.settings import find_root
 
-_SHOWN_DIGITS = 8
+SHOWN_DIGITS = 8
+"""Of an invocation or a key."""
+
 _LEAST_SLACKS = 10
-_COUNTED = (
-    ("executed_local", "ran here"),
-    ("executed_ray", "ran on ray"),
-    ("not_cached", "not cached"),
-    ("failed", "failed"),
-    ("skipped", "skipped"),
-    ("remote_hit", "from remote"),
-    ("disk_hit", "from disk"),
-    ("up_to_date", "up to date"),
-)
 STATUSES = {
     "up_to_date": "up to date",
     "disk_hit": "from disk",
@@ -37,27 +29,11 @@ STATUSES = {
     "not_cached": "not cached",
 }
 """The statuses of actions in records, as people read them; all others are written so."""
-_ENDINGS = {0: "built", 1: "failed", 8: "interrupted", 10: "not cached"}
 
 
 def record_directory(options: GlobalOptions) -> Path:
     """The folder of records of the current workspace. Raises WorkspaceError."""
     return find_root(options.directory) / STATE_DIRECTORY / RECORD_DIRECTORY
-
-
-def print_builds(output: OutputFormat, options: GlobalOptions) -> None:
-    """Print one line a build, newest first."""
-    known = records(record_directory(options))
-    if output is OutputFormat.JSON:
-        print_json([{"build": number, **_summary(record)} for number, record in enumerate(known, start=1)])
-        return
-    if not known:
-        print("no build of this workspace is recorded")
-    for number, record in enumerate(known, start=1):
-        what = ", ".join(f"{record.counts[status]} {word}" for status, word in _COUNTED if record.counts.get(status))
-        ending = _ENDINGS.get(record.exit_code, f"exit code {record.exit_code}")
-        head = f"{number:>2}  {moment(record.began)}  {record.invocation[:_SHOWN_DIGITS]}  {ending:<11}"
-        print(f"{head} {text.seconds(record.wall_seconds):>12}  {_targets(record.targets)}: {what}")
 
 
 def print_what_ran(
@@ -74,7 +50,7 @@ def print_what_ran(
     ]
     ran.sort(key=lambda action: -seconds_of(action) if slowest else action.get("start", 0.0))
     if output is OutputFormat.JSON:
-        print_json({"build": _summary(record), "actions": [described(action, record) for action in ran]})
+        print_json({"build": build_document(record), "actions": [described(action, record) for action in ran]})
         return
     if not ran:
         print("no such action ran" if failed or mnemonic else "nothing ran")
@@ -104,7 +80,7 @@ def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions
     if output is OutputFormat.JSON:
         print_json(
             {
-                "build": _summary(record),
+                "build": build_document(record),
                 "critical_path": [
                     {
                         "action": step["identifier"],
@@ -204,10 +180,11 @@ def described(action: Mapping[str, Any], record: BuildRecord) -> dict[str, Any]:
 def build_title(record: BuildRecord, action: Mapping[str, Any] | None = None) -> str:
     """When a build began, or an action of it, and the first digits of the build's invocation."""
     start = float(action.get("start", 0.0)) if action else 0.0
-    return f"{moment(record.began + start)}, {record.invocation[:_SHOWN_DIGITS]}"
+    return f"{moment(record.began + start)}, {record.invocation[:SHOWN_DIGITS]}"
 
 
-def _summary(record: BuildRecord) -> dict[str, Any]:
+def build_document(record: BuildRecord) -> dict[str, Any]:
+    """A build as JSON, without its actions."""
     return {
         "invocation_id": record.invocation,
         "began": record.began,
@@ -223,12 +200,6 @@ def _summary(record: BuildRecord) -> dict[str, Any]:
 def moment(began: float) -> str:
     """Seconds since 1970 as `2026-11-29 07:21:10`, in local time."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
-
-
-def _targets(targets: Sequence[str]) -> str:
-    if not targets:
-        return "no targets"
-    return targets[0] if len(targets) == 1 else f"{targets[0]} and {len(targets) - 1} more"
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int]) -> list[str]:

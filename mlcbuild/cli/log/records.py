@@ -1,167 +1,220 @@
-"""Records of the last ten builds for `mlcbuild log`, one file a build, under `.mlcbuild/builds/`.
+"""The recorded builds of a workspace, from `.mlcbuild/builds/`. Nothing else depends on these files.
 
-The first line is the summary of the build, which is all that a list of builds needs. Each further line is an action as
-in the event log (`mlcbuild.cli.reports.event_log`), without fields that are 0 or empty and without its log. No record
-is written for a build that had nothing to do. Nothing else depends on these files.
+Builds that did something have a file each (`record_file`) and are numbered from the newest, 1. Builds that had nothing
+to do are lines of one file (`no_op_builds`) and have no number: so they take no build out of reach, and the last build
+that ran something stays number 1 however often it is asked for again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.cli.output.json_output import json_text
+from mlcbuild.cli.log.no_op_builds import no_op_lines
+from mlcbuild.cli.log.record_file import read_lines, read_summary, record_files
 from mlcbuild.errors import UsageError
-from mlcbuild.regular_files import open_regular
 
-RECORD_DIRECTORY = "builds"
-_VERSION = 1
-_MOST_RECORDS = 10
-_SUFFIX = ".jsonl"
-_LONGEST_NUMBER = 2  # digits; a longer number is part of an invocation
+_LONGEST_NUMBER = 4  # digits; a longer number is part of an invocation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
+class TargetRecord:
+    """What became of a target. `ran`, `cached` and `seconds` are of its own actions, as in the build report."""
+
+    requested: bool
+    outcome: str  # `built`, `needed`, `failed`, `not cached`, `not built`
+    ran: int
+    cached: int
+    seconds: float
+    output_files: tuple[Mapping[str, Any], ...]  # as in the build report
+
+
+@dataclass(frozen=True, kw_only=True)
 class BuildRecord:
-    """The summary of one build. `began` is in seconds since 1970; counts are by the status of actions."""
+    """One build. `began` is in seconds since 1970; counts are by the status of actions.
 
-    path: Path
+    What follows the summary in the file is read when it is asked for. A file that is damaged there gives less.
+    """
+
+    path: Path | None  # None for a build that had nothing to do: it has no actions to tell of
     invocation: str
     began: float
     arguments: tuple[str, ...]
-    targets: tuple[str, ...]
+    first_targets: tuple[str, ...]
+    target_count: int
     exit_code: int
     wall_seconds: float  # of the build, without loading and analysis
     jobs: int
     counts: Mapping[str, int]
-    critical_path: tuple[Mapping[str, Any], ...]
-    slacks: Mapping[str, float]
+    digest_function: str  # of all digests and keys; "" where it is not known
+    summary: Mapping[str, Any]
+
+    @property
+    def is_no_op(self) -> bool:
+        return self.path is None
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The labels that were asked for; of a build that had nothing to do, the first forty."""
+        if self.target_count == len(self.first_targets):
+            return self.first_targets
+        requested = tuple(label for label, target in self.outcomes.items() if target.requested)
+        return requested or self.first_targets
+
+    @cached_property
+    def outcomes(self) -> Mapping[str, TargetRecord]:
+        """What became of each target that was asked for or has actions."""
+        found: dict[str, TargetRecord] = {}
+        with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+            if self._version == 1:
+                return _outcomes_of(self)
+            for label, target in self._line(0).items():
+                found[label] = TargetRecord(
+                    requested=bool(target["requested"]),
+                    outcome=str(target["outcome"]),
+                    ran=int(target["ran"]),
+                    cached=int(target["cached"]),
+                    seconds=float(target["seconds"]),
+                    output_files=tuple(target["output_files"]),
+                )
+        return found
+
+    @cached_property
+    def critical_path(self) -> tuple[Mapping[str, Any], ...]:
+        """The steps, each with `identifier`, `mnemonic`, `seconds` and `title`."""
+        return tuple(self._path_line.get("critical_path", ()))
+
+    @cached_property
+    def slacks(self) -> Mapping[str, float]:
+        """Seconds by action, of those that ran and are not on the critical path."""
+        return dict(self._path_line.get("slacks", {}))
 
     def actions(self) -> Iterator[dict[str, Any]]:
         """The actions in the order in which they ended. A damaged file gives fewer."""
-        try:
-            with os.fdopen(open_regular(self.path), encoding="utf-8") as lines:
-                next(lines, None)
-                for line in lines:
-                    yield json.loads(line)
-        except (OSError, ValueError):
-            return
+        if self.path is not None:
+            yield from itertools.islice(read_lines(self.path), 0 if self._version == 1 else 2, None)
 
+    def ran_for(self, owners: frozenset[str]) -> bool:
+        """Whether an action of one of these targets ran, or failed."""
+        return any((target.ran or target.seconds) and label in owners for label, target in self.outcomes.items())
 
-def write_record(
-    directory: Path, events: Sequence[Mapping[str, Any]], *, began: float, arguments: Sequence[str], exit_code: int
-) -> None:
-    """Write the record of a build that ended or was cut short. Raises OSError.
+    @property
+    def _version(self) -> int:
+        return int(self.summary.get("version", 0))
 
-    `events` are those of the event log, from `build_started` on.
-    """
-    started = next((event for event in events if event["event"] == "build_started"), None)
-    if started is None:
-        return
-    finished = next((event for event in events if event["event"] == "build_finished"), {})
-    actions = [event for event in events if event["event"] == "action_finished"]
-    # An action whose result was lost has run again: its last status counts.
-    statuses = {action["identifier"]: action["status"] for action in actions}
-    counts = finished.get("counts") or Counter(statuses.values())
-    if not any(count for status, count in counts.items() if status != "up_to_date"):
-        return
-    summary = {
-        "format": "mlcbuild build record",
-        "version": _VERSION,
-        "invocation": started["invocation"],
-        "began": round(began, 3),
-        "arguments": list(arguments),
-        "targets": started["targets"],
-        "exit_code": exit_code,
-        "wall_seconds": finished.get("wall_seconds", max((action["time"] for action in actions), default=0.0)),
-        "jobs": started["jobs"],
-        "counts": {status: count for status, count in counts.items() if count},
-        "critical_path": finished.get("critical_path", []),
-        "slacks": {slack["identifier"]: slack["seconds"] for slack in finished.get("slacks", [])},
-    }
-    lines = [summary, *(_compact(action) for action in actions)]
-    directory.mkdir(parents=True, exist_ok=True)
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(began))
-    path = directory / f"{stamp}.{int(began * 1000) % 1000:03}-{started['invocation'][:8]}{_SUFFIX}"
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    try:
-        text = "".join(json_text(line) + "\n" for line in lines)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    for old in _files(directory)[_MOST_RECORDS:]:
-        with contextlib.suppress(OSError):
-            old.unlink()
+    @cached_property
+    def _path_line(self) -> Mapping[str, Any]:
+        return self.summary if self._version == 1 else self._line(1)
 
-
-def _compact(action: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in action.items() if value and name not in ("event", "log")}
+    def _line(self, index: int) -> Mapping[str, Any]:
+        lines = read_lines(self.path) if self.path is not None else iter(())
+        return next(itertools.islice(lines, index, None), {})
 
 
 def records(directory: Path) -> list[BuildRecord]:
-    """The recorded builds, newest first, without damaged files."""
-    found = (_record(path) for path in _files(directory))
-    return [record for record in found if record is not None]
+    """The recorded builds that did something, newest first, without damaged files."""
+    return list(iterate(directory))
+
+
+def iterate(directory: Path) -> Iterator[BuildRecord]:
+    """`records`, each read when it is asked for."""
+    found = (_record(path) for path in record_files(directory))
+    return (record for record in found if record is not None)
+
+
+def no_ops(directory: Path) -> list[BuildRecord]:
+    """The recorded builds that had nothing to do, newest first."""
+    return [record for document in no_op_lines(directory) if (record := _no_op(document)) is not None]
+
+
+def numbered(builds: Iterable[BuildRecord], idle: Iterable[BuildRecord]) -> list[tuple[int | None, BuildRecord]]:
+    """All builds, newest first, with the number of each that did something."""
+    both: list[tuple[int | None, BuildRecord]] = [*enumerate(builds, start=1), *((None, record) for record in idle)]
+    return sorted(both, key=lambda pair: -pair[1].began)
 
 
 def chosen(directory: Path, wanted: str) -> BuildRecord:
-    """The build that a user names: 1 for the last, 2 for the one before, or the first digits of its invocation.
+    """The build that a user names: 1 for the last that did something, 2 for the one before, or the first digits of an
+    invocation.
 
     Raises UsageError if there is no such build.
     """
     known = records(directory)
-    if not known:
-        raise UsageError("no build of this workspace is recorded", advice=("build something first",))
     if wanted.isdecimal() and len(wanted) <= _LONGEST_NUMBER:
         number = int(wanted)
         if 1 <= number <= len(known):
             return known[number - 1]
-        raise UsageError(
-            f"there is no build {number}: the oldest recorded build is {len(known)}",
-            advice=("`mlcbuild log` lists them",),
-        )
-    matching = [record for record in known if record.invocation.startswith(wanted.lower())]
+        if known:
+            raise UsageError(
+                f"there is no build {number}: the oldest recorded build is {len(known)}",
+                advice=("`mlcbuild log` lists them",),
+            )
+        matching = []
+    else:
+        idle = no_ops(directory)
+        matching = [record for record in (*known, *idle) if record.invocation.startswith(wanted.lower())]
+        known += idle
+    if not known:
+        raise UsageError("no build of this workspace is recorded", advice=("build something first",))
     if len(matching) != 1:
         count = "several recorded builds begin" if matching else "no recorded build begins"
         raise UsageError(f'{count} with "{wanted}"', advice=("`mlcbuild log` lists them",))
     return matching[0]
 
 
-def _files(directory: Path) -> list[Path]:
-    """The files of records, newest first: their names begin with the time."""
-    try:
-        return sorted((path for path in directory.iterdir() if path.suffix == _SUFFIX), reverse=True)
-    except OSError:
-        return []
-
-
 def _record(path: Path) -> BuildRecord | None:
+    summary = read_summary(path)
+    return None if summary is None else _build(summary, path)
+
+
+def _no_op(document: Mapping[str, Any]) -> BuildRecord | None:
+    summary = {**document, "exit_code": 0, "jobs": 0, "counts": {"up_to_date": document.get("actions")}}
+    return _build(summary, None)
+
+
+def _build(summary: Mapping[str, Any], path: Path | None) -> BuildRecord | None:
     try:
-        with os.fdopen(open_regular(path), encoding="utf-8") as lines:
-            summary = json.loads(next(lines, ""))
-        if summary["version"] != _VERSION:
-            return None
+        targets = tuple(map(str, summary["targets"]))
         return BuildRecord(
             path=path,
-            invocation=summary["invocation"],
+            invocation=str(summary["invocation"]),
             began=float(summary["began"]),
-            arguments=tuple(summary["arguments"]),
-            targets=tuple(summary["targets"]),
+            arguments=tuple(map(str, summary["arguments"])),
+            first_targets=targets,
+            target_count=int(summary.get("target_count", len(targets))),
             exit_code=int(summary["exit_code"]),
             wall_seconds=float(summary["wall_seconds"]),
             jobs=int(summary["jobs"]),
-            counts=dict(summary["counts"]),
-            critical_path=tuple(summary["critical_path"]),
-            slacks=dict(summary["slacks"]),
+            counts={str(status): int(count) for status, count in summary["counts"].items()},
+            digest_function=str(summary.get("digest_function", "")),
+            summary=summary,
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
+
+
+def _outcomes_of(record: BuildRecord) -> dict[str, TargetRecord]:
+    """The targets of a record of version 1, from its actions. Raises KeyError, TypeError or ValueError."""
+    last = {action["identifier"]: action for action in record.actions()}
+    owned: dict[str, list[dict[str, Any]]] = {label: [] for label in record.first_targets}
+    for action in last.values():
+        owned.setdefault(action["owner"], []).append(action)
+    found = {}
+    for label, actions in owned.items():
+        statuses = [action["status"] for action in actions]
+        requested = label in record.first_targets
+        outcome = "built" if requested and record.exit_code == 0 else "not built" if requested else "needed"
+        found[label] = TargetRecord(
+            requested=requested,
+            outcome="failed" if "failed" in statuses else outcome,
+            ran=sum(status.startswith("executed") for status in statuses),
+            cached=sum(status in ("up_to_date", "disk_hit", "remote_hit") for status in statuses),
+            seconds=sum(float(each["time"]) - float(each.get("start", 0.0)) for each in actions if "executor" in each),
+            output_files=(),
+        )
+    return found

@@ -1,4 +1,6 @@
-"""The user's `settings.toml`, which applies to all workspaces: remote cache, execution, limits of the disk cache."""
+"""The user's `settings.toml`, which applies to all workspaces: remote cache, execution, limits of the disk cache and of
+the history of builds.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,18 @@ CACHE_SETTINGS: tuple[Attribute, ...] = (
     Attribute(name="max_age", kind=AttributeKind.STRING, doc="How long `cache gc` keeps unused results: 30d."),
 )
 """The settings of `[cache]`."""
-_TABLES = (REMOTE_TABLE, EXECUTION_TABLE, CACHE_TABLE)
+HISTORY_TABLE = "history"
+HISTORY_SETTINGS: tuple[Attribute, ...] = (
+    Attribute(
+        name="max_builds",
+        kind=AttributeKind.INTEGER,
+        minimum=0,
+        doc="How many builds a workspace remembers; 0 for none.",
+    ),
+    Attribute(name="max_size", kind=AttributeKind.STRING, doc="The size of what it remembers: 64M, 64MiB."),
+)
+"""The settings of `[history]`."""
+_TABLES = (REMOTE_TABLE, EXECUTION_TABLE, CACHE_TABLE, HISTORY_TABLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +49,8 @@ class UserSettings:
     execution: ExecutionTable | None = None
     max_bytes: int | None = None
     max_age_seconds: float | None = None
+    history_builds: int | None = None
+    history_bytes: int | None = None
 
 
 def user_settings_file(environment: Mapping[str, str]) -> Path:
@@ -64,9 +79,16 @@ def read_user_settings(path: Path) -> UserSettings:
     remote = _read_remote(file, errors) if REMOTE_TABLE in file.content else None
     execution = read_execution(file, errors) if EXECUTION_TABLE in file.content else None
     limits = _read_limits(file, errors) if CACHE_TABLE in file.content else (None, None)
+    history = _read_history(file, errors) if HISTORY_TABLE in file.content else (None, None)
     errors.raise_if_any()
     return UserSettings(
-        folder=path.parent, remote=remote, execution=execution, max_bytes=limits[0], max_age_seconds=limits[1]
+        folder=path.parent,
+        remote=remote,
+        execution=execution,
+        max_bytes=limits[0],
+        max_age_seconds=limits[1],
+        history_builds=history[0],
+        history_bytes=history[1],
     )
 
 
@@ -86,10 +108,25 @@ def _read_limits(file: TomlFile, errors: ErrorCollector) -> tuple[int | None, fl
     reader = ValueReader(owner=f"[{CACHE_TABLE}]", package="", errors=errors)
     values = read_table(file.content[CACHE_TABLE], CACHE_SETTINGS, origin, reader)
     size, age = (cast("str | None", values.get(attribute.name)) for attribute in CACHE_SETTINGS)
-    max_bytes = parse_size(size) if size is not None else None
+    max_bytes = _size(size, origin, errors)
     max_age_seconds = parse_duration(age) if age is not None else None
-    if size is not None and max_bytes is None:
-        errors.add(f'"max_size" in [{CACHE_TABLE}] is not a size: "{size}"', origin.at("max_size"), SIZE_ADVICE)
     if age is not None and max_age_seconds is None:
         errors.add(f'"max_age" in [{CACHE_TABLE}] is not an age: "{age}"', origin.at("max_age"), AGE_ADVICE)
     return max_bytes, max_age_seconds
+
+
+def _read_history(file: TomlFile, errors: ErrorCollector) -> tuple[int | None, int | None]:
+    origin = Origin(file, (HISTORY_TABLE,))
+    reader = ValueReader(owner=f"[{HISTORY_TABLE}]", package="", errors=errors)
+    values = read_table(file.content[HISTORY_TABLE], HISTORY_SETTINGS, origin, reader)
+    size = cast("str | None", values.get("max_size"))
+    return cast("int | None", values.get("max_builds")), _size(size, origin, errors)
+
+
+def _size(text: str | None, origin: Origin, errors: ErrorCollector) -> int | None:
+    """The bytes of the setting `max_size` in the table of `origin`."""
+    size = parse_size(text) if text is not None else None
+    if text is not None and size is None:
+        table = ".".join(map(str, origin.keys))
+        errors.add(f'"max_size" in [{table}] is not a size: "{text}"', origin.at("max_size"), SIZE_ADVICE)
+    return size

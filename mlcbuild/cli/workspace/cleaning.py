@@ -6,8 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY
-from mlcbuild.cli.log.records import RECORD_DIRECTORY
+from mlcbuild.cli.arguments.options import LOG_DIRECTORY, RECORD_DIRECTORY, STATE_DIRECTORY
 from mlcbuild.engine.workspace_lock import LOCK_FILE, WorkspaceLock
 from mlcbuild.errors import LocalEnvironmentError, WorkspaceError
 from mlcbuild.workspace.packages import BUILD_FILE

@@ -1,0 +1,118 @@
+"""`mlcbuild log`: the list of builds."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.log.listings import SHOWN_DIGITS, build_document, moment, record_directory
+from mlcbuild.cli.log.records import BuildRecord, no_ops, numbered, records
+from mlcbuild.cli.output import text
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import OutputFormat, Style, is_terminal, terminal_size
+
+_COUNTED = (
+    ("executed_local", "ran here"),
+    ("executed_ray", "ran on ray"),
+    ("not_cached", "not cached"),
+    ("failed", "failed"),
+    ("skipped", "skipped"),
+    ("remote_hit", "from remote"),
+    ("disk_hit", "from disk"),
+    ("up_to_date", "up to date"),
+)
+_ENDINGS = {0: "built", 1: "failed", 8: "interrupted", 10: "not cached"}
+_NO_OP = "up to date"
+DEFAULT_LIMIT = 20
+_LEAST_WRAPPED = 20  # columns for what was built; where there are fewer, it is not wrapped
+
+Numbered = tuple[int | None, BuildRecord]
+
+
+def print_builds(output: OutputFormat, options: GlobalOptions, *, limit: int | None, failed: bool) -> None:
+    """Print the builds, newest first: `limit` of those that did something, 0 for all, with those in between that had
+    nothing to do. Without a limit all in JSON, else the newest.
+    """
+    directory = record_directory(options)
+    known = records(directory)
+    counted = [pair for pair in enumerate(known, start=1) if not failed or pair[1].exit_code]
+    most = limit if limit is not None else 0 if output is OutputFormat.JSON else DEFAULT_LIMIT
+    shown = counted[: most or None]
+    builds: list[Numbered] = list(shown)
+    if not failed:
+        oldest = shown[-1][1].began if len(shown) < len(counted) else 0.0
+        builds = numbered(known[: len(shown)], (each for each in no_ops(directory) if each.began >= oldest))
+    if output is OutputFormat.JSON:
+        print_json([{"build": number, "no_op": record.is_no_op, **build_document(record)} for number, record in builds])
+        return
+    if not builds:
+        print("no recorded build failed" if known and failed else "no build of this workspace is recorded")
+    width = terminal_size(sys.stdout)[0] if is_terminal(sys.stdout, options.environment) else 0
+    for line in build_lines(builds, style=options.style(sys.stdout), width=width):
+        print(line)
+    if len(shown) < len(counted):
+        note_older(len(counted) - len(shown), options)
+
+
+def note_older(count: int, options: GlobalOptions) -> None:
+    left = text.plural(count, "older build")
+    print(f"{options.style(sys.stderr).warning('note:')} {left}: --limit 0 lists all", file=sys.stderr)
+
+
+def build_lines(builds: Sequence[Numbered], *, style: Style, width: int = 0) -> Iterator[str]:
+    """One line a build, wrapped in `width` columns, 0 for as long as it is. Builds in a row that had nothing to do
+    share a line.
+    """
+    for is_no_op, group in itertools.groupby(builds, key=lambda pair: pair[1].is_no_op):
+        rows = list(group)
+        for number, record in rows[:1] if is_no_op else rows:
+            what = _idle(record, len(rows)) if is_no_op else _done(record)
+            ended = _NO_OP if is_no_op else ending(record)
+            head = f"{number or '-':>3}  {moment(record.began)}  {record.invocation[:SHOWN_DIGITS]}  "
+            seconds = f"{text.seconds(record.wall_seconds):>8}  "
+            indent = len(head) + 11 + 1 + len(seconds)
+            first, *more = _wrapped(text.printable(what), width - indent)
+            line = f"{head}{painted(f'{ended:<11}', record, style)} {seconds}{first}"
+            yield style.dim(line) if is_no_op else line
+            yield from (f"{'':{indent}}{each}" for each in more)
+
+
+def ending(record: BuildRecord) -> str:
+    """How a build ended, in a word or two."""
+    return _ENDINGS.get(record.exit_code, f"exit code {record.exit_code}")
+
+
+def painted(ended: str, record: BuildRecord, style: Style) -> str:
+    """`ended` in the colour of the build's exit code."""
+    match record.exit_code:
+        case 0:
+            return ended
+        case 8 | 10:
+            return style.warning(ended)
+        case _:
+            return style.error(ended)
+
+
+def _done(record: BuildRecord) -> str:
+    counts = ", ".join(f"{record.counts[status]:,} {word}" for status, word in _COUNTED if record.counts.get(status))
+    return f"{_targets(record)}: {counts or 'nothing ended'}"
+
+
+def _idle(record: BuildRecord, times: int) -> str:
+    return _targets(record) + (f"; {times:,} builds in a row had nothing to do" if times > 1 else "")
+
+
+def _targets(record: BuildRecord) -> str:
+    if not record.first_targets:
+        return "no targets"
+    more = record.target_count - 1
+    return f"{record.first_targets[0]} and {more:,} more" if more else record.first_targets[0]
+
+
+def _wrapped(what: str, columns: int) -> list[str]:
+    if columns < _LEAST_WRAPPED:
+        return [what]
+    return textwrap.wrap(what, columns, break_long_words=False, break_on_hyphens=False) or [what]
