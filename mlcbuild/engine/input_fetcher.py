@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Lock
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests, FileState
@@ -45,6 +46,7 @@ class InputFetcher:
         self._remote = remote
         self._on_failure = on_failure
         self._sources: dict[str, FileState] = {}
+        self._storing: dict[Digest, Lock] = {}
 
     def digesting(self, paths: Sequence[str]) -> Iterator[Callable[[], list[SourceDigested | SourceUnavailable]]]:
         """Jobs for any thread; each digests some of the source files."""
@@ -75,7 +77,7 @@ class InputFetcher:
             if state.digest not in wanted:
                 continue
             try:
-                stored = self._store.put_file(self._workspace / path)
+                stored = self._stored(path, state.digest)
             except MlcbuildError as error:
                 return FetchedInputs(error=str(error), environment=True)
             except (OSError, ValueError) as error:
@@ -91,6 +93,11 @@ class InputFetcher:
                 self._on_failure(error)
                 left = self._store.missing(left)
         return FetchedInputs(missing=left)
+
+    def _stored(self, path: str, digest: Digest) -> Digest:
+        """Store a source file once. To store it again would replace the file that another action may be reading."""
+        with self._storing.setdefault(digest, Lock()):
+            return self._store.put_file(self._workspace / path) if self._store.missing([digest]) else digest
 
     def change_in(self, sources: Iterable[str]) -> str:
         """What to tell people where a source is no longer what was digested; "" where none changed.

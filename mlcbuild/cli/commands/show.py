@@ -15,6 +15,7 @@ SHOW_EXAMPLES = examples(
     "mlcbuild show //models:a                           its actions",
     "mlcbuild show //models:a Export                    one action",
     "mlcbuild show //models:a CompileKernel qkv_proj    a kernel, by its name or its content",
+    "mlcbuild show //models:a Phase2 --ir               the module that it made, as TVMScript",
     "mlcbuild show //models:a Export --build 2          as the build before the last had it",
 )
 
@@ -58,6 +59,12 @@ def show(
             "digits of its invocation.",
         ),
     ] = "",
+    ir: Annotated[
+        bool, typer.Option("--ir", help="Print the outputs as text: TVMScript, CUDA C++, assembly, SASS, bytecode.")
+    ] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Print what a phase or a schedule changed in its module.")
+    ] = False,
     config: ConfigOption = "",
     set_: SetOption = None,
     disk_cache: DiskCacheOption = None,
@@ -73,6 +80,8 @@ def show(
     request = ShowRequest(
         words=(target, mnemonic, *(kernel or ())),
         build=build,
+        ir=ir,
+        changes=changes,
         configuration=config,
         overrides=tuple(set_ or ()),
         disk_cache=disk_cache,

@@ -39,6 +39,9 @@ class Style:
     def error(self, text: str) -> str:
         return self._painted("1;31", text)
 
+    def bad(self, text: str) -> str:
+        return self._painted("31", text)
+
     def good(self, text: str) -> str:
         return self._painted("32", text)
 

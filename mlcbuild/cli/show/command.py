@@ -16,6 +16,8 @@ from mlcbuild.cli.log.listings import record_directory
 from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
+from mlcbuild.cli.rendering.opening import renderer_of
+from mlcbuild.cli.show.ir import FilesOfAction, ir_documents, print_changes, print_ir
 from mlcbuild.cli.show.last_runs import LastRuns
 from mlcbuild.cli.show.output import action_lines, list_of_mnemonic, target_table
 from mlcbuild.cli.show.shown_action import ActionViewer, announced_in_order
@@ -26,6 +28,8 @@ from mlcbuild.engine.survey import SurveyedAction, all_wanted
 from mlcbuild.errors import MlcbuildError, UsageError
 from mlcbuild.rules.analysis import AnalysedTarget, analyse
 
+_MOST_NAMED = 10
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShowRequest:
@@ -33,6 +37,8 @@ class ShowRequest:
 
     words: tuple[str, ...]
     build: str = ""
+    ir: bool = False
+    changes: bool = False
     configuration: str = ""
     overrides: tuple[str, ...] = ()
     disk_cache: Path | None = None
@@ -118,13 +124,62 @@ def surveyed_target(request: ShowRequest, wanted: Wanted, options: GlobalOptions
 def show_actions(request: ShowRequest, output: OutputFormat, options: GlobalOptions) -> None:
     """Print the actions. Raises UsageError, WorkspaceErrors, and what a survey raises."""
     wanted = Wanted.read(request.words)
+    _check(request, wanted, output)
     if request.build:
         from mlcbuild.cli.show.recorded import print_recorded
 
         print_recorded(wanted, request.build, disk_cache=request.disk_cache, output=output, options=options)
         return
     with surveyed_target(request, wanted, options) as target:
-        _print(target, wanted, output, options)
+        if request.ir or request.changes:
+            _print_texts(target, wanted, request, output, options)
+        else:
+            _print(target, wanted, output, options)
+
+
+def _check(request: ShowRequest, wanted: Wanted, output: OutputFormat) -> None:
+    """Raise UsageError for options that do not go together."""
+    for option, given in (("--ir", request.ir), ("--changes", request.changes)):
+        if given and not wanted.mnemonic:
+            raise UsageError(
+                f"{option} needs a MNEMONIC", advice=(f"`mlcbuild show {wanted.target}` lists the actions",)
+            )
+        if given and request.build:
+            raise UsageError(f"{option} and --build do not go together", advice=("`mlcbuild diff` compares builds",))
+    if request.changes and output is OutputFormat.JSON:
+        raise UsageError("--changes is a text", advice=("leave out --output",))
+
+
+def _print_texts(
+    target: SurveyedTarget, wanted: Wanted, request: ShowRequest, output: OutputFormat, options: GlobalOptions
+) -> None:
+    chosen = [
+        FilesOfAction(
+            title=each.action.title,
+            target=target.label,
+            inputs=each.inputs,
+            outputs=target.viewer.outputs(each),
+        )
+        for each in target.chosen(wanted)
+    ]
+    style = options.style(sys.stdout)
+    with renderer_of(target.workspace, request.disk_cache, options) as renderer:
+        if request.changes:
+            if len(chosen) > 1:
+                raise UsageError(
+                    f"{len(chosen)} actions match, but only the changes of one can be shown",
+                    advice=tuple(each.title for each in chosen[:_MOST_NAMED]),
+                )
+            print_changes(chosen[0], renderer, style)
+        elif output is OutputFormat.JSON:
+            print_json(
+                {
+                    "target": target.label,
+                    "actions": [{"action": each.title, "outputs": ir_documents(each, renderer)} for each in chosen],
+                }
+            )
+        else:
+            print_ir(chosen, renderer, style, options.style(sys.stderr))
 
 
 def _print(target: SurveyedTarget, wanted: Wanted, output: OutputFormat, options: GlobalOptions) -> None:

@@ -1,0 +1,1 @@
+"""Outputs of actions as text: IR, source code, assembly. `show` and `diff` print it."""
