@@ -4,22 +4,24 @@ Nothing is run, and nothing is read but folder listings and what rules check of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlcbuild.engine.action import Action, SourceArtifact
 from mlcbuild.errors import MlcbuildError, WorkspaceError, WorkspaceErrors
 from mlcbuild.regular_files import read_regular
+from mlcbuild.rules.backend import PlatformInfo
 from mlcbuild.rules.fetched import FetchInfo
 from mlcbuild.rules.providers import FilesInfo, Provider
 from mlcbuild.rules.registry import place_in_rule_file
-from mlcbuild.rules.rule import AnyProvider, Providers, Rule, RuleContext
+from mlcbuild.rules.rule import AnyProvider, Incompatibility, Providers, Rule, RuleContext
 from mlcbuild.workspace.graph import reachable
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.loader import LoadedWorkspace, LoadErrors
-from mlcbuild.workspace.schema import PLATFORM
+from mlcbuild.workspace.schema import COMPATIBLE_WITH, PLATFORM
 from mlcbuild.workspace.source_files import source_paths
+from mlcbuild.workspace.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +38,45 @@ class AnalysedTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """Every action of the requested targets' closure, and the requested targets in the order of the request."""
+    """Every action of the requested targets' closure, and the requested targets in the order of the request.
+
+    Targets that cannot be built for their platform are left out of both, if only wildcards match them.
+    """
 
     actions: tuple[Action, ...]
     requested: tuple[AnalysedTarget, ...]
     targets: Mapping[Label, AnalysedTarget]  # the closure
+    needs: Mapping[Label, tuple[Label, ...]]  # the targets that each of the closure needs
     observed: frozenset[str]  # paths from the root whose state decided which files there are
+    skipped: Mapping[Label, str] = field(default_factory=dict)  # requested, but incompatible; with the reason
+
+    def narrowed(self, labels: Container[Label]) -> Analysis:
+        """The same with those of the requested targets alone, and what they need."""
+        requested = tuple(target for target in self.requested if target.label in labels)
+        closure = reachable((target.label for target in requested), self.needs.__getitem__)
+        owners = frozenset(map(str, closure))
+        return replace(
+            self,
+            actions=tuple(action for action in self.actions if action.owner in owners),
+            requested=requested,
+            targets={label: self.targets[label] for label in closure},
+            needs={label: self.needs[label] for label in closure},
+        )
 
 
 def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
-    """Run each rule's implementation, dependencies first. Raises WorkspaceErrors with every mistake found."""
+    """Run each rule's implementation, dependencies first.
+
+    Raises WorkspaceErrors with every mistake found, also if a target that is named by its label cannot be built for its
+    platform.
+    """
     configuration = workspace.configuration
     providers: dict[Label, tuple[Provider, ...]] = {}
     analysed: dict[Label, AnalysedTarget] = {}
     actions: list[Action] = []
     errors: list[WorkspaceError] = []
+    incompatible: dict[Label, Incompatibility] = {}
+    needs: dict[Label, tuple[Label, ...]] = {}
     listings: dict[Label, FilesInfo] = {}
     observed: set[str] = set()
 
@@ -65,13 +91,19 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
 
     def needed(label: Label) -> tuple[Label, ...]:
         target, dependencies = workspace.targets[label], workspace.dependencies(label)
-        if target.platform is None or PLATFORM not in target.schema.by_name or target.platform in dependencies:
+        depends = PLATFORM in target.schema.by_name or target.compatible_with
+        if target.platform is None or not depends or target.platform in dependencies:
             return dependencies
         return (*dependencies, target.platform)
 
     for label in reachable(workspace.requested, needed):
         target = workspace.targets[label]
         dependencies = needed(label)
+        needs[label] = dependencies
+        found_incompatible = _of_dependency(target, dependencies, incompatible) or _of_platform(target, providers)
+        if found_incompatible is not None:
+            incompatible[label] = found_incompatible
+            continue
         if any(found not in providers for found in dependencies):
             continue  # A dependency has an error of its own, which says all there is to say.
         context = RuleContext(
@@ -85,20 +117,65 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
             provided = _provided(rules[target.rule], context, workspace.settings.root)
         except WorkspaceError as error:
             context.errors.append(error)
-        if context.errors:
-            errors += context.errors
+        if context.illegal and target.axes:
+            incompatible[label] = context.illegal[0]
+        elif context.illegal:
+            context.errors += [each.error for each in context.illegal]
+        errors += context.errors
+        if context.errors or context.illegal:
             continue
         providers[label] = provided
         analysed[label] = AnalysedTarget(label=label, rule=target.rule, providers=providers[label])
         actions += context.actions
+    named = [label for label in workspace.requested if label in incompatible and label in workspace.named]
+    errors += [incompatible[label].error for label in named]
     if errors:
         raise WorkspaceErrors(_in_file_order(errors))
-    return Analysis(
+    whole = Analysis(
         actions=tuple(actions),
-        requested=tuple(analysed[label] for label in workspace.requested),
+        requested=tuple(analysed[label] for label in workspace.requested if label in analysed),
         targets=analysed,
+        needs=needs,
         observed=frozenset(observed),
+        skipped={label: incompatible[label].reason for label in workspace.requested if label in incompatible},
     )
+    return whole.narrowed(frozenset(analysed)) if incompatible else whole
+
+
+def _of_platform(target: Target, providers: Mapping[Label, Providers]) -> Incompatibility | None:
+    """Whether `compatible_with` excludes a target's platform. A platform with an error of its own is not excluded."""
+    allowed, platform = target.compatible_with, target.platform
+    if not allowed or platform in allowed or (platform is not None and platform not in providers):
+        return None
+    info = _platform_info(providers[platform]) if platform is not None else None
+    if info is not None and info.kind in allowed:
+        return None
+    shown = ", ".join(map(str, allowed))
+    reason = f"not compatible with {platform}" if platform is not None else "compatible with some platforms, and has none"
+    return Incompatibility(
+        reason=reason,
+        error=WorkspaceError(
+            f"{target.label} is {reason}",
+            location=target.location_of(COMPATIBLE_WITH),
+            advice=(f"{COMPATIBLE_WITH}: {shown}",),
+        ),
+    )
+
+
+def _platform_info(provided: Providers) -> PlatformInfo | None:
+    return next((each for each in provided if isinstance(each, PlatformInfo)), None)
+
+
+def _of_dependency(
+    target: Target, dependencies: Iterable[Label], incompatible: Mapping[Label, Incompatibility]
+) -> Incompatibility | None:
+    """A target that needs one that cannot be built cannot be built either."""
+    for label in dependencies:
+        if label in incompatible:
+            reason = f"needs {label}: {incompatible[label].reason}"
+            error = WorkspaceError(f"{target.label} cannot be built: it {reason}", location=target.location)
+            return Incompatibility(reason=reason, error=error)
+    return None
 
 
 def with_errors_of_analysis(errors: LoadErrors, rules: Mapping[str, Rule]) -> WorkspaceErrors:

@@ -12,6 +12,7 @@ from mlcbuild.rules.backend import PlatformInfo, backends
 from mlcbuild.rules.legality import dtype_error
 from mlcbuild.rules.providers import ModelInfo
 from mlcbuild.rules.rule import RuleContext
+from mlcbuild.workspace.schema import PLATFORM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +36,13 @@ def configure(
     """Declare the action that applies and checks overrides and quantization, one a target.
 
     `platform` is None where no library is made. Reports what can be told of a model that is at hand, and of the
-    quantization on the platform.
+    quantization on the platform; what the platform cannot do is illegal.
     """
     scheme, checked = schemes.scheme(quantization), dict(overrides or {})
     backend = None if platform is None else backends()[platform.kind]
     kinds, windows = (None, True) if backend is None else (list(backend.kv_state_kinds), backend.sliding_windows)
     if platform is not None and (wrong := dtype_error(scheme, platform)) is not None:
-        context.report(wrong, attribute="quantization", advice=("see `mlcbuild info --legal`",))
+        context.report_illegal(wrong, attribute="quantization", advice=("see `mlcbuild info --legal`",))
     if model.known is not None:
         _, invalid = configured_with(
             model.known.description,
@@ -52,7 +53,8 @@ def configure(
             sliding_windows=windows,
         )
         for one in invalid:
-            context.report(one.error.message, attribute=one.attribute, advice=one.error.advice)
+            report = context.report_illegal if one.attribute == PLATFORM else context.report
+            report(one.error.message, attribute=one.attribute, advice=one.error.advice)
     configured = context.stage(
         "ConfigureModel",
         "mlcbuild.compiler.stages.configure_model:run",

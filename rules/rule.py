@@ -55,6 +55,14 @@ class Rule:
     implementation: Callable[[RuleContext], Providers]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Incompatibility:
+    """Why a target cannot be built for its platform. `error` tells it to somebody who named the target."""
+
+    reason: str
+    error: WorkspaceError
+
+
 class RuleContext:
     """One target under analysis: its attributes, what its dependencies provide, and the actions it declares."""
 
@@ -71,6 +79,7 @@ class RuleContext:
         self.configuration = configuration
         self.actions: list[Action] = []
         self.errors: list[WorkspaceError] = []
+        self.illegal: list[Incompatibility] = []
         self._dependencies = dependencies
         self._source_files = source_files
         self._read_source = read_source
@@ -86,6 +95,13 @@ class RuleContext:
     def report(self, message: str, *, attribute: str = "name", advice: tuple[str, ...] = ()) -> None:
         """Tell of a mistake as `error` has it, and go on: others of the same target are told with it."""
         self.errors.append(self.error(message, attribute=attribute, advice=advice))
+
+    def report_illegal(self, reason: str, *, attribute: str, advice: tuple[str, ...] = ()) -> None:
+        """Tell that the target combines what does not go together, by `rules/legality.py`. A cell of a matrix is then
+        left out where wildcards match it; for any other target it is a mistake."""
+        self.illegal.append(
+            Incompatibility(reason=reason, error=self.error(reason, attribute=attribute, advice=advice))
+        )
 
     def provided(self, label: Label, kind: type[AnyProvider]) -> AnyProvider | None:
         """What a dependency provides of a kind, or None."""

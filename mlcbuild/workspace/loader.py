@@ -51,6 +51,7 @@ class LoadedWorkspace:
     configuration: Configuration
     targets: Mapping[Label, Target]  # in the order of labels
     requested: tuple[Label, ...]  # what the patterns match, in the order of the patterns, then of labels
+    named: frozenset[Label] = frozenset()  # those of them that a pattern names by their own label
     observed: frozenset[str]  # paths from the root, also absent ones, whose state affected the load
 
     def target(self, label: Label) -> Target | None:
@@ -211,7 +212,9 @@ class _Loader:
             requested=(),
             observed=frozenset((*self._tree.observed, *(file.path for file in self._resolver.settings.rules))),
         )
-        return replace(loaded, requested=loaded.select(patterns))
+        requested = loaded.select(patterns)
+        named = {pattern.label for pattern in patterns if pattern.kind is PatternKind.TARGET and not pattern.negative}
+        return replace(loaded, requested=requested, named=frozenset(requested) & named)
 
     def _sound(self, targets: Mapping[Label, Target], errors: Sequence[WorkspaceError]) -> dict[Label, Target]:
         """The targets that no error concerns: none is at a place of theirs, and all that they need is sound as well."""

@@ -9,85 +9,98 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcbuild.suggestions import did_you_mean, known_values
-from mlcbuild.workspace.label import Label
-from mlcbuild.workspace.schema import (
-    COMMON_ATTRIBUTES,
-    Attribute,
-    AttributeKind,
-    AttributeValue,
-    RuleSchema,
+from mlcbuild.suggestions import known_values
+from mlcbuild.workspace.matrix_axes import (
+    MOST_CELLS,
+    NO_CELL,
+    PLACEHOLDER,
+    AxisValue,
+    Cell,
+    axis_value,
+    is_used,
+    may_be_axis,
+    placeholders_in,
+    shown,
 )
+from mlcbuild.workspace.matrix_entries import common_axes, with_included, without_excluded
+from mlcbuild.workspace.schema import Attribute, RuleSchema
 from mlcbuild.workspace.toml import Origin
 from mlcbuild.workspace.values import ValueReader, describe
 
-_AXIS_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_PLACEHOLDER = re.compile(r"\{\{([a-z][a-z0-9_]*)\}\}|\{([a-z][a-z0-9_]*)\}")
-_RESERVED = frozenset(attribute.name for attribute in COMMON_ATTRIBUTES)
-_FREE_AXIS_KINDS = (
-    (bool, AttributeKind.BOOLEAN),
-    (int, AttributeKind.INTEGER),
-    (str, AttributeKind.STRING),
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AxisValue:
-    """One value of an axis: the typed value, the text of its placeholder (None: it has none), and its place."""
+class Matrix:
+    """The cells of a table, and the axes: every cell has a value for each. A cell may have further values."""
 
-    value: AttributeValue
-    text: str | None
-    origin: Origin
-
-
-Cell = Mapping[str, AxisValue]
-NO_CELL: Cell = {}
-MOST_CELLS = 10_000  # of one table, before `exclude`
+    axes: tuple[str, ...] = ()
+    cells: Sequence[Cell] = ()
 
 
-def placeholders(text: str) -> frozenset[str]:
-    """The placeholders in a text: the words in braces."""
-    return frozenset(match[2] for match in _PLACEHOLDER.finditer(text) if match[2]) if "{" in text else frozenset()
+NO_MATRIX = Matrix(cells=(NO_CELL,))
 
 
-def name_pattern(template: str) -> re.Pattern[str]:
-    """A pattern for every name that a template could give, whatever the values of its axes."""
-    position, parts = 0, []
-    for match in _PLACEHOLDER.finditer(template):
-        parts += [re.escape(template[position : match.start()]), ".+"]
-        position = match.end()
-    return re.compile("".join([*parts, re.escape(template[position:])]))
+def is_matrix(table: Mapping[str, Any]) -> bool:
+    """Whether a table defines cells."""
+    return "matrix" in table or "include" in table
 
 
-def expand(table: Mapping[str, Any], schema: RuleSchema, origin: Origin, reader: ValueReader) -> Sequence[Cell]:
-    """The cells of a table's matrix without the excluded ones. After an error, which is collected, there are none."""
+def expand(table: Mapping[str, Any], schema: RuleSchema, origin: Origin, reader: ValueReader) -> Matrix:
+    """The matrix of a table: the product of its axes, without what it excludes, with what it includes.
+
+    After an error, which is collected, there are no cells.
+    """
     before = len(reader.errors)
+    axes: dict[str, list[AxisValue]] = {}
+    cells: list[dict[str, AxisValue]] = []
+    if "matrix" in table:
+        axes = _axes(table, schema, origin.at("matrix"), reader)
+        cells = _product(table, axes, schema, origin, reader) if axes else []
+    if "include" in table and len(reader.errors) == before:
+        cells = with_included(cells, tuple(axes), table, schema, origin.at("include"), reader)
+    if len(reader.errors) > before:
+        # An error in `include` or `exclude` says little of the cells, so that these are checked as well.
+        return Matrix(axes=tuple(axes), cells=cells)
+    if not cells:
+        reader.errors.add(f"every cell of the matrix of {reader.owner} is excluded", origin.at("exclude"))
+    return Matrix(axes=tuple(axes) or common_axes(cells), cells=cells)
+
+
+def _axes(
+    table: Mapping[str, Any], schema: RuleSchema, where: Origin, reader: ValueReader
+) -> dict[str, list[AxisValue]]:
+    """The values of each axis of `matrix`. After an error, which is collected, there are none."""
     raw = table["matrix"]
-    where = origin.at("matrix")
     if type(raw) is not dict or not raw:
         what = describe(raw) if type(raw) is not dict else "an empty one"
         reader.errors.add(f'"matrix" must be a table of lists, not {what}, in {reader.owner}', where)
-        return []
+        return {}
     axes: dict[str, list[AxisValue]] = {}
-    used = _placeholders_in(table)
+    used = placeholders_in(table)
     for name, values in raw.items():
-        if _is_axis(name, table, where.at(name), reader) and _is_used(name, used, schema, where.at(name), reader):
+        if _is_axis(name, table, where.at(name), reader) and is_used(name, used, schema, where.at(name), reader):
             axes[name] = _axis(name, values, schema.by_name.get(name), where.at(name), reader)
-    if len(axes) < len(raw) or not all(axes.values()):
-        return []
+    return axes if len(axes) == len(raw) and all(axes.values()) else {}
+
+
+def _product(
+    table: Mapping[str, Any],
+    axes: Mapping[str, list[AxisValue]],
+    schema: RuleSchema,
+    origin: Origin,
+    reader: ValueReader,
+) -> list[dict[str, AxisValue]]:
+    """Every combination but the excluded ones."""
     count = math.prod(map(len, axes.values()))
     if count > MOST_CELLS:
         reader.errors.add(
             f"the matrix of {reader.owner} has {count:,} cells, more than {MOST_CELLS:,}",
-            where,
+            origin.at("matrix"),
             "give its axes fewer values, or write several tables, each for a part of them",
         )
         return []
     cells = [dict(zip(axes, combination, strict=True)) for combination in itertools.product(*axes.values())]
     if "exclude" in table:
-        cells = _without_excluded(cells, axes, table["exclude"], schema, origin.at("exclude"), reader)
-    if not cells and len(reader.errors) == before:
-        reader.errors.add(f"every cell of the matrix of {reader.owner} is excluded", origin.at("exclude"))
+        cells = without_excluded(cells, axes, table["exclude"], schema, origin.at("exclude"), reader)
     return cells
 
 
@@ -128,46 +141,16 @@ def _fill(text: str, cell: Cell, attribute: Attribute, origin: Origin, reader: V
             return match[0]
         return axis.text
 
-    return _PLACEHOLDER.sub(replacement, text)
+    return PLACEHOLDER.sub(replacement, text)
 
 
 def _is_axis(name: str, table: Mapping[str, Any], where: Origin, reader: ValueReader) -> bool:
-    if not _AXIS_NAME.fullmatch(name) or name in _RESERVED:
-        reason = "every rule has an attribute of that name" if name in _RESERVED else "it is not an identifier"
-        reader.errors.add(f'"{name}" cannot be an axis of the matrix of {reader.owner}: {reason}', where, of_key=True)
+    if not may_be_axis(name, where, reader):
         return False
     if name in table:
         reader.errors.add(f'"{name}" of {reader.owner} is set twice: by the matrix and directly', where, of_key=True)
         return False
     return True
-
-
-def _is_used(name: str, used: frozenset[str], schema: RuleSchema, where: Origin, reader: ValueReader) -> bool:
-    """Whether an axis has any effect. A misspelt attribute has none, and would go unnoticed."""
-    if name in schema.by_name or name in used:
-        return True
-    reader.errors.add(
-        f'axis "{name}" of {reader.owner} is not an attribute of {schema.name}, and no placeholder {{{name}}} uses it',
-        where,
-        did_you_mean(name, list(schema.by_name)),
-        of_key=True,
-    )
-    return False
-
-
-def _placeholders_in(table: Mapping[str, Any]) -> frozenset[str]:
-    """Every placeholder in the strings of a target's table, its matrix and `exclude` left out."""
-    found: set[str] = set()
-    pending: list[Any] = [value for key, value in table.items() if key not in ("matrix", "exclude")]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, str):
-            found |= placeholders(value)
-        elif isinstance(value, dict):
-            pending += value.values()
-        elif isinstance(value, list):
-            pending += value
-    return frozenset(found)
 
 
 def _axis(name: str, values: Any, attribute: Attribute | None, where: Origin, reader: ValueReader) -> list[AxisValue]:
@@ -183,95 +166,11 @@ def _axis(name: str, values: Any, attribute: Attribute | None, where: Origin, re
     read: list[AxisValue] = []
     wrong = False
     for index, raw in enumerate(values):
-        found = _axis_value(name, raw, attribute, where.at(index), reader)
+        found = axis_value(name, raw, attribute, where.at(index), reader)
         if found is None:
             wrong = True
-        elif any(type(found.value) is type(other.value) and found.value == other.value for other in read):
-            reader.errors.add(f'axis "{name}" of {reader.owner} contains {_shown(found.value)} twice', found.origin)
+        elif any(found.is_same(other) for other in read):
+            reader.errors.add(f'axis "{name}" of {reader.owner} contains {shown(found.value)} twice', found.origin)
         else:
             read.append(found)
     return [] if wrong else read
-
-
-def _axis_value(
-    name: str, raw: Any, attribute: Attribute | None, where: Origin, reader: ValueReader
-) -> AxisValue | None:
-    if attribute is None:
-        kind = next((kind for python_type, kind in _FREE_AXIS_KINDS if type(raw) is python_type), None)
-        if kind is None:
-            reader.errors.add(
-                f'axis "{name}" of {reader.owner} contains {describe(raw)}',
-                where,
-                "an axis that is not an attribute of the rule may contain strings, integers and booleans",
-            )
-            return None
-        attribute = Attribute(name=name, kind=kind, doc="A free axis.")
-    value = reader.read(attribute, raw, where)
-    return None if value is None else AxisValue(value=value, text=_text(value), origin=where)
-
-
-def _text(value: AttributeValue) -> str | None:
-    if isinstance(value, Label):
-        return value.name
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, (str, int)) else None
-
-
-def _shown(value: AttributeValue) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def _without_excluded(
-    cells: list[dict[str, AxisValue]],
-    axes: Mapping[str, list[AxisValue]],
-    raw: Any,
-    schema: RuleSchema,
-    where: Origin,
-    reader: ValueReader,
-) -> list[dict[str, AxisValue]]:
-    if type(raw) is not list:
-        reader.errors.add(f'"exclude" must be a list of tables, not {describe(raw)}, in {reader.owner}', where)
-        return cells
-    kept = cells
-    for index, entry in enumerate(raw):
-        wanted = _excluded(entry, axes, schema, where.at(index), reader)
-        if wanted is None:
-            continue
-        remaining = [cell for cell in kept if any(cell[name].value != value for name, value in wanted.items())]
-        if len(remaining) == len(kept):
-            reader.errors.add(f'this entry of "exclude" of {reader.owner} excludes nothing more', where.at(index))
-        kept = remaining
-    return kept
-
-
-def _excluded(
-    entry: Any, axes: Mapping[str, list[AxisValue]], schema: RuleSchema, where: Origin, reader: ValueReader
-) -> dict[str, AttributeValue] | None:
-    """The value of each axis in one entry of `exclude`. None after an error, which is collected."""
-    if type(entry) is not dict or not entry:
-        what = describe(entry) if type(entry) is not dict else "an empty one"
-        reader.errors.add(f'"exclude" must contain tables with values of axes, not {what}, in {reader.owner}', where)
-        return None
-    wanted: dict[str, AttributeValue] = {}
-    for name, raw in entry.items():
-        if name not in axes:
-            reader.errors.add(
-                f'unknown axis "{name}" in "exclude" of {reader.owner}',
-                where.at(name),
-                known_values(name, axes),
-                of_key=True,
-            )
-            continue
-        found = _axis_value(name, raw, schema.by_name.get(name), where.at(name), reader)
-        if found is None:
-            continue
-        if not any(found.value == other.value for other in axes[name]):
-            reader.errors.add(
-                f'"exclude" of {reader.owner} names {_shown(found.value)}, which is not in the matrix',
-                where.at(name),
-                known_values(str(found.value), [str(other.value) for other in axes[name]], intro=name),
-            )
-            continue
-        wanted[name] = found.value
-    return wanted if len(wanted) == len(entry) else None

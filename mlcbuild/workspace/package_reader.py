@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -11,10 +11,19 @@ from mlcbuild.workspace.attribute_override import AttributeOverride
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.execution import EXECUTION_TABLE
 from mlcbuild.workspace.label import Label, LabelError, quoted
-from mlcbuild.workspace.matrix import NO_CELL, Cell, expand, name_pattern, placeholders, substitute
+from mlcbuild.workspace.matrix import NO_MATRIX, expand, is_matrix, substitute
+from mlcbuild.workspace.matrix_axes import NO_CELL, Cell, name_pattern, placeholders
 from mlcbuild.workspace.remote import REMOTE_TABLE
-from mlcbuild.workspace.resolve import NOT_GIVEN, Resolved, Resolver
-from mlcbuild.workspace.schema import COMMON_ATTRIBUTES, PLATFORM, Attribute, AttributeValue, RuleSchema
+from mlcbuild.workspace.resolve import NOT_GIVEN, PLATFORM_KEY, Resolved, Resolver
+from mlcbuild.workspace.schema import (
+    COMMON_ATTRIBUTES,
+    COMPATIBLE_WITH,
+    PLATFORM,
+    PLATFORM_KIND,
+    Attribute,
+    AttributeValue,
+    RuleSchema,
+)
 from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WORKSPACE_TABLE
 from mlcbuild.workspace.target import Target
 from mlcbuild.workspace.toml import Origin, TomlFile
@@ -75,7 +84,7 @@ class PackageReader:
                     of_key=True,
                 )
                 if type(tables) is dict:
-                    self._leave_unfinished(package, tables.get("name"), "matrix" in tables, origin)
+                    self._leave_unfinished(package, tables.get("name"), is_matrix(tables), origin)
                 continue
             for index, table in enumerate(tables):
                 self._read_table(package, rule, table, origin.at(index))
@@ -91,15 +100,15 @@ class PackageReader:
         reader = ValueReader(owner=owner, package=package.name, errors=self.errors)
         if schema is None:
             self.errors.add(f'unknown rule "{rule}" in {owner}', origin, known_values(rule, self.schemas))
-            self._leave_unfinished(package, name, "matrix" in table, origin)
+            self._leave_unfinished(package, name, is_matrix(table), origin)
             return
         common = self._read_common(schema, table, origin, reader)
-        cells: Sequence[Cell] = expand(table, schema, origin, reader) if "matrix" in table else [NO_CELL]
-        if not cells:
+        matrix = expand(table, schema, origin, reader) if is_matrix(table) else NO_MATRIX
+        if not matrix.cells:
             self._leave_unfinished(package, name, True, origin)
             self._check_without_cells(schema, table, origin, reader)
-        for cell in cells:
-            self._read_cell(package, schema, table, origin, reader, cell, common)
+        for cell in matrix.cells:
+            self._read_cell(package, schema, table, origin, reader, cell, matrix.axes, common)
         package.references.extend(reader.references)
         package.paths.extend(reader.paths)
 
@@ -173,6 +182,7 @@ class PackageReader:
         origin: Origin,
         reader: ValueReader,
         cell: Cell,
+        axes: tuple[str, ...],
         common: Mapping[str, AttributeValue],
     ) -> None:
         """Read one target: that of the table, or of one cell of its matrix."""
@@ -180,7 +190,7 @@ class PackageReader:
         label = self._label(package, schema, table, origin, reader, cell)
         platform = self.resolver.platform
         values: dict[str, AttributeValue] = {}
-        origins: dict[str, Origin] = {"name": origin.at("name")} if "name" in table else {}
+        origins: dict[str, Origin] = {name: origin.at(name) for name in ("name", COMPATIBLE_WITH) if name in table}
         attributes = schema.attributes
         if PLATFORM in schema.by_name:
             # The platform comes first: it selects the values that depend on it.
@@ -234,8 +244,40 @@ class PackageReader:
                 tags=tags,
                 visibility=cast("tuple[str, ...] | None", common.get("visibility")),
                 cell={axis: entry.value for axis, entry in cell.items()},
+                axes=axes,
                 platform=platform,
+                compatible_with=self._compatible_with(table, origin, reader, cell),
             )
+
+    def _compatible_with(
+        self, table: Mapping[str, Any], origin: Origin, reader: ValueReader, cell: Cell
+    ) -> tuple[Label | str, ...]:
+        """The platforms by their labels, and kinds of platforms. Errors are collected."""
+        if COMPATIBLE_WITH not in table:
+            return ()
+        attribute, where = _COMMON[COMPATIBLE_WITH], origin.at(COMPATIBLE_WITH)
+        raw = table[COMPATIBLE_WITH]
+        written = reader.read(attribute, substitute(raw, cell, attribute, where, reader) if cell else raw, where)
+        found: list[Label | str] = []
+        for index, entry in enumerate(cast("tuple[str, ...]", written or ())):
+            if ":" in entry or "/" in entry:
+                label = reader.read_key(entry, attribute, PLATFORM_KEY, where.at(index), of_key=False)
+                found += [label] if label is not None else []
+            elif entry in (kinds := self._platform_kinds()):
+                found.append(entry)
+            else:
+                self.errors.add(
+                    f'unknown kind of platform "{entry}" in "{COMPATIBLE_WITH}" of {reader.owner}',
+                    where.at(index),
+                    known_values(entry, kinds),
+                    "a platform is named by its label, with a colon: :cuda, //platforms:cuda",
+                )
+        return tuple(found)
+
+    def _platform_kinds(self) -> tuple[str, ...]:
+        of_platforms = (schema for schema in self.schemas.values() if PLATFORM in schema.provides)
+        kinds = (schema.by_name.get(PLATFORM_KIND) for schema in of_platforms)
+        return tuple(allowed for kind in kinds if kind is not None for allowed in kind.allowed)
 
     def _overridden(self, label: Label | None, attribute: Attribute, reader: ValueReader) -> Resolved:
         """The value that the command line sets."""

@@ -10,7 +10,8 @@ from mlcbuild.suggestions import known_values
 from mlcbuild.workspace.configuration import Configuration
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.label import Label
-from mlcbuild.workspace.matrix import NO_CELL, Cell, substitute
+from mlcbuild.workspace.matrix import substitute
+from mlcbuild.workspace.matrix_axes import NO_CELL, Cell
 from mlcbuild.workspace.schema import PLATFORM, Attribute, AttributeKind, AttributeValue, RuleSchema
 from mlcbuild.workspace.settings import CONFIGURATION_TABLE, WorkspaceSettings
 from mlcbuild.workspace.toml import Origin
@@ -18,7 +19,7 @@ from mlcbuild.workspace.values import Reference, ValueReader, describe
 
 DEFAULT_BRANCH = "default"
 
-_SELECT_KEY = Attribute(name="select", kind=AttributeKind.LABEL, provides=(PLATFORM,), doc="A key of a select.")
+PLATFORM_KEY = Attribute(name="select", kind=AttributeKind.LABEL, provides=(PLATFORM,), doc="A platform by its label.")
 
 Resolved = tuple[tuple[AttributeValue, Origin] | None, bool]
 """A value and its place, or None if there is none or an error; and whether the files set the attribute at all."""
@@ -175,7 +176,7 @@ class Resolver:
                     of_key=True,
                 )
                 return None
-            return reader.read_key(key, attribute, _SELECT_KEY, where)
+            return reader.read_key(key, attribute, PLATFORM_KEY, where)
         if key != DEFAULT_BRANCH and key not in self.settings.configurations:
             self.errors.add(
                 f'unknown configuration "{key}" in "{attribute.name}" of {reader.owner}',

@@ -22,6 +22,12 @@ Without the attribute the configuration's `platform` is used, and then the works
 the values that depend on the platform.
 """
 
+PLATFORM_KIND = "kind"
+"""The attribute of platforms that says their kind."""
+
+COMPATIBLE_WITH = "compatible_with"
+"""The attribute with the platforms, or kinds of platforms, that a target can be built for."""
+
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -159,6 +165,19 @@ COMMON_ATTRIBUTES: tuple[Attribute, ...] = (
         name="exclude",
         kind=AttributeKind.TABLE,
         doc="The combinations of the matrix to leave out: tables with the values of one or more axes.",
+    ),
+    Attribute(
+        name="include",
+        kind=AttributeKind.TABLE,
+        doc="Further cells of the matrix, each with a value for every axis, and further values for cells: tables with "
+        "values of axes, which choose the cells, and of other attributes, which these cells get.",
+    ),
+    Attribute(
+        name=COMPATIBLE_WITH,
+        kind=AttributeKind.STRING_LIST,
+        nonempty=True,
+        doc="The platforms that the target can be built for: their labels, or kinds such as cuda. Patterns such as "
+        "//models/... leave it out for others. Left out: all that the rule allows.",
     ),
     Attribute(
         name="select",

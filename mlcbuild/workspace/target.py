@@ -27,8 +27,10 @@ class Target:
     origins: Mapping[str, Origin] = field(repr=False)
     tags: tuple[str, ...] = ()
     visibility: tuple[str, ...] | None = None  # patterns; None: visible to all
-    cell: Mapping[str, AttributeValue] = field(default_factory=dict)  # the value of each axis, for a target of a matrix
+    cell: Mapping[str, AttributeValue] = field(default_factory=dict)  # the value of each axis, and what `include` adds
+    axes: tuple[str, ...] = ()  # the axes of its matrix; () if no matrix made it
     platform: Label | None = None  # its own, the configuration's, or the workspace's
+    compatible_with: tuple[Label | str, ...] = ()  # platforms, and kinds of platforms; (): all
 
     @property
     def rule(self) -> str:

@@ -117,12 +117,14 @@ class ValueReader:
         self.wrong_type(attribute, raw, origin)
         return None
 
-    def read_key(self, key: str, attribute: Attribute, asked: Attribute, origin: Origin) -> Label | None:
-        """The label in a key of the attribute's values. Its target must satisfy `asked`."""
+    def read_key(
+        self, key: str, attribute: Attribute, asked: Attribute, origin: Origin, *, of_key: bool = True
+    ) -> Label | None:
+        """The label in a key of the attribute's values, or in a text of them. Its target must satisfy `asked`."""
         label = self._label(asked, key, origin, of_key=True)
         if label is not None:
             asked = dataclasses.replace(asked, name=attribute.name)
-            self.references.append(Reference(label, asked, origin, self.owner, self.package, is_key=True))
+            self.references.append(Reference(label, asked, origin, self.owner, self.package, is_key=of_key))
         return label
 
     def _label(

@@ -1,0 +1,1 @@
+"""`mlcbuild matrix`."""
