@@ -39,6 +39,7 @@ COMMANDS = (
     "show",
     "explain",
     "affected",
+    "matrix",
     "cache",
     "log",
     "doctor",

@@ -33,8 +33,8 @@ class NoOpRecord:
     """What a build depended on, and what it printed. `request` is the whole text of what was asked for.
 
     `checksum` is the XXH3-128 of the stats of `paths`, in order. `paths` are absolute or relative to the workspace's
-    root. `results` are files that must exist. `outputs` and the number of `actions` are printed again. `targets` are
-    the labels that the request stands for.
+    root. `results` are files that must exist. `outputs`, `notes` and the number of `actions` are printed again.
+    `targets` are the labels that the request stands for.
     """
 
     request: str
@@ -44,6 +44,7 @@ class NoOpRecord:
     outputs: tuple[str, ...]
     actions: int
     targets: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def is_current(self, root: Path) -> bool:
         """Whether nothing was touched since. Costs one stat for each path, and marks the results as used."""
@@ -67,6 +68,7 @@ def make_no_op_record(
     outputs: tuple[str, ...],
     actions: int,
     targets: tuple[str, ...] = (),
+    notes: tuple[str, ...] = (),
 ) -> NoOpRecord | None:
     """The record of a successful build that began at `began_nanoseconds` of the wall clock.
 
@@ -94,6 +96,7 @@ def make_no_op_record(
         outputs=outputs,
         actions=actions,
         targets=targets,
+        notes=notes,
     )
 
 
@@ -114,6 +117,7 @@ def load_no_op_record(state_directory: Path, request: str) -> NoOpRecord | None:
             outputs=tuple(cache.get("outputs")),
             actions=int(cache.get("actions")),
             targets=tuple(cache.get("targets")),
+            notes=tuple(cache.get("notes")),
         )
     except (TypeError, ValueError):
         return None

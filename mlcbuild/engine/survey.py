@@ -23,6 +23,7 @@ from mlcbuild.engine.input_fetcher import InputFetcher
 from mlcbuild.engine.instructions import Deliver, DigestSources, Discover, Ending, Execute, LookUp, ReportAction
 from mlcbuild.engine.key_cache import KeyCache, StageImplementations, ToolchainFingerprints
 from mlcbuild.engine.last_build import LastBuild
+from mlcbuild.engine.nodes import Consumer
 from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.scheduler import Scheduler
 from mlcbuild.engine.scheduler_events import (
@@ -138,6 +139,18 @@ class Survey:
                         pass
             happened = answers + self._look_up_remotely(not_on_disk)
         self.actions = {name: self._surveyed(report) for name, report in self._reports.items()}
+
+    def actions_of(self, target: str) -> tuple[SurveyedAction, ...]:
+        """The actions that a requested target needs, as far as they are known. Each after those that need it."""
+        graph = self._scheduler.graph
+        found: dict[str, None] = {}
+        pending: list[Consumer] = [graph.targets[target]]
+        while pending:
+            for producer in graph.known_producers_of(pending.pop()):
+                if producer.name not in found:
+                    found[producer.name] = None
+                    pending.append(producer)
+        return tuple(self.actions[name] for name in found if name in self.actions)
 
     def _surveyed(self, report: ReportAction) -> SurveyedAction:
         identifier = report.action.identifier

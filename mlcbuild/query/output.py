@@ -31,7 +31,8 @@ def json_records(found: Iterable[QueryNode], graph: QueryGraph) -> list[dict[str
     """One JSON object a target or file.
 
     `label`, `rule` (of a file "source file"), `attributes` (by name, those that have a value, including defaults),
-    `matrix` (the value of each axis; empty if no matrix made the target), `tags`, `dependencies` (labels of targets),
+    `matrix` (the value of each axis, and what `include` adds; empty if no matrix made the target), `tags`,
+    `compatible_with` (labels and kinds of platforms; empty: all), `dependencies` (labels of targets),
     `files` (paths of the files that its labels mean), `location` (path, line, column).
     """
     return [_record(node, graph) for node in found]
@@ -45,6 +46,7 @@ def _record(node: QueryNode, graph: QueryGraph) -> dict[str, JsonValue]:
             "attributes": {},
             "matrix": {},
             "tags": [],
+            "compatible_with": [],
             "dependencies": [],
             "files": [],
             "location": {"path": node.path, "line": 1, "column": 1},
@@ -56,26 +58,28 @@ def _record(node: QueryNode, graph: QueryGraph) -> dict[str, JsonValue]:
     for attribute in target.schema.attributes:
         value = target.get(attribute.name)
         if value is not None:
-            attributes[attribute.name] = _json(value)
+            attributes[attribute.name] = value_json(value)
     return {
         "label": str(target.label),
         "rule": target.rule,
         "attributes": attributes,
-        "matrix": {axis: _json(value) for axis, value in target.cell.items()},
+        "matrix": {axis: value_json(value) for axis, value in target.cell.items()},
         "tags": list(target.tags),
+        "compatible_with": [str(each) for each in target.compatible_with],
         "dependencies": [str(each) for each in needed if isinstance(each, Label)],
         "files": [each.path for each in needed if isinstance(each, SourceFile)],
         "location": {"path": location.path, "line": location.line, "column": location.column},
     }
 
 
-def _json(value: object) -> JsonValue:
+def value_json(value: object) -> JsonValue:
+    """The value of an attribute or of an axis as JSON: a label as its text."""
     if isinstance(value, Label):
         return str(value)
     if isinstance(value, (tuple, list)):
-        return [_json(item) for item in value]
+        return [value_json(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _json(item) for key, item in value.items()}
+        return {str(key): value_json(item) for key, item in value.items()}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"not a value of an attribute: {value!r}")

@@ -78,6 +78,15 @@ class QueryOutput(enum.StrEnum):
     JSON = "json"
 
 
+class MatrixOutput(enum.StrEnum):
+    """The values of `matrix --output`."""
+
+    TEXT = "text"
+    JSON = "json"
+    GITHUB = "github"
+    GITLAB = "gitlab"
+
+
 class AffectedOutput(enum.StrEnum):
     """The values of `affected --output`."""
 
@@ -315,6 +324,25 @@ FromCacheOnlyOption = Annotated[
     typer.Option(
         "--from-cache-only",
         help="Run nothing: place outputs from the caches, or list the actions without a result and fail with code 10.",
+    ),
+]
+ShardOption = Annotated[
+    str,
+    typer.Option(
+        "--shard",
+        metavar="I/N",
+        show_default=False,
+        help="Take the part I of N of the targets, from 1/N to N/N. Targets that share actions stay together; parts "
+        "take about equal time.",
+    ),
+]
+TimingsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--timings",
+        metavar="FILE",
+        show_default=False,
+        help="Split by the seconds in FILE, which `matrix --write-timings` has written. All parts need the same file.",
     ),
 ]
 ProgressOption = Annotated[

@@ -21,6 +21,7 @@ from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
+from mlcbuild.cli.sharding.part import part_of
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.engine.key_difference import Difference
 from mlcbuild.engine.survey import ActionState, SurveyedAction
@@ -45,6 +46,9 @@ class DryRun:
     overrides: tuple[str, ...] = ()
     disk_cache: Path | None = None
     remote: tuple[str, str, bool] = ("", "", False)
+    shard: str = ""
+    timings: tuple[Path, ...] = ()
+    verbose: bool = False  # tell why targets are skipped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +87,12 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
     remote = resolve_remote(
         RemoteOptions(address=address, upload=upload, no_remote=no_remote), options.environment, workspace.settings
     )
-    analysis = analyse(loaded, workspace.rules)
+    part = part_of(analyse(loaded, workspace.rules), workspace.root, shard=asked.shard, timings=asked.timings)
+    analysis = part.analysis
+    for note in part.notes:
+        say(note)
+    if asked.verbose and part.reasons:
+        print(*part.reasons, sep="\n", file=sys.stderr, flush=True)
     targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
     if not targets:
         options.note("no targets match")
@@ -102,6 +111,7 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
                 "exit_code": int(code),
                 "counts": {"total": len(known), **{name: counts[state] for state, _, name in _COUNTED}},
                 "actions": [each.document() for each in pending],
+                "skipped": part.skipped,
             }
         )
         return code

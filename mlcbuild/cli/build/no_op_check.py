@@ -29,6 +29,8 @@ def request_text(
     disk_cache: Path | None = None,
     fetch_only: bool = False,
     remote: tuple[str, str, bool] = ("", "", False),
+    shard: str = "",
+    timings: Sequence[Path] = (),
 ) -> str:
     """Everything that decides the outcome of a build besides files: patterns, options, variables, user and Python.
 
@@ -43,6 +45,7 @@ def request_text(
             "overrides": list(overrides),
             "disk_cache": str(disk_cache.absolute()) if disk_cache else None,
             "fetch_only": fetch_only,
+            "shard": [shard, *(str(path.absolute()) for path in timings)],
             "environment": [environment.get(name) for name in _VARIABLES],
             "remote": [
                 *(part if isinstance(part, bool) else without_credentials(str(part)) for part in remote),
@@ -79,6 +82,8 @@ def current_build(request: str, *, directory: Path, state_directory: str) -> tup
 
 def print_no_op(build: NoOpRecord, *, wall_seconds: float, quiet: bool) -> None:
     """Print what the whole build would print."""
+    for note in build.notes:
+        print(note, file=sys.stderr, flush=True)
     if not quiet:
         counts = f"{text.plural(build.actions, 'action')}: {build.actions} up to date"
         print(f"{counts} · {text.seconds(wall_seconds)}", file=sys.stderr, flush=True)

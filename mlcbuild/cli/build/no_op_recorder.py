@@ -40,8 +40,12 @@ class NoOpRecorder:
         observed: Iterable[str],
         targets: Sequence[RequestedTarget],
         result: BuildResult,
+        notes: Sequence[str] = (),
     ) -> None:
-        """Write the record of a build that succeeded, unless its inputs may have changed during the build."""
+        """Write the record of a build that succeeded, unless its inputs may have changed during the build.
+
+        `notes` are for people, and are printed again by builds that have nothing to do.
+        """
         if self._forbidden or not self._results or not result.success:
             return
         placed = {}
@@ -57,6 +61,7 @@ class NoOpRecorder:
             outputs=tuple(path for target in result.targets for path in target.outputs),
             actions=sum(count for _, count in result.counts),
             targets=tuple(target.label for target in targets),
+            notes=tuple(notes),
         )
         if record is not None:
             save_no_op_record(parts.workspace.state_directory, record)

@@ -45,6 +45,7 @@ from mlcbuild.cli.settings.execution import ExecutionOptions, resolve_execution
 from mlcbuild.cli.settings.history import HistoryLimits, history_limits
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
 from mlcbuild.cli.settings.user_file import user_settings_file
+from mlcbuild.cli.sharding.part import part_of
 from mlcbuild.cli.workspace.opening import OpenWorkspace, files_searched, open_workspace
 from mlcbuild.engine.build_events import (
     ActionFinished,
@@ -77,6 +78,8 @@ class BuildRequest:
     disk_cache: Path | None = None
     remote: RemoteOptions = field(default_factory=RemoteOptions)
     execution: ExecutionOptions = field(default_factory=ExecutionOptions)
+    shard: str = ""  # the argument of --shard
+    timings: tuple[Path, ...] = ()
     recache: bool = False  # use no cached result, and replace it
     from_cache_only: bool = False  # run nothing; fail with the list of what has no cached result
     show_log: bool = False
@@ -97,6 +100,8 @@ class BuildRequest:
             disk_cache=self.disk_cache,
             fetch_only=self.fetch_only,
             remote=(self.remote.address, self.remote.upload, self.remote.no_remote),
+            shard=self.shard,
+            timings=self.timings,
         )
 
 
@@ -199,7 +204,11 @@ class _Session:
             places = {str(label): target.location for label, target in loaded.targets.items()}
             self._collector.locate = places.get
         with self._phase("analyse"):
-            analysis = analyse(loaded, workspace.rules)
+            part = part_of(
+                analyse(loaded, workspace.rules), workspace.root, shard=request.shard, timings=request.timings
+            )
+            analysis = part.analysis
+            self._report.skipped = part.skipped
             wanted = fetched_targets(analysis) if request.fetch_only else analysis.requested
             targets = targets_of(wanted, output=f"{workspace.settings.output}/{loaded.configuration.name}")
             request.check(analysis)
@@ -208,6 +217,9 @@ class _Session:
                 for action in analysis.actions
                 if action.mnemonic == FETCH_MNEMONIC and not action.pinned_content
             )
+        notes = [f"{self._style.warning('note:')} {note}" for note in part.notes]
+        if notes or request.verbose:
+            self._write([*notes, *(part.reasons if request.verbose else ())])
         if not targets:
             self._note("no targets match" + (" that have external files" if request.fetch_only else ""))
         console = self._console = Console(
@@ -254,9 +266,11 @@ class _Session:
                     observed=loaded.observed
                     | analysis.observed
                     | files_searched(workspace.root, self._options.directory)
-                    | {str(user_settings_file(self._options.environment))},
+                    | {str(user_settings_file(self._options.environment))}
+                    | {str(path.absolute()) for path in request.timings},
                     targets=targets,
                     result=result,
+                    notes=notes,
                 )
         finally:
             console.close()

@@ -39,8 +39,10 @@ from mlcbuild.cli.arguments.options import (
     SandboxDebugOption,
     SandboxOption,
     SetOption,
+    ShardOption,
     ShowLogOption,
     TargetPatternFileOption,
+    TimingsOption,
     VerboseOption,
     WorkersOption,
     global_options,
@@ -57,6 +59,7 @@ BUILD_EXAMPLES = examples(
     "mlcbuild build :all --config release -j 8        this directory's targets, 8 actions at a time",
     "mlcbuild build //models/... --dry-run            what would run, and why",
     "mlcbuild build --target-pattern-file targets.txt the targets of a file, one a line",
+    "mlcbuild build //models/... --shard 1/4          a quarter of the targets, for one of four machines",
 )
 
 
@@ -66,6 +69,8 @@ def build(
     target_pattern_file: TargetPatternFileOption = None,
     config: ConfigOption = "",
     overrides: SetOption = None,
+    shard: ShardOption = "",
+    timings: TimingsOption = None,
     jobs: JobsOption = None,
     keep_going: KeepGoingOption = False,
     build_report: BuildReportOption = None,
@@ -123,6 +128,8 @@ def build(
         "--job-summary": job_summary,
         "--code-quality": code_quality,
     }
+    if timings and not shard:
+        raise UsageError("--timings splits targets into parts: give --shard as well")
     if dry_run:
         for option, given in reports.items():
             if given:
@@ -135,6 +142,9 @@ def build(
             overrides=tuple(overrides or ()),
             disk_cache=disk_cache,
             remote=(remote, remote_upload or "", no_remote),
+            shard=shard,
+            timings=tuple(timings or ()),
+            verbose=verbose,
         )
         return int(print_dry_run(asked, output, options))
     if output is OutputFormat.TEXT and not (any(reports.values()) or check_determinism or recache):
@@ -148,6 +158,8 @@ def build(
             overrides=tuple(overrides or ()),
             disk_cache=disk_cache,
             remote=(remote, remote_upload or "", no_remote),
+            shard=shard,
+            timings=timings or (),
         )
         if current := current_build(text, directory=options.directory, state_directory=STATE_DIRECTORY):
             from mlcbuild.cli.log.no_op_builds import append_no_op
@@ -189,6 +201,8 @@ def build(
             workers=workers or "",
         ),
         recache=recache,
+        shard=shard,
+        timings=tuple(timings or ()),
         from_cache_only=from_cache_only,
         show_log=show_log,
         progress=ProgressChoice.QUIET if quiet else progress,

@@ -12,6 +12,7 @@
       "actions": {"total": int, "up_to_date": int, "disk_hits": int, "remote_hits": int,
                   "executed_local": int, "executed_ray": int, "not_cached": int, "failed": int,
                   "skipped": int},
+      "skipped": {label: reason, …},
       "keys": {action: key, …},
       "action_results": {action: {"title": str, "mnemonic": str, "target": str, "status": str, "cause": str or null,
                                   "start": float, "seconds": float, "shared_with": str, "details": {…},
@@ -30,13 +31,14 @@ Of a target, `ran` and `cached` count its own actions, and `seconds` is how long
 targets share an action, it is that of one of them. `needed_targets` are those that were not asked for and have actions.
 The outer `ran` sums the seconds of all actions that ran; `peak_bytes` is the largest memory of one of them, `nodes`
 counts the actions of each other machine. Paths are relative to the workspace. `error` is "" for a target that was
-built. A command that ends before its build begins, for example with an error in a BUILD.toml, reports no targets and no
-actions.
+built. `skipped` are targets that wildcards match and that cannot be built for their platform. A command that ends before
+its build begins, for example with an error in a BUILD.toml, reports no targets and no actions.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from mlcbuild.cli.console.action_names import title
 from mlcbuild.cli.console.not_cached import not_cached_documents, reason_not_cached
@@ -70,6 +72,7 @@ class BuildReport:
 
     def __init__(self, *, invocation: str) -> None:
         self._invocation = invocation
+        self.skipped: Mapping[str, str] = {}  # requested targets that cannot be built, with the reason
         self._targets: dict[str, TargetFinished] = {}
         self._totals = TargetTotals()
         self._failures: dict[str, ActionFinished] = {}
@@ -124,6 +127,7 @@ class BuildReport:
                 for label in sorted(set(self._totals.owners()) - self._targets.keys())
             },
             "actions": {"total": sum(actions.values()), **actions},
+            "skipped": dict(sorted(self.skipped.items())),
             "keys": {action.identifier: action.key for action in ended if action.key},
             "action_results": {action.identifier: _action_document(action) for action in ended},
             "not_cached": not_cached_documents(self._failures.values()),

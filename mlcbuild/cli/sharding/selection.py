@@ -39,11 +39,12 @@ class ShardNumber:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """All shards, and the requested targets without timings, whose work is estimated."""
+    """All shards. `estimated` are the targets that timings do not have. Without timings seconds are only ratios."""
 
     shards: tuple[Shard, ...]
     whole_seconds: float  # of all targets on one machine
     estimated: tuple[str, ...]
+    has_timings: bool
 
     @property
     def name(self) -> str:
@@ -56,10 +57,13 @@ class Split:
         return next(number for number, shard in enumerate(self.shards, 1) if label in shard.labels)
 
     def line(self, number: ShardNumber) -> str:
-        """`shard 1/2: 14 of 27 targets, about 2 min 05 s of 3 min 58 s; split 1f0c77ab`."""
+        """`shard 1/2: 14 of 27 targets, about 2 min 05 s of 3 min 58 s; split 1f0c77ab`, or a share of the work."""
         shard = self.shards[number.index - 1]
         total = sum(len(each.labels) for each in self.shards)
-        about = f"about {text.seconds(shard.seconds)} of {text.seconds(self.whole_seconds)}"
+        if self.has_timings:
+            about = f"about {text.seconds(shard.seconds)} of {text.seconds(self.whole_seconds)}"
+        else:
+            about = f"about {100 * shard.seconds / self.whole_seconds if self.whole_seconds else 0:.0f}% of the work"
         return f"shard {number}: {len(shard.labels):,} of {text.plural(total, 'target')}, {about}; split {self.name}"
 
 
@@ -95,6 +99,7 @@ def split_targets(analysis: Analysis, count: int, *, root: Path, timings: Sequen
         shards=split(work, count),
         whole_seconds=work.on_one_machine(wanted),
         estimated=tuple(without) if timings else (),
+        has_timings=bool(timings),
     )
 
 

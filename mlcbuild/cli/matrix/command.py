@@ -1,0 +1,106 @@
+"""`mlcbuild matrix`: from the command line to what is printed."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mlcbuild.cli.arguments.options import GlobalOptions, MatrixOutput
+from mlcbuild.cli.build.parts import targets_of
+from mlcbuild.cli.inspection.survey import surveying, without_collector
+from mlcbuild.cli.log.records import RECORD_DIRECTORY
+from mlcbuild.cli.matrix.cell import CellState, MatrixCell
+from mlcbuild.cli.matrix.continuous_integration import (
+    github_matrix,
+    gitlab_pipeline,
+    jobs_of_cells,
+    jobs_of_shards,
+)
+from mlcbuild.cli.matrix.grid import grid_lines
+from mlcbuild.cli.matrix.states import cells_of
+from mlcbuild.cli.output.json_output import print_json
+from mlcbuild.cli.output.terminal import terminal_size
+from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
+from mlcbuild.cli.sharding.part import part_of
+from mlcbuild.cli.sharding.selection import Split, split_targets
+from mlcbuild.cli.workspace.opening import open_workspace
+from mlcbuild.rules.analysis import analyse
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixRequest:
+    """What the command line asks for. `shards` 0: nothing is split. `remote` as in `DryRun`."""
+
+    patterns: tuple[str, ...]
+    configuration: str = ""
+    overrides: tuple[str, ...] = ()
+    disk_cache: Path | None = None
+    remote: tuple[str, str, bool] = ("", "", False)
+    shard: str = ""
+    shards: int = 0
+    timings: tuple[Path, ...] = ()
+    would_run: bool = False  # take only cells of which a build would run actions
+    write_timings: Path | None = None
+
+
+@without_collector()
+def print_matrix(request: MatrixRequest, output: MatrixOutput, options: GlobalOptions) -> None:
+    """Print the cells. Raises MlcbuildError as a build does before it begins."""
+    style = options.style(sys.stderr)
+
+    def say(message: str) -> None:
+        print(f"{style.warning('note:')} {message}", file=sys.stderr, flush=True)
+
+    workspace = open_workspace(options.directory, to_load=True)
+    loaded = workspace.load(request.patterns, request.configuration, request.overrides)
+    address, upload, no_remote = request.remote
+    remote = resolve_remote(
+        RemoteOptions(address=address, upload=upload, no_remote=no_remote), options.environment, workspace.settings
+    )
+    part = part_of(analyse(loaded, workspace.rules), workspace.root, shard=request.shard, timings=request.timings)
+    analysis = part.analysis
+    for note in part.notes[1:] if part.skipped else part.notes:
+        say(note)
+    targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
+    with surveying(workspace, analysis, targets, disk_cache=request.disk_cache, remote=remote, say=say) as parts:
+        cells = cells_of(loaded.targets, analysis, parts.survey, workspace.state_directory / RECORD_DIRECTORY)
+    if request.would_run:
+        cells = tuple(cell for cell in cells if cell.runs)
+    if request.shards:
+        # All targets are split, as `build --shard` does, or only what would run, which no other machine may know.
+        wanted = analysis.narrowed({cell.target.label for cell in cells}) if request.would_run else analysis
+        found = split_targets(wanted, request.shards, root=workspace.root, timings=request.timings)
+        cells = _numbered(cells, found)
+    _print(cells, request, output, options)
+
+
+def _numbered(cells: tuple[MatrixCell, ...], found: Split) -> tuple[MatrixCell, ...]:
+    return tuple(
+        cell if cell.state is CellState.SKIPPED else replace(cell, shard=found.number_of(cell.label)) for cell in cells
+    )
+
+
+def _print(cells: tuple[MatrixCell, ...], request: MatrixRequest, output: MatrixOutput, options: GlobalOptions) -> None:
+    if output is MatrixOutput.JSON:
+        counts = Counter(cell.state for cell in cells)
+        print_json(
+            {
+                "counts": {"total": len(cells), **{state.value: counts[state] for state in CellState}},
+                "cells": [cell.document() for cell in cells],
+            }
+        )
+        return
+    if output is MatrixOutput.TEXT:
+        width = terminal_size(sys.stdout)[0] if sys.stdout.isatty() else 80
+        for line in grid_lines(cells, style=options.style(sys.stdout), width=width):
+            print(line)
+        return
+    built = [cell for cell in cells if cell.state is not CellState.SKIPPED]
+    jobs = jobs_of_shards(built, request.shards) if request.shards else jobs_of_cells(built, shard=request.shard)
+    if output is MatrixOutput.GITHUB:
+        print(github_matrix(jobs))
+        return
+    for line in gitlab_pipeline(jobs):
+        print(line)

@@ -1,0 +1,141 @@
+"""Cells as grids of text: a row for each combination of all axes but one, and a column for each value of that one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from mlcbuild.cli.matrix.cell import CellState, MatrixCell, value_text
+from mlcbuild.cli.output import text
+from mlcbuild.cli.output.terminal import Style
+
+WIDTH = 80
+_GAP = "  "
+_NO_CELL = "·"
+_MOST_NAMED = 3
+_WORDS = {
+    CellState.BUILT: "built",
+    CellState.CACHED: "cached",
+    CellState.WOULD_RUN: "would run",
+    CellState.FAILED: "failed",
+    CellState.SKIPPED: "skipped",
+}
+
+Row = tuple[list[str], list[MatrixCell | None]]
+
+
+def grid_lines(cells: Sequence[MatrixCell], *, style: Style, width: int = WIDTH) -> Iterator[str]:
+    """A grid for each table with a matrix, a list of the other targets, the reasons, and what the words mean."""
+    tables: dict[object, list[MatrixCell]] = {}
+    for cell in cells:
+        target = cell.target
+        place = target.location
+        tables.setdefault((place.path, place.line) if target.axes else None, []).append(cell)
+    for key, members in sorted(tables.items(), key=lambda item: item[0] is None):
+        yield from _table(members, style, width) if key is not None else _list(members, style)
+        yield ""
+    yield from _reasons(cells, style)
+    yield _legend(cells)
+
+
+def _table(cells: Sequence[MatrixCell], style: Style, width: int) -> Iterator[str]:
+    first = cells[0].target
+    yield style.bold(f"{first.location.path}:{first.location.line} {first.rule}")
+    axes = first.axes
+    values = {axis: list(dict.fromkeys(_value(cell, axis, cells) for cell in cells)) for axis in axes}
+    for column in _columns(axes, values):
+        heads, rows = _rows(cells, axes, column, values)
+        lines = _lines(heads, rows, len(axes) - (column != ""), style)
+        widest = max(len(plain) for plain, _ in lines)
+        if widest <= width or column == "":
+            yield from (painted for _, painted in lines)
+            return
+
+
+def _columns(axes: Sequence[str], values: dict[str, list[str]]) -> list[str]:
+    """The axes that may be the columns, the best first: the last one with several values. Then none, "": a list."""
+    several = [axis for axis in reversed(axes) if len(values[axis]) > 1]
+    return [*several, ""]
+
+
+def _value(cell: MatrixCell, axis: str, cells: Sequence[MatrixCell]) -> str:
+    """The value of an axis; a whole label if the names of two are equal."""
+    value = cell.target.cell[axis]
+    shown = value_text(value)
+    others = (other.target.cell[axis] for other in cells)
+    return str(value) if any(other != value and value_text(other) == shown for other in others) else shown
+
+
+def _rows(
+    cells: Sequence[MatrixCell], axes: Sequence[str], column: str, values: dict[str, list[str]]
+) -> tuple[list[str], list[Row]]:
+    others = [axis for axis in axes if axis != column]
+    columns = values[column] if column else ["state"]
+    rows: dict[tuple[str, ...], dict[str, MatrixCell]] = {}
+    for cell in cells:
+        key = tuple(_value(cell, axis, cells) for axis in others)
+        rows.setdefault(key, {})[_value(cell, column, cells) if column else "state"] = cell
+    heads = [*(axis.upper() for axis in others), *(each.upper() if not column else each for each in columns)]
+    return heads, [(list(key), [found.get(name) for name in columns]) for key, found in rows.items()]
+
+
+def _lines(heads: list[str], rows: list[Row], fixed: int, style: Style) -> list[tuple[str, str]]:
+    """Each line without and with colour."""
+    plain = [heads, *([*names, *(_NO_CELL if cell is None else cell.word for cell in found)] for names, found in rows)]
+    widths = [max(map(len, column)) for column in zip(*plain, strict=True)]
+    lines = []
+    for number, words in enumerate(plain):
+        padded = [word.ljust(width) for word, width in zip(words, widths, strict=True)]
+        padded[-1] = words[-1]
+        painted = list(padded)
+        if number:
+            for index, cell in enumerate(rows[number - 1][1], start=fixed):
+                if cell is not None:
+                    painted[index] = _painter(cell.state, style)(words[index]) + padded[index][len(words[index]) :]
+        lines.append((_GAP.join(padded), _GAP.join(painted)))
+    return lines
+
+
+def _painter(state: CellState, style: Style) -> Callable[[str], str]:
+    match state:
+        case CellState.BUILT | CellState.CACHED:
+            return style.good
+        case CellState.FAILED:
+            return style.error
+        case CellState.SKIPPED:
+            return style.dim
+        case _:
+            return style.warning
+
+
+def _list(cells: Sequence[MatrixCell], style: Style) -> Iterator[str]:
+    width = max(len("TARGET"), *(len(cell.label) for cell in cells))
+    yield f"{'TARGET'.ljust(width)}{_GAP}STATE"
+    for cell in cells:
+        yield f"{cell.label.ljust(width)}{_GAP}{_painter(cell.state, style)(cell.word)}"
+
+
+def _reasons(cells: Sequence[MatrixCell], style: Style) -> Iterator[str]:
+    """Why cells failed or are skipped. Cells with one reason share it."""
+    grouped: dict[tuple[CellState, str], list[str]] = {}
+    for cell in cells:
+        if cell.reason:
+            grouped.setdefault((cell.state, cell.reason), []).append(cell.label)
+    for (state, reason), labels in grouped.items():
+        yield f"{_painter(state, style)(_WORDS[state] + ':')} {text.printable(reason)}"
+        more = f" and {len(labels) - _MOST_NAMED:,} more" if len(labels) > _MOST_NAMED else ""
+        yield f"  {', '.join(labels[:_MOST_NAMED])}{more}"
+
+
+def _legend(cells: Sequence[MatrixCell]) -> str:
+    counts = Counter(cell.state for cell in cells)
+    counted = ", ".join(f"{counts[state]:,} {word}" for state, word in _WORDS.items() if counts[state])
+    legend = f"{text.plural(len(cells), 'target')}: {counted}" if cells else "no targets"
+    explained = []
+    if counts[CellState.WOULD_RUN]:
+        explained.append("run N: N actions would run")
+    if any(cell.announces_more for cell in cells if cell.state is CellState.WOULD_RUN):
+        explained.append("+: and those that they announce")
+    if any(cell.target.axes for cell in cells):
+        explained.append(f"{_NO_CELL}: no cell")
+    return "\n".join([legend, *(["; ".join(explained)] if explained else [])])

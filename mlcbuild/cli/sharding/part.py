@@ -1,0 +1,43 @@
+"""What a command takes of the targets that patterns match: those that can be built, and of them one shard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcbuild.cli.output import text
+from mlcbuild.cli.sharding.selection import parse_shard, split_targets, take_shard
+from mlcbuild.rules.analysis import Analysis
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The analysis of what is taken. `notes` and `reasons` are lines for people, `skipped` are reasons by label."""
+
+    analysis: Analysis
+    notes: tuple[str, ...]
+    skipped: Mapping[str, str]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why targets are skipped, one a line."""
+        return [f"skipped {label}: {reason}" for label, reason in self.skipped.items()]
+
+
+def part_of(analysis: Analysis, root: Path, *, shard: str, timings: Sequence[Path]) -> Part:
+    """What `--shard` takes; with "" everything. Raises UsageError, WorkspaceError for a file of timings."""
+    notes = []
+    skipped = {str(label): reason for label, reason in analysis.skipped.items()}
+    if skipped:
+        them = "it cannot be built for its" if len(skipped) == 1 else "they cannot be built for their"
+        notes.append(f"{text.plural(len(skipped), 'target')} skipped: {them} platform (-v tells why)")
+    if shard:
+        number = parse_shard(shard)
+        found = split_targets(analysis, number.count, root=root, timings=timings)
+        notes.append(found.line(number))
+        if found.estimated:
+            few = ", ".join(found.estimated[:3]) + (", …" if len(found.estimated) > 3 else "")
+            notes.append(f"{text.plural(len(found.estimated), 'target')} without timings, estimated: {few}")
+        analysis = take_shard(analysis, found, number)
+    return Part(analysis=analysis, notes=tuple(notes), skipped=skipped)
