@@ -151,7 +151,9 @@ def _of_platform(target: Target, providers: Mapping[Label, Providers]) -> Incomp
     if info is not None and info.kind in allowed:
         return None
     shown = ", ".join(map(str, allowed))
-    reason = f"not compatible with {platform}" if platform is not None else "compatible with some platforms, and has none"
+    reason = (
+        f"not compatible with {platform}" if platform is not None else "compatible with some platforms, and has none"
+    )
     return Incompatibility(
         reason=reason,
         error=WorkspaceError(

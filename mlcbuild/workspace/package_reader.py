@@ -11,7 +11,7 @@ from mlcbuild.workspace.attribute_override import AttributeOverride
 from mlcbuild.workspace.error_collector import ErrorCollector
 from mlcbuild.workspace.execution import EXECUTION_TABLE
 from mlcbuild.workspace.label import Label, LabelError, quoted
-from mlcbuild.workspace.matrix import NO_MATRIX, expand, is_matrix, substitute
+from mlcbuild.workspace.matrix import NO_MATRIX, Matrix, expand, is_matrix, substitute
 from mlcbuild.workspace.matrix_axes import NO_CELL, Cell, name_pattern, placeholders
 from mlcbuild.workspace.remote import REMOTE_TABLE
 from mlcbuild.workspace.resolve import NOT_GIVEN, PLATFORM_KEY, Resolved, Resolver
@@ -107,8 +107,8 @@ class PackageReader:
         if not matrix.cells:
             self._leave_unfinished(package, name, True, origin)
             self._check_without_cells(schema, table, origin, reader)
-        for cell in matrix.cells:
-            self._read_cell(package, schema, table, origin, reader, cell, matrix.axes, common)
+        for number in range(len(matrix.cells)):
+            self._read_cell(package, schema, table, origin, reader, matrix, number, common)
         package.references.extend(reader.references)
         package.paths.extend(reader.paths)
 
@@ -181,12 +181,13 @@ class PackageReader:
         table: Mapping[str, Any],
         origin: Origin,
         reader: ValueReader,
-        cell: Cell,
-        axes: tuple[str, ...],
+        matrix: Matrix,
+        number: int,
         common: Mapping[str, AttributeValue],
     ) -> None:
         """Read one target: that of the table, or of one cell of its matrix."""
         before = len(self.errors)
+        cell = matrix.cells[number]
         label = self._label(package, schema, table, origin, reader, cell)
         platform = self.resolver.platform
         values: dict[str, AttributeValue] = {}
@@ -244,7 +245,8 @@ class PackageReader:
                 tags=tags,
                 visibility=cast("tuple[str, ...] | None", common.get("visibility")),
                 cell={axis: entry.value for axis, entry in cell.items()},
-                axes=axes,
+                axes=matrix.axes,
+                cell_number=number,
                 platform=platform,
                 compatible_with=self._compatible_with(table, origin, reader, cell),
             )

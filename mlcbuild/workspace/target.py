@@ -29,6 +29,7 @@ class Target:
     visibility: tuple[str, ...] | None = None  # patterns; None: visible to all
     cell: Mapping[str, AttributeValue] = field(default_factory=dict)  # the value of each axis, and what `include` adds
     axes: tuple[str, ...] = ()  # the axes of its matrix; () if no matrix made it
+    cell_number: int = 0  # its place among the cells of its matrix, from 0 on
     platform: Label | None = None  # its own, the configuration's, or the workspace's
     compatible_with: tuple[Label | str, ...] = ()  # platforms, and kinds of platforms; (): all
 

@@ -90,7 +90,7 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
     part = part_of(analyse(loaded, workspace.rules), workspace.root, shard=asked.shard, timings=asked.timings)
     analysis = part.analysis
     for note in part.notes:
-        say(note)
+        options.note(note)
     if asked.verbose and part.reasons:
         print(*part.reasons, sep="\n", file=sys.stderr, flush=True)
     targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")

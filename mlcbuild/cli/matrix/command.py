@@ -7,10 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import GlobalOptions, MatrixOutput
+from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, GlobalOptions, MatrixOutput
 from mlcbuild.cli.build.parts import targets_of
 from mlcbuild.cli.inspection.survey import surveying, without_collector
-from mlcbuild.cli.log.records import RECORD_DIRECTORY
 from mlcbuild.cli.matrix.cell import CellState, MatrixCell
 from mlcbuild.cli.matrix.continuous_integration import (
     github_matrix,
@@ -20,12 +19,16 @@ from mlcbuild.cli.matrix.continuous_integration import (
 )
 from mlcbuild.cli.matrix.grid import grid_lines
 from mlcbuild.cli.matrix.states import cells_of
+from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import terminal_size
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
+from mlcbuild.cli.sharding.measuring import measured_timings
 from mlcbuild.cli.sharding.part import part_of
 from mlcbuild.cli.sharding.selection import Split, split_targets
+from mlcbuild.cli.sharding.timings_file import read_timings_files, write_timings_file
 from mlcbuild.cli.workspace.opening import open_workspace
+from mlcbuild.engine.timings import Timings
 from mlcbuild.rules.analysis import analyse
 
 
@@ -48,11 +51,6 @@ class MatrixRequest:
 @without_collector()
 def print_matrix(request: MatrixRequest, output: MatrixOutput, options: GlobalOptions) -> None:
     """Print the cells. Raises MlcbuildError as a build does before it begins."""
-    style = options.style(sys.stderr)
-
-    def say(message: str) -> None:
-        print(f"{style.warning('note:')} {message}", file=sys.stderr, flush=True)
-
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(request.patterns, request.configuration, request.overrides)
     address, upload, no_remote = request.remote
@@ -62,10 +60,22 @@ def print_matrix(request: MatrixRequest, output: MatrixOutput, options: GlobalOp
     part = part_of(analyse(loaded, workspace.rules), workspace.root, shard=request.shard, timings=request.timings)
     analysis = part.analysis
     for note in part.notes[1:] if part.skipped else part.notes:
-        say(note)
+        options.note(note)
     targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
-    with surveying(workspace, analysis, targets, disk_cache=request.disk_cache, remote=remote, say=say) as parts:
-        cells = cells_of(loaded.targets, analysis, parts.survey, workspace.state_directory / RECORD_DIRECTORY)
+    with surveying(
+        workspace, analysis, targets, disk_cache=request.disk_cache, remote=remote, say=options.note
+    ) as parts:
+        record_directory = workspace.state_directory / RECORD_DIRECTORY
+        cells = cells_of(loaded.targets, analysis, parts.survey, record_directory)
+        if request.write_timings:
+            labels = [target.label for target in targets]
+            measured, unknown = measured_timings(labels, parts.survey, record_directory)
+            known = [*([request.write_timings] if request.write_timings.exists() else []), *request.timings]
+            write_timings_file(request.write_timings, Timings.merged([read_timings_files(known), measured]))
+            if unknown:
+                options.note(
+                    f"{text.plural(len(unknown), 'target')} not measured here: a build would run actions of them"
+                )
     if request.would_run:
         cells = tuple(cell for cell in cells if cell.runs)
     if request.shards:

@@ -21,17 +21,20 @@ _SAFE = re.compile(r"[A-Za-z0-9@%+=:,./_-]+")  # a shell takes it as it is
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One job. `shard` is "" or `1/4`; `axes` are those of a job for one cell."""
+    """One job. `shard` is "" or `1/4`; `label` and `axes` are those of a job for one cell."""
 
     name: str
     labels: tuple[str, ...]
     shard: str = ""
+    label: str = ""
     axes: dict[str, str] = field(default_factory=dict)
 
 
 def jobs_of_cells(cells: Sequence[MatrixCell], *, shard: str) -> list[Job]:
     """A job for each cell. `shard` is the one that all of them belong to."""
-    return [Job(name=cell.label, labels=(cell.label,), shard=shard, axes=cell.axes()) for cell in cells]
+    return [
+        Job(name=cell.label, labels=(cell.label,), shard=shard, label=cell.label, axes=cell.axes()) for cell in cells
+    ]
 
 
 def jobs_of_shards(cells: Sequence[MatrixCell], count: int) -> list[Job]:
@@ -55,7 +58,7 @@ def github_matrix(jobs: Sequence[Job]) -> str:
         {
             "name": job.name,
             "targets": _written(job.labels),
-            "label": job.labels[0] if len(job.labels) == 1 and job.axes else "",
+            "label": job.label,
             "axes": job.axes,
             "shard": job.shard,
         }

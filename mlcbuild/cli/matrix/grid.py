@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
@@ -34,11 +35,12 @@ def grid_lines(cells: Sequence[MatrixCell], *, style: Style, width: int = WIDTH)
     for key, members in sorted(tables.items(), key=lambda item: item[0] is None):
         yield from _table(members, style, width) if key is not None else _list(members, style)
         yield ""
-    yield from _reasons(cells, style)
+    yield from _reasons(cells, style, width)
     yield _legend(cells)
 
 
 def _table(cells: Sequence[MatrixCell], style: Style, width: int) -> Iterator[str]:
+    cells = sorted(cells, key=lambda cell: cell.target.cell_number)
     first = cells[0].target
     yield style.bold(f"{first.location.path}:{first.location.line} {first.rule}")
     axes = first.axes
@@ -49,6 +51,8 @@ def _table(cells: Sequence[MatrixCell], style: Style, width: int) -> Iterator[st
         widest = max(len(plain) for plain, _ in lines)
         if widest <= width or column == "":
             yield from (painted for _, painted in lines)
+            if any(cell is None for _, found in rows for cell in found):
+                yield f"{_NO_CELL}: no cell"
             return
 
 
@@ -115,16 +119,23 @@ def _list(cells: Sequence[MatrixCell], style: Style) -> Iterator[str]:
         yield f"{cell.label.ljust(width)}{_GAP}{_painter(cell.state, style)(cell.word)}"
 
 
-def _reasons(cells: Sequence[MatrixCell], style: Style) -> Iterator[str]:
+def _reasons(cells: Sequence[MatrixCell], style: Style, width: int) -> Iterator[str]:
     """Why cells failed or are skipped. Cells with one reason share it."""
     grouped: dict[tuple[CellState, str], list[str]] = {}
     for cell in cells:
         if cell.reason:
             grouped.setdefault((cell.state, cell.reason), []).append(cell.label)
     for (state, reason), labels in grouped.items():
-        yield f"{_painter(state, style)(_WORDS[state] + ':')} {text.printable(reason)}"
         more = f" and {len(labels) - _MOST_NAMED:,} more" if len(labels) > _MOST_NAMED else ""
-        yield f"  {', '.join(labels[:_MOST_NAMED])}{more}"
+        head, indent = f"{_WORDS[state]}: ", "  "
+        names = _wrapped(f"{head}{', '.join(labels[:_MOST_NAMED])}{more}", width, indent)
+        yield f"{_painter(state, style)(head.rstrip())} {names[0].removeprefix(head)}"
+        yield from names[1:]
+        yield from _wrapped(f"{indent}{text.printable(reason)}", width, indent)
+
+
+def _wrapped(line: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(line, max(width, 40), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _legend(cells: Sequence[MatrixCell]) -> str:
@@ -136,6 +147,4 @@ def _legend(cells: Sequence[MatrixCell]) -> str:
         explained.append("run N: N actions would run")
     if any(cell.announces_more for cell in cells if cell.state is CellState.WOULD_RUN):
         explained.append("+: and those that they announce")
-    if any(cell.target.axes for cell in cells):
-        explained.append(f"{_NO_CELL}: no cell")
     return "\n".join([legend, *(["; ".join(explained)] if explained else [])])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcbuild.cli.inspection.aquery import announces_unknown
-from mlcbuild.cli.log.records import records
+from mlcbuild.cli.log.records import iterate
 from mlcbuild.cli.matrix.cell import CellState, MatrixCell
 from mlcbuild.engine.survey import ActionState, Survey, SurveyedAction
 from mlcbuild.rules.analysis import Analysis
@@ -86,18 +86,25 @@ def _failure(surveyed: SurveyedAction, failures: Mapping[str, dict[str, Any]]) -
     """Why an action would fail, or failed with the key that it has now; "" if it did not."""
     action = surveyed.action
     if surveyed.state is ActionState.NO_KEY:
-        return f"{action.title}: {surveyed.message}"
+        return _told(surveyed, surveyed.message)
     failure = failures.get(action.identifier)
     if failure is None or surveyed.key is None or failure.get("key") != surveyed.key.hash:
         return ""
-    return f"{action.title}: {str(failure.get('message', '')).partition(chr(10))[0]}"
+    return _told(surveyed, str(failure.get("message", "")))
+
+
+def _told(surveyed: SurveyedAction, message: str) -> str:
+    """The first line of a message, which may begin with the identifier, after the action's name."""
+    action = surveyed.action
+    first = message.removeprefix(action.identifier).lstrip(": ").partition("\n")[0]
+    return f"{action.title}: {first}"
 
 
 def _failures(directory: Path, identifiers: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The records of actions that failed when they ended last."""
     wanted = set(identifiers)
     found: dict[str, dict[str, Any]] = {}
-    for record in islice(records(directory), _MOST_RECORDS):
+    for record in islice(iterate(directory), _MOST_RECORDS):
         last = {action.get("identifier", ""): action for action in record.actions()}
         for identifier in wanted & last.keys():
             status = last[identifier].get("status")

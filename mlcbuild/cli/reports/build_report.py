@@ -31,8 +31,8 @@ Of a target, `ran` and `cached` count its own actions, and `seconds` is how long
 targets share an action, it is that of one of them. `needed_targets` are those that were not asked for and have actions.
 The outer `ran` sums the seconds of all actions that ran; `peak_bytes` is the largest memory of one of them, `nodes`
 counts the actions of each other machine. Paths are relative to the workspace. `error` is "" for a target that was
-built. `skipped` are targets that wildcards match and that cannot be built for their platform. A command that ends before
-its build begins, for example with an error in a BUILD.toml, reports no targets and no actions.
+built. `skipped` are targets that wildcards match and that cannot be built for their platform. A command that ends
+before its build begins, for example with an error in a BUILD.toml, reports no targets and no actions.
 """
 
 from __future__ import annotations
