@@ -148,3 +148,10 @@ def test_wrong_shards_are_errors_of_usage(
     workspace: Path, capsys: Capture, arguments: tuple[str, ...], message: str
 ) -> None:
     assert run(capsys, "build", "//...", *arguments, code=2)[1].startswith(f"error: {message}")
+
+
+def test_help_fits_a_terminal(capsys: Capture, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out, _ = run(capsys, "matrix", "--help")
+    snapshot("help-matrix", out)
+    assert max(map(len, out.splitlines())) <= 80
