@@ -42,6 +42,7 @@ COMMANDS = (
     "matrix",
     "cache",
     "log",
+    "report",
     "doctor",
     "info",
     "clean",

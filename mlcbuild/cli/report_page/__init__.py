@@ -1,0 +1,1 @@
+"""`mlcbuild report`: one HTML file that shows a whole build."""

@@ -1,0 +1,201 @@
+"""A finished build as the page shows it, from the events of the event log or of a record."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_CACHED = ("up_to_date", "disk_hit", "remote_hit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputFile:
+    """A file of an action's result: its path in the result, and its digest as `HASH/SIZE`."""
+
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageAction:
+    """One action, with the last of its ends. Times are seconds since the build began; names are those of events."""
+
+    identifier: str
+    title: str
+    mnemonic: str
+    owner: str
+    status: str
+    start: float
+    time: float
+    key: str = ""
+    previous_key: str = ""
+    cause: str = ""
+    executor: str = ""
+    worker: str = ""
+    node: str = ""
+    queued_seconds: float = 0.0
+    input_seconds: float = 0.0
+    output_seconds: float = 0.0
+    peak_bytes: int = 0
+    exit_code: int = 0
+    message: str = ""
+    log: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    shared_with: str = ""
+    shared_by: tuple[str, ...] = ()
+    output_files: tuple[OutputFile, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """Of its run, with inputs and outputs; 0 where nothing ran."""
+        return max(self.time - self.start, 0.0) if self.executor else 0.0
+
+    @property
+    def is_cached(self) -> bool:
+        return self.status in _CACHED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageTarget:
+    """A requested target: whether it was built (None if the build ended before), its outputs and matrix axes."""
+
+    label: str
+    success: bool | None = None
+    error: str = ""
+    outputs: tuple[str, ...] = ()
+    axes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageNotice:
+    message: str
+    time: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageBuild:
+    """The build. `began` is in seconds since 1970, 0 where it is not known. `slacks` are seconds by identifier."""
+
+    invocation: str
+    began: float
+    arguments: tuple[str, ...]
+    exit_code: int
+    wall_seconds: float
+    jobs: int
+    actions: tuple[PageAction, ...]
+    targets: tuple[PageTarget, ...]
+    critical_path: tuple[str, ...] = ()
+    slacks: Mapping[str, float] = field(default_factory=dict)
+    notices: tuple[PageNotice, ...] = ()
+    bytes_downloaded: int = 0
+    bytes_uploaded: int = 0
+    error: str = ""  # of a command that ended before its build
+
+    @property
+    def labels(self) -> frozenset[str]:
+        return frozenset(target.label for target in self.targets)
+
+    def counts(self) -> dict[str, int]:
+        """How many actions ended in each way."""
+        return dict(Counter(action.status for action in self.actions))
+
+
+def last_ends(events: Iterable[Mapping[str, Any]]) -> tuple[PageAction, ...]:
+    """The actions of `action_finished` events, in the order in which they ended.
+
+    An action whose result was lost ran again: its last end counts. Raises ValueError for an event that has another form.
+    """
+    ended: dict[str, PageAction] = {}
+    for event in events:
+        action = page_action(event)
+        ended.pop(action.identifier, None)
+        ended[action.identifier] = action
+    return tuple(ended.values())
+
+
+def page_action(event: Mapping[str, Any]) -> PageAction:
+    """Raises ValueError for an event that has another form."""
+    identifier = text_of(event, "identifier")
+    if not identifier:
+        raise ValueError("it names no action")
+    return PageAction(
+        identifier=identifier,
+        title=text_of(event, "title") or identifier,
+        mnemonic=text_of(event, "mnemonic"),
+        owner=text_of(event, "owner"),
+        status=text_of(event, "status"),
+        start=number_of(event, "start"),
+        time=number_of(event, "time"),
+        key=text_of(event, "key"),
+        previous_key=text_of(event, "previous_key"),
+        cause=text_of(event, "cause"),
+        executor=text_of(event, "executor"),
+        worker=text_of(event, "worker"),
+        node=text_of(event, "node"),
+        queued_seconds=number_of(event, "queued_seconds"),
+        input_seconds=number_of(event, "input_seconds"),
+        output_seconds=number_of(event, "output_seconds"),
+        peak_bytes=int(number_of(event, "peak_bytes")),
+        exit_code=int(number_of(event, "exit_code")),
+        message=text_of(event, "message"),
+        log=text_of(event, "log"),
+        details=mapping_of(event, "details"),
+        shared_with=text_of(event, "shared_with"),
+        shared_by=texts_of(event, "shared_by"),
+        output_files=tuple(_output_file(item) for item in list_of(event, "output_files")),
+    )
+
+
+def _output_file(item: object) -> OutputFile:
+    if not isinstance(item, Mapping):
+        raise ValueError('"output_files" has something that is no object')
+    digest = item.get("digest")
+    if isinstance(digest, Mapping):
+        digest = f"{text_of(digest, 'hash')}/{int(number_of(digest, 'size_bytes'))}"
+    if not isinstance(digest, str):
+        raise ValueError('"digest" is no digest')
+    return OutputFile(path=text_of(item, "path"), digest=digest)
+
+
+# Fields of events, which may come from another version, another program, or an editor.
+
+
+def text_of(event: Mapping[str, Any], name: str) -> str:
+    value = event.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f'"{name}" is no text')
+    return value
+
+
+def number_of(event: Mapping[str, Any], name: str) -> float:
+    """A finite number; 0 where there is none."""
+    value = event.get(name, 0)
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f'"{name}" is no number')
+    return value
+
+
+def list_of(event: Mapping[str, Any], name: str) -> Sequence[Any]:
+    value = event.get(name) or ()
+    if not isinstance(value, list | tuple):
+        raise ValueError(f'"{name}" is no list')
+    return value
+
+
+def texts_of(event: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    values = list_of(event, name)
+    if not all(isinstance(value, str) for value in values):
+        raise ValueError(f'"{name}" is no list of texts')
+    return tuple(values)
+
+
+def mapping_of(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = event.get(name) or {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f'"{name}" is no object')
+    return value
