@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+_DIGEST = re.compile(r"[0-9a-f]+/[0-9]+")
 _CACHED = ("up_to_date", "disk_hit", "remote_hit")
 
 
@@ -106,7 +108,8 @@ class PageBuild:
 def last_ends(events: Iterable[Mapping[str, Any]]) -> tuple[PageAction, ...]:
     """The actions of `action_finished` events, in the order in which they ended.
 
-    An action whose result was lost ran again: its last end counts. Raises ValueError for an event that has another form.
+    An action whose result was lost ran again: its last end counts. Raises ValueError for an event of another
+    form.
     """
     ended: dict[str, PageAction] = {}
     for event in events:
@@ -152,10 +155,8 @@ def page_action(event: Mapping[str, Any]) -> PageAction:
 def _output_file(item: object) -> OutputFile:
     if not isinstance(item, Mapping):
         raise ValueError('"output_files" has something that is no object')
-    digest = item.get("digest")
-    if isinstance(digest, Mapping):
-        digest = f"{text_of(digest, 'hash')}/{int(number_of(digest, 'size_bytes'))}"
-    if not isinstance(digest, str):
+    digest = text_of(item, "digest")
+    if not _DIGEST.fullmatch(digest):
         raise ValueError('"digest" is no digest')
     return OutputFile(path=text_of(item, "path"), digest=digest)
 

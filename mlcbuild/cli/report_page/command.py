@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import LOG_DIRECTORY, STATE_DIRECTORY, GlobalOptions
+from mlcbuild.cli.arguments.options import LOG_DIRECTORY, GlobalOptions
 from mlcbuild.cli.inspection.survey import without_collector
 from mlcbuild.cli.log.listings import record_directory
 from mlcbuild.cli.log.records import BuildRecord, chosen, records

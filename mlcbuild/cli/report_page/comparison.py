@@ -11,7 +11,7 @@ from mlcbuild.cli.report_page.build import PageAction, PageBuild
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """`former` has the earlier form of each action by the identifier that it has now; `gone` are actions without one."""
+    """`former` has the earlier form of each action by the identifier that it has now; `gone` have no form now."""
 
     earlier: PageBuild
     former: Mapping[str, PageAction]

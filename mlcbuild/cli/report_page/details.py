@@ -11,8 +11,8 @@ from mlcbuild.cache.merkle import files_of
 from mlcbuild.cache.reapi import Tree
 from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.report_page.build import OutputFile, PageAction
-from mlcbuild.engine.keys import StoredKey
 from mlcbuild.engine.key_difference import Difference, KeyContent, differences
+from mlcbuild.engine.keys import StoredKey
 from mlcbuild.errors import MlcbuildError
 
 _CHANGED = "changed"

@@ -50,9 +50,11 @@ def read_events(path: Path) -> PageBuild:
 
 def _build(by_kind: Mapping[str, list[Mapping[str, Any]]]) -> PageBuild:
     header = _only(by_kind, "header")
-    started, finished, ended = (_only(by_kind, kind) for kind in ("build_started", "build_finished", "command_finished"))
+    started, finished = _only(by_kind, "build_started"), _only(by_kind, "build_finished")
+    ended = _only(by_kind, "command_finished")
     actions = last_ends(by_kind.get("action_finished", ()))
     known = {text_of(event, "label"): event for event in by_kind.get("target_finished", ())}
+    axes = mapping_of(started, "axes")
     labels = dict.fromkeys((*texts_of(started, "targets"), *known))
     return PageBuild(
         invocation=text_of(header, "invocation"),
@@ -63,7 +65,7 @@ def _build(by_kind: Mapping[str, list[Mapping[str, Any]]]) -> PageBuild:
         wall_seconds=number_of(finished, "wall_seconds") if finished else _last_time(actions),
         jobs=int(number_of(started, "jobs")),
         actions=actions,
-        targets=tuple(page_target(label, known.get(label, {})) for label in labels),
+        targets=tuple(_target(label, known.get(label, {}), mapping_of(axes, label)) for label in labels),
         critical_path=tuple(text_of(step, "identifier") for step in list_of(finished, "critical_path")),
         slacks={text_of(step, "identifier"): number_of(step, "seconds") for step in list_of(finished, "slacks")},
         notices=tuple(
@@ -75,14 +77,14 @@ def _build(by_kind: Mapping[str, list[Mapping[str, Any]]]) -> PageBuild:
     )
 
 
-def page_target(label: str, event: Mapping[str, Any]) -> PageTarget:
+def _target(label: str, event: Mapping[str, Any], axes: Mapping[str, Any]) -> PageTarget:
     """A target from its `target_finished` event, which may be empty. Raises ValueError for one of another form."""
     return PageTarget(
         label=label,
         success=bool(event["success"]) if "success" in event else None,
         error=text_of(event, "error"),
         outputs=texts_of(event, "outputs"),
-        axes={name: str(value) for name, value in mapping_of(event, "axes").items()},
+        axes={name: text_of(axes, name) for name in axes},
     )
 
 

@@ -16,8 +16,19 @@ from typing import Any
 from mlcbuild.cli.output.json_output import json_text
 
 # In this order: each uses only what those before it declare.
-SCRIPTS = ("values.js", "elements.js", "model.js", "table.js", "timeline.js", "details.js", "overview.js", "actions.js", "targets.js",
-           "comparison.js", "page.js")
+SCRIPTS = (
+    "values.js",
+    "elements.js",
+    "model.js",
+    "table.js",
+    "timeline.js",
+    "details.js",
+    "overview.js",
+    "actions.js",
+    "targets.js",
+    "comparison.js",
+    "page.js",
+)
 STYLE = "style.css"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 # Within JSON, these characters are in strings alone. So nothing in the data can end its element or begin another one.

@@ -13,7 +13,7 @@ _LARGEST_LOG = 1 << 20  # bytes; a longer log is left to its file
 
 
 def read_record(record: BuildRecord, *, logs: Path) -> PageBuild:
-    """The build of a record. `logs` is the folder with the logs of failed actions. Raises ValueError if it is damaged."""
+    """The build of a record; `logs` is where failed actions have their logs. Raises ValueError if it is damaged."""
     return PageBuild(
         invocation=record.invocation,
         began=record.began,

@@ -13,8 +13,8 @@ class ActionsView {
       empty: "No action is found. Clear the search with Escape.",
       columns: [
         { title: "Outcome", width: "8.5rem", narrow: true, value: (action) => Object.keys(STATUSES).indexOf(action.status), cell: (action) => statusLabel(action.status) },
-        { title: "Action", width: "minmax(12rem, 5fr)", narrow: true, value: (action) => action.name, cell: (action) => h("span", { title: action.title }, h("span", { class: "main" }, action.name)) },
-        { title: "Target", width: "minmax(8rem, 2fr)", value: (action) => action.owner, cell: (action) => h("span", { class: "muted", title: action.owner }, action.owner) },
+        { title: "Action", width: "minmax(12rem, 5fr)", narrow: true, value: (action) => action.name, cell: (action) => h("span", { title: action.title }, action.name, h("span", { class: "beside muted" }, ` ${action.owner}`)) },
+        { title: "Target", width: "minmax(8rem, 4fr)", value: (action) => action.owner, cell: (action) => h("span", { class: "muted", title: action.owner }, action.owner) },
         { title: "Start", roomy: true, width: "6rem", right: true, value: (action) => action.start, cell: (action) => seconds(action.start) },
         { title: "Time", width: "6.5rem", right: true, narrow: true, descending: true, value: (action) => action.seconds, cell: (action) => (action.ran ? seconds(action.seconds) : "") },
         { title: "", roomy: true, width: "6rem", cell: (action) => (action.ran ? bar(action.seconds / longest, action.onPath ? "--path" : statusColour(action.status)) : "") },

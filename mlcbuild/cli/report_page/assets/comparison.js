@@ -5,7 +5,7 @@ const DIFFERENCES = {
   all: () => true,
   slower: (row) => row.delta > 0,
   faster: (row) => row.delta < 0,
-  "ran now alone": (row) => row.now.ran && !row.then?.seconds,
+  "ran now alone": (row) => row.now?.ran && !row.then?.seconds,
   "ran then alone": (row) => row.then?.seconds > 0 && !row.now?.ran,
   "another key": (row) => row.what === "another key",
   new: (row) => row.what === "new",

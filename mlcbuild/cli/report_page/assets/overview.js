@@ -14,11 +14,13 @@ function headline(build) {
   const names = build.targets.map((target) => target.label);
   const what = names.length === 1 ? names[0] : names.length ? plural(names.length, "target") : "no targets";
   const good = build.exit_code === 0;
-  const verb = good ? "Built" : build.exit_code === 8 ? "Interrupted:" : "Failed:";
+  const missing = build.targets.filter((target) => target.success === false).length;
+  const title = good ? `Built ${what} in ${seconds(build.wall_seconds)}`
+    : `${build.exit_code === 8 ? "Interrupted" : "Failed"} after ${seconds(build.wall_seconds)}${missing && names.length > 1 ? `: ${number(missing)} of ${plural(names.length, "target")} not built` : `: ${what}`}`;
   return h("div", { class: `headline ${good ? "good" : "bad"}` },
     h("span", { class: "sign", "aria-hidden": "true" }, good ? "✓" : "✕"),
     h("div", null,
-      h("h1", null, `${verb} ${what} in ${seconds(build.wall_seconds)}`),
+      h("h1", null, title),
       h("p", null, [build.began ? moment(build.began) : null, build.jobs ? plural(build.jobs, "job") : null, `mlcbuild ${build.version}`, h("span", null, "build ", h("code", null, build.invocation.slice(0, 8)))]
         .filter(Boolean).map((part, index) => [index ? " · " : "", part])),
       h("p", { class: "command" }, h("code", null, ["mlcbuild", ...build.arguments].join(" "))),

@@ -20,7 +20,7 @@ class VirtualTable {
     this.body = h("div", { role: "rowgroup", class: "rows" });
     this.scroller = h("div", {
       role: "grid", class: "table", tabindex: "0", "aria-label": label, "aria-colcount": columns.length,
-      style: { "--columns": tracks(columns), "--columns-medium": tracks(columns.filter((column) => !column.roomy)), "--columns-narrow": tracks(columns.filter((column) => column.narrow)) },
+      style: { "--columns": tracks(columns), "--columns-medium": tracks(columns.filter((column) => !column.roomy)), "--columns-narrow": tracks(columns.filter((column) => column.narrow)).replaceAll(/minmax\([^,]+,/g, "minmax(0,") },
       onscroll: () => this.draw(), onkeydown: (event) => this.key(event), onclick: (event) => this.click(event),
     }, h("div", { role: "rowgroup", class: "heads" }, this.head), this.body);
     this.element = this.scroller;

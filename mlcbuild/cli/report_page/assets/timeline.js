@@ -302,8 +302,8 @@ class Timeline {
     draw.rect(0, this.top, width, height - this.top);
     draw.clip();
     for (const lane of this.lanes) if (top + lane.y + this.lane > this.top - GROUP && top + lane.y - GROUP < height) this.drawLane(draw, colour, lane, top + lane.y, width);
+    for (const lane of this.lanes) if (lane.group) this.drawGroup(draw, colour, lane, top + lane.y - GROUP / 2);
     if (this.showPath) this.drawPath(draw, colour, top);
-    for (const lane of this.lanes) if (lane.group) this.drawGroup(draw, colour, lane, top + lane.y - GROUP / 2, width);
     draw.restore();
     this.drawLoad(draw, colour, width, 1, AXIS, (most) => `running, at most ${most}`);
     if (this.hasMemory) this.drawLoad(draw, colour, width, 2, AXIS + CHART, (most) => `memory of what runs, at most ${bytes(most)}`);
@@ -350,10 +350,8 @@ class Timeline {
     draw.fillText(text, 7, top + 9);
   }
 
-  drawGroup(draw, colour, lane, y, width) {
+  drawGroup(draw, colour, lane, y) {
     const text = `${lane.group.name}  ·  ${lane.group.lanes[0].hits ? plural(lane.group.lanes.reduce((sum, each) => sum + each.actions.length, 0), "hit") : plural(lane.group.lanes.length, "worker")}`;
-    draw.fillStyle = colour("--surface");
-    draw.fillRect(0, y - 9, width, 18);
     draw.fillStyle = colour("--ink");
     draw.font = "600 12px system-ui, sans-serif";
     draw.fillText(text, 7, y);
@@ -398,7 +396,7 @@ class Timeline {
   /** A line under each action of the path, and from the end of each to the start of the next one. */
   drawPath(draw, colour, top) {
     draw.strokeStyle = draw.fillStyle = colour("--path");
-    draw.lineWidth = 1.5;
+    draw.lineWidth = 1;
     let before = null;
     for (const action of this.build.path) {
       const lane = this.placeOf.get(action);

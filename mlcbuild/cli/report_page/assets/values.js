@@ -68,7 +68,8 @@ const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s
 function percent(part, whole) {
   if (!whole || !part) return "0 %";
   if (part === whole) return "100 %";
-  return `${Math.min(99, Math.max(1, Math.round((100 * part) / whole)))} %`;
+  const share = (100 * part) / whole;
+  return share < 1 ? "<1 %" : `${Math.min(99, Math.round(share))} %`;
 }
 
 const moment = (epoch) =>

@@ -1,0 +1,166 @@
+"""Builds for the report page, as the event logs that `mlcbuild build --events` writes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_STATUSES = ("up_to_date", "disk_hit", "remote_hit", "executed_local", "executed_ray")
+BEGAN = 1_700_000_000.0
+
+
+def digest_of(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def action(name: str, status: str, start: float, end: float, *, owner: str = "//m:a", **more: Any) -> dict[str, Any]:
+    """An `action_finished` event."""
+    identifier = f"{owner} {name}"
+    event = {
+        "event": "action_finished",
+        "identifier": identifier,
+        "mnemonic": name.split()[0],
+        "owner": owner,
+        "status": status,
+        "start": start,
+        "time": end,
+        "key": digest_of("key", identifier),
+        "output_files": [{"path": "out", "digest": f"{digest_of('output', identifier)}/1234", "executable": False}],
+    }
+    if status.startswith("executed") or status == "failed":
+        executor = "ray" if status == "executed_ray" else "local"
+        event |= {"executor": executor, "worker": executor, "cause": "first build", "peak_bytes": 100_000_000}
+    return event | more
+
+
+@dataclass(kw_only=True)
+class EventLogText:
+    """The lines of an event log, without its last one where `exit_code` is None."""
+
+    actions: Sequence[dict[str, Any]]
+    targets: Sequence[dict[str, Any]] = ()
+    notices: Sequence[str] = ()
+    exit_code: int | None = 0
+    wall_seconds: float = 10.0
+    jobs: int = 2
+    critical_path: Sequence[str] = ()
+    slacks: dict[str, float] = field(default_factory=dict)
+    axes: dict[str, dict[str, str]] = field(default_factory=dict)
+    began: float = BEGAN
+    invocation: str = "1b4e28ba-2fa1-4d63-883f-0016d3cca427"
+
+    def write(self, path: Path) -> Path:
+        path.write_text("".join(json.dumps(event) + "\n" for event in self._events()), encoding="utf-8")
+        return path
+
+    def _events(self) -> list[dict[str, Any]]:
+        seconds = {event["identifier"]: event["time"] - event["start"] for event in self.actions}
+        begun = [
+            {
+                "event": "header",
+                "format": "mlcbuild events",
+                "version": 1,
+                "invocation": self.invocation,
+                "arguments": ["build", "//m:a"],
+                "began": self.began,
+            },
+            {
+                "event": "build_started",
+                "targets": [target["label"] for target in self.targets],
+                "axes": self.axes,
+                "jobs": self.jobs,
+            },
+            *self.actions,
+            *({"event": "notice", "message": message, "time": 1.5} for message in self.notices),
+            *({"event": "target_finished", **target} for target in self.targets),
+        ]
+        if self.exit_code is None:
+            return begun
+        finished = {
+            "event": "build_finished",
+            "wall_seconds": self.wall_seconds,
+            "critical_path": [{"identifier": name, "seconds": seconds[name]} for name in self.critical_path],
+            "slacks": [{"identifier": name, "seconds": value} for name, value in self.slacks.items()],
+            "bytes_downloaded": 18_000_000,
+            "bytes_uploaded": 2_000_000,
+        }
+        ended = {"event": "command_finished", "exit_code": self.exit_code, "error": "", "wall_seconds": 11.0}
+        return [*begun, finished, ended]
+
+
+def small_build() -> EventLogText:
+    """A matrix of two by two with one cell that failed, results from every cache, and two machines."""
+    kernel = {"kernel": "fused_add", "operation": "add", "functions": ["decode"], "shape": ["n", 2048]}
+    far = {"node": "node-2", "worker": "node-2 worker 3", "queued_seconds": 0.5, "cause": "changed"}
+    actions = [
+        action("Import", "up_to_date", 0.1, 0.1),
+        action("Fetch", "remote_hit", 0.1, 0.2),
+        action("ImportConfig", "disk_hit", 0.1, 0.2),
+        action("Export", "executed_local", 0.2, 4.2, input_seconds=0.1, output_seconds=0.25, log="exporting\n"),
+        action(
+            "CompileKernel fused_add",
+            "executed_ray",
+            4.3,
+            7.4,
+            **far,
+            title="//m:a CompileKernel add n×2048 decode (a1b2c3d4)",
+            details=kernel,
+            shared_by=["//m:b CompileKernel fused_add"],
+        ),
+        action("CompileKernel fused_mul", "executed_local", 4.3, 5.4, cause="no result"),
+        action("Link", "executed_local", 7.4, 7.6),
+        action("Export", "executed_local", 5.5, 6.5, owner="//m:b"),
+        action("Lower", "failed", 6.5, 7.0, owner="//m:b", message="no symbol foo", exit_code=1, log="it goes wrong\n"),
+        action("Link", "skipped", 7.0, 7.0, owner="//m:b", message="//m:b Lower failed"),
+        action("Link", "up_to_date", 7.0, 7.0, owner="//m:c"),
+    ]
+    axes = {
+        "//m:a": {"model": "small", "platform": "cpu"},
+        "//m:b": {"model": "small", "platform": "sm_90"},
+        "//m:c": {"model": "large", "platform": "cpu"},
+    }
+    return EventLogText(
+        actions=actions,
+        targets=[
+            {"label": "//m:a", "success": True, "outputs": ["mlcbuild-out/default/m/a/lib.so"]},
+            {"label": "//m:b", "success": False, "error": "//m:b Lower failed", "blocked_by": "//m:b Lower"},
+            {"label": "//m:c", "success": True, "outputs": ["mlcbuild-out/default/m/c/lib.so"]},
+        ],
+        axes=axes,
+        notices=["a worker was lost"],
+        exit_code=1,
+        critical_path=["//m:a Export", "//m:a CompileKernel fused_add", "//m:a Link"],
+        slacks={"//m:a CompileKernel fused_mul": 2.0},
+    )
+
+
+def large_build(count: int, *, began: float = BEGAN, slower: float = 1.0) -> EventLogText:
+    """So many actions of 25 targets on four machines with eight workers each; a sixth ran, or more."""
+    free = [0.0] * 32
+    actions = []
+    for index in range(count):
+        owner = f"//models:model-{index % 25}"
+        status = _STATUSES[int(digest_of(index)[:4], 16) % len(_STATUSES)]
+        slot = index % len(free)
+        start = end = free[slot]
+        more: dict[str, Any] = {}
+        if status.startswith("executed"):
+            status = "executed_ray"
+            end = free[slot] = start + slower * (1 + int(digest_of("seconds", index)[:4], 16) % 900) / 400
+            node = f"node-{slot // 8 + 1}"
+            more = {"node": node, "worker": f"{node} worker {slot % 8}", "input_seconds": 0.02}
+        kernel = digest_of(index)[:8]
+        name = f"CompileKernel dequantize_matmul qkv_proj 6144×4096 ·×n prefill+{index % 7} ({kernel})"
+        actions.append(action(name, status, round(start, 3), round(end, 3), owner=owner, **more))
+    labels = sorted({event["owner"] for event in actions})
+    return EventLogText(
+        actions=actions,
+        targets=[{"label": label, "success": True, "outputs": [f"{label[2:]}/lib.so"]} for label in labels],
+        wall_seconds=max(free),
+        jobs=32,
+        began=began,
+    )
