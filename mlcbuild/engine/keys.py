@@ -291,17 +291,32 @@ def publish(store: BlobStore, cache: ActionCache, key: ActionKey, result: reapi.
 def read_key(store: BlobStore, cache: ActionCache, digest: Digest) -> StoredKey | None:
     """What `publish` stored with a key; None where the result or a part of this has gone."""
     result = cache.get(digest)
-    if result is None or result.execution_metadata is None:
+    breakdown = read_breakdown(store, result) if result else None
+    if result is None or breakdown is None:
         return None
-    references = {item.type_url: item.value for item in result.execution_metadata.auxiliary_metadata}
-    if BREAKDOWN_TYPE_URL not in references:
-        return None
+    references = _references(result)
     try:
         action = reapi.Action.decode(store.read(digest))
         command = reapi.Command.decode(store.read(action.command_digest))
-        components = json.loads(store.read(reapi.decode_digest(references[BREAKDOWN_TYPE_URL])))
-        breakdown = tuple(Component(str(name), str(value)) for name, value in components)
         code = reapi.decode_digest(references[CODE_TYPE_URL]) if CODE_TYPE_URL in references else None
-    except (BlobMissingError, ValueError, TypeError):
+    except (BlobMissingError, ValueError):
         return None
     return StoredKey(action=action, command=command, breakdown=breakdown, code=code)
+
+
+def read_breakdown(store: BlobStore, result: reapi.ActionResult) -> tuple[Component, ...] | None:
+    """The components that `publish` stored with a result, without the rest of its key; None where they have gone."""
+    references = _references(result)
+    if BREAKDOWN_TYPE_URL not in references:
+        return None
+    try:
+        components = json.loads(store.read(reapi.decode_digest(references[BREAKDOWN_TYPE_URL])))
+        return tuple(Component(str(name), str(value)) for name, value in components)
+    except (BlobMissingError, ValueError, TypeError):
+        return None
+
+
+def _references(result: reapi.ActionResult) -> dict[str, bytes]:
+    """The digests of what explains a key, by type."""
+    metadata = result.execution_metadata
+    return {item.type_url: item.value for item in metadata.auxiliary_metadata} if metadata else {}

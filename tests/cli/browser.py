@@ -80,11 +80,14 @@ class Browser:
         return self.driver.execute_script(f"return ({script});", *arguments)
 
     def text(self, selector: str) -> str:
-        """The text of an element as it is seen; "" if there is none."""
-        return str(self.run("document.querySelector(arguments[0])?.innerText ?? ''", selector))
+        """The text of an element as it is seen, without empty lines; "" if there is none."""
+        return "\n".join(self.texts(selector)[:1])
 
     def texts(self, selector: str) -> list[str]:
-        return list(self.run("[...document.querySelectorAll(arguments[0])].map((each) => each.innerText)", selector))
+        shown = (
+            "[...document.querySelectorAll(arguments[0])].map((each) => each.innerText.replace(/\\n\\s*\\n/g, '\\n'))"
+        )
+        return list(self.run(shown, selector))
 
     def click(self, selector: str) -> None:
         from selenium.webdriver.common.by import By

@@ -32,7 +32,7 @@ SCRIPTS = (
 STYLE = "style.css"
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 # Within JSON, these characters are in strings alone. So nothing in the data can end its element or begin another one.
-_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+_ESCAPED = "<>&\u2028\u2029"
 
 
 def page_html(build: Mapping[str, Any], details: Mapping[str, Any]) -> str:
@@ -61,4 +61,7 @@ def _source(content: str) -> str:
 
 
 def _data(identifier: str, document: Mapping[str, Any]) -> str:
-    return f'<script type="application/json" id="{identifier}">{json_text(document).translate(_ESCAPES)}</script>'
+    text = json_text(document)
+    for character in _ESCAPED:
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f'<script type="application/json" id="{identifier}">{text}</script>'

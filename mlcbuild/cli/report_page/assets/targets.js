@@ -5,7 +5,8 @@ class TargetsView {
   constructor(build, { listLink, go }) {
     Object.assign(this, { build, listLink });
     this.rows = build.targetRows();
-    this.matrices = matricesOf(this.rows);
+    const byLabel = new Map(this.rows.map((row) => [row.label, row]));
+    this.matrices = matricesOf(build.targets.map((target) => byLabel.get(target.label)));
     this.table = new VirtualTable({
       label: "Targets",
       identity: (row) => row.label,
@@ -67,7 +68,7 @@ class TargetsView {
 
 const outcomeLabel = (outcome) => h("span", { class: "status" }, h("i", { class: "dot", style: { "--colour": `var(${OUTCOME_COLOURS[outcome]})` } }), outcome);
 
-/** The targets with axes, by package and names of axes: each is a matrix, or several that have the same axes. */
+/** The targets with axes, by package and names of axes: each is a matrix, or several that have the same axes. Values keep their order. */
 function matricesOf(rows) {
   const found = new Map();
   for (const row of rows) {
@@ -75,9 +76,8 @@ function matricesOf(rows) {
     if (!axes.length) continue;
     const place = row.label.split(":")[0];
     const key = JSON.stringify([place, ...axes.toSorted()]);
-    if (!found.has(key)) found.set(key, { place, axes, rows: [], values: (axis) => [...new Set(found.get(key).rows.map((each) => each.axes[axis]))].sort() });
+    if (!found.has(key)) found.set(key, { place, axes, rows: [], values: (axis) => [...new Set(found.get(key).rows.map((each) => each.axes[axis]))] });
     found.get(key).rows.push(row);
   }
-  for (const matrix of found.values()) matrix.rows.sort((one, other) => (one.label < other.label ? -1 : 1));
   return [...found.values()];
 }
