@@ -26,11 +26,12 @@ from mlcbuild.workspace.target import Target
 
 @dataclass(frozen=True, kw_only=True)
 class AnalysedTarget:
-    """A target with what it provides."""
+    """A target with what it provides. `axes` are the values of the axes of its matrix, as text."""
 
     label: Label
     rule: str
     providers: Providers
+    axes: Mapping[str, str] = field(default_factory=dict)
 
     def provided(self, kind: type[AnyProvider]) -> AnyProvider | None:
         return next((provider for provider in self.providers if isinstance(provider, kind)), None)
@@ -125,7 +126,12 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
         if context.errors or context.illegal:
             continue
         providers[label] = provided
-        analysed[label] = AnalysedTarget(label=label, rule=target.rule, providers=providers[label])
+        analysed[label] = AnalysedTarget(
+            label=label,
+            rule=target.rule,
+            providers=providers[label],
+            axes={axis: str(target.cell[axis]) for axis in target.axes},
+        )
         actions += context.actions
     named = [label for label in workspace.requested if label in incompatible and label in workspace.named]
     errors += [incompatible[label].error for label in named]

@@ -25,6 +25,7 @@ from mlcbuild.engine.build_events import (
 from mlcbuild.engine.build_result import ActionFailure, BuildResult, TargetResult
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.instructions import AnnounceWanted, Ending, Execute, ReportAction
+from mlcbuild.engine.scheduler_events import RequestedTarget
 from mlcbuild.engine.target_totals import TargetTotals
 from mlcbuild.errors import readable
 
@@ -54,8 +55,9 @@ class BuildEventPublisher:
     def now(self) -> float:
         return self._clock() - self._began
 
-    def begin(self, labels: Iterable[str], *, jobs: int = 0, digest_function: str = "") -> None:
-        self._labels = tuple(dict.fromkeys(labels))
+    def begin(self, targets: Iterable[RequestedTarget], *, jobs: int = 0, digest_function: str = "") -> None:
+        axes = {target.label: target.axes for target in targets}
+        self._labels = tuple(axes)
         self._publish(
             BuildStarted(
                 invocation=self._invocation,
@@ -63,6 +65,7 @@ class BuildEventPublisher:
                 time=self.now,
                 jobs=jobs,
                 digest_function=digest_function,
+                axes={label: values for label, values in axes.items() if values},
             )
         )
 

@@ -44,6 +44,7 @@ class BuildStarted:
     time: float = 0.0
     jobs: int = 0  # how many actions run at once at most
     digest_function: str = ""  # of all digests and keys: `blake3`, `sha256`
+    axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of targets that a matrix made, by label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,7 +170,7 @@ class Driver:
         The result says whether the build failed or was interrupted. Raises InternalError for a bug of ours.
         """
         self._build_events.begin(
-            (target.label for target in targets),
+            targets,
             jobs=self._scheduler.queue.jobs,
             digest_function=self._store.function.value,
         )

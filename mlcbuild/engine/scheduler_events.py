@@ -5,7 +5,8 @@ An event about an action that does not wait for it any longer (a late answer, a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.engine.action import Action, Artifact, Discovery
@@ -17,12 +18,14 @@ class RequestedTarget:
     """A target that the user asked for. `directory` is its own directory, relative to the workspace.
 
     `outputs` are pairs of a path below `directory` and the artifact that is placed there. The path of a directory or of
-    a discovered group ends in "/", or is "" where its files lie right in `directory`.
+    a discovered group ends in "/", or is "" where its files lie right in `directory`. `axes` says which cell of a
+    matrix the target is, as text by axis; it decides nothing.
     """
 
     label: str
     directory: str
     outputs: tuple[tuple[str, Artifact], ...]
+    axes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         places = [place for place, _ in self.outputs if place]

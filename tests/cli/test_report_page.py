@@ -81,7 +81,7 @@ def test_an_action_is_opened_with_what_is_known_of_it(browser: Browser, small: P
         "Why it ran: changed",
         "waited for a worker\n0.50 s",
         "Outputs 1",
-        "mlcbuild log show '//m:a CompileKernel fused_add' --build 1b4e28ba",
+        "mlcbuild show '//m:a CompileKernel fused_add' --build 1b4e28ba",
     ):
         assert expected in panel, panel
     browser.press("ESCAPE")

@@ -188,7 +188,7 @@ def test_actions_stand_in_the_trace_when_they_ran_in_the_command() -> None:
 
 def test_event_log(tmp_path: Path, snapshot: Snapshot) -> None:
     path = tmp_path / "events.jsonl"
-    log = EventLog(path, invocation=INVOCATION, arguments=["build", "//m:a"])
+    log = EventLog(path, invocation=INVOCATION, arguments=["build", "//m:a"], began=1_700_000_000.25)
     log.begin()
     for event in STORY:
         log(event)
@@ -201,7 +201,7 @@ def test_event_log(tmp_path: Path, snapshot: Snapshot) -> None:
 
 def test_each_event_is_on_disk_as_it_happens(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    log = EventLog(path, invocation=INVOCATION, arguments=[])
+    log = EventLog(path, invocation=INVOCATION, arguments=[], began=0.0)
     log.begin()
     for count, event in enumerate(STORY, start=2):
         log(event)

@@ -45,7 +45,8 @@ def targets_of(analysed: Iterable[AnalysedTarget], *, output: str) -> list[Reque
     for target in analysed:
         files = target.provided(FilesInfo)
         place = "/".join(part for part in (output, target.label.package, target.label.name) if part)
-        targets.append(RequestedTarget(label=str(target.label), directory=place, outputs=files.files if files else ()))
+        outputs = files.files if files else ()
+        targets.append(RequestedTarget(label=str(target.label), directory=place, outputs=outputs, axes=target.axes))
     return targets
 
 

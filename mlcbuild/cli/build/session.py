@@ -53,6 +53,7 @@ from mlcbuild.engine.build_events import (
     BuildEvent,
     BuildFinished,
     BuildStarted,
+    Notice,
     TargetFinished,
 )
 from mlcbuild.errors import LocalEnvironmentError, UsageError
@@ -179,7 +180,9 @@ class _Session:
         if self._collector:
             self._listeners.add("the reports for CI", self._collector)
         if request.events:
-            self._events = EventLog(request.events, invocation=invocation, arguments=options.arguments)
+            self._events = EventLog(
+                request.events, invocation=invocation, arguments=options.arguments, began=self._began
+            )
             name = f"the event log {request.events}"
             try:
                 self._events.begin()
@@ -333,7 +336,7 @@ class _Session:
             )
 
     def _listen(self, event: BuildEvent) -> None:
-        if isinstance(event, BuildStarted | ActionFinished | TargetFinished | BuildFinished):
+        if isinstance(event, BuildStarted | ActionFinished | Notice | TargetFinished | BuildFinished):
             self._recorded.append(event)
         match event:
             case BuildStarted():

@@ -19,6 +19,7 @@ from mlcbuild.engine.build_events import (
     BuildEvent,
     BuildFinished,
     BuildStarted,
+    Notice,
     TargetFinished,
 )
 
@@ -72,10 +73,13 @@ def write_record(
         "jobs": started.jobs,
         "counts": counts,
         "digest_function": started.digest_function,
+        "bytes_downloaded": finished.bytes_downloaded if finished else 0,
+        "bytes_uploaded": finished.bytes_uploaded if finished else 0,
     }
     path = {
         "critical_path": event_record(finished)["critical_path"] if finished else [],
         "slacks": {slack.identifier: round(slack.seconds, 6) for slack in finished.slacks} if finished else {},
+        "notices": [event_record(event) for event in events if isinstance(event, Notice)],
     }
     write_file(directory, summary, [_targets(events), path, *map(_action, actions)])
     prune(directory, limits)
@@ -114,6 +118,8 @@ def _targets(events: Sequence[BuildEvent]) -> dict[str, Any]:
         table.apply(event)
         if isinstance(event, TargetFinished):
             files[event.label] = [file_document(entry) for entry in event.output_files]
+    started = next((event for event in events if isinstance(event, BuildStarted)), None)
+    axes = started.axes if started else {}
     documents = {}
     for label in table.labels():
         total = table.totals.of(label)
@@ -124,6 +130,7 @@ def _targets(events: Sequence[BuildEvent]) -> dict[str, Any]:
             "cached": total.cached,
             "seconds": round(total.seconds, 6),
             "output_files": files.get(label, []),
+            **({"axes": dict(axes[label])} if label in axes else {}),
         }
     return documents
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class TargetRecord:
     cached: int
     seconds: float
     output_files: tuple[Mapping[str, Any], ...]  # as in the build report
+    axes: Mapping[str, str] = field(default_factory=dict)  # the cell of a matrix that it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,7 @@ class BuildRecord:
                     cached=int(target["cached"]),
                     seconds=float(target["seconds"]),
                     output_files=tuple(target["output_files"]),
+                    axes=dict(target.get("axes", {})),
                 )
         return found
 
@@ -93,6 +95,11 @@ class BuildRecord:
     def slacks(self) -> Mapping[str, float]:
         """Seconds by action, of those that ran and are not on the critical path."""
         return dict(self._path_line.get("slacks", {}))
+
+    @cached_property
+    def notices(self) -> tuple[Mapping[str, Any], ...]:
+        """What the user was told, each with `message` and `time`."""
+        return tuple(self._path_line.get("notices", ()))
 
     def actions(self) -> Iterator[dict[str, Any]]:
         """The actions in the order in which they ended. A damaged file gives fewer."""

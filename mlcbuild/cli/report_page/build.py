@@ -105,22 +105,17 @@ class PageBuild:
         return dict(Counter(action.status for action in self.actions))
 
 
-def last_ends(events: Iterable[Mapping[str, Any]]) -> tuple[PageAction, ...]:
-    """The actions of `action_finished` events, in the order in which they ended.
-
-    An action whose result was lost ran again: its last end counts. Raises ValueError for an event of another
-    form.
-    """
-    ended: dict[str, PageAction] = {}
-    for event in events:
-        action = page_action(event)
-        ended.pop(action.identifier, None)
-        ended[action.identifier] = action
-    return tuple(ended.values())
+def last_ends(ends: Iterable[PageAction]) -> tuple[PageAction, ...]:
+    """The actions in the order in which they ended. One whose result was lost ran again: its last end counts."""
+    last: dict[str, PageAction] = {}
+    for action in ends:
+        last.pop(action.identifier, None)
+        last[action.identifier] = action
+    return tuple(last.values())
 
 
 def page_action(event: Mapping[str, Any]) -> PageAction:
-    """Raises ValueError for an event that has another form."""
+    """An action from its `action_finished` event. Raises ValueError for one of another form."""
     identifier = text_of(event, "identifier")
     if not identifier:
         raise ValueError("it names no action")

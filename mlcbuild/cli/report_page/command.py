@@ -8,7 +8,7 @@ from pathlib import Path
 from mlcbuild.cli.arguments.options import LOG_DIRECTORY, GlobalOptions
 from mlcbuild.cli.inspection.survey import without_collector
 from mlcbuild.cli.log.listings import record_directory
-from mlcbuild.cli.log.records import BuildRecord, chosen, records
+from mlcbuild.cli.log.records import BuildRecord, chosen, iterate
 from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.output.atomic_file import write_atomically
 from mlcbuild.cli.output.slow_progress import slow_progress
@@ -57,7 +57,7 @@ def write_report(request: ReportRequest, options: GlobalOptions) -> Path:
         )
     page = page_html(build_document(build, comparison), details)
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, page)
     except OSError as error:
         raise LocalEnvironmentError(f"the report cannot be written: {path}: {error.strerror}") from None
@@ -76,7 +76,7 @@ def _of_record(request: ReportRequest, options: GlobalOptions) -> tuple[PageBuil
     record = chosen(directory, request.build)
     earlier: PageBuild | None = None
     if request.compare == "":
-        found = earlier_build(record, records(directory))
+        found = earlier_build(record, iterate(directory))
         earlier = _read(found, directory) if found else None
     elif request.compare != NO_COMPARISON:
         earlier = _named(request.compare, options)

@@ -17,6 +17,7 @@ from mlcbuild.cli.report_page.build import (
     list_of,
     mapping_of,
     number_of,
+    page_action,
     text_of,
     texts_of,
 )
@@ -24,6 +25,8 @@ from mlcbuild.cli.reports.event_log import VERSION
 from mlcbuild.errors import UsageError
 from mlcbuild.regular_files import open_regular
 
+_ENDED = "action_finished"
+_UNUSED = ("action_started", "actions_added")
 _NO_BUILD = 37  # the exit code of a file that was cut short: mlcbuild did not come to its end
 
 
@@ -32,6 +35,7 @@ def read_events(path: Path) -> PageBuild:
 
     Raises UsageError for a file that cannot be read, or is no event log.
     """
+    actions: list[PageAction] = []
     by_kind: dict[str, list[Mapping[str, Any]]] = {}
     for number, event in _events(path):
         kind = event.get("event")
@@ -41,18 +45,23 @@ def read_events(path: Path) -> PageBuild:
             raise UsageError(
                 f"{path} is an event log of version {event.get('version')}; this mlcbuild reads version {VERSION}"
             )
-        by_kind.setdefault(str(kind), []).append({**event, "line": number})
+        if kind == _ENDED:
+            try:
+                actions.append(page_action(event))
+            except ValueError as error:
+                raise UsageError(f"{path}:{number}: an event of another form: {error}") from None
+        elif kind not in _UNUSED:
+            by_kind.setdefault(str(kind), []).append(event)
     try:
-        return _build(by_kind)
+        return _build(last_ends(actions), by_kind)
     except ValueError as error:
         raise UsageError(f"{path} has an event of another form: {error}") from None
 
 
-def _build(by_kind: Mapping[str, list[Mapping[str, Any]]]) -> PageBuild:
+def _build(actions: tuple[PageAction, ...], by_kind: Mapping[str, list[Mapping[str, Any]]]) -> PageBuild:
     header = _only(by_kind, "header")
     started, finished = _only(by_kind, "build_started"), _only(by_kind, "build_finished")
     ended = _only(by_kind, "command_finished")
-    actions = last_ends(by_kind.get("action_finished", ()))
     known = {text_of(event, "label"): event for event in by_kind.get("target_finished", ())}
     axes = mapping_of(started, "axes")
     labels = dict.fromkeys((*texts_of(started, "targets"), *known))

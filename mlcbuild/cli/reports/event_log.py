@@ -31,10 +31,12 @@ _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 class EventLog:
     """Writes to `path`, from the start of the command to its end. Raises OSError."""
 
-    def __init__(self, path: Path, *, invocation: str, arguments: Sequence[str]) -> None:
+    def __init__(self, path: Path, *, invocation: str, arguments: Sequence[str], began: float) -> None:
+        """`began`: when the command began, in seconds since 1970."""
         self._stream: TextIO = path.open("w", encoding="utf-8")
         self._invocation = invocation
         self._arguments = arguments
+        self._began = began
 
     def begin(self) -> None:
         """Write the first line."""
@@ -46,6 +48,7 @@ class EventLog:
                 "mlcbuild": mlcbuild.__version__,
                 "invocation": self._invocation,
                 "arguments": [without_credentials(argument) for argument in self._arguments],
+                "began": round(self._began, 3),
             }
         )
 

@@ -131,7 +131,7 @@ class ActionPanel {
 
   commands(action) {
     const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
-    const lines = [`mlcbuild log show ${quoted(action.identifier)} --build ${this.build.invocation.slice(0, 8)}`];
+    const lines = [`mlcbuild show ${quoted(action.identifier)} --build ${this.build.invocation.slice(0, 8)}`];
     if (action.ran) lines.push(`mlcbuild explain ${quoted(action.owner)} --build ${this.build.invocation.slice(0, 8)}`);
     return h("section", null, h("h3", null, "On the command line"), lines.map((line) => h("div", { class: "command" }, h("code", null, line), copyButton(line, "command"))));
   }
