@@ -1,0 +1,1 @@
+"""Releases: packages with checksums, a bill of materials and signed provenance, and their verification."""
