@@ -6,6 +6,7 @@ small letters where SPDX lists the licence (`apache-2.0`), and names of the hub'
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 
@@ -71,10 +72,10 @@ def expression_of_stated(names: Sequence[str], own_name: str) -> str:
 def _stated(name: str) -> str:
     if name.casefold() in _SAYS_NOTHING:
         return ""
-    try:
-        return license_expression(name)
-    except UnknownLicenseError:
-        return _reference(name)
+    for written in (name, "-".join(name.split())):  # "Apache 2.0", as many metadata have it
+        with contextlib.suppress(UnknownLicenseError):
+            return license_expression(written)
+    return _reference(name)
 
 
 def _reference(name: str) -> str:

@@ -22,6 +22,7 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 8
     LOCK_HELD = 9
     WOULD_RUN = 10  # not one of Bazel's, which uses neither this number nor another for it
+    NOT_VERIFIED = 11  # neither is this one
     LOCAL_ENVIRONMENT = 36
     INTERNAL = 37
     EXTERNAL_DEPENDENCIES = 48

@@ -40,6 +40,8 @@ COMMANDS = (
     "explain",
     "affected",
     "matrix",
+    "release",
+    "verify",
     "cache",
     "log",
     "report",

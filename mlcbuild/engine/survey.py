@@ -19,7 +19,7 @@ from mlcbuild.engine.action import Action, CachePolicy, DerivedArtifact
 from mlcbuild.engine.action_cache_lookup import ActionCacheLookup, FoundRemotely, LocalStore, RemoteFailure
 from mlcbuild.engine.discovery import discover
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
-from mlcbuild.engine.input_fetcher import InputFetcher
+from mlcbuild.engine.input_fetcher import FetchedInputs, InputFetcher
 from mlcbuild.engine.instructions import Deliver, DigestSources, Discover, Ending, Execute, LookUp, ReportAction
 from mlcbuild.engine.key_cache import KeyCache, StageImplementations, ToolchainFingerprints
 from mlcbuild.engine.last_build import LastBuild
@@ -71,7 +71,8 @@ class SurveyedAction:
 class Survey:
     """Walks over the graph once. `actions` has every known action by its identifier, in the order of the walk.
 
-    `remote` is started and closed by the caller. `remote_failures` says what it did not do, for people.
+    `deliveries` has the files of each target, by its label, that needs no action to run. `remote` is started and closed
+    by the caller. `remote_failures` says what it did not do, for people.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Survey:
         )
         self._lookups = ActionCacheLookup(store=store, remote=remote, last_build=last_build, rerun=False)
         self._scheduler = Scheduler(key_of=self._key_of, jobs=_NO_LIMIT, keep_going=True)
+        self.deliveries: dict[str, Deliver] = {}
         self._would_run: set[str] = set()
         self._reports: dict[str, ReportAction] = {}
 
@@ -132,6 +134,7 @@ class Survey:
                     case Discover():
                         answers.append(discover(instruction, self._read_manifest))
                     case Deliver(label=label):
+                        self.deliveries[label] = instruction
                         answers.append(TargetDelivered(label=label))
                     case ReportAction(action=action):
                         self._reports[action.identifier] = instruction
@@ -151,6 +154,11 @@ class Survey:
                     found[producer.name] = None
                     pending.append(producer)
         return tuple(self.actions[name] for name in found if name in self.actions)
+
+    def fetch(self, label: str) -> FetchedInputs:
+        """Bring the files of a target of `deliveries` into the store, from the workspace and the remote."""
+        delivery = self.deliveries[label]
+        return self._fetcher.fetch(self._fetcher.missing(delivery.files), delivery.sources)
 
     def _surveyed(self, report: ReportAction) -> SurveyedAction:
         identifier = report.action.identifier

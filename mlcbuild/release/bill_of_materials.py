@@ -114,7 +114,7 @@ def _model(model: ModelInfo) -> Component:
     said = {
         "label": model.label,
         "family": model.family,
-        "license-source": model.license_source.value,
+        "license-source": model.license_where,
         "license-texts": " ".join(model.license_texts),
     }
     return Component(
@@ -154,7 +154,6 @@ def _material(material: Material, owner: str) -> Component:
         type=ComponentType.DATA,
         bom_ref=f"{owner} {material.name}",
         hashes=_hashes(material.digests),
-        properties=_properties({each.algorithm: each.value for each in material.digests if each.algorithm != "sha256"}),
     )
 
 
@@ -210,7 +209,8 @@ def _licenses(expression: str) -> list[LicenseExpression | DisjunctiveLicense]:
 def _hashes(digests: Iterable[Digested]) -> list[HashType]:
     from cyclonedx.model import HashAlgorithm, HashType
 
-    return [HashType(alg=HashAlgorithm.SHA_256, content=each.value) for each in digests if each.algorithm == "sha256"]
+    known = {"sha256": HashAlgorithm.SHA_256, "blake3": HashAlgorithm.BLAKE3}
+    return [HashType(alg=known[each.algorithm], content=each.value) for each in digests if each.algorithm in known]
 
 
 def _package_url(uri: str) -> PackageURL | None:

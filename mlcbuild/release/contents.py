@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,22 +44,16 @@ class SourceInfo:
     files: tuple[Material, ...] = ()
 
 
-class LicenseSource(enum.Enum):
-    """What says which licence a model has. The value is the text for people."""
-
-    ATTRIBUTE = "the attribute license"
-    SOURCE = "its source"
-    NOTHING = "nothing"
-
-
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """A model, by its label. `license` is an SPDX expression; "" if nothing says what it is."""
+    """A model, by its label. `license` is an SPDX expression, "" if nothing says what it is; `license_where` says what
+    does, for people.
+    """
 
     label: str
     family: str = ""
     license: str = ""
-    license_source: LicenseSource = LicenseSource.NOTHING
+    license_where: str = ""
     license_link: str = ""
     license_texts: tuple[str, ...] = ()  # paths in the release
     source: SourceInfo | None = None

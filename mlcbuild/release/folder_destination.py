@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -26,9 +27,10 @@ class FolderDestination:
     """`folder` must not exist, or be empty, or hold this very release. Raises UsageError for anything else."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder.absolute()
+        self._folder = Path(os.path.abspath(folder))  # noqa: PTH100  Without "..", so that it has a parent and a name.
+        self._shown = folder
         if not self._folder.parent.is_dir():
-            raise UsageError(f"{self._folder.parent} is not a directory")
+            raise UsageError(f"{folder.parent} is not a directory")
         if os.path.lexists(self._folder) and (self._folder.is_symlink() or not self._folder.is_dir()):
             raise UsageError(f"{folder} is not a directory")
 
@@ -50,7 +52,7 @@ class FolderDestination:
             with contextlib.suppress(OSError):
                 if is_same_provenance(Folder(self._folder).read(provenance.path)):
                     return True
-        raise UsageError(f"{self._folder} holds something else than this release", advice=(NEVER_CHANGED,))
+        raise UsageError(f"{self._shown} holds something else than this release", advice=(NEVER_CHANGED,))
 
     def write(self, files: Sequence[ReleaseFile], *, told: Callable[[int], object]) -> int:
         """Put all files there, or nothing. Returns the number of files that an earlier attempt had written.
@@ -77,7 +79,7 @@ class FolderDestination:
                 _flush(self._folder.parent)
         except OSError as error:
             raise LocalEnvironmentError(
-                f"the release cannot be written to {self._folder}: {error.strerror or error}",
+                f"the release cannot be written to {self._shown}: {error.strerror or error}",
                 advice=(f"what is written lies in {partial}; the same command continues with what is left",),
             ) from error
         return kept
@@ -98,33 +100,39 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _is_right(top: Path, file: ReleaseFile) -> bool:
-    path = top / file.path
     try:
-        if path.is_symlink() or path.stat().st_size != file.size_bytes:
+        status = (top / file.path).lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size != file.size_bytes:
             return False
-        return os.access(path, os.X_OK) == file.is_executable and Folder(top).sha256(file.path) == file.sha256
+        is_executable = bool(status.st_mode & stat.S_IXUSR)
+        return is_executable == file.is_executable and Folder(top).sha256(file.path) == file.sha256
     except OSError:
         return False
 
 
 def _write(top: Path, file: ReleaseFile, told: Callable[[int], object]) -> None:
-    """Write a file, and check what was written against its digest. Raises OSError, LocalEnvironmentError."""
+    """Write a file, and check what was written against its digest. Raises OSError, LocalEnvironmentError.
+
+    What is in its place is unlinked, never opened: it may be a link, to a file that belongs to somebody else.
+    """
     path = top / file.path
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
     digest = hashlib.sha256()
-    with path.open("wb") as written:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    with os.fdopen(descriptor, "wb") as written:
         for piece in _pieces(file):
             digest.update(piece)
             written.write(piece)
             told(len(piece))
         written.flush()
+        os.fchmod(written.fileno(), 0o755 if file.is_executable else 0o644)
         os.fsync(written.fileno())
     if digest.hexdigest() != file.sha256:
         path.unlink()
         raise LocalEnvironmentError(
             f"{file.path} changed while the release was written", advice=("run the same command again",)
         )
-    path.chmod(0o755 if file.is_executable else 0o644)
 
 
 def _pieces(file: ReleaseFile) -> Iterator[bytes]:
@@ -137,7 +145,9 @@ def _pieces(file: ReleaseFile) -> Iterator[bytes]:
 
 
 def _remove_others(top: Path, wanted: set[str]) -> None:
-    """Remove what is not part of the release. A file where a folder has to be is removed too."""
+    """Remove what is not part of the release: other files, folders that it does not have, and everything that is
+    neither file nor folder.
+    """
     folders = {parent for path in wanted for parent in _parents(path)}
     for directory, names, files in os.walk(top):
         below = os.path.relpath(directory, top)
@@ -151,8 +161,9 @@ def _remove_others(top: Path, wanted: set[str]) -> None:
                 shutil.rmtree(path)
                 names.remove(name)
         for name in files:
-            if f"{prefix}{name}" not in wanted:
-                Path(directory, name).unlink()
+            path = Path(directory, name)
+            if f"{prefix}{name}" not in wanted or not stat.S_ISREG(path.lstat().st_mode):
+                path.unlink()
 
 
 def _parents(path: str) -> Iterator[str]:

@@ -34,7 +34,7 @@ class ProblemKind(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong, with the path of a file, or "" if it is no file's."""
+    """One thing that is wrong with a file. `message` continues a sentence that begins with the path."""
 
     kind: ProblemKind
     path: str
@@ -68,7 +68,7 @@ def verify_release(
     except SignatureError as error:
         return _refused(listing, ProblemKind.SIGNATURE, str(error))
     except ValueError as error:
-        return _refused(listing, ProblemKind.STATEMENT, str(error))
+        return _refused(listing, ProblemKind.STATEMENT, f"is signed, but {error}")
     problems = [*_files(place, listing, subjects, progress), *_checksums(place, listing, subjects)]
     return Verification(
         subjects=subjects,
@@ -129,7 +129,7 @@ def _files(
                 yield Problem(kind=ProblemKind.UNREADABLE, path=path, message=message)
                 continue
             if found != signed:
-                message = f"its SHA-256 is {found[:16]}…, signed is {signed[:16]}…"
+                message = f"has the SHA-256 {found[:16]}…; signed is {signed[:16]}…"
                 yield Problem(kind=ProblemKind.TAMPERED, path=path, message=message)
 
 
@@ -148,7 +148,7 @@ def _checksums(place: Place, listing: Listing, subjects: Subjects) -> Iterator[P
     except OSError:
         return  # It is told as unreadable.
     except ValueError as error:
-        yield Problem(kind=ProblemKind.INCONSISTENT, path=CHECKSUMS, message=str(error))
+        yield Problem(kind=ProblemKind.INCONSISTENT, path=CHECKSUMS, message=f"cannot be used: {error}")
         return
     signed = {path: digest for path, digest in subjects.digests.items() if path != CHECKSUMS}
     wrong = sorted(path for path in {*listed, *signed} if listed.get(path) != signed.get(path))

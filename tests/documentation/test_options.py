@@ -28,6 +28,7 @@ _OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 OTHER_PROGRAMS = {
     "--model": "benchmarks.incremental",
     "--storage_mode": "bazel-remote",
+    "--insecure-ignore-tlog": "cosign",
 }
 APPLICATION = get_command(application())
 

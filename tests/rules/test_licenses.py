@@ -52,6 +52,7 @@ def test_what_is_no_expression_is_refused(written: str) -> None:
         ((), "", ""),
         (("apache-2.0",), "", "Apache-2.0"),
         (("llama3.1",), "", "LicenseRef-llama3.1"),
+        (("Apache 2.0",), "", "Apache-2.0"),
         (("other",), "tongyi-qianwen research", "LicenseRef-tongyi-qianwen-research"),
         (("other",), "", ""),
         (("unknown",), "", ""),

@@ -1,0 +1,1 @@
+"""`mlcbuild release` and `mlcbuild verify`."""
