@@ -35,13 +35,23 @@ def implement(context: RuleContext) -> Providers:
         "ImportConfig",
         "mlcbuild.compiler.stages.import_config:run",
         inputs={"source": source},
-        outputs={"config": "config.json", "tokenizer": "tokenizer/", "licenses": "licenses/"},
+        outputs={
+            "config": "config.json",
+            "tokenizer": "tokenizer/",
+            "vocabulary": "vocabulary.json",
+            "licenses": "licenses/",
+        },
         plugins={"families": family_plugins()},
     )
     if config is None:
         own = dict(source.files).get("config.json")
         config = _Config(file=imported.output("out/config.json"), attribute="source", copied_from=own)
-    model = replace(_model(context, config), tokenizer=imported.output("out/tokenizer/"), source=source)
+    model = replace(
+        _model(context, config),
+        tokenizer=imported.output("out/tokenizer/"),
+        vocabulary=imported.output("out/vocabulary.json"),
+        source=source,
+    )
     placed = FilesInfo(files=(("config.json", config.file), ("tokenizer/", imported.output("out/tokenizer/"))))
     return (model, placed, replace(own_license, stated=imported.output("out/licenses/")))
 

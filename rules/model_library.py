@@ -59,6 +59,13 @@ LIBRARY_ATTRIBUTES = (
     OPTIMIZATION,
     OVERRIDES,
     Attribute(
+        name="hidden_states",
+        kind=AttributeKind.BOOLEAN,
+        default=False,
+        doc="Adds the functions that return or take hidden states, which engines call for speculative decoding with "
+        "EAGLE or Medusa.",
+    ),
+    Attribute(
         name="passes",
         kind=AttributeKind.LABEL_LIST,
         provides=("compiler_pass",),
@@ -104,6 +111,7 @@ def compile_library(
         # Without the target's sizes: overrides do not export again.
         inputs={"model": model.model, "parameters": configured.parameters},
         outputs={"module": "module.json", "metadata": "metadata.json"},
+        parameters={"hidden_states": context.target.boolean("hidden_states")},
         plugins={
             "models": model_plugins(),
             "scheme": schemes.plugin(quantization),
@@ -152,6 +160,7 @@ def compile_library(
             "signatures": DiscoveredArtifacts(action=partition.identifier, group="signatures"),
             "metadata": metadata,
             "model": configured.model,
+            **({} if model.vocabulary is None else {"vocabulary": model.vocabulary}),
         },
         outputs={
             "executable": "executable.bin",

@@ -76,6 +76,7 @@ class ModelInfo(Provider):
     model: DerivedArtifact  # model.json of ResolveModel
     parameters: DerivedArtifact  # parameters.json of ResolveModel
     tokenizer: DerivedArtifact | None = None
+    vocabulary: DerivedArtifact | None = None  # vocabulary.json of ImportConfig
     source: FilesInfo | None = None
 
 

@@ -1,7 +1,8 @@
 """The metadata that a library carries: what a serving engine has to know to run it.
 
-Export writes what the model's configuration says, Phase0 adds the cache, Lower the sizes that a library may
-override and the memory that each function needs. Each stage writes a new file; nothing is changed in place.
+Export writes what the model's configuration says, Phase0 adds the cache, Lower the sizes that a library may override,
+how many entries of the vocabulary the tokenizer has, and the memory that each function needs. Each stage writes a new
+file; nothing is changed in place.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Model:
         self._embed = self._machine.entry("embed")
         self._prefill = self._machine.entry("prefill")
         self._decode = self._machine.entry("decode")
-        self._create_cache = self._machine.entry("create_paged_kv_cache")
+        self._create_cache = self._machine.entry("create_tir_paged_kv_cache")
         self._begin = self._machine.function("vm.builtin.kv_state_begin_forward")
         self._end = self._machine.function("vm.builtin.kv_state_end_forward")
         self.parameters = tuple(ExpectedTensor.of(item) for item in metadata["params"])

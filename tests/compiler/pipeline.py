@@ -56,17 +56,27 @@ def compile_library(
     report: Report | None = None,
     architectures: Sequence[str] = (),
     attention: Mapping[str, object] | None = None,
+    hidden_states: bool = False,
 ) -> Path:
     """Compile a model's `config.json` into `directory`/lib.so, and return its path.
 
     Every stage's files stay in `directory`; `report` is told the seconds that each stage took. A kernel that
     `kernel_store` has, by name, is taken from there, any other is put there: for several libraries of one target and
     `opt`, compiled with the same code. `architectures` are a GPU's; left out, the target's own. `attention` are values
-    of `AttentionConfig`, as JSON, instead of the family's.
+    of `AttentionConfig`, as JSON, instead of the family's. A `vocabulary.json` that lies in `directory` is the
+    tokenizer's.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config))
-    compile_graph(quantization, target, directory, overrides=overrides, report=report, attention=attention)
+    compile_graph(
+        quantization,
+        target,
+        directory,
+        overrides=overrides,
+        report=report,
+        attention=attention,
+        hidden_states=hidden_states,
+    )
     return finish_library(
         target,
         directory,
@@ -86,6 +96,7 @@ def compile_graph(
     overrides: Mapping[str, object] | None = None,
     report: Report | None = None,
     attention: Mapping[str, object] | None = None,
+    hidden_states: bool = False,
 ) -> None:
     """From `config.json` to `phase3.json`, in `directory`."""
     scheme = schemes.scheme(quantization)
@@ -107,6 +118,7 @@ def compile_graph(
         metadata=at("metadata.export.json"),
         scheme=scheme,
         reader=schemes.reader_class(scheme),
+        hidden_states=hidden_states,
     )
     write_configured(directory, quantization, overrides)
     run(
@@ -211,6 +223,7 @@ def finish_library(
         signatures=tuple(at("signatures", f"{name}.json") for name in names),
         metadata=at("metadata.phase0.json"),
         model=at("configured.json"),
+        vocabulary=at("vocabulary.json") if at("vocabulary.json").exists() else None,
         executable=at("executable.bin"),
         shape_functions=at("shape_functions.o"),
         metadata_out=at("metadata.json"),

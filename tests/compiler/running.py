@@ -38,7 +38,7 @@ class Library:
         machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
         names = [item["name"] for item in json.loads(str(machine["_metadata"]()))["params"]]
         parameters = [tvm.runtime.tensor(np.ascontiguousarray(weights[name]), device) for name in names]
-        cache = machine["create_paged_kv_cache"](
+        cache = machine["create_tir_paged_kv_cache"](
             *(tvm_ffi.Shape([size]) for size in (batch, batch * context, context, 16, int(window > 0)))
         )
         return Library(machine, parameters, cache, window, sink)

@@ -104,7 +104,6 @@ def test_metadata_says_what_an_engine_has_to_know(tmp_path: Path) -> None:
         "pipeline_parallel_stages": 1,
         "disaggregation": False,
         "kv_state_kind": "kv_cache",
-        "active_vocab_size": 320,
         "model_task": "chat",
     }
     assert {name: metadata[name] for name in expected} == expected

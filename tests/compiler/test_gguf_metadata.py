@@ -133,6 +133,7 @@ def import_gguf(directory: Path, **metadata: Value) -> None:
         source=write_gguf(directory / "m.gguf", checkpoint(), metadata=keys),
         config=directory / "config.json",
         tokenizer=directory / "tokenizer",
+        vocabulary=directory / "vocabulary.json",
         licenses=directory / "licenses",
         families=families(),
     )

@@ -88,8 +88,8 @@ def test_kernels_handed_to_the_cache_are_taken_out_too(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(TINY_LLAMA))
     compile_graph("q0f32", CPU_TARGET, tmp_path)
     graph, names = _partition(tmp_path)
-    handed = {str(v.name_hint) for v in relax.analysis.all_global_vars(graph["create_paged_kv_cache"])}
-    handed -= {"create_paged_kv_cache"}
+    handed = {str(v.name_hint) for v in relax.analysis.all_global_vars(graph["create_tir_paged_kv_cache"])}
+    handed -= {"create_tir_paged_kv_cache"}
     assert len(handed) >= 14
     assert handed <= set(names)
     assert sorted(_stubs(graph)) == names
@@ -118,7 +118,7 @@ def test_descriptions_say_what_kernels_compute_for_which_functions_and_weights(t
     assert table.parameters == ("model.embed_tokens",)
     assert (table.functions, table.shape, table.matrix) == (("embed",), ("n", hidden), ())
     (appended,) = [each for each in descriptions.values() if each.operation == "kv_cache_transpose_append"]
-    assert (appended.functions, appended.parameters) == (("create_paged_kv_cache",), ())
+    assert (appended.functions, appended.parameters) == (("create_tir_paged_kv_cache",), ())
     assert appended.shape[1:3] == (2, 2)
     assert all(each.functions for each in descriptions.values())
 

@@ -93,7 +93,7 @@ def test_every_pass_of_mlc_llms_pipeline_has_one_place() -> None:
 
 def test_phase0_puts_the_targets_cache_in_place_and_tells_its_shape(graphs: dict[str, Path]) -> None:
     module = ir.load_module(graphs["q4f16_1"] / "phase0.json")
-    text = str(module["create_paged_kv_cache"])
+    text = str(module["create_tir_paged_kv_cache"])
     assert "vm.builtin.paged_attention_kv_cache_create" in text
     assert "mlcbuild.create_paged_kv_cache" not in text
     metadata = json.loads((graphs["q4f16_1"] / "metadata.phase0.json").read_text())

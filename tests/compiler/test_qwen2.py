@@ -153,6 +153,7 @@ def test_a_gguf_file_gives_the_configuration_of_the_checkpoint(tied: bool, tmp_p
         source=path,
         config=tmp_path / "config.json",
         tokenizer=tmp_path / "tokenizer",
+        vocabulary=tmp_path / "vocabulary.json",
         licenses=tmp_path / "licenses",
         families=families(),
     )

@@ -46,6 +46,7 @@ def imported(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         source=gguf,
         config=directory / "config.json",
         tokenizer=directory / "tokenizer",
+        vocabulary=directory / "vocabulary.json",
         licenses=directory / "licenses",
         families=families(),
     )

@@ -54,6 +54,7 @@ def imported(source: Path, directory: Path) -> tuple[dict[str, Any], Path]:
         source=source,
         config=directory / "config.json",
         tokenizer=directory / "tokenizer",
+        vocabulary=directory / "vocabulary.json",
         licenses=directory / "licenses",
         families=families(),
     )

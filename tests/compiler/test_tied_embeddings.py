@@ -14,7 +14,7 @@ from mlcbuild.compiler.stages import import_config, import_weights
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
 from tests.compiler.resolving import write_resolved
-from tests.compiler.tiny_models import TINY, TINY_QWEN2, Array, checkpoint, write_gguf, write_torch
+from tests.compiler.tiny_models import ONE_TOKEN, TINY, TINY_QWEN2, Array, checkpoint, write_gguf, write_torch
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -40,7 +40,7 @@ def kept(case: str, config: dict[str, object]) -> dict[str, Array]:
 def write_model(directory: Path, tensors: dict[str, Array], config: dict[str, object]) -> None:
     directory.mkdir()
     (directory / "config.json").write_text(json.dumps(config))
-    (directory / "tokenizer.json").write_text("{}")
+    (directory / "tokenizer.json").write_text(ONE_TOKEN)
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -51,6 +51,7 @@ def imported(source: Path, directory: Path) -> tuple[dict[str, Any], dict[str, A
         source=source,
         config=config,
         tokenizer=directory / "tokenizer",
+        vocabulary=directory / "vocabulary.json",
         licenses=directory / "licenses",
         families=families(),
     )
@@ -117,6 +118,7 @@ def test_a_configuration_without_weights_is_imported_as_it_is(tmp_path: Path) ->
         source=tmp_path / "source",
         config=tmp_path / "config.json",
         tokenizer=tmp_path / "tokenizer",
+        vocabulary=tmp_path / "vocabulary.json",
         licenses=tmp_path / "licenses",
         families=families(),
     )

@@ -28,6 +28,8 @@ TINY: Mapping[str, object] = {
     "tie_word_embeddings": False,
 }
 TINY_QWEN2: Mapping[str, object] = {**TINY, "model_type": "qwen2", "rms_norm_eps": 1e-6}
+# A tokenizer.json, for tests that read no text with it.
+ONE_TOKEN = '{"version": "1.0", "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}'
 _QKV_BIAS = ("qwen2",)  # the values of model_type whose checkpoints have biases of q, k and v
 _INTERLEAVED = ("llama",)  # the architectures whose q and k llama.cpp's converter interleaves
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.compiler.tiny_llama import TINY_LLAMA
+from tests.compiler.tiny_models import ONE_TOKEN
 from tests.end_to_end.world import World
 
 CONFIGS: dict[str, dict[str, object]] = {
@@ -112,7 +113,7 @@ def world(tmp_path: Path) -> World:
     for name, document in CONFIGS.items():
         made.write(f"{name}.json", json.dumps(document))
     made.write("checkpoint/config.json", json.dumps(QUANTIZED))
-    made.write("checkpoint/tokenizer.json", "{}")
+    made.write("checkpoint/tokenizer.json", ONE_TOKEN)
     made.write("checkpoint/model.safetensors", "")
     return made
 

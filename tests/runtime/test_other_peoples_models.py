@@ -67,6 +67,7 @@ def build_tokenizer(directory: Path) -> None:
         source=gguf,
         config=directory / "config.json",
         tokenizer=directory,
+        vocabulary=directory / "vocabulary.json",
         licenses=directory.parent / "licenses",
         families=families(),
     )

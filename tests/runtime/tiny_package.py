@@ -28,7 +28,12 @@ def build_package(
     work.mkdir()
     config, tokenizer = work / "config.json", work / "tokenizer"
     import_config.run(
-        source=source, config=config, tokenizer=tokenizer, licenses=work / "licenses", families=families()
+        source=source,
+        config=config,
+        tokenizer=tokenizer,
+        vocabulary=work / "vocabulary.json",
+        licenses=work / "licenses",
+        families=families(),
     )
     write_resolved(work, json.loads(config.read_text()))
     write_configured(work, quantization, overrides)

@@ -117,6 +117,25 @@ class CausalLM(nn.Module):  # type: ignore[misc]
         """(1, n, hidden) → logits of every token (1, n, vocabulary)."""
         return self.logits(self.model(input_embeds, paged_kv_cache)), paged_kv_cache
 
+    def to_last_hidden_states(
+        self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache
+    ) -> tuple[nn.Tensor, PagedKVCache]:
+        """(a, n, hidden) → (a, n, hidden), of which `get_logits` makes what the other forward passes return."""
+        return self.model(input_embeds, paged_kv_cache), paged_kv_cache
+
+    # An engine calls each forward pass by a name of its own.
+    prefill_to_last_hidden_states = decode_to_last_hidden_states = to_last_hidden_states
+    batch_prefill_to_last_hidden_states = batch_decode_to_last_hidden_states = to_last_hidden_states
+    batch_verify_to_last_hidden_states = to_last_hidden_states
+
+    def get_logits(self, hidden_states: nn.Tensor) -> nn.Tensor:
+        """(n, hidden) → (n, vocabulary), float32."""
+        return self.logits(hidden_states)
+
+    def batch_select_last_hidden_states(self, hidden_states: nn.Tensor, logit_positions: nn.Tensor) -> nn.Tensor:
+        """(n, hidden) and the positions (batch,) int32 of sequences' last tokens → (batch, hidden)."""
+        return take(hidden_states, logit_positions, axis=0)
+
     def create_paged_kv_cache(
         self,
         max_batch_size: tirx.Var,
@@ -131,8 +150,9 @@ class CausalLM(nn.Module):  # type: ignore[misc]
             (max_batch_size, max_total_seq_len, prefill_chunk_size, page_size, support_sliding_window),
         )
 
-    def specification(self) -> dict[str, dict[str, object]]:
-        """The entry functions with their arguments, as `nn.Module.export_tvm` takes them."""
+    def specification(self, *, hidden_states: bool = False) -> dict[str, dict[str, object]]:
+        """The entry functions with their arguments, as `nn.Module.export_tvm` takes them; with `hidden_states` also
+        those that return or take these."""
         hidden = self.hidden_size
         dtype = self.model_dtype
         cache = nn.spec.Object(object_type=PagedKVCache)
@@ -141,7 +161,7 @@ class CausalLM(nn.Module):  # type: ignore[misc]
         def embeds(*shape: int | str) -> nn.spec.Tensor:
             return nn.spec.Tensor([*shape, hidden], dtype)
 
-        return {
+        functions: dict[str, dict[str, object]] = {
             "embed": {"input_ids": nn.spec.Tensor(["seq_len"], "int32"), "$": packed},
             "prefill": {"input_embed": embeds(1, "seq_len"), "paged_kv_cache": cache, "$": packed},
             "decode": {"input_embed": embeds(1, 1), "paged_kv_cache": cache, "$": packed},
@@ -162,6 +182,26 @@ class CausalLM(nn.Module):  # type: ignore[misc]
                 "$": {"param_mode": "none", "effect_mode": "none"},
             },
         }
+        if hidden_states:
+            rows = nn.spec.Tensor(["seq_len", hidden], dtype)
+            inputs = {
+                "prefill": embeds(1, "seq_len"),
+                "decode": embeds(1, 1),
+                "batch_prefill": embeds(1, "seq_len"),
+                "batch_decode": embeds("batch_size", 1),
+                "batch_verify": embeds(1, "seq_len"),
+            }
+            functions |= {
+                f"{name}_to_last_hidden_states": {"input_embeds": given, "paged_kv_cache": cache, "$": packed}
+                for name, given in inputs.items()
+            }
+            functions["get_logits"] = {"hidden_states": rows, "$": packed}
+            functions["batch_select_last_hidden_states"] = {
+                "hidden_states": rows,
+                "logit_positions": nn.spec.Tensor(["batch_size"], "int32"),
+                "$": {"param_mode": "none", "effect_mode": "none"},
+            }
+        return functions
 
 
 def cache_geometry(config: DecoderConfig, *, dtype: str) -> KVCacheGeometry:

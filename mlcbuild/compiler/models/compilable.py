@@ -20,8 +20,9 @@ Configuration = TypeVar("Configuration")
 class CompilableModel(Protocol):
     """An nn module with its entry functions; `models.causal_lm.CausalLM` is one."""
 
-    def specification(self) -> dict[str, dict[str, object]]:
-        """The entry functions with their arguments, as `nn.Module.export_tvm` takes them."""
+    def specification(self, *, hidden_states: bool = False) -> dict[str, dict[str, object]]:
+        """The entry functions with their arguments, as `nn.Module.export_tvm` takes them; with `hidden_states` also
+        those that return or take these."""
 
     def export_tvm(self, spec: Mapping[str, object]) -> tuple[object, list[tuple[str, nn.Parameter]]]: ...
 

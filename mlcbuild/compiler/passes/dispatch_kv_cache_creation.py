@@ -16,6 +16,7 @@ from mlcbuild.compiler.script_parsing import quick_script_parsing
 from mlcbuild.errors import InternalError
 
 LAYER_WINDOW = 1024  # tokens that a layer with a sliding window sees: TVM's default, for models that have such layers
+NAME = "create_tir_paged_kv_cache"  # what engines look for: a cache whose kernels are part of the library
 KernelExchange = Callable[[tvm.IRModule, KVCacheGeometry], tvm.IRModule]
 
 
@@ -42,7 +43,7 @@ def dispatch_kv_cache_creation(
     window: SlidingWindow | None = None,
     exchange: KernelExchange | None = None,
 ) -> tvm.IRModule:
-    """Replace the function that holds the placeholder by one that creates a cache with kernels of TVM's
+    """Replace the function that holds the placeholder by `create_tir_paged_kv_cache`, whose cache has kernels of TVM's
     `TIRPagedKVCache`, and add these kernels to the module.
 
     `exchange` is given a module of that function and its kernels, and returns it with kernels of a backend's own. Only
@@ -62,10 +63,8 @@ def dispatch_kv_cache_creation(
         variable: function for variable, function in module.functions_items() if not variable.same_as(found.variable)
     }
     for variable, function in created.functions_items():
-        if variable.name_hint == found.variable.name_hint:
-            functions[found.variable] = function.with_attrs(dict(found.function.attrs))
-        else:
-            functions[variable] = function
+        attributes = {**found.function.attrs, "global_symbol": NAME} if variable.name_hint == NAME else {}
+        functions[variable] = function.with_attrs(attributes)
     return tvm.IRModule(functions, attrs=module.attrs)
 
 
@@ -93,9 +92,8 @@ def _find_placeholder(module: tvm.IRModule) -> _Placeholder | None:
 def _creation(placeholder: _Placeholder, *, target: tvm.target.Target, slides: bool) -> tvm.IRModule:
     geometry = placeholder.geometry
     sizes = placeholder.sizes
-    name = str(placeholder.variable.name_hint)
     builder = relax.BlockBuilder()
-    with builder.function(name, list(placeholder.function.params)), quick_script_parsing():
+    with builder.function(NAME, list(placeholder.function.params)), quick_script_parsing():
         cache = TIRPagedKVCache(
             attn_kind=geometry.attention_kind,
             max_batch_size=sizes[0],

@@ -10,11 +10,7 @@ from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext
 
 
 def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
-    return attach_softmax_with_temperature(
-        module,
-        vocab_size=context.metadata["vocab_size"],
-        active_vocab_size=context.metadata["active_vocab_size"],
-    )
+    return attach_softmax_with_temperature(module, vocab_size=context.metadata["vocab_size"])
 
 
 PASSES: Passes = {

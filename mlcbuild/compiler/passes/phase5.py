@@ -13,6 +13,7 @@ from mlcbuild.compiler.passes.attach_variable_bounds import attach_variable_boun
 from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
 from mlcbuild.compiler.passes.memory_usage import memory_usage
 from mlcbuild.compiler.passes.repeat_layers import repeat_layers
+from mlcbuild.compiler.passes.set_active_vocab_size import set_active_vocab_size
 from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass, tvm_pass
 from mlcbuild.errors import InternalError
 
@@ -42,7 +43,12 @@ def _metadata(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
     return attach_metadata(module, {**context.metadata, "memory_usage": memory_usage(module)})
 
 
+def _active_vocab_size(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    return set_active_vocab_size(module, context.metadata["active_vocab_size"])
+
+
 PASSES: Passes = {
+    "SetActiveVocabSize": _active_vocab_size,
     "RepeatLayers": _repeated,
     "InlinePrivateFunctions": module_pass(inline_private_functions),
     "Normalize": tvm_pass(transform.Normalize),

@@ -33,8 +33,10 @@ def run(
     models: Sequence[AnyModelBuilder],
     scheme: QuantizationScheme,
     reader: Callable[[QuantizationScheme], Reader],
+    hidden_states: bool = False,
 ) -> None:
-    """`models`, `scheme` and its `reader` are plug-ins.
+    """`models`, `scheme` and its `reader` are plug-ins. With `hidden_states` the module also has the entry functions
+    that return or take these.
 
     Raises StageError for a matrix that the scheme cannot store, and for a model whose parameters are not those of the
     list.
@@ -42,7 +44,7 @@ def run(
     description = read_model(model)
     layers = description.layers
     built = build_model(description, models, reader(scheme), layers=min(layers.count, SHOWN))
-    exported, shown = built.export_tvm(spec=built.specification())
+    exported, shown = built.export_tvm(spec=built.specification(hidden_states=hidden_states))
     names = repeated_names([name for name, _ in shown], layers)
     repetition = Repetition.of(names, layers)
     stand_ins = [shown[repetition.stand_in(place)][1] for place in range(len(names))]
@@ -59,7 +61,6 @@ def run(
         "disaggregation": False,
         "kv_state_kind": description.kv_state_kind,
         "vocab_size": description.vocab_size,
-        "active_vocab_size": description.vocab_size,
         "model_task": "chat",
         "params": [
             {

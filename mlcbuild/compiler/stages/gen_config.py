@@ -18,6 +18,7 @@ from mlcbuild.compiler.models.config import ConfigReader, read_document
 from mlcbuild.compiler.models.description import read_model
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.compiler.tokenizer import conversation
+from mlcbuild.compiler.tokenizer.vocabulary import read_tokenizer, vocabulary_of
 from mlcbuild.errors import StageError
 from mlcbuild.runtime.chat_template import special_tokens
 
@@ -54,8 +55,8 @@ def run(
     tokenizer_config = _tokenizer_config(tokenizer)
     configuration = _json(tokenizer_config)
     files = [name for name in _FILES if (tokenizer / name).is_file() or (name == _CONFIG and tokenizer_config)]
-    vocabulary = _read_tokenizer(tokenizer / "tokenizer.json")
-    active = _active_size(vocabulary, description.vocab_size, tokenizer / "tokenizer.json")
+    vocabulary = read_tokenizer(tokenizer / "tokenizer.json")
+    _check_rows(vocabulary, description.vocab_size, tokenizer / "tokenizer.json")
     own = {f"{name}_id": vocabulary.token_to_id(text) for name, text in special_tokens(tokenizer_config).items()}
     tokens = {name: _token_ids(name, readers, own.get(name)) for name in _TOKEN_DEFAULTS}
     chat: dict[str, object] = {
@@ -70,7 +71,7 @@ def run(
         "attention_sink_size": sizes.attention_sink_size,
         "tensor_parallel_shards": sizes.tensor_parallel_shards,
         "pipeline_parallel_stages": 1,
-        "active_vocab_size": active,
+        "active_vocab_size": vocabulary_of(vocabulary).active_size,
         **{name: _sampling(name, readers) for name in _DEFAULTS},
         "tokenizer_files": files,
         "tokenizer_info": _tokenizer_info(vocabulary),
@@ -98,15 +99,8 @@ def _json(document: Mapping[str, object]) -> bytes:
         ) from None
 
 
-def _read_tokenizer(path: Path) -> Tokenizer:
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing more specific
-        raise StageError(f"{path} cannot be read: {error}") from error
-
-
-def _active_size(vocabulary: Tokenizer, rows: int, path: Path) -> int:
-    """One more than the largest number of a token. Raises StageError for a token beyond the `rows` of the embedding."""
+def _check_rows(vocabulary: Tokenizer, rows: int, path: Path) -> None:
+    """Raises StageError for a token beyond the `rows` of the embedding."""
     by_number = sorted((number, token) for token, number in vocabulary.get_vocab(with_added_tokens=True).items())
     beyond = [(number, token) for number, token in by_number if number >= rows]
     if beyond:
@@ -122,7 +116,6 @@ def _active_size(vocabulary: Tokenizer, rows: int, path: Path) -> int:
             if all(number in added for number, _ in beyond)
             else ("the tokenizer and the weights are of two models",),
         )
-    return by_number[-1][0] + 1 if by_number else 0
 
 
 def _sampling(name: str, readers: Sequence[ConfigReader]) -> float:

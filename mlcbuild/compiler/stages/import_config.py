@@ -1,9 +1,10 @@
 """ImportConfig: a model's configuration and tokenizer in Hugging Face's form, from whatever its source is.
 
 Reads `source` (a GGUF file, or a directory with one, or a Hugging Face directory). Writes `config` (config.json, which
-ResolveModel checks), the directory `tokenizer` (tokenizer.json, tokenizer_config.json and their like), and the
-directory `licenses` (what the source says of its licence, and LICENSE and its like). Of the weights only tensors that
-should equal one another are read. The families, which know them and the metadata of GGUF files, are given as plug-ins.
+ResolveModel checks), the directory `tokenizer` (tokenizer.json, tokenizer_config.json and their like), `vocabulary`
+(vocabulary.json, see `tokenizer.vocabulary`), and the directory `licenses` (what the source says of its licence, and
+LICENSE and its like). Of the weights only tensors that should equal one another are read. The families, which know
+them and the metadata of GGUF files, are given as plug-ins.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mlcbuild.compiler.models.license import stated_in_directory, stated_in_meta
 from mlcbuild.compiler.models.resolving import AnyFamily, resolve_config
 from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
+from mlcbuild.compiler.tokenizer.vocabulary import read_tokenizer, vocabulary_of, write_vocabulary
 from mlcbuild.compiler.weights.adapter import adapter_error
 from mlcbuild.compiler.weights.checkpoint import Checkpoint
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -39,9 +41,11 @@ TOKENIZER_FILES: tuple[str, ...] = (
 )
 
 
-def run(*, source: Path, config: Path, tokenizer: Path, licenses: Path, families: Sequence[AnyFamily]) -> None:
-    """Raises StageError for a source without a configuration or tokenizer, and for a GGUF file that is damaged or of
-    no family's architecture."""
+def run(
+    *, source: Path, config: Path, tokenizer: Path, vocabulary: Path, licenses: Path, families: Sequence[AnyFamily]
+) -> None:
+    """Raises StageError for a source without a configuration or tokenizer, for a tokenizer that cannot be read, and for
+    a GGUF file that is damaged or of no family's architecture."""
     tokenizer.mkdir(parents=True, exist_ok=True)
     if source.suffix == ".json" and source.is_file():
         source = source.parent  # A folder that holds this file alone arrives as the file.
@@ -58,6 +62,7 @@ def run(*, source: Path, config: Path, tokenizer: Path, licenses: Path, families
         )
     else:
         raise StageError(f"the model {source} does not exist")
+    write_vocabulary(vocabulary_of(read_tokenizer(tokenizer / "tokenizer.json")), vocabulary)
 
 
 def _import_gguf(path: Path, config: Path, tokenizer: Path, licenses: Path, families: Sequence[AnyFamily]) -> None:

@@ -1,7 +1,8 @@
 """Lower: the graph becomes bytecode of TVM's virtual machine.
 
-Reads `graph` (of Partition), `signatures` (of every kernel; their bodies are not needed), `metadata` (of Phase0) and
-`model` (model.json of ConfigureModel, for its layers and the sizes that memory is planned for).
+Reads `graph` (of Partition), `signatures` (of every kernel; their bodies are not needed), `metadata` (of Phase0),
+`model` (model.json of ConfigureModel, for its layers and the sizes that memory is planned for) and, for a model with a
+tokenizer, `vocabulary` (of ImportConfig): without it, all entries of the model's vocabulary count as active.
 Writes `executable` (the virtual machine's own binary form), `shape_functions` (an object file with the host functions
 that compute sizes) and `metadata_out`, which is also what the function `_metadata` of the library returns.
 `phases.phase5` lists its passes, `passes.phase5` has their code.
@@ -28,6 +29,7 @@ from mlcbuild.compiler.phases.added import added_passes
 from mlcbuild.compiler.phases.phase5 import PHASE5
 from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, Run, apply
 from mlcbuild.compiler.signature import Signature
+from mlcbuild.compiler.tokenizer.vocabulary import read_vocabulary
 from mlcbuild.errors import StageError
 
 
@@ -42,6 +44,7 @@ def run(
     metadata_out: Path,
     target: dict[str, Any],
     cuda_graph: bool,
+    vocabulary: Path | None = None,
     backend: Passes | None = None,
     passes: Sequence[Run] = (),
     places: Sequence[Mapping[str, str]] = (),
@@ -52,7 +55,10 @@ def run(
     Raises StageError for signatures that are not those of the graph's kernels.
     """
     description = read_model(model)
-    document = metadata_file.read(metadata) | asdict(description.sizes)
+    rows = description.vocab_size
+    # A tokenizer with more tokens than the model has is an error of the package, not of the library.
+    active = rows if vocabulary is None else min(rows, read_vocabulary(vocabulary).active_size)
+    document = metadata_file.read(metadata) | asdict(description.sizes) | {"active_vocab_size": active}
     module = ir.load_module(graph)
     kernels = _kernel_names(module)
     context = PhaseContext(

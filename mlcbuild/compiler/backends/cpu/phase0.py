@@ -1,13 +1,16 @@
-"""What CPUs have of their own in Phase0."""
+"""What CPUs have of their own in Phase0: kernels of the cache, and of what an engine calls there."""
 
 from __future__ import annotations
 
 import tvm
 
+from mlcbuild.compiler.backends.cpu.kernels import logits
 from mlcbuild.compiler.backends.cpu.kernels.kv_cache import with_vector_kernels
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry
+from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
+from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import LAYER_WINDOW, dispatch_kv_cache_creation
-from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass
 
 
 def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
@@ -24,4 +27,16 @@ def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> 
     return dispatch_kv_cache_creation(module, context.target, window=context.window, exchange=exchanged)
 
 
-PASSES: Passes = {"DispatchKVCacheCreation": _dispatch_kv_cache_creation}
+def _logit_processing(module: tvm.IRModule) -> tvm.IRModule:
+    return attach_logit_processing(module, add_bias=logits.add_bias(), penalize=logits.penalize(), mask=logits.mask())
+
+
+def _draft_functions(module: tvm.IRModule) -> tvm.IRModule:
+    return attach_draft_functions(module, scatter_rows=logits.scatter_rows, gather_rows=logits.gather_rows)
+
+
+PASSES: Passes = {
+    "DispatchKVCacheCreation": _dispatch_kv_cache_creation,
+    "AttachLogitProcessFunc": module_pass(_logit_processing),
+    "AttachSpecDecodeAuxFuncs": module_pass(_draft_functions),
+}

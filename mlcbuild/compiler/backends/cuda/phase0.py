@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tvm
 
+from mlcbuild.compiler.backends.cuda.kernels import logits
 from mlcbuild.compiler.backends.cuda.kernels.kv_cache import with_own_kernels
 from mlcbuild.compiler.backends.cuda.passes.attach_cuda_graph import attach_cuda_graph_hints, attach_memory_plan
-from mlcbuild.compiler.backends.cuda.passes.attach_draft_functions import attach_draft_functions
 from mlcbuild.compiler.backends.cuda.passes.attach_gpu_sampling import attach_gpu_sampling
-from mlcbuild.compiler.backends.cuda.passes.attach_logit_processing import attach_logit_processing
 from mlcbuild.compiler.backends.cuda.passes.attach_softmax_in_chunks import attach_softmax_in_chunks
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry
+from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
+from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import dispatch_kv_cache_creation
 from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass
 
@@ -25,19 +26,23 @@ def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> 
 
 
 def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
-    return attach_softmax_in_chunks(
-        module,
-        vocab_size=context.metadata["vocab_size"],
-        active_vocab_size=context.metadata["active_vocab_size"],
-    )
+    return attach_softmax_in_chunks(module, vocab_size=context.metadata["vocab_size"])
+
+
+def _logit_processing(module: tvm.IRModule) -> tvm.IRModule:
+    return attach_logit_processing(module, add_bias=logits.add_bias(), penalize=logits.penalize(), mask=logits.mask())
+
+
+def _draft_functions(module: tvm.IRModule) -> tvm.IRModule:
+    return attach_draft_functions(module, scatter_rows=logits.scatter_rows, gather_rows=logits.gather_rows)
 
 
 PASSES: Passes = {
     "DispatchKVCacheCreation": _dispatch_kv_cache_creation,
     "AttachSoftmaxWithTemperature": _softmax,
     "AttachCUDAGraphSymbolicCaptureHints": module_pass(attach_cuda_graph_hints),
-    "AttachLogitProcessFunc": module_pass(attach_logit_processing),
+    "AttachLogitProcessFunc": module_pass(_logit_processing),
     "AttachGPUSamplingFunc": module_pass(attach_gpu_sampling),
-    "AttachSpecDecodeAuxFuncs": module_pass(attach_draft_functions),
+    "AttachSpecDecodeAuxFuncs": module_pass(_draft_functions),
     "AttachMemoryPlanAttr": module_pass(attach_memory_plan),
 }

@@ -54,16 +54,16 @@ class Launch:
     arguments: tuple[tuple[str, int, float], ...]
 
 
-def run_cuda(func: tirx.PrimFunc, arrays: Sequence[Array], directory: Path, *scalars: float) -> list[Array]:
-    """The arrays after a call of a scheduled kernel with copies of them.
+def run_cuda(func: tirx.PrimFunc, arrays: Sequence[Array | int], directory: Path, *scalars: float) -> list[Array]:
+    """The arrays after a call of a scheduled kernel with copies of them. A number among them is handed over as it is.
 
     The kernel is compiled when it is first called, and its text by the first call with that `directory`.
     """
     kernel = _built(func)
     emulated = _compile(kernel.text, kernel.functions, directory)
-    copies = [np.ascontiguousarray(array).copy() for array in arrays]
+    copies = [array if isinstance(array, int) else np.ascontiguousarray(array).copy() for array in arrays]
     kernel.call({function.name: _launcher(emulated, function) for function in kernel.functions}, copies, scalars)
-    return copies
+    return [copy for copy in copies if not isinstance(copy, int)]
 
 
 def launches(func: tirx.PrimFunc, arrays: Sequence[Array], *scalars: float) -> tuple[str, list[Launch]]:
@@ -104,7 +104,7 @@ class _Kernel:
     functions: tuple[device_functions.DeviceFunction, ...]
     device: dict[str, Any] = field(default_factory=dict)
 
-    def call(self, device: Mapping[str, Any], arrays: Sequence[Array], scalars: Sequence[float]) -> None:
+    def call(self, device: Mapping[str, Any], arrays: Sequence[Array | int], scalars: Sequence[float]) -> None:
         """Runs the host code, which starts the functions of `device` by name."""
         tvm_ffi.register_global_func("__tvm_set_device", lambda *_: None, override=True)
         # What a kernel keeps between its launches comes from the pool of the device, which here is that of the CPU.
@@ -114,7 +114,9 @@ class _Kernel:
         for name in device:
             tvm_ffi.register_global_func(name, functools.partial(self._start, name), override=True)
         try:
-            self.library["kernel"](*(_as_of_a_gpu(array) for array in arrays), *scalars)
+            self.library["kernel"](
+                *(array if isinstance(array, int) else _as_of_a_gpu(array) for array in arrays), *scalars
+            )
         finally:
             tvm_ffi.registry.remove_global_func("device_api.cuda")
             for name in device:

@@ -48,9 +48,9 @@ def test_softmax_is_right_for_every_temperature(tmp_path: Path, width: int, acti
     logits[:, :, active:] = 100  # padding of the table
     temperature = np.array([1, 0, 0.5], np.float32)
     partial = [np.zeros((3, softmax.chunks(width)), np.float32) for _ in range(2)]
-    _, _, maxima, sums = run_cuda(softmax.describe_chunks(width, active), [logits, temperature, *partial], tmp_path)
-    arrays = [logits, temperature, maxima, sums, np.full_like(logits, 7)]
-    got = run_cuda(softmax.normalize(width, active), arrays, tmp_path)[-1][:, 0]
+    _, _, maxima, sums = run_cuda(softmax.describe_chunks(width), [logits, temperature, active, *partial], tmp_path)
+    arrays = [logits, temperature, active, maxima, sums, np.full_like(logits, 7)]
+    got = run_cuda(softmax.normalize(width), arrays, tmp_path)[-1][:, 0]
     expected = np.zeros((3, width))
     for row in range(3):
         below = (logits[row, 0, :active] - logits[row, 0, :active].max()).astype(np.float64)

@@ -23,14 +23,15 @@ def chunks(width: int) -> int:
     return -(-width // CHUNK)
 
 
-def describe_chunks(width: int, active: int) -> tirx.PrimFunc:
-    """(logits (b, 1, width), temperature (b,)) → (maxima (b, chunks), sums (b, chunks)), all float32.
+def describe_chunks(width: int) -> tirx.PrimFunc:
+    """(logits (b, 1, width), temperature (b,), active int64) → (maxima (b, chunks), sums (b, chunks)), float32.
 
     Of the row, the first `active` elements count. A sum is that of exp((logit - maximum) / temperature), for
     temperature 0 the number of logits that are the maximum.
     """
     batch = tirx.Var("batch_size", "int64")
     logits, temperature = _logits(batch, width), _vector(batch, "temperature")
+    active = tirx.Var("active_vocab_size", "int64")
     maxima, sums = (tirx.decl_buffer((batch, chunks(width)), "float32", name=name) for name in ("maxima", "sums"))
 
     def body(threads: Threads) -> None:
@@ -55,13 +56,14 @@ def describe_chunks(width: int, active: int) -> tirx.PrimFunc:
             T.buffer_store(maxima, maximum, [threads.y, threads.x])
             T.buffer_store(sums, everything, [threads.y, threads.x])
 
-    return kernel([logits, temperature, maxima, sums], body, grid=(chunks(width), batch))
+    return kernel([logits, temperature, active, maxima, sums], body, grid=(chunks(width), batch))
 
 
-def normalize(width: int, active: int) -> tirx.PrimFunc:
-    """(logits, temperature, maxima, sums) of `describe_chunks` → probabilities (b, 1, width) float32."""
+def normalize(width: int) -> tirx.PrimFunc:
+    """(logits, temperature, active, maxima, sums) of `describe_chunks` → probabilities (b, 1, width) float32."""
     batch = tirx.Var("batch_size", "int64")
     logits, temperature = _logits(batch, width), _vector(batch, "temperature")
+    active = tirx.Var("active_vocab_size", "int64")
     maxima, sums = (tirx.decl_buffer((batch, chunks(width)), "float32", name=name) for name in ("maxima", "sums"))
     result = tirx.decl_buffer((batch, 1, width), "float32", name="probabilities")
 
@@ -79,7 +81,7 @@ def normalize(width: int, active: int) -> tirx.PrimFunc:
                 value = _weight(logits[threads.y, 0, place], top[0], heat) / total[0]
                 T.buffer_store(result, tirx.if_then_else(place < active, value, T.float32(0)), [threads.y, 0, place])
 
-    return kernel([logits, temperature, maxima, sums, result], body, grid=(chunks(width), batch))
+    return kernel([logits, temperature, active, maxima, sums, result], body, grid=(chunks(width), batch))
 
 
 def _weight(logit: Expression, maximum: Expression, temperature: Expression) -> Expression:

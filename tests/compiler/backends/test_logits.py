@@ -1,8 +1,10 @@
-"""Changing logits on a GPU: the numbers of the kernels' own CUDA text, run on the CPU, against NumPy, and the functions
-that hand them on."""
+"""Changing logits on a device: the kernels' numbers against NumPy, for a GPU those of their own CUDA text run on the
+CPU, and the functions that hand them on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,50 @@ import tvm
 from tvm import relax, tirx
 
 from mlcbuild.compiler.backends.cpu import phase0 as cpu
+from mlcbuild.compiler.backends.cpu.kernels import logits as cpu_kernels
 from mlcbuild.compiler.backends.cuda import phase0 as cuda
-from mlcbuild.compiler.backends.cuda.kernels import logits as kernels
-from mlcbuild.compiler.backends.cuda.passes.attach_draft_functions import attach_draft_functions
-from mlcbuild.compiler.backends.cuda.passes.attach_logit_processing import attach_logit_processing
-from mlcbuild.compiler.passes import phase0 as common
-from mlcbuild.compiler.phases.pipeline import PhaseContext
+from mlcbuild.compiler.backends.cuda.kernels import logits as cuda_kernels
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext
 from tests.compiler.backends.cuda import cuda_emulation
 from tests.compiler.backends.cuda.cuda_emulation import run_cuda
-from tests.compiler.pipeline import CUDA_TARGET
+from tests.compiler.kernel_running import run
+from tests.compiler.pipeline import CPU_TARGET, CUDA_TARGET
 
 Array = npt.NDArray[Any]
 
 needs_gxx = pytest.mark.skipif(not cuda_emulation.AVAILABLE, reason="the C++ compiler g++ runs the kernels")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A backend's kernels, and what calls one with arrays and gives them back as they are then."""
+
+    kernels: Any
+    run: Callable[[tirx.PrimFunc, Sequence[Array]], list[Array]]
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=needs_gxx)])
+def device(request: pytest.FixtureRequest, tmp_path: Path) -> Device:
+    if request.param == "cpu":
+        return Device(kernels=cpu_kernels, run=run)
+    return Device(kernels=cuda_kernels, run=lambda kernel, arrays: run_cuda(kernel, list(arrays), tmp_path))
+
+
+@pytest.fixture(params=[(cpu.PASSES, CPU_TARGET), (cuda.PASSES, CUDA_TARGET)], ids=["cpu", "cuda"])
+def attach(request: pytest.FixtureRequest) -> Callable[[tvm.IRModule], tvm.IRModule]:
+    """The two passes of a backend."""
+    passes: Passes
+    passes, target = request.param
+    context = PhaseContext(target=tvm.target.Target(dict(target)))
+
+    def attached(module: tvm.IRModule) -> tvm.IRModule:
+        for entry in ("AttachLogitProcessFunc", "AttachSpecDecodeAuxFuncs"):
+            module = passes[entry](module, context)
+        return module
+
+    return attached
+
+
 WIDTH = 1003
 LOWEST = np.finfo(np.float32).min
 
@@ -40,25 +73,23 @@ def _tokens(count: int) -> Array:
     return np.concatenate([[0], between, [WIDTH - 1]]).astype(np.int32)
 
 
-@needs_gxx
 @pytest.mark.parametrize("count", [3, 700])
-def test_biases_are_added_to_tokens_of_rows(tmp_path: Path, count: int) -> None:
+def test_biases_are_added_to_tokens_of_rows(device: Device, count: int) -> None:
     logits, tokens = _logits(3), _tokens(count)
     rows = np.random.default_rng(2).integers(0, 3, count).astype(np.int32)
     biases = np.random.default_rng(3).standard_normal(count).astype(np.float32)
-    got = run_cuda(kernels.add_bias(), [logits, rows, tokens, biases], tmp_path)[0]
+    got = device.run(device.kernels.add_bias(), [logits, rows, tokens, biases])[0]
     expected = logits.copy()
     expected[rows, tokens] += biases
     assert (got == expected).all()
 
 
-@needs_gxx
-def test_what_a_sequence_has_said_becomes_less_likely(tmp_path: Path) -> None:
+def test_what_a_sequence_has_said_becomes_less_likely(device: Device) -> None:
     logits, count = _logits(4), 600
     row_of, penalties = np.array([3, 1], np.int32), np.array([[0.5, 0.1, 1.3], [0, 0, 2]], np.float32)
     sequences = np.sort(np.random.default_rng(2).integers(0, 2, count)).astype(np.int32)
     tokens, counts = _tokens(count), np.random.default_rng(4).integers(1, 9, count).astype(np.int32)
-    got = run_cuda(kernels.penalize(), [logits, row_of, sequences, tokens, counts, penalties], tmp_path)[0]
+    got = device.run(device.kernels.penalize(), [logits, row_of, sequences, tokens, counts, penalties])[0]
     expected = logits.astype(np.float64)
     presence, frequency, repetition = penalties.astype(np.float64)[sequences].T
     left = expected[row_of[sequences], tokens] - presence - counts * frequency
@@ -67,27 +98,25 @@ def test_what_a_sequence_has_said_becomes_less_likely(tmp_path: Path) -> None:
     assert (got[[0, 2]] == logits[[0, 2]]).all()
 
 
-@needs_gxx
-def test_tokens_whose_bit_is_0_become_impossible(tmp_path: Path) -> None:
+def test_tokens_whose_bit_is_0_become_impossible(device: Device) -> None:
     logits, rows = _logits(3), np.array([2, 0], np.int32)
     allowed = np.random.default_rng(5).random((3, WIDTH)) < 0.5
     bits = np.packbits(np.pad(allowed, ((0, 0), (0, -WIDTH % 32))), axis=1, bitorder="little").view(np.int32)
-    got = run_cuda(kernels.mask(), [logits, rows, bits], tmp_path)[0]
+    got = device.run(device.kernels.mask(), [logits, rows, bits])[0]
     expected = logits.copy()
     expected[rows] = np.where(allowed[rows], logits[rows], LOWEST)
     assert (got == expected).all()
 
 
-@needs_gxx
 @pytest.mark.parametrize("width", [1, WIDTH, 5000])
-def test_rows_are_put_into_a_table_and_taken_from_it(tmp_path: Path, width: int) -> None:
+def test_rows_are_put_into_a_table_and_taken_from_it(device: Device, width: int) -> None:
     random = np.random.default_rng(0)
     table, rows = (random.random((count, width)).astype(np.float32) for count in (6, 2))
     places = np.array([4, 1], np.int32)
-    scattered = run_cuda(kernels.scatter_rows("float32"), [rows, places, table], tmp_path)[2]
+    scattered = device.run(device.kernels.scatter_rows("float32"), [rows, places, table])[2]
     assert (scattered[places] == rows).all()
     assert (scattered[[0, 2, 3, 5]] == table[[0, 2, 3, 5]]).all()
-    gathered = run_cuda(kernels.gather_rows("float32"), [table, places, rows], tmp_path)[2]
+    gathered = device.run(device.kernels.gather_rows("float32"), [table, places, rows])[2]
     assert (gathered == table[places]).all()
 
 
@@ -101,8 +130,11 @@ FUNCTIONS = {
 }
 
 
-def test_functions_have_the_arguments_that_an_engine_gives() -> None:
-    module = attach_draft_functions(attach_logit_processing(tvm.IRModule()))
+Attach = Callable[[tvm.IRModule], tvm.IRModule]
+
+
+def test_functions_have_the_arguments_that_an_engine_gives(attach: Attach) -> None:
+    module = attach(tvm.IRModule())
     functions = {str(v.name_hint): f for v, f in module.functions_items() if isinstance(f, relax.Function)}
     assert set(functions) == set(FUNCTIONS)
     for name, (arguments, changed) in FUNCTIONS.items():
@@ -115,8 +147,8 @@ def test_functions_have_the_arguments_that_an_engine_gives() -> None:
     relax.analysis.well_formed(module)
 
 
-def test_functions_share_no_sizes_with_their_kernels() -> None:
-    module = attach_logit_processing(tvm.IRModule())
+def test_functions_share_no_sizes_with_their_kernels(attach: Attach) -> None:
+    module = attach(tvm.IRModule())
     sizes = {
         kind: {
             size
@@ -129,12 +161,3 @@ def test_functions_share_no_sizes_with_their_kernels() -> None:
         for kind in (tirx.PrimFunc, relax.Function)
     }
     assert not sizes[tirx.PrimFunc] & sizes[relax.Function]
-
-
-@pytest.mark.parametrize("entry", ["AttachLogitProcessFunc", "AttachSpecDecodeAuxFuncs"])
-def test_libraries_for_gpus_alone_have_them(entry: str) -> None:
-    context = PhaseContext(target=tvm.target.Target(dict(CUDA_TARGET)))
-    added = {str(v.name_hint) for v in cuda.PASSES[entry](tvm.IRModule(), context).get_global_vars()}
-    assert added & set(FUNCTIONS)
-    assert entry not in cpu.PASSES
-    assert entry not in common.PASSES
