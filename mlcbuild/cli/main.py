@@ -37,6 +37,7 @@ COMMANDS = (
     "query",
     "aquery",
     "show",
+    "diff",
     "explain",
     "affected",
     "matrix",

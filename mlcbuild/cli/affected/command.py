@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import mlcbuild
-from mlcbuild.cache.digest import DigestFunction
-from mlcbuild.cache.file_digests import FileDigests, FileState
+from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cli.affected.comparison import Comparison, WorkspaceState
 from mlcbuild.cli.affected.revision import Revision, checked_out
+from mlcbuild.cli.affected.revision_digests import RevisionDigests
 from mlcbuild.cli.arguments.options import AffectedOutput, GlobalOptions
 from mlcbuild.cli.inspection.survey import SurveyRequest, surveying, without_collector
 from mlcbuild.cli.output.json_output import print_json
@@ -48,9 +47,9 @@ def print_affected(
 
 def _compared(workspace: OpenWorkspace, now: WorkspaceState, revision: Revision, surveys: _Surveys) -> dict[str, str]:
     """The reasons of the affected targets by label. If the revision has errors, all targets are affected."""
-    if own := _own_changes(workspace.root, revision):
+    if own := own_changes(workspace.root, revision):
         return {str(target.label): f"mlcbuild itself changed: {own}" for target in now.analysis.requested}
-    digests = _DigestsOfRevision(workspace, revision)
+    digests = RevisionDigests(workspace, revision)
     try:
         former = open_workspace(revision.root)
         with surveys.state(former, (_EVERYTHING,), digests) as before:
@@ -73,7 +72,7 @@ def _may_be_code(path: str, *roots: Path) -> bool:
     return path.endswith(".py") or any(next(folder.glob("*.py"), None) for folder in folders if folder.is_dir())
 
 
-def _own_changes(root: Path, revision: Revision) -> str:
+def own_changes(root: Path, revision: Revision) -> str:
     """A changed file of mlcbuild, if the workspace is a checkout of it that is running now; "" if there is none.
 
     The revision's own mlcbuild is not run, so what it would do is not known.
@@ -107,31 +106,3 @@ class _Surveys:
             say=self.say,
         ) as parts:
             yield WorkspaceState(loaded=loaded, analysis=analysis, survey=parts.survey)
-
-
-class _DigestsOfRevision(FileDigests):
-    """Digests of the files at a revision. Those of unchanged files are remembered where the workspace is."""
-
-    def __init__(self, workspace: OpenWorkspace, revision: Revision) -> None:
-        function = DigestFunction(workspace.settings.digest)
-        super().__init__(revision.root, function)
-        self._revision = revision
-        self._here = os.path.realpath(workspace.root)
-        self._unchanged = FileDigests(workspace.root, function, workspace.state_directory / "file-digests")
-
-    def of(self, path: str) -> FileState:
-        is_same = path not in self._revision.changed and self._is_direct(path)
-        return self._unchanged.of(path) if is_same else super().of(path)
-
-    def is_changed(self, path: str) -> bool:
-        """Whether a file differs. One that cannot be read at the revision does."""
-        if path in self._revision.changed:
-            return True
-        try:
-            return not self._is_direct(path) and super().of(path) != self._unchanged.of(path)
-        except MlcbuildError:
-            return True
-
-    def _is_direct(self, path: str) -> bool:
-        """Whether a path leads over no symbolic link. Git tells of a link, not of the file that it leads to."""
-        return os.path.realpath(f"{self._here}/{path}") == f"{self._here}/{path}"

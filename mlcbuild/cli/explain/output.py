@@ -50,6 +50,7 @@ def explanation_lines(
     for (_, _, what, why, *lines), members in grouped.items():
         first = members[0]
         name = first.title if len(members) == 1 else f"{first.owner}: {len(members):,} {first.mnemonic}"
+        what = what if len(members) == 1 else what.replace("differs", "differ").replace("makes", "make")
         shown.append(f"{text.printable(name)} {_predicate(first, what, why, has_reasons=bool(lines))}")
         if len(members) > 1:
             named = [text.printable(each.title.removeprefix(f"{each.owner} {each.mnemonic} ")) for each in members]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlcbuild.cli.log.records import BuildRecord, records
+from mlcbuild.cli.log.records import BuildRecord, iterate
 
 _UP_TO_DATE = "up_to_date"
+_MOST_BUILDS = 100  # that are read: some milliseconds for each thousand actions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +33,11 @@ class LastRuns:
 
     @classmethod
     def read(cls, directory: Path, identifiers: Collection[str]) -> LastRuns:
-        """Read the records below `directory`, newest first, as far as actions are still missing."""
+        """Read the newest records below `directory`, as far as actions are still missing."""
         runs: dict[str, Recorded] = {}
         ends: dict[str, Recorded] = {}
         wanted = set(identifiers)
-        for build in records(directory):
+        for build in itertools.islice(iterate(directory), _MOST_BUILDS):
             if not wanted:
                 break
             actions = {action["identifier"]: action for action in build.actions()}

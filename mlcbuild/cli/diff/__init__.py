@@ -1,0 +1,1 @@
+"""`mlcbuild diff`: two targets, configurations, revisions or builds, stage by stage."""
