@@ -36,7 +36,7 @@ def implement(context: RuleContext) -> Providers:
 COMPILER_PASS = Rule(
     schema=RuleSchema(
         name="compiler_pass",
-        doc="A pass of the workspace's own, which libraries name in `passes`. docs/pipeline.md has an example.",
+        doc="A pass of the workspace's own, which libraries name in `passes`. `mlcbuild help passes` has an example.",
         attributes=(
             Attribute(
                 name="function",

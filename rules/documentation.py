@@ -9,6 +9,7 @@ from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.schema import COMMON_ATTRIBUTES, Attribute, RuleSchema
 
 _HEAD = """\
+<!-- help: rules: every rule and attribute -->
 # Rules
 
 Made from the rules' own declarations by `python -m mlcbuild.rules.documentation`.

@@ -47,6 +47,7 @@ COMMANDS = (
     "log",
     "report",
     "doctor",
+    "help",
     "info",
     "clean",
     "shutdown",
@@ -116,6 +117,7 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
             "mlcbuild build //models:smollm2-135m-cpu",
             'mlcbuild run //models:smollm2-135m-cpu -- --prompt "How are you?"',
             "mlcbuild query 'deps(//models:smollm2-135m-cpu)'",
+            "mlcbuild help exit-codes",
         ),
     )
     made.callback()(_globals)

@@ -84,7 +84,8 @@ def _without_cluster() -> Sequence[Check]:
         Check(
             name="cluster",
             examine=lambda: skipped(
-                "none is configured", "to test one, give --executor=ray or --ray-address=HOST:PORT: see docs/ray.md"
+                "none is configured",
+                "to test one, give --executor=ray or --ray-address=HOST:PORT: see `mlcbuild help ray`",
             ),
         ),
     )

@@ -153,6 +153,8 @@ def read_page(path: Path) -> Page:
             steps.append(Block(language="hidden", text=value + "\n", line=line))
         elif name in _OF_THE_PAGE or (name == "not run" and start < begin):
             of_page[name] = value
+        elif name == "help":
+            continue  # A topic of `mlcbuild help`.
         elif name in _OF_A_BLOCK:
             pending[name] = value
         else:

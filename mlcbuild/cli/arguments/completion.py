@@ -49,6 +49,13 @@ def complete_configuration(incomplete: str) -> list[str]:
     return sorted({name for name in names if name.startswith(incomplete)})
 
 
+def complete_topic(incomplete: str) -> list[str]:
+    """Topics of `mlcbuild help` that begin with `incomplete`."""
+    from mlcbuild.cli.help.topics import topics
+
+    return [name for name in topics() if name.startswith(incomplete)]
+
+
 def complete_build(incomplete: str) -> list[str]:
     """Numbers of recorded builds."""
     from mlcbuild.cli.log.records import records

@@ -32,7 +32,8 @@ _SILENT_SECONDS = 5.0
 _ADVICE = ("`mlcbuild doctor remote` tests it; the same command continues with what is left",)
 _ADVICE_WHERE_SLOW = (
     *_ADVICE,
-    "for a slow server raise idle_timeout and timeout, for a slow line lower minimum_throughput: see docs/remote.md",
+    "for a slow server raise idle_timeout and timeout, for a slow line lower minimum_throughput",
+    "`mlcbuild help slow-lines` explains them",
 )
 
 

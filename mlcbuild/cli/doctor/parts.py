@@ -165,7 +165,7 @@ class Parts:
 
 def _without_remote() -> Sequence[Check]:
     def examine() -> Finding:
-        return skipped("none is configured", "to test one, give --remote=ADDRESS: see docs/remote.md")
+        return skipped("none is configured", "to test one, give --remote=ADDRESS: see `mlcbuild help remote`")
 
     return (Check(name="configured", examine=examine),)
 

@@ -45,7 +45,10 @@ class SurveyRequest:
         if found is None and self.ask_remote:
             raise UsageError(
                 "--ask-remote: the settings name no remote cache",
-                advice=("give its address: --remote ADDRESS", "or set it, as docs/remote.md describes"),
+                advice=(
+                    "give its address: --remote ADDRESS",
+                    "or set it, as `mlcbuild help remote-settings` describes",
+                ),
             )
         return found
 

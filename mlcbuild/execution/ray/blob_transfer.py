@@ -54,7 +54,7 @@ class BlobTransfer:
         if before < _MUCH_BYTES <= self._moved_bytes:
             self._say(
                 f"more than {_MUCH_BYTES >> 20} MiB of this build went to nodes and back through Ray itself; with a "
-                "remote cache that this build may write, or a shared directory, they would not (docs/ray.md)"
+                "remote cache that this build may write, or a shared directory, they would not (`mlcbuild help ray`)"
             )
 
     def _once(self, key: tuple[str, str, Digest], job: Callable[[], None]) -> None:

@@ -1,0 +1,1 @@
+"""`mlcbuild help`: sections of the documentation's pages, as text for a terminal."""
