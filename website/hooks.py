@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -26,6 +27,7 @@ _LINK_INTO_DOCS = re.compile(r"\]\(docs/([\w-]+\.md)")
 _COMMENT = re.compile(r"^<!--.*?-->\n?", re.DOTALL | re.MULTILINE)
 _LINK_BY_NAME = re.compile(r"\[((?:docs/)?[\w-]+\.md)\]\(([\w-]+\.md)(#[\w-]+)?\)")
 _CODE_IN_A_ROW = re.compile(r"`[^`\n]*`")
+_ITEM = re.compile(r"(?:-|\d\.) (?=\S)")
 _LONG = 34  # characters of code in a table that is broken rather than widening its column
 
 
@@ -48,7 +50,20 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     named = _LINK_BY_NAME.sub(
         lambda match: f"[{_title(match[2], match[1], files)}]({match[2]}{match[3] or ''})", linked
     )
-    return "\n".join(_row(line) if line.startswith("|") else line for line in named.split("\n"))
+    return "\n".join(_row(line) if line.lstrip().startswith("|") else line for line in _lists(named.split("\n")))
+
+
+def _lists(lines: list[str]) -> Iterator[str]:
+    """What belongs to an item of a list stands below its text, as on GitHub; this Markdown wants four spaces for it."""
+    added = ""
+    is_code = False
+    for line in lines:
+        if item := _ITEM.match(line):
+            added = " " * (4 - len(item[0]))
+        elif line and not line.startswith(" "):
+            is_code ^= line.startswith("```")
+            added = ""
+        yield f"{added}{line}" if line.startswith(" ") and not is_code else line
 
 
 def _title(name: str, otherwise: str, files: Files) -> str:
