@@ -35,11 +35,11 @@ def print_topics(output: OutputFormat, options: GlobalOptions) -> None:
 
 def print_topic(name: str, output: OutputFormat, options: GlobalOptions) -> None:
     """Show the topic. Raises UsageError."""
+    from mlcbuild.cli.main import COMMANDS
+
     known = topics()
     topic = known.get(name.lower())
     if topic is None:
-        from mlcbuild.cli.main import COMMANDS
-
         guess = did_you_mean(name, [*known, *COMMANDS])
         raise UsageError(f'no topic "{name}"', advice=(*filter(None, [guess]), "`mlcbuild help` lists the topics"))
     if output is OutputFormat.JSON:
@@ -50,6 +50,8 @@ def print_topic(name: str, output: OutputFormat, options: GlobalOptions) -> None
     columns, _ = terminal_size(sys.stdout)
     width = max(_NARROWEST, min(columns, COLUMNS))
     print(plain_text(topic, known, width=width, is_colored=options.style(sys.stdout).enabled), end="")
+    if topic.name in COMMANDS:
+        print(f"\n`mlcbuild {topic.name} --help` shows the options of this command.")
 
 
 def _document(topic: Topic) -> dict[str, object]:
