@@ -143,6 +143,18 @@ class TargetFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSkipped:
+    """A target that a wildcard matches and that cannot be built for its platform. It comes before the build starts.
+
+    `axes` are those of its matrix, as in BuildStarted.
+    """
+
+    label: str
+    reason: str
+    axes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PathStep:
     """One action on the critical path, with the seconds it took. `title` as in ActionFinished."""
 
@@ -173,4 +185,13 @@ class BuildFinished:
     time: float = field(default=0.0)
 
 
-BuildEvent = BuildStarted | ActionsAdded | ActionStarted | ActionFinished | Notice | TargetFinished | BuildFinished
+BuildEvent = (
+    TargetSkipped
+    | BuildStarted
+    | ActionsAdded
+    | ActionStarted
+    | ActionFinished
+    | Notice
+    | TargetFinished
+    | BuildFinished
+)

@@ -50,6 +50,7 @@ class EventLogText:
     critical_path: Sequence[str] = ()
     slacks: dict[str, float] = field(default_factory=dict)
     axes: dict[str, dict[str, str]] = field(default_factory=dict)
+    skipped: Sequence[dict[str, Any]] = ()
     began: float = BEGAN
     invocation: str = "1b4e28ba-2fa1-4d63-883f-0016d3cca427"
 
@@ -68,6 +69,7 @@ class EventLogText:
                 "arguments": ["build", "//m:a"],
                 "began": self.began,
             },
+            *({"event": "target_skipped", **target} for target in self.skipped),
             {
                 "event": "build_started",
                 "targets": [target["label"] for target in self.targets],
@@ -131,6 +133,13 @@ def small_build() -> EventLogText:
             {"label": "//m:c", "success": True, "outputs": ["mlcbuild-out/default/m/c/lib.so"]},
         ],
         axes=axes,
+        skipped=[
+            {
+                "label": "//m:d",
+                "reason": "not compatible with @platforms//:sm_90",
+                "axes": {"model": "large", "platform": "sm_90"},
+            }
+        ],
         notices=["a worker was lost"],
         exit_code=1,
         critical_path=["//m:a Export", "//m:a CompileKernel fused_add", "//m:a Link"],

@@ -165,7 +165,7 @@ def test_events_of_a_build_tell_the_same_elsewhere(
 def test_an_event_log_that_was_cut_short_is_shown(tmp_path: Path, capsys: Capture) -> None:
     events = small_build().write(tmp_path / "events.jsonl")
     lines = events.read_text().splitlines(keepends=True)
-    events.write_text("".join(lines[:6]) + lines[6][:40])
+    events.write_text("".join(lines[:7]) + lines[7][:40])
     build, _ = reported(capsys, "--events", str(events), "--to", str(tmp_path / "page.html"))
     assert build["build"]["error"] == "the event log was cut short"
     assert len(build["actions"]) == 4

@@ -55,11 +55,13 @@ from mlcbuild.engine.build_events import (
     BuildStarted,
     Notice,
     TargetFinished,
+    TargetSkipped,
 )
 from mlcbuild.errors import LocalEnvironmentError, UsageError
 from mlcbuild.rules.analysis import Analysis, analyse
 
 FETCH_MNEMONIC = "Fetch"
+_RECORDED = TargetSkipped | BuildStarted | ActionFinished | Notice | TargetFinished | BuildFinished
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +214,10 @@ class _Session:
             )
             analysis = part.analysis
             self._report.skipped = part.skipped
+            cells = {str(label): target for label, target in loaded.targets.items()} if part.skipped else {}
+            for label, reason in part.skipped.items():
+                axes = {axis: str(cells[label].cell[axis]) for axis in cells[label].axes}
+                self._listeners(TargetSkipped(label=label, reason=reason, axes=axes))
             wanted = fetched_targets(analysis) if request.fetch_only else analysis.requested
             targets = targets_of(wanted, output=f"{workspace.settings.output}/{loaded.configuration.name}")
             request.check(analysis)
@@ -336,7 +342,7 @@ class _Session:
             )
 
     def _listen(self, event: BuildEvent) -> None:
-        if isinstance(event, BuildStarted | ActionFinished | Notice | TargetFinished | BuildFinished):
+        if isinstance(event, _RECORDED):
             self._recorded.append(event)
         match event:
             case BuildStarted():

@@ -1,9 +1,9 @@
 """The file of one build's record: `BEGAN-INVOCATION.record` in `.mlcbuild/builds/`.
 
 The first line is the summary, a JSON object that is all a list of builds needs. What follows is one zlib stream of
-lines, each a JSON object: what became of the targets by label, the critical path with the slacks and the notices, and
-each action in the order in which they ended. An action has the fields of the event log
-(`mlcbuild.cli.reports.event_log`) without its log and without those that are 0 or empty.
+lines, each a JSON object: what became of the targets by label; the critical path with the slacks, the notices and the
+targets that cannot be built; and each action in the order in which they ended. An action has the fields of the event
+log (`mlcbuild.cli.reports.event_log`) without its log and without those that are 0 or empty.
 
 Files of version 1 (`.jsonl`) had the critical path in the summary, nothing of targets, and actions that were not
 compressed. They are read, and no longer written.

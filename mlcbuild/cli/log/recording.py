@@ -21,6 +21,7 @@ from mlcbuild.engine.build_events import (
     BuildStarted,
     Notice,
     TargetFinished,
+    TargetSkipped,
 )
 
 _SHOWN_TARGETS = 3
@@ -80,6 +81,7 @@ def write_record(
         "critical_path": event_record(finished)["critical_path"] if finished else [],
         "slacks": {slack.identifier: round(slack.seconds, 6) for slack in finished.slacks} if finished else {},
         "notices": [event_record(event) for event in events if isinstance(event, Notice)],
+        "skipped": [event_record(event) for event in events if isinstance(event, TargetSkipped)],
     }
     write_file(directory, summary, [_targets(events), path, *map(_action, actions)])
     prune(directory, limits)

@@ -101,6 +101,11 @@ class BuildRecord:
         """What the user was told, each with `message` and `time`."""
         return tuple(self._path_line.get("notices", ()))
 
+    @cached_property
+    def skipped(self) -> tuple[Mapping[str, Any], ...]:
+        """The targets that cannot be built for their platform, each with `label`, `reason` and `axes`."""
+        return tuple(self._path_line.get("skipped", ()))
+
     def actions(self) -> Iterator[dict[str, Any]]:
         """The actions in the order in which they ended. A damaged file gives fewer."""
         if self.path is not None:

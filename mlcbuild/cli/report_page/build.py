@@ -72,6 +72,15 @@ class PageTarget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedTarget:
+    """A target that a wildcard matches and that cannot be built for its platform."""
+
+    label: str
+    reason: str
+    axes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageNotice:
     message: str
     time: float
@@ -89,6 +98,7 @@ class PageBuild:
     jobs: int
     actions: tuple[PageAction, ...]
     targets: tuple[PageTarget, ...]
+    skipped: tuple[SkippedTarget, ...] = ()
     critical_path: tuple[str, ...] = ()
     slacks: Mapping[str, float] = field(default_factory=dict)
     notices: tuple[PageNotice, ...] = ()
@@ -154,6 +164,16 @@ def _output_file(item: object) -> OutputFile:
     if not _DIGEST.fullmatch(digest):
         raise ValueError('"digest" is no digest')
     return OutputFile(path=text_of(item, "path"), digest=digest)
+
+
+def skipped_target(event: Mapping[str, Any]) -> SkippedTarget:
+    """A target from its `target_skipped` event. Raises ValueError for one of another form."""
+    axes = mapping_of(event, "axes")
+    return SkippedTarget(
+        label=text_of(event, "label"),
+        reason=text_of(event, "reason"),
+        axes={name: text_of(axes, name) for name in axes},
+    )
 
 
 # Fields of events, which may come from another version, another program, or an editor.

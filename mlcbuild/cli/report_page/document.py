@@ -4,7 +4,7 @@ Two objects, `build` and `details`, because the page reads the second only when 
 
     {"version": 1, "mlcbuild": str,
      "build": {invocation, began, arguments, exit_code, error, wall_seconds, jobs, bytes_downloaded, bytes_uploaded},
-     "targets": [{label, success, error, outputs, axes}, …],
+     "targets": [{label, success, error, outputs, axes}, …], "skipped": [{label, reason, axes}, …],
      "actions": [{identifier, title, mnemonic, owner, status, start, time, …, slack, before}, …],
      "critical_path": [index of an action, …], "notices": [{message, time}, …],
      "comparison": null, or {"build": as above, "counts": {status: int}, "gone": [{title, owner, …}, …]}}
@@ -66,6 +66,9 @@ def build_document(build: PageBuild, comparison: Comparison | None) -> dict[str,
             )
             | {"success": target.success}
             for target in build.targets
+        ],
+        "skipped": [
+            {"label": target.label, "reason": target.reason, "axes": dict(target.axes)} for target in build.skipped
         ],
         "actions": [_action(action, build, comparison) for action in build.actions],
         "critical_path": [places[name] for name in build.critical_path if name in places],

@@ -18,6 +18,7 @@ from mlcbuild.cli.report_page.build import (
     mapping_of,
     number_of,
     page_action,
+    skipped_target,
     text_of,
     texts_of,
 )
@@ -75,6 +76,7 @@ def _build(actions: tuple[PageAction, ...], by_kind: Mapping[str, list[Mapping[s
         jobs=int(number_of(started, "jobs")),
         actions=actions,
         targets=tuple(_target(label, known.get(label, {}), mapping_of(axes, label)) for label in labels),
+        skipped=tuple(skipped_target(event) for event in by_kind.get("target_skipped", ())),
         critical_path=tuple(text_of(step, "identifier") for step in list_of(finished, "critical_path")),
         slacks={text_of(step, "identifier"): number_of(step, "seconds") for step in list_of(finished, "slacks")},
         notices=tuple(

@@ -17,6 +17,7 @@ from mlcbuild.cli.report_page.build import (
     last_ends,
     number_of,
     page_action,
+    skipped_target,
     text_of,
 )
 
@@ -35,6 +36,7 @@ def read_record(record: BuildRecord, *, logs: Path) -> PageBuild:
         jobs=record.jobs,
         actions=tuple(_with_log(action, logs) for action in last_ends(map(page_action, record.actions()))),
         targets=tuple(_target(label, record) for label in record.targets),
+        skipped=tuple(map(skipped_target, record.skipped)),
         critical_path=tuple(text_of(step, "identifier") for step in record.critical_path),
         slacks=record.slacks,
         notices=tuple(

@@ -18,9 +18,9 @@ class ActionsView {
         { title: "Start", roomy: true, width: "6rem", right: true, value: (action) => action.start, cell: (action) => seconds(action.start) },
         { title: "Time", width: "6.5rem", right: true, narrow: true, descending: true, value: (action) => action.seconds, cell: (action) => (action.ran ? seconds(action.seconds) : "") },
         { title: "", roomy: true, width: "6rem", cell: (action) => (action.ran ? bar(action.seconds / longest, action.onPath ? "--path" : statusColour(action.status)) : "") },
-        { title: "Memory", width: "6rem", right: true, descending: true, value: (action) => action.peak_bytes, cell: (action) => (action.peak_bytes ? bytes(action.peak_bytes) : "") },
+        { title: "Memory", roomy: true, width: "6rem", right: true, descending: true, value: (action) => action.peak_bytes, cell: (action) => (action.peak_bytes ? bytes(action.peak_bytes) : "") },
         { title: "Where", roomy: true, width: "minmax(6rem, 1fr)", value: (action) => action.machine, cell: (action) => action.machine },
-        { title: "Why", width: "7.5rem", value: (action) => action.cause, cell: (action) => action.cause },
+        { title: "Why", roomy: true, width: "7.5rem", value: (action) => action.cause, cell: (action) => action.cause },
       ],
     });
     this.count = h("p", { class: "count", role: "status" });
@@ -38,9 +38,12 @@ class ActionsView {
       this.count.textContent = `${number(this.found.length)}${this.found.length < this.build.actions.length ? ` of ${number(this.build.actions.length)}` : ""} actions${ran ? ` · ${seconds(ran)}` : ""}`;
       [this.query, this.sort] = [query, sort];
     }
-    const rest = query.replace(/\s*status:(?:"[^"]*"?|\S+)\s*/g, " ").trim();
-    fill(this.chips, [...this.build.counts()].filter(([, count]) => count).map(([status, count]) => {
+    const rest = query.replace(/\s*(?<!-)\bstatus:(?:"[^"]*"?|\S+)\s*/g, " ").trim();
+    const others = search(rest), counts = new Map(Object.keys(STATUSES).map((status) => [status, 0]));
+    for (const action of this.build.actions) if (others(action)) counts.set(action.status, (counts.get(action.status) ?? 0) + 1);
+    fill(this.chips, [...counts].map(([status, count]) => {
       const wanted = fieldQuery("status", statusName(status)), pressed = query.includes(wanted);
+      if (!count && !pressed) return null;
       return h("button", { type: "button", "aria-pressed": String(pressed), onclick: () => choose(`${rest} ${pressed ? "" : wanted}`.trim()) }, statusLabel(status), " ", h("small", null, number(count)));
     }));
   }

@@ -1,6 +1,7 @@
 "use strict";
 /* The build beside an earlier one: totals, kinds of actions, and each action that differs. */
 
+const MOST_KINDS = 6;
 const DIFFERENCES = {
   all: () => true,
   slower: (row) => row.delta > 0,
@@ -26,7 +27,7 @@ class ComparisonView {
       empty: "No action differs in this way.",
       columns: [
         { title: "Action", width: "minmax(14rem, 4fr)", narrow: true, value: (row) => row.title, cell: (row) => h("span", { title: row.title }, row.title) },
-        { title: "Differs", width: "8rem", value: (row) => row.what, cell: (row) => row.what },
+        { title: "Differs", width: "9.5rem", value: (row) => row.what, cell: (row) => row.what },
         { title: "Then", width: "7rem", right: true, descending: true, value: (row) => row.then?.seconds ?? -1, cell: (row) => (row.then ? row.then.seconds ? seconds(row.then.seconds) : h("span", { class: "muted" }, statusName(row.then.status)) : "") },
         { title: "Now", width: "7rem", right: true, descending: true, value: (row) => row.now?.seconds ?? -1, cell: (row) => (row.now ? row.now.ran ? seconds(row.now.seconds) : h("span", { class: "muted" }, statusName(row.now.status)) : "") },
         { title: "Change", width: "7rem", right: true, narrow: true, descending: true, value: (row) => row.delta, cell: (row) => h("span", { class: row.delta > 0 ? "worse" : row.delta < 0 ? "better" : "muted" }, change(row.delta)) },
@@ -65,10 +66,31 @@ class ComparisonView {
       ["From caches", percent(sum(before, [...CACHED]), all(before)), percent(build.cached, build.actions.length), null],
       ["Failed", number(before.failed ?? 0), number(now.failed), null],
     ];
-    return h("section", { class: "panel" }, h("h2", null, "Compared with build ", h("code", null, earlier.invocation.slice(0, 8))),
+    return h("section", { class: "panel" }, h("div", { class: "columns" }, h("div", null, this.summary(earlier, rows)), this.kinds()));
+  }
+
+  summary(earlier, rows) {
+    return h("div", null, h("h2", null, "Compared with build ", h("code", null, earlier.invocation.slice(0, 8))),
       h("p", { class: "hint" }, earlier.began ? `${moment(earlier.began)} · ` : "", h("code", null, ["mlcbuild", ...earlier.arguments].join(" "))),
       h("table", { class: "plain totals" }, h("thead", null, h("tr", null, ["", "Then", "Now", "Change"].map((name, index) => h("th", { scope: "col", class: index ? "right" : null }, name)))),
         h("tbody", null, rows.map(([name, before_, after, delta]) => h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "right" }, before_), h("td", { class: "right" }, after), h("td", { class: `right ${delta > 0 ? "worse" : delta < 0 ? "better" : ""}` }, delta === null ? "" : change(delta)))))));
+  }
+
+  /** The kinds of actions whose time has changed most. */
+  kinds() {
+    const kinds = new Map();
+    const add = (name, then, now) => {
+      const [before, after] = kinds.get(name) ?? [0, 0];
+      kinds.set(name, [before + then, after + now]);
+    };
+    for (const action of this.build.actions) add(action.mnemonic, action.before?.seconds ?? 0, action.seconds);
+    for (const action of this.build.comparison.gone) add(action.mnemonic, action.seconds, 0);
+    const rows = [...kinds].filter(([, [then, now]]) => then || now).sort(([, one], [, other]) => Math.abs(other[1] - other[0]) - Math.abs(one[1] - one[0]));
+    const most = Math.max(1e-9, ...rows.map(([, [then, now]]) => Math.abs(now - then)));
+    return h("div", null, h("h2", null, "Time by kind of action"), h("table", { class: "plain" },
+      h("thead", null, h("tr", null, ["Kind", "Then", "Now", "Change"].map((name, index) => h("th", { scope: "col", class: index ? "right" : null }, name)), h("td", null))),
+      h("tbody", null, rows.slice(0, MOST_KINDS).map(([name, [then, now]]) => h("tr", null, h("th", { scope: "row" }, name), h("td", { class: "right" }, seconds(then)), h("td", { class: "right" }, seconds(now)),
+        h("td", { class: `right ${now > then ? "worse" : "better"}` }, change(now - then)), h("td", { class: "meters" }, divergingBar((now - then) / most)))))));
   }
 }
 

@@ -31,11 +31,13 @@ const bar = (share, colour = "--accent") =>
   h("span", { class: "meter", "aria-hidden": "true" },
     h("i", { style: { width: `${Math.min(100, 100 * share).toFixed(2)}%`, "--colour": `var(${colour})` } }));
 
-/** Bars one after another, of [share, colour, title]. */
-const stackedBar = (parts, label) =>
-  h("div", { class: "stacked", role: "img", "aria-label": label },
-    parts.filter(([share]) => share > 0).map(([share, colour, title]) =>
-      h("i", { title, style: { "flex-grow": String(share), "--colour": `var(${colour})` } })));
+/** Bars one after another, of [amount, colour, title]. */
+function stackedBar(parts, label) {
+  const whole = parts.reduce((sum, [amount]) => sum + amount, 0);
+  return h("div", { class: "stacked", role: "img", "aria-label": label },
+    parts.filter(([amount]) => amount > 0).map(([amount, colour, title]) =>
+      h("i", { title, style: { "flex-grow": String((100 * amount) / whole), "--colour": `var(${colour})` } })));
+}
 
 /** A tile of a figure: what it is, the figure, and what to compare it with. */
 const tile = (name, figure, note, link) =>

@@ -24,6 +24,7 @@ class Build {
     this.path = document.critical_path.map((index) => this.actions[index]);
     for (const action of this.path) action.onPath = true;
     this.targets = document.targets.map((target) => ({ error: "", outputs: [], axes: {}, ...target }));
+    this.skipped = document.skipped;
     this.notices = document.notices;
     this.comparison = document.comparison;
     this.byIdentifier = new Map(this.actions.map((action) => [action.identifier, action]));
@@ -63,13 +64,14 @@ class Build {
       if (!rows.has(action.owner)) rows.set(action.owner, { label: action.owner, axes: {}, outputs: [], error: "", requested: false, actions: [] });
       rows.get(action.owner).actions.push(action);
     }
+    for (const { label, reason, axes } of this.skipped) rows.set(label, { label, axes, error: reason, outputs: [], requested: true, skipped: true, actions: [] });
     for (const row of rows.values()) {
       row.seconds = row.actions.reduce((sum, action) => sum + action.seconds, 0);
       row.ran = row.actions.filter((action) => action.ran).length;
       row.cached = row.actions.filter((action) => CACHED.has(action.status)).length;
       row.outcome = targetOutcome(row, this.exit_code);
     }
-    const urgency = ["failed", "not cached", "not built", "built", "cached", "needed"];
+    const urgency = ["failed", "not cached", "not built", "built", "cached", "needed", "skipped"];
     this.rows = [...rows.values()].sort((one, other) =>
       urgency.indexOf(one.outcome) - urgency.indexOf(other.outcome) || other.ran - one.ran || (one.label < other.label ? -1 : 1));
     return this.rows;
@@ -103,6 +105,7 @@ class Build {
 
 /** The words of `mlcbuild build`'s closing table, and "cached" where no action of the target ran. */
 function targetOutcome(row, exitCode) {
+  if (row.skipped) return "skipped";
   if (row.actions.some((action) => action.status === "failed") || row.success === false) {
     return row.actions.some((action) => action.status === "failed") ? "failed" : "not built";
   }
@@ -115,7 +118,7 @@ function targetOutcome(row, exitCode) {
 
 const OUTCOME_COLOURS = {
   failed: "--failed", "not cached": "--not-cached", "not built": "--skipped", built: "--ran-here",
-  cached: "--from-disk", needed: "--up-to-date",
+  cached: "--from-disk", needed: "--up-to-date", skipped: "--skipped",
 };
 
 /* The search: words that all must be in the title, and fields as `kind:Export`, `-` before what must not be. */

@@ -6,7 +6,7 @@ class TargetsView {
     Object.assign(this, { build, listLink });
     this.rows = build.targetRows();
     const byLabel = new Map(this.rows.map((row) => [row.label, row]));
-    this.matrices = matricesOf(build.targets.map((target) => byLabel.get(target.label)));
+    this.matrices = matricesOf([...build.targets, ...build.skipped].map((target) => byLabel.get(target.label)));
     this.table = new VirtualTable({
       label: "Targets",
       identity: (row) => row.label,
@@ -29,10 +29,10 @@ class TargetsView {
   grid(matrix) {
     const place = h("div", { class: "matrix-place" });
     const draw = (across) => place.replaceChildren(this.gridTable(matrix, across));
-    const widest = [...matrix.axes].sort((one, other) => matrix.values(one).length - matrix.values(other).length).at(-1);
+    const last = [...matrix.axes].reverse().find((axis) => matrix.values(axis).length > 1) ?? matrix.axes.at(-1);
     const choice = matrix.axes.length > 1 ? h("label", null, "Columns ", h("select", { onchange: (event) => draw(event.target.value) },
-      matrix.axes.map((axis) => h("option", { value: axis, selected: axis === widest }, axis)))) : null;
-    draw(widest);
+      matrix.axes.map((axis) => h("option", { value: axis, selected: axis === last }, axis)))) : null;
+    draw(last);
     const counts = new Map();
     for (const row of matrix.rows) counts.set(row.outcome, (counts.get(row.outcome) ?? 0) + 1);
     return h("section", { class: "panel" }, h("div", { class: "toolbar" }, h("h2", null, `${matrix.place}: ${plural(matrix.rows.length, "cell")}`), [...counts].map(([outcome, count]) => h("span", null, outcomeLabel(outcome), " ", h("small", null, number(count)))), choice), place);
@@ -50,23 +50,30 @@ class TargetsView {
     }
     let above = [];
     return h("table", { class: "matrix" },
-      h("thead", null, h("tr", null, others.map((axis) => h("th", { scope: "col" }, axis)), columns.map((value) => h("th", { scope: "col", title: `${across} ${value}` }, value)))),
+      h("thead", null, h("tr", null, others.map((axis) => h("th", { scope: "col" }, axis)), columns.map((value) => h("th", { scope: "col", title: `${across} ${value}` }, axisText(value, columns))))),
       h("tbody", null, [...rows.values()].map(({ names, cells }) => {
         const repeated = names.map((name, index) => names.slice(0, index + 1).every((each, place) => each === above[place]));
         above = names;
-        return h("tr", null, names.map((name, index) => h("th", { scope: "row", class: repeated[index] ? "repeated" : null }, name)),
+        return h("tr", null, names.map((name, index) => h("th", { scope: "row", class: repeated[index] ? "repeated" : null, title: name }, axisText(name, matrix.values(others[index])))),
           columns.map((value) => h("td", null, cells.has(value) ? this.cell(cells.get(value)) : h("span", { class: "no-cell", title: "This build had no such target" }, "–"))));
       })));
   }
 
   cell(row) {
     const note = row.ran ? seconds(row.seconds) : row.actions.length ? number(row.actions.length) : "";
+    if (row.skipped) return h("span", { class: "cell skipped", title: `${row.label}: ${row.error}` }, "skipped");
     return h("a", { class: "cell", href: this.listLink(fieldQuery("target", row.label)), title: `${row.label}: ${row.outcome}, ${row.ran} ran, ${row.cached} cached${row.error ? `\n${row.error}` : ""}`, style: { "--colour": `var(${OUTCOME_COLOURS[row.outcome]})` } },
       h("strong", null, row.outcome), h("small", null, row.ran ? note : row.cached ? plural(row.cached, "hit") : ""));
   }
 }
 
 const outcomeLabel = (outcome) => h("span", { class: "status" }, h("i", { class: "dot", style: { "--colour": `var(${OUTCOME_COLOURS[outcome]})` } }), outcome);
+
+/** A value of an axis; of a label the name alone, if no other value has it. */
+function axisText(value, values) {
+  const name = value.slice(value.lastIndexOf(":") + 1);
+  return /^(\/\/|@)/.test(value) && values.filter((other) => other.endsWith(`:${name}`)).length === 1 ? name : value;
+}
 
 /** The targets with axes, by package and names of axes: each is a matrix, or several that have the same axes. Values keep their order. */
 function matricesOf(rows) {
