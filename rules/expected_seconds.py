@@ -1,27 +1,28 @@
 """About how long actions take, for whoever has measured nothing yet.
 
-The figures are of a 8-billion-parameter llama on one core of a server of 2023, without weights. Only their ratios
-matter, and only where targets are split without timings of their own (`mlcbuild.engine.timings`).
+Only the ratios matter, and only where targets are split without timings (`mlcbuild.engine.timings`). The figures are
+means of small llamas, as `benchmarks.shards` builds them: a model's size changes little of them.
 """
 
 from __future__ import annotations
 
 from mlcbuild.engine.action import Action
+from mlcbuild.rules.kernels import KernelActions
 
-_OTHER = 0.3
+_OTHER = 0.2
 _SECONDS = {
-    "Export": 3.0,
-    "Phase0": 2.0,
-    "Phase1": 1.0,
-    "Phase2": 2.0,
-    "Phase3": 1.0,
-    "Partition": 1.0,
-    "Lower": 3.0,
-    "Link": 0.5,
-    "ImportWeights": 5.0,
+    "Export": 0.7,
+    "Phase0": 5.0,
+    "Phase1": 0.7,
+    "Phase2": 0.8,
+    "Phase3": 0.6,
+    "Partition": 1.5,
+    "Lower": 0.6,
+    "Link": 0.3,
+    "ImportWeights": 2.0,
 }
-# Of all actions together that one announces: schedules and kernels, or shards of weights.
-_ANNOUNCED = {"Partition": 60.0, "ImportWeights": 30.0}
+_KERNELS = 25.0  # of one library, for a host
+_SHARDS_OF_WEIGHTS = 10.0
 
 
 def expected_seconds(action: Action) -> float:
@@ -31,4 +32,7 @@ def expected_seconds(action: Action) -> float:
 
 def expected_announced_seconds(action: Action) -> float:
     """The seconds of all actions that an action with a discoverer will announce."""
-    return _ANNOUNCED.get(action.mnemonic, _OTHER)
+    if isinstance(action.discoverer, KernelActions):
+        # A device's kernels are compiled twice: for the device, and what launches them for the host.
+        return _KERNELS * (2 if len(action.discoverer.platform.kernel_groups) > 1 else 1)
+    return _SHARDS_OF_WEIGHTS

@@ -15,6 +15,10 @@ from pathlib import Path
 from mlcbuild.engine.action import Action, Artifact, DerivedArtifact, SourceArtifact
 from mlcbuild.engine.shards import Work
 
+# Of what actions announce, the shares that those of equal sources, and all of an equal discoverer, have in common:
+# about what `benchmarks.shards` measures for kernels of one model, and of one platform.
+SHARE_OF_SOURCES = 0.15
+SHARE_OF_DISCOVERER = 0.15
 _LARGEST_CONTENT = 1 << 16
 
 SecondsOfKind = Callable[[Action], float]
@@ -31,7 +35,8 @@ def declared_work(
     """The work of targets, each with the artifacts that it wants.
 
     `announced_seconds_of` are the seconds of all actions together that an action with a discoverer will announce. They
-    are not known yet, so they count as one action, which equal announcing actions have in common.
+    are not known yet. Equal announcing actions have all of them in common. Those with the same discoverer have some in
+    common, and more if they stem from the same sources as well: kernels of one platform, and of one model for it.
     """
     known = {action.identifier: action for action in actions}
     names = _Names(known, root)
@@ -44,11 +49,16 @@ def declared_work(
             seconds[name] = seconds_of(action)
             needed.add(name)
             if action.discoverer is not None:
-                announced = names.of_announced(action)
-                seconds[announced] = announced_seconds_of(action)
-                needed.add(announced)
+                for announced, share in names.of_announced(action):
+                    seconds[announced] = share * announced_seconds_of(action)
+                    needed.add(announced)
         needs[label] = frozenset(needed)
     return Work(needs=needs, seconds=seconds)
+
+
+def _closure_of(action: Action, known: Mapping[str, Action]) -> list[Action]:
+    """An action, and the declared actions behind it."""
+    return [action, *_closure((item.artifact for item in action.inputs), known)]
 
 
 def _closure(artifacts: Iterable[Artifact], known: Mapping[str, Action]) -> list[Action]:
@@ -88,10 +98,23 @@ class _Names:
             pending.pop()
         return self._names[action.identifier]
 
-    def of_announced(self, action: Action) -> str:
-        """The discoverer knows what its actions will be; of its owner they only have identifiers."""
+    def of_announced(self, action: Action) -> tuple[tuple[str, float], ...]:
+        """The actions that one will announce, as parts with their shares of all.
+
+        The discoverer knows what its actions will be; of its owner they only have identifiers.
+        """
         discoverer = repr(action.discoverer).replace(action.owner, "")
-        return f"announced by {_hashed((self.of(action), discoverer))}"
+        kind = (action.mnemonic, discoverer)
+        return (
+            (f"announced by {_hashed((self.of(action), kind))}", 1 - SHARE_OF_SOURCES - SHARE_OF_DISCOVERER),
+            (f"announced from {_hashed((self._sources_of(action), kind))}", SHARE_OF_SOURCES),
+            (f"announced as {_hashed(kind)}", SHARE_OF_DISCOVERER),
+        )
+
+    def _sources_of(self, action: Action) -> list[str]:
+        """What an action stems from."""
+        artifacts = (item.artifact for each in _closure_of(action, self._actions) for item in each.inputs)
+        return sorted({self._source_of(each.path) for each in artifacts if isinstance(each, SourceArtifact)})
 
     def _maker(self, artifact: Artifact) -> Action | None:
         return None if isinstance(artifact, SourceArtifact) else self._actions.get(artifact.action)
@@ -105,13 +128,16 @@ class _Names:
 
     def _input(self, artifact: Artifact) -> tuple[str, str]:
         if isinstance(artifact, SourceArtifact):
-            if artifact.path not in self._sources:
-                self._sources[artifact.path] = self._source(artifact.path)
-            return ("", self._sources[artifact.path])
+            return ("", self._source_of(artifact.path))
         part = artifact.path if isinstance(artifact, DerivedArtifact) else artifact.group
         return (self._names.get(artifact.action, artifact.action), part)
 
-    def _source(self, path: str) -> str:
+    def _source_of(self, path: str) -> str:
+        if path not in self._sources:
+            self._sources[path] = self._read(path)
+        return self._sources[path]
+
+    def _read(self, path: str) -> str:
         file = self._root / path
         try:
             if path.endswith(".json") and file.is_file() and file.stat().st_size <= _LARGEST_CONTENT:

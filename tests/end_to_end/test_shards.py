@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ matrix.level = [1, 2, 3]
 matrix.platform = ["@platforms//:cpu", "@platforms//:x86-64-v4", "@platforms//:sm_75"]
 """
 TEXT = "matmul decode {name} first\nmatmul prefill {name} second\nadd decode {name}\nnorm decode shared\n"
-MOST_KERNELS_TWICE = 0.10  # of the whole
+MOST_KERNELS_TWICE = 0.20  # of the whole: two shards split one of three texts
 
 
 def machine(folder: Path, name: str) -> World:
@@ -76,6 +77,16 @@ def kernels_run(report: dict[str, Any]) -> set[str]:
     }
 
 
+def as_if_quiet(timings: Path) -> None:
+    """Give kernels a second and all else a tenth: what they take here says more of other tests than of them."""
+    document = json.loads(timings.read_text())
+    for group in document["groups"]:
+        for name, seconds in group["seconds"].items():
+            assert seconds >= 0
+            group["seconds"][name] = 1.0 if name.startswith("CompileKernel ") else 0.1
+    timings.write_text(json.dumps(document))
+
+
 @pytest.mark.parametrize("has_timings", [True, False])
 def test_two_shards_are_the_whole_and_run_few_kernels_twice(tmp_path: Path, has_timings: bool) -> None:
     first = machine(tmp_path, "first")
@@ -84,6 +95,7 @@ def test_two_shards_are_the_whole_and_run_few_kernels_twice(tmp_path: Path, has_
     assert whole["skipped"] == {f"//:{text}-3-sm_75": "sm_75 has no level 3" for text in "abc"}
     timings = tmp_path / "timings.json"
     assert first.mlcbuild("matrix", ":all", f"--write-timings={timings}").code == 0
+    as_if_quiet(timings)
     how = [f"--timings={timings}"] if has_timings else []
     # The second machine has built other targets before, the third one with another cache.
     second, third = machine(tmp_path, "second"), machine(tmp_path, "third")

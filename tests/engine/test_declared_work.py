@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mlcbuild.engine.action import Action, Discovery, SourceArtifact, StageCall
 from mlcbuild.engine.action import Input as ActionInput
-from mlcbuild.engine.declared_work import declared_work
+from mlcbuild.engine.declared_work import SHARE_OF_DISCOVERER, SHARE_OF_SOURCES, declared_work
 from mlcbuild.engine.shards import Work
 
 
@@ -54,16 +54,16 @@ def shared(found: Work, one: str, other: str) -> list[str]:
 def test_equal_declarations_are_one_action_whoever_owns_them(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     found = work(tmp_path, chain("//:a", "a.json", 1), chain("//:b", "a.json", 1), chain("//:c", "a.json", 2))
-    assert shared(found, "//:a", "//:b") == ["Export", "Partition", "announced"]
-    assert shared(found, "//:a", "//:c") == ["Export"]
+    assert shared(found, "//:a", "//:b") == ["Export", "Partition", *3 * ["announced"]]
+    assert shared(found, "//:a", "//:c") == ["Export", "announced", "announced"]
     assert found.on_one_machine(["//:a", "//:b"]) == 12.0
-    assert found.on_one_machine(found.needs) == 23.0
+    assert found.on_one_machine(found.needs) == 13.0 + 10 * (1 - SHARE_OF_SOURCES - SHARE_OF_DISCOVERER)
 
 
 def test_configurations_of_equal_content_are_equal_and_other_files_are_their_paths(tmp_path: Path) -> None:
     for name in ("a.json", "b.json", "a.bin", "b.bin"):
         (tmp_path / name).write_text("{}")
     found = work(tmp_path, chain("//:a", "a.json", 1), chain("//:b", "b.json", 1))
-    assert shared(found, "//:a", "//:b") == ["Export", "Partition", "announced"]
+    assert shared(found, "//:a", "//:b") == ["Export", "Partition", *3 * ["announced"]]
     found = work(tmp_path, chain("//:a", "a.bin", 1), chain("//:b", "b.bin", 1))
-    assert shared(found, "//:a", "//:b") == []
+    assert shared(found, "//:a", "//:b") == ["announced"]
