@@ -99,8 +99,9 @@ def release(
         version=version,
         builder=builder,
         requires_license=require_license,
+        only_plans=dry_run,
         disk_cache=disk_cache,
         remote=RemoteOptions(address=remote, no_remote=no_remote),
     )
-    order = ReleaseOrder(request=request, to=to, key=key, unsigned=unsigned, builds=build, dry_run=dry_run)
+    order = ReleaseOrder(request=request, to=to, key=key, unsigned=unsigned, builds=build)
     return int(make_and_write(order, output, global_options(context)))

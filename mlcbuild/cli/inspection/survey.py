@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cache.disk import DiskStore, default_root
@@ -22,6 +23,9 @@ from mlcbuild.engine.survey import Survey
 from mlcbuild.errors import UsageError
 from mlcbuild.rules.analysis import Analysis
 from mlcbuild.toolchains.table import Toolchains
+
+if TYPE_CHECKING:
+    from mlcbuild.cache.remote.remote_store import RemoteStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +59,12 @@ class SurveyRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class SurveyParts:
-    """A finished survey, and what it asked."""
+    """A finished survey, and what it asked. `remote` is None without a remote cache."""
 
     survey: Survey
     toolchains: Toolchains
     store: DiskStore
+    remote: RemoteStore | None
 
 
 @contextmanager
@@ -102,7 +107,7 @@ def surveying(
         survey.walk(analysis.actions, targets)
         for failure in survey.remote_failures:
             say(failure)
-        yield SurveyParts(survey=survey, toolchains=toolchains, store=store)
+        yield SurveyParts(survey=survey, toolchains=toolchains, store=store, remote=cache)
         if state.is_dir():
             toolchains.save()
             implementations.save()

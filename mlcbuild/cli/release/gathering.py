@@ -13,6 +13,8 @@ from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.build.parts import targets_of
 from mlcbuild.cli.inspection.survey import SurveyParts, surveying
+from mlcbuild.cli.output.slow_progress import SlowProgress
+from mlcbuild.cli.release.background import Background
 from mlcbuild.cli.release.materials import (
     DescribedModel,
     ModelDescriber,
@@ -27,6 +29,7 @@ from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.survey import ActionState, SurveyedAction
 from mlcbuild.errors import LocalEnvironmentError, UsageError, WorkspaceError, WorkspaceErrors
+from mlcbuild.figures import byte_count
 from mlcbuild.release.contents import ActionKey, ReleaseContents, ReleaseFile, TargetInfo
 from mlcbuild.release.layout import BILL_OF_MATERIALS, CHECKSUMS, LICENSES, PROVENANCES, conflict, path_error
 from mlcbuild.release.places import Folder
@@ -42,6 +45,7 @@ from mlcbuild.workspace.schema import PLATFORM
 if TYPE_CHECKING:
     from mlcbuild.engine.scheduler_events import RequestedTarget
 
+_PROGRESS_SECONDS = 0.2
 _NOT_LISTED = frozenset({ActionState.UP_TO_DATE, ActionState.CACHED, ActionState.WAITS})
 
 
@@ -56,6 +60,7 @@ class ReleaseRequest:
     version: str = ""
     builder: str = ""
     requires_license: bool = False
+    only_plans: bool = False  # fetch no files
     disk_cache: Path | None = None
     remote: RemoteOptions = field(default_factory=RemoteOptions)
 
@@ -64,19 +69,23 @@ class ReleaseRequest:
 class Gathered:
     """The contents, or what stands against them. Files lie in the store until the block of `gathering` ends.
 
-    `not_cached` are actions that would have to run. `lost` maps labels to numbers of files that no cache has any more.
-    `unlicensed` are models of which nothing says what their licence is.
+    `planned` are the files of targets, by path with their sizes, of a request that only plans. `not_cached` are actions
+    that would have to run. `lost` maps labels to numbers of files that no cache has any more. `unlicensed` are models
+    of which nothing says what their licence is.
     """
 
     contents: ReleaseContents | None = None
+    planned: Mapping[str, int] = field(default_factory=dict)
     not_cached: tuple[SurveyedAction, ...] = ()
     lost: Mapping[str, int] = field(default_factory=dict)
     unlicensed: tuple[str, ...] = ()
 
 
 @contextmanager
-def gathering(request: ReleaseRequest, options: GlobalOptions) -> Iterator[Gathered]:
-    """Raises MlcbuildError as a build does before it begins, and UsageError if no target has files to release."""
+def gathering(request: ReleaseRequest, options: GlobalOptions, progress: SlowProgress) -> Iterator[Gathered]:
+    """Find the files of targets in the caches, and what they were made from.
+
+    Raises MlcbuildError as a build does before it begins, and UsageError if no target has files to release."""
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(request.patterns, request.configuration, request.overrides)
     remote = resolve_remote(request.remote, options.environment, workspace.settings)
@@ -88,7 +97,13 @@ def gathering(request: ReleaseRequest, options: GlobalOptions) -> Iterator[Gathe
         workspace, analysis, requests, disk_cache=request.disk_cache, remote=remote, say=options.note
     ) as parts:
         gatherer = _Gatherer(
-            request=request, workspace=workspace, loaded=loaded, analysis=analysis, parts=parts, options=options
+            request=request,
+            workspace=workspace,
+            loaded=loaded,
+            analysis=analysis,
+            parts=parts,
+            options=options,
+            progress=progress,
         )
         yield gatherer.gather(released, models)
 
@@ -126,29 +141,51 @@ class _Gatherer:
     analysis: Analysis
     parts: SurveyParts
     options: GlobalOptions
+    progress: SlowProgress
 
     def gather(self, released: Sequence[AnalysedTarget], models: Sequence[Label]) -> Gathered:
         survey = self.parts.survey
         if any(str(target.label) not in survey.deliveries for target in released):
-            actions = [each for each in survey.actions.values() if each.state not in _NOT_LISTED]
-            return Gathered(not_cached=tuple(each for each in actions if not each.shared_with))
-        lost = {}
-        for target in released:
-            fetched = survey.fetch(str(target.label))
-            if fetched.error:
-                raise LocalEnvironmentError(fetched.error)
-            if fetched.missing:
-                lost[str(target.label)] = len(fetched.missing)
-        if lost:
-            return Gathered(lost=lost)
+            actions = self._actions(released)
+            pending = [each for each in actions.values() if each.state not in _NOT_LISTED]
+            return Gathered(not_cached=tuple(each for each in pending if each.shared_with not in actions))
         describer = ModelDescriber(
             loaded=self.loaded, analysis=self.analysis, survey=survey, store=self.parts.store, sha256=self._sha256
         )
-        described = [describer.describe(label) for label in models]
-        unlicensed = tuple(each.model.label for each in described if not each.model.license)
+        unlicensed = tuple(str(label) for label in models if not describer.license_of(label).expression)
         if unlicensed and self.request.requires_license:
             raise WorkspaceErrors(tuple(self._unlicensed(label) for label in models if str(label) in unlicensed))
+        if self.request.only_plans:
+            return Gathered(planned=self._planned(released), unlicensed=unlicensed)
+        lost = {str(target.label): count for target in released if (count := self._fetch(str(target.label)))}
+        if lost:
+            return Gathered(lost=lost)
+        described = [describer.describe(label) for label in models]
         return Gathered(contents=self._contents(released, described), unlicensed=unlicensed)
+
+    def _actions(self, released: Sequence[AnalysedTarget]) -> Mapping[str, SurveyedAction]:
+        """The actions that the targets need, and not those that only say what models are."""
+        survey = self.parts.survey
+        return {each.action.identifier: each for target in released for each in survey.actions_of(str(target.label))}
+
+    def _planned(self, released: Sequence[AnalysedTarget]) -> Mapping[str, int]:
+        deliveries = [self.parts.survey.deliveries[str(target.label)] for target in released]
+        return {
+            f"{delivery.directory}/{entry.path}": entry.digest.size_bytes
+            for delivery in deliveries
+            for entry in delivery.files
+        }
+
+    def _fetch(self, label: str) -> int:
+        """Bring the files of a target into the store; returns the number of those that no cache has."""
+        remote = self.parts.remote
+        fetching = Background(lambda: self.parts.survey.fetch(label))
+        while not fetching.wait(_PROGRESS_SECONDS):
+            self.progress.show_unmeasured(f"fetching, {byte_count(remote.counters.bytes_downloaded if remote else 0)}")
+        fetched = fetching.result()
+        if fetched.error:
+            raise LocalEnvironmentError(fetched.error)
+        return len(fetched.missing)
 
     def _unlicensed(self, label: Label) -> WorkspaceError:
         return WorkspaceError(
@@ -158,7 +195,7 @@ class _Gatherer:
         )
 
     def _contents(self, released: Sequence[AnalysedTarget], described: Sequence[DescribedModel]) -> ReleaseContents:
-        actions = self.parts.survey.actions
+        actions = self._actions(released)
         function = self.parts.store.function
         names = toolchain_names(each.action for each in actions.values())
         contents = ReleaseContents(

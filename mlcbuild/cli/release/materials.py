@@ -69,6 +69,15 @@ def _request(label: Label, what: str, files: FilesInfo) -> RequestedTarget:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StatedBy:
+    """A licence as an SPDX expression, what says it, and a link to it; all "" if nothing says what it is."""
+
+    expression: str = ""
+    where: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DescribedModel:
     """A model, and the texts of its licence as files of the release."""
 
@@ -94,30 +103,32 @@ class ModelDescriber:
         self._store = store
         self._sha256 = sha256
 
+    def license_of(self, label: Label) -> StatedBy:
+        """What a model's attribute says, or else its source. Raises CacheError for a file that no cache has."""
+        license_info = self._analysis.targets[label].provided(LicenseInfo)
+        if license_info is not None and license_info.expression:
+            return StatedBy(expression=license_info.expression, where=_ATTRIBUTE)
+        for entry in self._files(label, "licenses"):
+            if entry.path == _STATED:
+                said = json.loads(self._store.read(entry.digest))
+                if expression := expression_of_stated(said["license"], said["name"]):
+                    return StatedBy(expression=expression, where=said["where"], link=said["link"])
+        return StatedBy()
+
     def describe(self, label: Label) -> DescribedModel:
         """Raises CacheError for a file that no cache has."""
-        target = self._analysis.targets[label]
-        model, license_info = target.provided(AnalysedModel), target.provided(LicenseInfo)
+        model = self._analysis.targets[label].provided(AnalysedModel)
         assert model is not None
-        expression, where, link = "", "", ""
-        if license_info is not None and license_info.expression:
-            expression, where = license_info.expression, _ATTRIBUTE
-        stated = self._files(label, "licenses")
-        for entry in stated:
-            if entry.path == _STATED and not expression:
-                said = json.loads(self._store.read(entry.digest))
-                expression = expression_of_stated(said["license"], said["name"])
-                where, link = (said["where"], said["link"]) if expression else ("", "")
-        found = [entry for entry in stated if entry.path.startswith(_TEXTS)]
+        found = [entry for entry in self._files(label, "licenses") if entry.path.startswith(_TEXTS)]
         texts = self._texts(label, [*found, *self._files(label, "license_files")])
-        known = model.known
+        known, stated = model.known, self.license_of(label)
         return DescribedModel(
             model=ModelInfo(
                 label=str(label),
                 family=known.description.family if known else "",
-                license=expression,
-                license_where=where,
-                license_link=link,
+                license=stated.expression,
+                license_where=stated.where,
+                license_link=stated.link,
                 license_texts=tuple(text.path for text in texts),
                 source=self._source(label),
             ),
