@@ -120,7 +120,7 @@ def _model(model: ModelInfo) -> Component:
     return Component(
         name=model.label,
         type=ComponentType.MACHINE_LEARNING_MODEL,
-        bom_ref=model.label,
+        bom_ref=f"model {model.label}",  # The model itself may be a released target.
         licenses=_licenses(model.license),
         purl=_package_url(origin.uri) if origin else None,
         external_references=_references(origin, model.license_link),

@@ -39,7 +39,7 @@ def test_the_bill_of_materials_keeps_to_the_schema_of_cyclonedx() -> None:
 def test_the_bill_of_materials_has_models_licences_sources_schemes_and_toolchains() -> None:
     document = json.loads(bill_of_materials(contents()))
     found = {each["bom-ref"]: each for each in document["components"]}
-    model = found["//models:m"]
+    model = found["model //models:m"]
     assert model["type"] == "machine-learning-model"
     assert model["licenses"] == [{"expression": "Apache-2.0 OR LicenseRef-own"}]
     assert model["purl"].startswith("pkg:huggingface/owner/name@")
@@ -47,7 +47,7 @@ def test_the_bill_of_materials_has_models_licences_sources_schemes_and_toolchain
     assert found["quantization q4f16_1"]["name"] == "q4f16_1"
     assert found["toolchain tvm"]["components"][0]["licenses"] == [{"license": {"id": "Apache-2.0"}}]
     needs = {each["ref"]: each.get("dependsOn", []) for each in document["dependencies"]}
-    assert needs["//models:m-cpu"] == ["//models:m", "quantization q4f16_1", "toolchain tvm"]
+    assert needs["//models:m-cpu"] == ["model //models:m", "quantization q4f16_1", "toolchain tvm"]
     assert needs["release"] == ["//models:m-cpu"]
 
 

@@ -95,6 +95,7 @@ def print_planned(gathered: Gathered, address: str, output: OutputFormat) -> Non
     width = max(len(byte_count(size)) for size in planned.values())
     for path, size in planned.items():
         print(f"{byte_count(size):>{width}}  {text.printable(path)}")
+    sys.stdout.flush()
     counted = f"{text.plural(len(planned), 'file')}, {byte_count(sum(planned.values()))}"
     print(f"would release {counted}, and what describes them, to {address}", file=sys.stderr)
 
@@ -123,7 +124,7 @@ def print_released(made: MadeRelease, written: Written, gathered: Gathered, outp
         return
     counted = f"{text.plural(len(made.files), 'file')}, {byte_count(made.size_bytes)}"
     signed = f"signed by {key}" if key else "not signed"
-    print(written.address)
+    print(written.address, flush=True)
     verb = "was there already" if written.was_there else "released"
     outcome = f"{verb}: {counted}, {signed}"
     if written.kept:

@@ -1,0 +1,102 @@
+"""What a release says of models: their licence, and where their weights come from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.main import main
+from tests.compiler.tiny_models import checkpoint, write_gguf
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace with models of one fetched GGUF file whose metadata names a licence, and of one that names none."""
+    weights = write_gguf(tmp_path / "m.gguf", checkpoint(), metadata={"general.license": "apache-2.0"})
+    root = tmp_path / "workspace"
+    (root / "folder").mkdir(parents=True)
+    write_gguf(root / "folder/m.gguf", checkpoint())
+    (root / "folder/NOTICE").write_text("of the source\n")
+    (root / "TERMS.txt").write_text("of the workspace\n")
+    pin = hashlib.sha256(weights.read_bytes()).hexdigest()
+    (root / "BUILD.toml").write_text(
+        f"""\
+[workspace]
+name = "models"
+
+[[local_file]]
+name = "weights"
+path = "{weights}"
+sha256 = "{pin}"
+
+[[model]]
+name = "stated"
+source = ":weights"
+
+[[model]]
+name = "silent"
+source = "folder"
+license_files = ["TERMS.txt"]
+
+[[model]]
+name = "declared"
+source = ":weights"
+license = "LicenseRef-ours"
+"""
+    )
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return root
+
+
+def released(tmp_path: Path, *more: str) -> dict[str, Any]:
+    """Release all models; the components of the bill of materials by reference."""
+    labels = ("//:stated", "//:silent", "//:declared")
+    assert main(["release", *labels, "--build", "--unsigned", "--to", str(tmp_path / "release"), *more]) == 0
+    document = json.loads((tmp_path / "release/sbom.cdx.json").read_text())
+    return {each["bom-ref"]: each for each in document["components"] if each["type"] == "machine-learning-model"}
+
+
+def test_licences_and_sources_are_those_of_attributes_and_files(
+    workspace: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    models = released(tmp_path)
+    assert models["model //:stated"]["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+    assert models["model //:declared"]["licenses"] == [{"expression": "LicenseRef-ours"}]
+    assert "licenses" not in models["model //:silent"]
+    said = capsys.readouterr().err
+    assert "warning: //:silent has no licence: neither its attribute nor its source says one" in said
+    assert "warning: //:stated" not in said
+    texts = sorted(path.name for path in (tmp_path / "release/licenses/silent").iterdir())
+    assert texts == ["NOTICE", "TERMS.txt"]
+    hashes = {each["alg"]: each["content"] for each in models["model //:stated"]["components"][0]["hashes"]}
+    assert hashes["SHA-256"] == hashlib.sha256((tmp_path / "m.gguf").read_bytes()).hexdigest()
+    assert (
+        JsonStrictValidator(SchemaVersion.V1_6).validate_str((tmp_path / "release/sbom.cdx.json").read_text()) is None
+    )
+    files = {each["name"]: each for each in models["model //:silent"]["components"]}
+    own = hashlib.sha256((workspace / "folder/m.gguf").read_bytes()).hexdigest()
+    assert {"alg": "SHA-256", "content": own} in files["folder/m.gguf"]["hashes"]
+    assert str(tmp_path) not in (tmp_path / "release/sbom.cdx.json").read_text()
+
+    code = main(["release", "//:silent", "--unsigned", "--to", str(tmp_path / "other"), "--require-license"])
+    assert code == ExitCode.ANALYSIS_FAILED
+    assert "BUILD.toml:13:1: //:silent has no licence, and --require-license was given" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+    assert main(["release", "//:stated", "--unsigned", "--to", str(tmp_path / "other"), "--require-license"]) == 0
+
+
+def test_a_pattern_with_a_wildcard_releases_no_models_and_no_sources(
+    workspace: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    assert main(["release", "//...", "--unsigned", "--to", str(tmp_path / "release")]) == ExitCode.COMMAND_LINE
+    assert "no target with files to release matches" in capsys.readouterr().err
