@@ -44,6 +44,7 @@ _MEANINGS: dict[ExitCode, str] = {
     ExitCode.INTERRUPTED: "interrupted",
     ExitCode.LOCK_HELD: "another mlcbuild uses this workspace",
     ExitCode.WOULD_RUN: "an action has no cached result",
+    ExitCode.NOT_VERIFIED: "a release is not as it was signed",
     ExitCode.LOCAL_ENVIRONMENT: "this machine failed",
     ExitCode.INTERNAL: "mlcbuild failed",
     ExitCode.EXTERNAL_DEPENDENCIES: "a file could not be fetched",

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 LOCAL, RAY, AUTO = EXECUTORS
 _COLD, WARM = WORKERS
 _WITH_VARIABLES = ("executor", "ray_address", "sandbox", "workers")
-_VARIABLES = {
+VARIABLES = {
     f"MLCBUILD_{attribute.name.upper()}": attribute
     for attribute in EXECUTION_SETTINGS
     if attribute.name in _WITH_VARIABLES
 }
+"""Each variable with its setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ def resolve_execution(
     settings = merged(
         table_settings(workspace.execution, workspace.root, Precedence.WORKSPACE),
         table_settings(user.execution, user.folder, Precedence.USER_FILE),
-        variable_settings(environment, _VARIABLES),
+        variable_settings(environment, VARIABLES),
         _option_settings(options),
     )
     node_kinds: dict[str, Mapping[str, Any]] = {}
