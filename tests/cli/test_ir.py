@@ -1,4 +1,4 @@
-"""`mlcbuild show --ir` and `--changes`, on real modules and machine code of both kinds of platforms."""
+"""`mlcbuild show --ir`, `--changes` and `--dump`, on real modules and machine code of both kinds of platforms."""
 
 from __future__ import annotations
 
@@ -145,3 +145,83 @@ def test_a_missing_program_is_told_by_what_brings_it(tmp_path: Path, monkeypatch
 )
 def test_files_are_known_by_their_first_bytes(head: bytes, form: Form) -> None:
     assert form_of(head) is form
+
+
+# Dumps.
+
+
+def dumped(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def cached_blobs(built: Path) -> int:
+    return sum(1 for path in (built.parent / "cache").rglob("cas/??/*"))
+
+
+def test_all_stages_are_dumped_in_order_with_readable_names(built: Path, tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "stages"
+    assert shown(capsys, "//:gpu", "--dump", str(folder)) == f"{folder}\n"
+    files = dumped(folder)
+    kernel = "scaled_scaled_increased-nx8-main-eb109858"
+    names = [re.sub(r"twin-nx8-other-[0-9a-f]{8}", "twin", name) for name in files if kernel not in name]
+    sass = ["06-CompileDevice/twin.sm_90.sass"] if any(name.endswith(".sass") for name in files) else []
+    assert names == [
+        "01-Phase2/module.py",
+        "02-Phase3/module.py",
+        "03-Partition/graph.py",
+        "03-Partition/kernels/twin.py",
+        "03-Partition/manifest.json",
+        "04-ScheduleKernel/twin.py",
+        "04-ScheduleKernel/twin.signature.json",
+        "05-CompileKernel/twin.cu",
+        "05-CompileKernel/twin.launch.json",
+        "05-CompileKernel/twin.s",
+        *sass,
+        "07-Lower/executable.vm.txt",
+        "07-Lower/metadata.json",
+        "07-Lower/shapes.s",
+        "08-Link/lib.s",
+        "index.txt",
+    ]
+    assert files["01-Phase2/module.py"] == shown(capsys, "//:gpu", "Phase2", "--ir")
+    for name in files.keys() - {"index.txt"}:
+        assert f"\n  {name}\n" in files["index.txt"]
+
+
+def test_phases_are_dumped_pass_by_pass_and_the_cache_keeps_nothing_of_it(
+    built: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    folder = tmp_path / "stages"
+    shown(capsys, "//:cpu", "--dump", str(folder))
+    before = cached_blobs(built)
+    shown(capsys, "//:cpu", "--dump", str(folder), "--passes")
+    assert cached_blobs(built) == before
+    files = dumped(folder)
+    passes = [name.rpartition("/")[2] for name in files if name.startswith("01-Phase2/passes/")]
+    assert passes == ["00-input.py", "05-AnnotateTIROpPattern.py", "07-FuseOps.py", "08-FuseTIR.py", "passes.txt"]
+    assert files["01-Phase2/passes/08-FuseTIR.py"] == files["01-Phase2/module.py"]
+    listing = files["01-Phase2/passes/passes.txt"].splitlines()
+    assert listing[3:6] == [
+        "03  LegalizeOps  changed nothing",
+        "04  passes.mine:nothing  changed nothing",
+        "05  AnnotateTIROpPattern",
+    ]
+    assert files["06-Lower/passes/00-input.py"] == files["03-Partition/graph.py"]
+    assert "17-VMShapeLower.py" in str(sorted(files))
+
+
+def test_a_dump_replaces_a_dump_and_nothing_else(built: Path, tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "stages"
+    shown(capsys, "//:cpu", "--dump", str(folder))
+    (folder / "leftover").write_text("")
+    document = json.loads(shown(capsys, "//:cpu", "--dump", str(folder), "--output", "json"))
+    assert sorted(document["files"]) == sorted(dumped(folder))
+    assert [path.name for path in tmp_path.iterdir()] == ["stages"], "no temporary folder is left"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes").write_text("of mine")
+    assert "is not empty, and has no dump" in shown(capsys, "//:cpu", "--dump", str(tmp_path / "mine"), fails=2)
+    assert dumped(tmp_path / "mine") == {"notes": "of mine"}
+    assert "is not a folder" in shown(capsys, "//:cpu", "--dump", str(tmp_path / "mine/notes"), fails=2)
+    assert "--passes needs --dump" in shown(capsys, "//:cpu", "--passes", fails=2)
+    set_ = ("--set", '//:cpu.platform="@platforms//:x86-64-v2"')
+    assert "no result of //:cpu" in shown(capsys, "//:cpu", *set_, "--dump", str(folder), fails=2)

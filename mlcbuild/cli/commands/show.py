@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ SHOW_EXAMPLES = examples(
     "mlcbuild show //models:a Export                    one action",
     "mlcbuild show //models:a CompileKernel qkv_proj    a kernel, by its name or its content",
     "mlcbuild show //models:a Phase2 --ir               the module that it made, as TVMScript",
+    "mlcbuild show //models:a --dump stages --passes    all stages as files, pass by pass",
     "mlcbuild show //models:a Export --build 2          as the build before the last had it",
 )
 
@@ -65,6 +67,18 @@ def show(
     changes: Annotated[
         bool, typer.Option("--changes", help="Print what a phase or a schedule changed in its module.")
     ] = False,
+    dump: Annotated[
+        Path | None,
+        typer.Option(
+            "--dump",
+            metavar="DIR",
+            show_default=False,
+            help="Write all stages of the target to DIR as text, in order.",
+        ),
+    ] = None,
+    passes: Annotated[
+        bool, typer.Option("--passes", help="With --dump: run the phases again, and write the module after each pass.")
+    ] = False,
     config: ConfigOption = "",
     set_: SetOption = None,
     disk_cache: DiskCacheOption = None,
@@ -82,6 +96,8 @@ def show(
         build=build,
         ir=ir,
         changes=changes,
+        dump=dump,
+        passes=passes,
         configuration=config,
         overrides=tuple(set_ or ()),
         disk_cache=disk_cache,

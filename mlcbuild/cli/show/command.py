@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ from mlcbuild.cli.inspection.aquery import announces_unknown
 from mlcbuild.cli.inspection.survey import SurveyParts, surveying, without_collector
 from mlcbuild.cli.log.listings import record_directory
 from mlcbuild.cli.log.stored_results import StoredResults
+from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.rendering.opening import renderer_of
+from mlcbuild.cli.show.dump import DumpedAction, check_folder, write_dump
 from mlcbuild.cli.show.ir import FilesOfAction, ir_documents, print_changes, print_ir
 from mlcbuild.cli.show.last_runs import LastRuns
 from mlcbuild.cli.show.output import action_lines, list_of_mnemonic, target_table
@@ -39,6 +42,8 @@ class ShowRequest:
     build: str = ""
     ir: bool = False
     changes: bool = False
+    dump: Path | None = None
+    passes: bool = False
     configuration: str = ""
     overrides: tuple[str, ...] = ()
     disk_cache: Path | None = None
@@ -131,7 +136,9 @@ def show_actions(request: ShowRequest, output: OutputFormat, options: GlobalOpti
         print_recorded(wanted, request.build, disk_cache=request.disk_cache, output=output, options=options)
         return
     with surveyed_target(request, wanted, options) as target:
-        if request.ir or request.changes:
+        if request.dump is not None:
+            _dump(target, request.dump, request, output, options)
+        elif request.ir or request.changes:
             _print_texts(target, wanted, request, output, options)
         else:
             _print(target, wanted, output, options)
@@ -146,6 +153,15 @@ def _check(request: ShowRequest, wanted: Wanted, output: OutputFormat) -> None:
             )
         if given and request.build:
             raise UsageError(f"{option} and --build do not go together", advice=("`mlcbuild diff` compares builds",))
+    if request.passes and request.dump is None:
+        raise UsageError("--passes needs --dump", advice=("give the folder for the texts: --dump DIR",))
+    if request.dump is not None:
+        for other, option in ((request.ir, "--ir"), (request.changes, "--changes"), (request.build, "--build")):
+            if other:
+                raise UsageError(f"--dump and {option} do not go together")
+        if wanted.mnemonic:
+            raise UsageError("--dump writes all stages of a target", advice=("leave out MNEMONIC, or give --ir",))
+        check_folder(request.dump)
     if request.changes and output is OutputFormat.JSON:
         raise UsageError("--changes is a text", advice=("leave out --output",))
 
@@ -180,6 +196,36 @@ def _print_texts(
             )
         else:
             print_ir(chosen, renderer, style, options.style(sys.stderr))
+
+
+def _dump(
+    target: SurveyedTarget, folder: Path, request: ShowRequest, output: OutputFormat, options: GlobalOptions
+) -> None:
+    """Write the dump and print its folder. Raises UsageError if the disk cache has no result of any action."""
+    results = [(each, target.viewer.outputs(each)) for each in target.actions]
+    actions = [DumpedAction(surveyed=each, outputs=outputs) for each, outputs in results if outputs is not None]
+    absent = [each for each, outputs in results if outputs is None]
+    build = f"`mlcbuild build {target.label}` makes it"
+    if not actions:
+        raise UsageError(f"the disk cache has no result of {target.label}", advice=(build,))
+    with renderer_of(target.workspace, request.disk_cache, options) as renderer:
+        dump = write_dump(target.label, actions, folder, renderer, passes=request.passes)
+    if output is OutputFormat.JSON:
+        print_json(
+            {
+                "directory": str(folder),
+                "files": dump.files,
+                "missing": [{"output": name, "reason": reason} for name, reason in dump.missing],
+                "not_built": [each.action.identifier for each in absent],
+            }
+        )
+        return
+    print(folder)
+    reasons = Counter(reason for _, reason in dump.missing if "no text" not in reason)
+    for reason, count in reasons.items():
+        options.note(f"{text.plural(count, 'output')} without text: {reason}")
+    if absent:
+        options.note(f"the disk cache has no result of {text.plural(len(absent), 'action')}: {build}")
 
 
 def _print(target: SurveyedTarget, wanted: Wanted, output: OutputFormat, options: GlobalOptions) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +53,9 @@ class PlacedPass:
     before: str = ""
 
 
+Observer = Callable[[str, tvm.IRModule], None]
+_observer: ContextVar[Observer | None] = ContextVar("observer of passes", default=None)
+
 # By the names of entries; those of a backend may be placed passes too, by names of their own.
 Passes = Mapping[str, Run | PlacedPass]
 
@@ -85,20 +90,35 @@ def apply(
     implementations that do not fit the entries, and for an added pass that goes wrong.
     """
     chosen = _implementations(entries, common, backend or {})
-    placed = [one for one in (backend or {}).values() if isinstance(one, PlacedPass)]
-    runs: list[Run] = []
+    placed = [(name, one) for name, one in (backend or {}).items() if isinstance(one, PlacedPass)]
+    runs: list[tuple[str, Run]] = []
     for entry in entries:
-        runs += [one.run for one in added if one.place == entry.name and one.before]
-        runs += [one.run for one in placed if one.before == entry.name]
+        runs += [(one.name, one.run) for one in added if one.place == entry.name and one.before]
+        runs += [(name, one.run) for name, one in placed if one.before == entry.name]
         if entry.name in chosen:
-            runs.append(chosen[entry.name])
-        runs += [one.run for one in placed if one.after == entry.name]
-        runs += [one.run for one in added if one.place == entry.name and not one.before]
+            runs.append((entry.name, chosen[entry.name]))
+        runs += [(name, one.run) for name, one in placed if one.after == entry.name]
+        runs += [(one.name, one.run) for one in added if one.place == entry.name and not one.before]
     config = {"relax.backend.use_cuda_graph": True} if context.cuda_graph else {}
+    observer = _observer.get()
     with context.target, tvm.transform.PassContext(opt_level=3, config=config):
-        for run in runs:
+        if observer is not None:
+            observer("", module)
+        for name, run in runs:
             module = run(module, context)
+            if observer is not None:
+                observer(name, module)
     return module
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Within the block every phase calls `observer` with "" and its module, then with each pass's name and module."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
 
 
 def _implementations(entries: tuple[Entry, ...], common: Passes, backend: Passes) -> dict[str, Run]:
