@@ -155,3 +155,35 @@ def test_help_fits_a_terminal(capsys: Capture, snapshot: Snapshot, monkeypatch: 
     out, _ = run(capsys, "matrix", "--help")
     snapshot("help-matrix", out)
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_text_and_json_have_the_parts_of_a_split(workspace: Path, capsys: Capture, snapshot: Snapshot) -> None:
+    out, _ = run(capsys, "matrix", "//...", "--shards=2")
+    snapshot("matrix-shards", out.partition("announce\n")[2])
+    document = json.loads(run(capsys, "matrix", "//...", "--shards=2", "--output=json")[0])
+    shards = document["split"]["shards"]
+    numbers = {label: shard["shard"] for shard in shards for label in shard["targets"]}
+    assert {cell["label"]: cell["shard"] for cell in document["cells"] if cell["shard"]}.items() <= numbers.items()
+    assert not document["split"]["has_timings"]
+
+
+def test_timings_of_several_machines_are_merged(workspace: Path, capsys: Capture, tmp_path: Path) -> None:
+    files = [str(tmp_path / f"{name}.json") for name in ("one", "two", "all")]
+    for file, pattern in zip(files, ("//:first*", "//:second*"), strict=False):
+        cache = f"--disk-cache={tmp_path / Path(file).stem}"
+        run(capsys, "build", pattern, cache)
+        err = run(capsys, "matrix", "//...", cache, f"--write-timings={file}")[1]
+        assert re.fullmatch(r"note: \d targets? not measured here: a build would run actions of them\n", err)
+        shutil.rmtree(workspace / ".mlcbuild")
+    given = [f"--timings={file}" for file in files[:2]]
+    run(capsys, "matrix", "//...", *given, f"--write-timings={files[2]}", f"--disk-cache={tmp_path / 'empty'}")
+    one, two, merged = (
+        {label for group in json.loads(Path(file).read_text())["groups"] for label in group["targets"]}
+        for file in files
+    )
+    assert one
+    assert two
+    assert merged == one | two
+    err = run(capsys, "build", "//...", "--shard=1/2", f"--timings={files[2]}", "--dry-run", code=10)[1]
+    assert re.search(r"note: shard 1/2: \d of 10 targets, about [\d.]+ s of [\d.]+ s; split [0-9a-f]{8}\n", err)
+    assert "note: 1 target without timings, estimated: //:alone\n" in err

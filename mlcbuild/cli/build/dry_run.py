@@ -94,7 +94,7 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
     if asked.verbose and part.reasons:
         print(*part.reasons, sep="\n", file=sys.stderr, flush=True)
     targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
-    if not targets:
+    if not targets and not asked.shard:
         options.note("no targets match")
     with surveying(workspace, analysis, targets, disk_cache=asked.disk_cache, remote=remote, say=options.note) as parts:
         known = parts.survey.actions

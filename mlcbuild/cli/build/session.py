@@ -229,7 +229,7 @@ class _Session:
         notes = [f"{self._style.warning('note:')} {note}" for note in part.notes]
         if notes or request.verbose:
             self._write([*notes, *(part.reasons if request.verbose else ())])
-        if not targets:
+        if not targets and not request.shard:
             self._note("no targets match" + (" that have external files" if request.fetch_only else ""))
         console = self._console = Console(
             sys.stderr,

@@ -21,6 +21,7 @@ from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.slow_progress import SlowProgress
 from mlcbuild.cli.settings.remote import RemoteOptions, ResolvedRemote, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
+from mlcbuild.cli.workspace.skipped import skipped_notes
 from mlcbuild.engine.result_collector import CollectedResults, MissingResult, ResultCollector
 from mlcbuild.errors import CacheError, UsageError
 from mlcbuild.figures import byte_count
@@ -151,6 +152,8 @@ def walking(transfer: Transfer, workspace: OpenWorkspace, remote: ResolvedRemote
     """Within the block no build runs in the workspace. Raises MlcbuildError as a build does before it begins."""
     loaded = workspace.load(transfer.patterns, transfer.configuration)
     analysis = analyse(loaded, workspace.rules)
+    for note in skipped_notes(analysis):
+        reporter.note(note)
     if not analysis.requested:
         reporter.note("no targets match")
     with build_parts(

@@ -20,6 +20,7 @@ from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.workspace.opening import open_workspace
+from mlcbuild.cli.workspace.skipped import skipped_notes
 from mlcbuild.errors import MlcbuildError
 from mlcbuild.rules.analysis import analyse
 
@@ -42,6 +43,8 @@ def explain_targets(request: ExplainRequest, output: OutputFormat, options: Glob
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(request.patterns, request.survey.configuration, request.survey.overrides)
     analysis = analyse(loaded, workspace.rules)
+    for note in skipped_notes(analysis):
+        options.note(note)
     targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
     other = OtherMachine.read(request.against) if request.against else None
     if request.build:

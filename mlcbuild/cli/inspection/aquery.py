@@ -15,6 +15,7 @@ from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json_by_rows
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.workspace.opening import open_workspace
+from mlcbuild.cli.workspace.skipped import skipped_notes
 from mlcbuild.engine.action import Artifact, DerivedArtifact, Input, SourceArtifact, StageCall, ToolCall
 from mlcbuild.engine.code_listing import CodeListing
 from mlcbuild.engine.keys import canonical_json, components_of
@@ -37,6 +38,8 @@ def print_actions(expression: str, request: SurveyRequest, output: OutputFormat,
     found, graph = answer(query, workspace, request.configuration, request.overrides)
     labels = tuple(node for node in found if isinstance(node, Label))
     analysis = analyse(replace(graph.loaded, requested=labels), workspace.rules)
+    for note in skipped_notes(analysis):
+        options.note(note)
     owners = frozenset(map(str, labels))
     wanted = all_wanted(action for action in analysis.actions if action.owner in owners)
     remote = request.remote(workspace, options)

@@ -78,12 +78,15 @@ def print_matrix(request: MatrixRequest, output: MatrixOutput, options: GlobalOp
                 )
     if request.would_run:
         cells = tuple(cell for cell in cells if cell.runs)
+    found = None
     if request.shards:
         # All targets are split, as `build --shard` does, or only what would run, which no other machine may know.
         wanted = analysis.narrowed({cell.target.label for cell in cells}) if request.would_run else analysis
         found = split_targets(wanted, request.shards, root=workspace.root, timings=request.timings)
         cells = _numbered(cells, found)
-    _print(cells, request, output, options)
+    if not cells:
+        options.note("no target that patterns match would run" if request.would_run else "no targets match")
+    _print(cells, found, request, output, options)
 
 
 def _numbered(cells: tuple[MatrixCell, ...], found: Split) -> tuple[MatrixCell, ...]:
@@ -92,13 +95,20 @@ def _numbered(cells: tuple[MatrixCell, ...], found: Split) -> tuple[MatrixCell, 
     )
 
 
-def _print(cells: tuple[MatrixCell, ...], request: MatrixRequest, output: MatrixOutput, options: GlobalOptions) -> None:
+def _print(
+    cells: tuple[MatrixCell, ...],
+    found: Split | None,
+    request: MatrixRequest,
+    output: MatrixOutput,
+    options: GlobalOptions,
+) -> None:
     if output is MatrixOutput.JSON:
         counts = Counter(cell.state for cell in cells)
         print_json(
             {
                 "counts": {"total": len(cells), **{state.value: counts[state] for state in CellState}},
                 "cells": [cell.document() for cell in cells],
+                "split": None if found is None else found.document(),
             }
         )
         return
@@ -106,6 +116,8 @@ def _print(cells: tuple[MatrixCell, ...], request: MatrixRequest, output: Matrix
         width = terminal_size(sys.stdout)[0] if sys.stdout.isatty() else 80
         for line in grid_lines(cells, style=options.style(sys.stdout), width=width):
             print(line)
+        if found is not None:
+            print("\n".join(found.lines(width)))
         return
     built = [cell for cell in cells if cell.state is not CellState.SKIPPED]
     jobs = jobs_of_shards(built, request.shards) if request.shards else jobs_of_cells(built, shard=request.shard)

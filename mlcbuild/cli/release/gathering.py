@@ -26,6 +26,7 @@ from mlcbuild.cli.release.materials import (
 from mlcbuild.cli.release.revision import revision_of
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
+from mlcbuild.cli.workspace.skipped import skipped_notes
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.survey import ActionState, SurveyedAction
 from mlcbuild.errors import LocalEnvironmentError, UsageError, WorkspaceError, WorkspaceErrors
@@ -90,6 +91,8 @@ def gathering(request: ReleaseRequest, options: GlobalOptions, progress: SlowPro
     loaded = workspace.load(request.patterns, request.configuration, request.overrides)
     remote = resolve_remote(request.remote, options.environment, workspace.settings)
     analysis = analyse(loaded, workspace.rules)
+    for note in skipped_notes(analysis):
+        options.note(note)
     released = _released(analysis, request.patterns, workspace.current_package)
     models = _models(loaded, analysis, released)
     requests: list[RequestedTarget] = targets_of(released, output="") + model_requests(models, analysis)

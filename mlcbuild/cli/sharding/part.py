@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mlcbuild.cli.output import text
 from mlcbuild.cli.sharding.selection import parse_shard, split_targets, take_shard
+from mlcbuild.cli.workspace.skipped import skipped_notes
 from mlcbuild.rules.analysis import Analysis
 
 
@@ -27,11 +28,8 @@ class Part:
 
 def part_of(analysis: Analysis, root: Path, *, shard: str, timings: Sequence[Path]) -> Part:
     """What `--shard` takes; with "" everything. Raises UsageError, WorkspaceError for a file of timings."""
-    notes = []
+    notes = skipped_notes(analysis, reasons="-v tells why")
     skipped = {str(label): reason for label, reason in analysis.skipped.items()}
-    if skipped:
-        them = "it cannot be built for its" if len(skipped) == 1 else "they cannot be built for their"
-        notes.append(f"{text.plural(len(skipped), 'target')} skipped: {them} platform (-v tells why)")
     if shard:
         number = parse_shard(shard)
         found = split_targets(analysis, number.count, root=root, timings=timings)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,34 @@ class Split:
     def number_of(self, label: str) -> int:
         """The number of a target's shard, from 1 on."""
         return next(number for number, shard in enumerate(self.shards, 1) if label in shard.labels)
+
+    def document(self) -> dict[str, object]:
+        """The split as JSON. Without timings `seconds` are estimated."""
+        return {
+            "name": self.name,
+            "has_timings": self.has_timings,
+            "seconds": round(self.whole_seconds, 3),
+            "shards": [
+                {"shard": number, "seconds": round(shard.seconds, 3), "targets": list(shard.labels)}
+                for number, shard in enumerate(self.shards, 1)
+            ],
+        }
+
+    def lines(self, width: int) -> list[str]:
+        """A line for each shard, and its targets."""
+        lines = []
+        for index, shard in enumerate(self.shards, 1):
+            lines.append(self.line(ShardNumber(index=index, count=len(self.shards))))
+            labels = textwrap.wrap(
+                ", ".join(shard.labels),
+                width,
+                initial_indent="  ",
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            lines += labels
+        return lines
 
     def line(self, number: ShardNumber) -> str:
         """`shard 1/2: 14 of 27 targets, about 2 min 05 s of 3 min 58 s; split 1f0c77ab`, or a share of the work."""
