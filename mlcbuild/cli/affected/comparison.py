@@ -9,6 +9,7 @@ from mlcbuild.engine.action import Action, Artifact, SourceArtifact
 from mlcbuild.engine.code_listing import CodeListing
 from mlcbuild.engine.key_difference import Difference, KeyContent, differences
 from mlcbuild.engine.survey import ActionState, Survey, SurveyedAction
+from mlcbuild.query.nodes import QueryGraph, SourceFile
 from mlcbuild.rules.analysis import AnalysedTarget, Analysis
 from mlcbuild.rules.providers import FilesInfo
 from mlcbuild.workspace.label import Label
@@ -40,7 +41,11 @@ class Comparison:
     now: WorkspaceState
     is_changed: Callable[[str], bool]
     has_changed_code: bool
-    _reasons: dict[str, str] = field(default_factory=dict)
+    _reasons: dict[str, str] = field(default_factory=dict)  # of actions, "" where there is none
+    _own: dict[str, list[str]] = field(default_factory=dict)  # the reasons of a target's actions, by its label
+
+    def __post_init__(self) -> None:
+        self._graph, self._former_graph = QueryGraph(self.now.loaded), QueryGraph(self.before.loaded)
 
     def affected(self) -> dict[Label, str]:
         """The affected targets among the requested ones, each with its reason, in the order of the request."""
@@ -76,6 +81,8 @@ class Comparison:
                         self._reasons[action.identifier] = f"{_NEEDS}{maker}"
                         pending = True
                         break
+        for action in (*declared.values(), *announced):
+            self._own.setdefault(action.owner, []).append(self._reasons[action.identifier])
 
     def _makers(self, action: Action, groups: Mapping[str, list[str]]) -> Iterator[str]:
         for item in action.inputs:
@@ -123,10 +130,8 @@ class Comparison:
         former = self.before.analysis.targets.get(label)
         if former is None:
             return "is new"
-        own = [action.identifier for action in self.now.analysis.actions if action.owner == str(label)]
-        own += [name for name, each in self.now.survey.actions.items() if each.action.owner == str(label)]
-        reasons = [self._reasons[name] for name in own if self._reasons.get(name)]
-        if reasons:
+        own = self._own.get(str(label), ())
+        if reasons := [reason for reason in own if reason]:
             return min(reasons, key=lambda reason: reason.startswith(_NEEDS))
         files, former_files = target.provided(FilesInfo), former.provided(FilesInfo)
         if files != former_files:
@@ -138,6 +143,11 @@ class Comparison:
             return ""  # What it needs from others is in the keys of its actions, or among its files.
         if self.now.loaded.targets[label].values != self.before.loaded.targets[label].values:
             return "its attributes changed"
+        named, former_named = (_files_named(graph, label) for graph in (self._graph, self._former_graph))
+        if changed := min((path for path in named if path not in former_named or self.is_changed(path)), default=""):
+            return f"{changed} changed"
+        if gone := min(former_named - named, default=""):
+            return f"{gone} is gone"
         needed = self.now.loaded.dependencies(label)
         return next((f"needs {each}" for each in needed if each in affected), "")
 
@@ -145,6 +155,10 @@ class Comparison:
         if isinstance(artifact, SourceArtifact):
             return f"{artifact.path} changed" if self.is_changed(artifact.path) else ""
         return f"needs {artifact.action}" if self._reasons.get(artifact.action) else ""
+
+
+def _files_named(graph: QueryGraph, label: Label) -> frozenset[str]:
+    return frozenset(node.path for node in graph.dependencies(label) if isinstance(node, SourceFile))
 
 
 def _has_result(surveyed: SurveyedAction) -> bool:
