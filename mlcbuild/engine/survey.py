@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests
-from mlcbuild.engine.action import Action, CachePolicy, DerivedArtifact
+from mlcbuild.engine.action import Action, CachePolicy, DerivedArtifact, SourceArtifact
 from mlcbuild.engine.action_cache_lookup import ActionCacheLookup, FoundRemotely, LocalStore, RemoteFailure
 from mlcbuild.engine.discovery import discover
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
@@ -217,10 +217,21 @@ class Survey:
 
 
 def all_wanted(actions: Iterable[Action]) -> list[RequestedTarget]:
-    """Requests that want every action, also those on which no output of a target depends."""
+    """Requests that want every action, also those on which no output of a target depends.
+
+    Actions that others of them need are wanted by these.
+    """
+    wanted = tuple(actions)
+    needed = {
+        item.artifact.action
+        for action in wanted
+        for item in action.inputs
+        if not isinstance(item.artifact, SourceArtifact)
+    }
     return [
         RequestedTarget(label=action.identifier, directory=str(number), outputs=_first_output(action))
-        for number, action in enumerate(actions)
+        for number, action in enumerate(wanted)
+        if action.identifier not in needed
     ]
 
 

@@ -19,6 +19,9 @@ def source_paths(root: Path, path: str, observed: set[str]) -> tuple[bool, tuple
     be listed, and for a link to a folder that holds it.
     """
     observed.add(path)
+    # Most are files, and a Path costs more than the question.
+    if os.path.isfile(f"{root}/{path}"):  # noqa: PTH113
+        return False, (path,)
     folder = root / path
     if not folder.is_dir():
         return False, (path,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,177 @@ def test_a_new_kernel_and_one_that_is_gone_are_told_apart(built: Path, ask: Ask,
     assert [(kernel["before"].partition(" ")[0], kernel["now"].partition(" ")[0]) for kernel in found] == [
         ("", "softmax"),
         ("rms_norm", ""),
+    ]
+
+
+def test_code_that_makes_the_same_bytes_ends_the_rebuild_and_the_explanation(
+    built: Path, ask: Ask, capsys: Capture
+) -> None:
+    edit(built / "pipeline/stages/split.py", "sort_keys=True", "sort_keys=bool(1)")
+    assert [action["what"] for action in ask()["actions"]] == ["would run", "waits", "waits"]
+    build(capsys)
+    (partition,) = ask()["actions"]
+    assert (partition["mnemonic"], partition["what"], partition["kernels"]) == ("Partition", "ran", [])
+
+
+def test_kernels_that_are_gained_and_lost_are_told_with_their_functions(built: Path, ask: Ask, capsys: Capture) -> None:
+    edit(built / "model.txt", "add decode second body\n", "")
+    build(capsys)
+    (lost,) = of(ask(), "Partition")["kernels"]
+    assert (lost["before"].partition(" (")[0], lost["now"], lost["functions"]) == ("add", "", ["decode"])
+    with (built / "model.txt").open("a") as file:
+        file.write("softmax prefill fourth body\n")
+    build(capsys)
+    (gained,) = of(ask(), "Partition")["kernels"]
+    assert (gained["before"], gained["now"].partition(" (")[0], gained["functions"]) == ("", "softmax", ["prefill"])
+
+
+CODE = "pipeline/stages/lines.py"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("def fields", "LIMIT = 2\n\n\ndef fields", [("LIMIT", "new")]),
+        ("def unused", "class Row:\n    def first(self):\n        return 1\n\n\ndef unused", [("Row", "new")]),
+        ("def fields", "import string\n\n\ndef fields", [("", "changed")]),
+        ("    return 1\n", '    """What it is for."""\n    # A reason.\n    return (1)\n', []),
+    ],
+)
+def test_every_part_of_a_module_is_told(built: Path, ask: Ask, old: str, new: str, told: list[Any]) -> None:
+    edit(built / CODE, old, new)
+    document = ask()
+    if not told:
+        assert document["build"] != "now", "comments, docstrings and format are no change"
+        return
+    code = of(document, "Partition")["differences"][0]["code"]
+    assert [(each["definition"], each["change"]) for each in code][: len(told)] == told
+
+
+def test_a_module_that_a_stage_begins_to_import_is_told(built: Path, ask: Ask) -> None:
+    (built / "pipeline/stages/words.py").write_text("def words(text):\n    return text.split()\n")
+    edit(built / CODE, "def fields", "from pipeline.stages.words import words\n\n\ndef fields")
+    (difference,) = of(ask(), "Partition")["differences"]
+    assert {"module": "pipeline.stages.words", "definition": "", "change": "new"} in difference["code"]
+
+
+# What a target declares, one row a kind: the edit of BUILD.toml or of the rule, the action, and its differences.
+DECLARED: dict[str, tuple[str, str, str, str, list[tuple[str, str, bool, bool]]]] = {
+    "variable that is new": (
+        "BUILD.toml",
+        'tool = ":join"',
+        'tool = ":join"\nenvironment = { LEVEL = "1" }',
+        "Command",
+        [("environment", "LEVEL", False, True)],
+    ),
+    "variable of the configuration": (
+        "BUILD.toml",
+        "[[tool]]",
+        '[configuration.default]\nenvironment = { LEVEL = "1" }\n\n[[tool]]',
+        "Command",
+        [("environment", "LEVEL", False, True)],
+    ),
+    "argument": (
+        "BUILD.toml",
+        'arguments = ["{inputs}", "{outputs}"]',
+        'arguments = ["{inputs}", "{outputs}", "-v"]',
+        "Command",
+        [("argument", "3", False, True)],
+    ),
+    "input that is new": (
+        "BUILD.toml",
+        'inputs = [":model"]',
+        'inputs = [":model", "model.txt"]\nmnemonic = "Command"',
+        "Command",
+        [("argument", "2", True, True), ("argument", "3", False, True), ("input", "in/model.txt", False, True)],
+    ),
+    "output": (
+        "BUILD.toml",
+        'outputs = ["package.txt"]',
+        'outputs = ["joined.txt"]',
+        "Command",
+        [
+            ("argument", "2", True, True),
+            ("output", "out/joined.txt", False, True),
+            ("output", "out/package.txt", True, False),
+        ],
+    ),
+    "plug-in that is new": (
+        "pipeline/rules.py",
+        '"Link",\n        "pipeline.stages.link:run",',
+        '"Link",\n        "pipeline.stages.link:run",\n        plugins={"lines": "pipeline.stages.lines:fields"},',
+        "Link",
+        [("implementation", "", True, True), ("plug-in", "lines", False, True)],
+    ),
+    "toolchain that is new": (
+        "pipeline/rules.py",
+        '"Link",\n        "pipeline.stages.link:run",',
+        '"Link",\n        "pipeline.stages.link:run",\n        toolchains=("ld",),',
+        "Link",
+        [("toolchain", "ld", False, True)],
+    ),
+    "parameter that is new": (
+        "pipeline/rules.py",
+        '"note": target.string("note")}',
+        '"note": target.string("note"), "more": 1}',
+        "Partition",
+        [("parameter", "more", False, True)],
+    ),
+    "stage": (
+        "pipeline/rules.py",
+        '"pipeline.stages.link:run"',
+        '"pipeline.stages.link:again"',
+        "Link",
+        [("function", "", True, True)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_each_part_of_a_declaration_is_told(name: str, built: Path, ask: Ask) -> None:
+    path, old, new, mnemonic, told = DECLARED[name]
+    edit(built / path, old, new)
+    found = of(ask(), mnemonic)["differences"]
+    assert [(each["kind"], each["name"], each["before"] is not None, each["now"] is not None) for each in found] == told
+
+
+def test_another_toolchain_of_the_same_name_is_told(built: Path, ask: Ask) -> None:
+    """A `tool` that leads to another program: both programs are named."""
+    other = built.parent / "join-2.sh"
+    other.write_text((built.parent / "join.sh").read_text())
+    other.chmod(0o755)
+    edit(built / "BUILD.toml", str(built.parent / "join.sh"), str(other))
+    found = of(ask(), "Command")["differences"]
+    assert [(each["kind"], each["name"].rpartition("/")[2]) for each in found] == [
+        ("argument", "0"),
+        ("toolchain", "join-2.sh"),
+        ("toolchain", "join.sh"),
+    ]
+
+
+def test_another_version_of_a_distribution_that_a_stage_imports_is_told(
+    built: Path, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    packages = tmp_path / "site"
+    monkeypatch.syspath_prepend(str(packages))
+
+    def install(version: str) -> None:
+        shutil.rmtree(packages, ignore_errors=True)
+        information = packages / f"joiner_of_lines-{version}.dist-info"
+        information.mkdir(parents=True)
+        (packages / "joiner_of_lines.py").write_text(f"VERSION = {version!r}\n")
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: joiner-of-lines\nVersion: {version}\n")
+        (information / "RECORD").write_text(f"joiner_of_lines.py,,\n{information.name}/METADATA,,\n")
+
+    install("1.0")
+    link = built / "pipeline/stages/link.py"  # It does not run the import: workers know only what is installed.
+    link.write_text(link.read_text() + "\n\ndef join():\n    import joiner_of_lines\n")
+    build(capsys)
+    install("2.0")
+    (difference,) = of(ask(), "Link")["differences"]
+    assert difference["kind"] == "implementation"
+    assert [(each["part"], each["change"]) for each in difference["code"]] == [
+        ("distribution joiner-of-lines", "changed")
     ]
 
 

@@ -17,8 +17,10 @@ from mlcbuild.cli.inspection.survey import SurveyRequest, surveying, without_col
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
+from mlcbuild.engine.normal_form import read_module
 from mlcbuild.engine.survey import all_wanted
 from mlcbuild.errors import MlcbuildError
+from mlcbuild.regular_files import read_regular
 from mlcbuild.rules.analysis import analyse
 
 _EVERYTHING = "//..."
@@ -53,11 +55,12 @@ def _compared(workspace: OpenWorkspace, now: WorkspaceState, revision: Revision,
     try:
         former = open_workspace(revision.root)
         with surveys.state(former, (_EVERYTHING,), digests) as before:
+            roots = (workspace.root, revision.root)
             comparison = Comparison(
                 before=before,
                 now=now,
                 is_changed=digests.is_changed,
-                has_changed_code=any(_may_be_code(path, workspace.root, revision.root) for path in revision.changed),
+                has_changed_code=any(_may_change_code(path, *roots) for path in revision.changed),
             )
             return {str(label): reason for label, reason in comparison.affected().items()}
     except MlcbuildError as error:
@@ -66,10 +69,16 @@ def _compared(workspace: OpenWorkspace, now: WorkspaceState, revision: Revision,
         return {str(target.label): reason for target in now.analysis.requested}
 
 
-def _may_be_code(path: str, *roots: Path) -> bool:
-    """Whether a file is a Python module, or lies beside one, which may read it."""
-    folders = [(root / path).parent for root in roots]
-    return path.endswith(".py") or any(next(folder.glob("*.py"), None) for folder in folders if folder.is_dir())
+def _may_change_code(path: str, *roots: Path) -> bool:
+    """Whether a changed file is a Python module that means something else now, or lies beside one that may read it."""
+    files = [root / path for root in roots]
+    if not path.endswith(".py"):
+        return any(next(file.parent.glob("*.py"), None) for file in files if file.parent.is_dir())
+    try:
+        forms = {read_module(read_regular(file), name="module", is_package=False).digest for file in files}
+    except (OSError, SyntaxError, ValueError):
+        return True
+    return len(forms) > 1
 
 
 def own_changes(root: Path, revision: Revision) -> str:

@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Mapping
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
+
 
 def json_text(document: object, *, indent: int | None = None) -> str:
     """`document` as JSON that UTF-8 can encode. Without an indent it is one line.
@@ -13,7 +15,9 @@ def json_text(document: object, *, indent: int | None = None) -> str:
     A byte 0xff of a name that is not UTF-8 is written as `\\udcff`: Python's `json` and `os.fsencode` make it a byte
     again.
     """
-    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    text = _ENCODER.encode(document) if indent is None else json.dumps(document, indent=indent, ensure_ascii=False)
+    if text.isascii():
+        return text
     # In JSON, all such characters are within strings, where these escapes mean what they mean in Python.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
