@@ -27,7 +27,11 @@ MAKE_ITS_PUBLIC_KEY = "openssl pkey -in release.key -pubout -out release.pub"
 
 
 class SignatureError(Exception):
-    """The bundle is not one, or its signature was not made with the key. The message says which."""
+    """The bundle is not one, or its signature was not made with the key. The message says which, `details` more."""
+
+    def __init__(self, message: str, *, details: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.details = details
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +141,8 @@ def verify(bundle: bytes, key: PublicKey) -> bytes:
     except (VerificationError, ValueError, KeyError):
         if named.hint not in (None, key.hint):
             other = "SHA256:" + str(named.hint).rstrip("=")
-            raise SignatureError(f"is signed with another key, {other}; the given one is {key.fingerprint}") from None
+            details = (f"it names the key {other}", f"the given key is {key.fingerprint}")
+            raise SignatureError("is signed with another key", details=details) from None
         raise SignatureError("has a signature that does not belong to its statement") from None
     return bytes(envelope.payload)
 

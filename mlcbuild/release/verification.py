@@ -39,6 +39,7 @@ class Problem:
     kind: ProblemKind
     path: str
     message: str
+    details: tuple[str, ...] = ()  # for people, one a line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ def verify_release(
     try:
         subjects = read_statement(_signed_statement(place, listing, key))
     except SignatureError as error:
-        return _refused(listing, ProblemKind.SIGNATURE, str(error))
+        return _refused(listing, ProblemKind.SIGNATURE, str(error), details=error.details)
     except ValueError as error:
         return _refused(listing, ProblemKind.STATEMENT, f"is signed, but {error}")
     problems = [*_files(place, listing, subjects, progress), *_checksums(place, listing, subjects)]
@@ -78,8 +79,8 @@ def verify_release(
     )
 
 
-def _refused(listing: Listing, kind: ProblemKind, message: str) -> Verification:
-    problem = Problem(kind=kind, path=SIGNED_PROVENANCE, message=message)
+def _refused(listing: Listing, kind: ProblemKind, message: str, *, details: tuple[str, ...] = ()) -> Verification:
+    problem = Problem(kind=kind, path=SIGNED_PROVENANCE, message=message, details=details)
     return Verification(
         subjects=None, problems=(problem,), files=len(listing.sizes), size_bytes=sum(listing.sizes.values())
     )
@@ -129,7 +130,7 @@ def _files(
                 yield Problem(kind=ProblemKind.UNREADABLE, path=path, message=message)
                 continue
             if found != signed:
-                message = f"has the SHA-256 {found[:16]}…; signed is {signed[:16]}…"
+                message = f"has the SHA-256 {found[:12]}…; signed is {signed[:12]}…"
                 yield Problem(kind=ProblemKind.TAMPERED, path=path, message=message)
 
 

@@ -173,8 +173,10 @@ def test_without_a_valid_signature_nothing_is_believed(
 def test_another_key_is_named(release: Path, key: PrivateKey) -> None:
     other = new_key()
     (problem,) = verified(release, other).problems
-    assert problem.message == (
-        f"is signed with another key, {key.public.fingerprint}; the given one is {other.public.fingerprint}"
+    assert problem.message == "is signed with another key"
+    assert problem.details == (
+        f"it names the key {key.public.fingerprint}",
+        f"the given key is {other.public.fingerprint}",
     )
 
 

@@ -49,7 +49,8 @@ def make_and_write(order: ReleaseOrder, output: OutputFormat, options: GlobalOpt
         raise UsageError(
             "a release is signed, and no key is given",
             advice=(
-                f"give --key FILE, or set {KEY_VARIABLE}; a key is made by: {MAKE_A_KEY}",
+                f"give --key FILE, or set {KEY_VARIABLE}",
+                f"a key is made by: {MAKE_A_KEY}",
                 "--unsigned releases without a signature",
             ),
         )

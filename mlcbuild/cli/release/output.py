@@ -126,7 +126,5 @@ def print_released(made: MadeRelease, written: Written, gathered: Gathered, outp
     signed = f"signed by {key}" if key else "not signed"
     print(written.address, flush=True)
     verb = "was there already" if written.was_there else "released"
-    outcome = f"{verb}: {counted}, {signed}"
-    if written.kept:
-        outcome += f" · {text.plural(written.kept, 'file')} of an interrupted release kept"
-    print(outcome, file=sys.stderr)
+    kept = f" · {text.plural(written.kept, 'file')} of an interrupted release kept" if written.kept else ""
+    print(f"{verb}: {counted}{kept}", signed, sep="\n", file=sys.stderr)

@@ -71,7 +71,13 @@ def _document(found: Verification, place: Place, key: PublicKey, code: ExitCode)
         "files": found.files,
         "bytes": found.size_bytes,
         "problems": [
-            {"kind": problem.kind.value, "path": problem.path, "message": problem.message} for problem in found.problems
+            {
+                "kind": problem.kind.value,
+                "path": problem.path,
+                "message": problem.message,
+                "details": list(problem.details),
+            }
+            for problem in found.problems
         ],
     }
 
@@ -80,7 +86,11 @@ def _print(found: Verification, key: PublicKey, options: GlobalOptions) -> None:
     style = options.style(sys.stderr)
     for problem in found.problems:
         told = text.printable(f"{problem.path} {problem.message}")
-        print(f"{style.error(f'{problem.kind.value}:')} {told}", file=sys.stderr)
+        lines = [
+            f"{style.error(f'{problem.kind.value}:')} {told}",
+            *(f"  {text.printable(each)}" for each in problem.details),
+        ]
+        print(*lines, sep="\n", file=sys.stderr)
     if found.subjects is None:
         print("not verified: nothing in this release can be believed")
         return
@@ -91,4 +101,5 @@ def _print(found: Verification, key: PublicKey, options: GlobalOptions) -> None:
     subjects = found.subjects
     named = f"{subjects.release} {subjects.version}".rstrip()
     counted = f"{text.plural(found.files, 'file')}, {byte_count(found.size_bytes)}"
-    print(f"verified: {text.printable(named)}, {counted}, signed by {key.fingerprint}")
+    print(f"verified: {text.printable(named)}, {counted}")
+    print(f"signed by {key.fingerprint}")
