@@ -27,7 +27,7 @@ _COUNTED = (
 _ENDINGS = {0: "built", 1: "failed", 8: "interrupted", 10: "not cached"}
 _NO_OP = "up to date"
 DEFAULT_LIMIT = 20
-_LEAST_WRAPPED = 20  # columns for what was built; where there are fewer, it is not wrapped
+_INDENT = 5  # columns before what a build did, where it stands below the build
 
 Numbered = tuple[int | None, BuildRecord]
 
@@ -63,21 +63,22 @@ def note_older(count: int, options: GlobalOptions) -> None:
 
 
 def build_lines(builds: Sequence[Numbered], *, style: Style, width: int = 0) -> Iterator[str]:
-    """One line a build, wrapped in `width` columns, 0 for as long as it is. Builds in a row that had nothing to do
-    share a line.
+    """One line a build; what does not fit into `width` columns goes below it. 0 stands for lines of any length.
+
+    Builds in a row that had nothing to do share a line.
     """
     for is_no_op, group in itertools.groupby(builds, key=lambda pair: pair[1].is_no_op):
         rows = list(group)
         for number, record in rows[:1] if is_no_op else rows:
-            what = _idle(record, len(rows)) if is_no_op else _done(record)
-            ended = _NO_OP if is_no_op else ending(record)
+            what = text.printable(_idle(record, len(rows)) if is_no_op else _done(record))
             head = f"{number or '-':>3}  {moment(record.began)}  {record.invocation[:SHOWN_DIGITS]}  "
-            seconds = f"{text.seconds(record.wall_seconds):>8}  "
-            indent = len(head) + 11 + 1 + len(seconds)
-            first, *more = _wrapped(text.printable(what), width - indent)
-            line = f"{head}{painted(f'{ended:<11}', record, style)} {seconds}{first}"
-            yield style.dim(line) if is_no_op else line
-            yield from (f"{'':{indent}}{each}" for each in more)
+            ended = f"{_NO_OP if is_no_op else ending(record):<11}"
+            seconds = f" {text.seconds(record.wall_seconds):>8}"
+            fits = not width or text.cell_width(f"{head}{ended}{seconds}  {what}") <= width
+            below = [] if fits else textwrap.wrap(what, width - _INDENT, break_long_words=False, break_on_hyphens=False)
+            line = f"{head}{painted(ended, record, style)}{seconds}" + (f"  {what}" if fits else "")
+            for each in (line, *(f"{'':{_INDENT}}{more}" for more in below)):
+                yield style.dim(each) if is_no_op else each
 
 
 def ending(record: BuildRecord) -> str:
@@ -110,9 +111,3 @@ def _targets(record: BuildRecord) -> str:
         return "no targets"
     more = record.target_count - 1
     return f"{record.first_targets[0]} and {more:,} more" if more else record.first_targets[0]
-
-
-def _wrapped(what: str, columns: int) -> list[str]:
-    if columns < _LEAST_WRAPPED:
-        return [what]
-    return textwrap.wrap(what, columns, break_long_words=False, break_on_hyphens=False) or [what]

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def append_no_op(
     """
     line = json.dumps(
         {
-            "invocation": invocation or _uuid(),
+            "invocation": invocation or str(uuid.uuid4()),
             "began": round(began, 3),
             "arguments": list(arguments),
             "targets": list(targets[:_MOST_TARGETS]),
@@ -100,11 +101,3 @@ def _keep_newer_half(path: Path, descriptor: int, size: int) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-
-
-def _uuid() -> str:
-    """A random UUID (version 4), without the module `uuid`, which takes longer to import than all else here."""
-    digits = bytearray(os.urandom(16))
-    digits[6], digits[8] = digits[6] & 0x0F | 0x40, digits[8] & 0x3F | 0x80
-    text = digits.hex()
-    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

@@ -28,7 +28,7 @@ _SUFFIX, _SUFFIX_OF_VERSION_1 = ".record", ".jsonl"
 _UNFINISHED = ".tmp"
 _UNFINISHED_SECONDS = 3600.0  # after which nobody is writing a file any more
 _LONGEST_SUMMARY = 4 << 20
-_CHUNK_BYTES = 64 << 10
+_FIRST_CHUNK, _LARGEST_CHUNK = 2 << 10, 256 << 10  # bytes: often only the first lines are read
 _LEVEL = 3  # of zlib; half of the bytes are digests, which no level makes smaller
 
 
@@ -76,7 +76,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         with _open(path) as stream:
             stream.readline(_LONGEST_SUMMARY)
             rest = b""
-            for chunk in _decoded(stream) if path.suffix == _SUFFIX else iter(lambda: stream.read(_CHUNK_BYTES), b""):
+            for chunk in _inflated(_chunks(stream)) if path.suffix == _SUFFIX else _chunks(stream):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     document = json.loads(line)
@@ -100,7 +100,13 @@ def _open(path: Path) -> IO[bytes]:
     return os.fdopen(open_regular(path), "rb")
 
 
-def _decoded(stream: IO[bytes]) -> Iterator[bytes]:
-    decompressor = zlib.decompressobj()
-    while data := stream.read(_CHUNK_BYTES):
-        yield decompressor.decompress(data)
+def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
+    size = _FIRST_CHUNK
+    while chunk := stream.read(size):
+        yield chunk
+        size = min(2 * size, _LARGEST_CHUNK)
+
+
+def _inflated(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    inflater = zlib.decompressobj()
+    return (inflater.decompress(chunk) for chunk in chunks)

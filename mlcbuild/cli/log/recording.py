@@ -11,7 +11,7 @@ from typing import Any
 from mlcbuild.cli.console.target_table import TargetTable
 from mlcbuild.cli.log.no_op_builds import NO_OP_FILE, append_no_op
 from mlcbuild.cli.log.record_file import record_files, remove_unfinished, write_file
-from mlcbuild.cli.reports.event_log import event_record, file_document
+from mlcbuild.cli.reports.event_log import compact_record, event_record, file_document
 from mlcbuild.cli.settings.history import HistoryLimits
 from mlcbuild.engine.build_events import (
     ActionFinished,
@@ -24,7 +24,7 @@ from mlcbuild.engine.build_events import (
     TargetSkipped,
 )
 
-_SHOWN_TARGETS = 3
+_MOST_TARGETS = 40  # labels in the summary; all are in the lines after it
 _UP_TO_DATE = ActionStatus.UP_TO_DATE.value
 
 
@@ -67,7 +67,7 @@ def write_record(
         "invocation": started.invocation,
         "began": round(began, 3),
         "arguments": list(arguments),
-        "targets": list(started.targets[:_SHOWN_TARGETS]),
+        "targets": list(started.targets[:_MOST_TARGETS]),
         "target_count": len(started.targets),
         "exit_code": exit_code,
         "wall_seconds": wall_seconds,
@@ -83,7 +83,7 @@ def write_record(
         "notices": [event_record(event) for event in events if isinstance(event, Notice)],
         "skipped": [event_record(event) for event in events if isinstance(event, TargetSkipped)],
     }
-    write_file(directory, summary, [_targets(events), path, *map(_action, actions)])
+    write_file(directory, summary, [_targets(events), path, *map(compact_record, actions)])
     prune(directory, limits)
 
 
@@ -116,12 +116,15 @@ def _targets(events: Sequence[BuildEvent]) -> dict[str, Any]:
     """What became of each target that was asked for or has actions, by label."""
     table = TargetTable()
     files: dict[str, list[dict[str, object]]] = {}
+    unchanged: Counter[str] = Counter()
     for event in events:
         table.apply(event)
         if isinstance(event, TargetFinished):
             files[event.label] = [file_document(entry) for entry in event.output_files]
     started = next((event for event in events if isinstance(event, BuildStarted)), None)
     axes = started.axes if started else {}
+    for action in table.totals.actions():
+        unchanged[action.owner] += action.status is ActionStatus.UP_TO_DATE and not action.shared_with
     documents = {}
     for label in table.labels():
         total = table.totals.of(label)
@@ -133,10 +136,6 @@ def _targets(events: Sequence[BuildEvent]) -> dict[str, Any]:
             "seconds": round(total.seconds, 6),
             "output_files": files.get(label, []),
             **({"axes": dict(axes[label])} if label in axes else {}),
+            "unchanged": unchanged[label],
         }
     return documents
-
-
-def _action(event: ActionFinished) -> dict[str, Any]:
-    document = event_record(event)
-    return {name: value for name, value in document.items() if value and name not in ("event", "log")}

@@ -32,7 +32,13 @@ class TargetRecord:
     cached: int
     seconds: float
     output_files: tuple[Mapping[str, Any], ...]  # as in the build report
+    unchanged: int  # of `cached`: those that were up to date, and not because an equal action ran
     axes: Mapping[str, str] = field(default_factory=dict)  # the cell of a matrix that it is
+
+    @property
+    def did_something(self) -> bool:
+        """Whether an action ran, failed, or took a result that was new here."""
+        return self.outcome in ("failed", "not cached", "not built") or self.unchanged < self.ran + self.cached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,7 @@ class BuildRecord:
                     seconds=float(target["seconds"]),
                     output_files=tuple(target["output_files"]),
                     axes=dict(target.get("axes", {})),
+                    unchanged=int(target.get("unchanged", 0)),
                 )
         return found
 
@@ -228,5 +235,6 @@ def _outcomes_of(record: BuildRecord) -> dict[str, TargetRecord]:
             cached=sum(status in ("up_to_date", "disk_hit", "remote_hit") for status in statuses),
             seconds=sum(float(each["time"]) - float(each.get("start", 0.0)) for each in actions if "executor" in each),
             output_files=(),
+            unchanged=0,
         )
     return found

@@ -90,17 +90,17 @@ def history_lines(builds: Sequence[TargetsInBuild]) -> list[str]:
         for each in builds
     ]
     titles = ("build", "seconds", "ran", "cached", "began", "invocation", "outcome")
-    return [*table(titles, rows, right=range(4)), "", _together(builds)]
+    return [*table(titles, rows, right=range(4)), "", *_together(builds)]
 
 
-def _together(builds: Sequence[TargetsInBuild]) -> str:
+def _together(builds: Sequence[TargetsInBuild]) -> Iterator[str]:
     seconds = [each.seconds for each in builds if each.ran]
     hits, runs = sum(each.cached for each in builds), sum(each.ran for each in builds)
-    said = f"{text.plural(len(builds), 'build')}; actions ran in {len(seconds):,}"
+    share = f"; {hits / (hits + runs):.0%} of the actions were cached" if hits + runs else ""
+    yield f"{text.plural(len(builds), 'build')}; actions ran in {len(seconds):,}{share}"
     if len(seconds) > 1:
         middle, least, most = map(text.seconds, (statistics.median(seconds), min(seconds), max(seconds)))
-        said += f": median {middle}, from {least} to {most}"
-    return f"{said}; {hits / (hits + runs):.0%} of the actions were cached" if hits + runs else said
+        yield f"where they ran: median {middle}, from {least} to {most}"
 
 
 def _found(pattern: Pattern, builds: Iterator[BuildRecord]) -> Iterator[TargetsInBuild]:

@@ -82,6 +82,15 @@ def event_record(event: BuildEvent) -> dict[str, object]:
     return {"event": name, **fields}
 
 
+def compact_record(event: ActionFinished) -> dict[str, object]:
+    """The end of an action as a JSON object without its log, and without fields that are 0 or empty."""
+    named = ((name, getattr(event, name)) for name in _names(ActionFinished) or () if name != "log")
+    fields = {name: _plain(value) for name, value in named if value}
+    if event.seconds:
+        fields["seconds"] = round(event.seconds, 6)
+    return fields
+
+
 def file_document(entry: FileEntry) -> dict[str, object]:
     """A file as JSON. The digest is `hash/size`, as in the resource names of REAPI."""
     return {"path": entry.path, "digest": str(entry.digest), "executable": entry.is_executable}

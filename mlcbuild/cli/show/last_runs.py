@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,7 @@ class LastRuns:
         runs: dict[str, Recorded] = {}
         ends: dict[str, Recorded] = {}
         wanted = set(identifiers)
-        for build in itertools.islice(iterate(directory), _MOST_BUILDS):
-            if not wanted:
-                break
+        for build in itertools.islice(_with_news(directory, wanted), _MOST_BUILDS):
             actions = {action["identifier"]: action for action in build.actions()}
             for identifier in wanted & actions.keys():
                 action = actions[identifier]
@@ -50,4 +48,14 @@ class LastRuns:
                 if ran.get("executor"):
                     runs[identifier] = Recorded(build=build, action=ran)
             wanted -= runs.keys()
+            if not wanted:
+                break
         return cls(runs=runs, ends=ends)
+
+
+def _with_news(directory: Path, wanted: Collection[str]) -> Iterator[BuildRecord]:
+    """The builds that did something for a target of the actions that are `wanted` by then."""
+    for build in iterate(directory):
+        owners = tuple(f"{label} " for label, target in build.outcomes.items() if target.did_something)
+        if any(identifier.startswith(owners) for identifier in wanted):
+            yield build
