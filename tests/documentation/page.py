@@ -12,6 +12,7 @@ Directly before a block:
     <!-- exit code: N -->                 of the block's last command; it is 0 otherwise
     <!-- file: PATH -->                   the block is written to this file of the world
     <!-- append to: PATH -->              the block is added to this file
+    <!-- not written: REASON -->          the block is not the file that its first line names
     <!-- in: PATH -->                     the block stands in this file: its paragraphs do, in this order
 
 Anywhere: what the prose asks the reader to do, such as an edit.
@@ -36,7 +37,7 @@ _FENCE = re.compile(
 _PIECE = re.compile(f"{_FENCE.pattern}|{_COMMENT.pattern.replace('(?P<name>', '(?P<directive>')}", re.M | re.S)
 _FILE_COMMENT = re.compile(r"(?:#|//) ([\w.-]+(?:/[\w.-]+)*\.\w+)\n")
 _OF_THE_PAGE = ("world", "followed by")
-_OF_A_BLOCK = ("not run", "exit code", "file", "append to", "in")
+_OF_A_BLOCK = ("not run", "exit code", "file", "append to", "in", "not written")
 COMMAND_LANGUAGES = ("sh", "console")
 
 
@@ -93,6 +94,8 @@ class Block:
     @property
     def file(self) -> str:
         """The path of the file that the block is, or ""."""
+        if "not written" in self.directives:
+            return ""
         if named := self.directives.get("file"):
             return named
         comment = _FILE_COMMENT.match(self.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from tests.compiler.tiny_models import TINY, checkpoint, write_config, write_gguf
 
 PROJECT = Path(__file__).parents[2]
+_ROOT = '[workspace]\nname = "example"\n\n[[tool]]\nname = "sh"\npath = "/bin/sh"\n'
 NAME_OF_THE_MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
@@ -28,6 +30,19 @@ def tiny_config(root: Path) -> None:
     write_config(root / "config.json", TINY)
 
 
+def commands(root: Path) -> None:
+    """Two targets that the shell makes in no time, in a repository of Git whose branch main they are."""
+    (root / "BUILD.toml").write_text(_ROOT, encoding="utf-8")
+    (root / "models").mkdir()
+    (root / "models/BUILD.toml").write_text("\n".join(map(_command, ("small", "big"))), encoding="utf-8")
+    _commit(root)
+
+
+def _command(name: str) -> str:
+    arguments = ["-c", f"echo {name} > {{outputs}}"]
+    return f'[[command]]\nname = "{name}"\ntool = "//:sh"\narguments = {json.dumps(arguments)}\noutputs = ["out"]\n'
+
+
 def this_repository(root: Path) -> None:
     """The files of this checkout that git tracks, in a repository of Git whose first commit they are."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
@@ -35,12 +50,17 @@ def this_repository(root: Path) -> None:
         if os.path.lexists(PROJECT / name):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(PROJECT / name, root / name, follow_symlinks=False)
-    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
-    subprocess.run(["git", "add", "--all"], cwd=root, check=True)
-    subprocess.run(["git", *_AUTHOR, "commit", "--quiet", "--message", "Begin"], cwd=root, check=True)
+    _commit(root)
+
+
+def _commit(root: Path) -> None:
+    (root / ".gitignore").write_text("/mlcbuild-out/\n/.mlcbuild/\n", encoding="utf-8")
+    for arguments in (("init", "--quiet", "--initial-branch=main"), ("add", "--all"), (*_AUTHOR, *_COMMIT)):
+        subprocess.run(["git", *arguments], cwd=root, check=True)
 
 
 WORLDS: Mapping[str, Callable[[Path], None]] = {
-    world.__name__: world for world in (empty, tiny_model, tiny_config, this_repository)
+    world.__name__: world for world in (empty, tiny_model, tiny_config, commands, this_repository)
 }
+_COMMIT = ("commit", "--quiet", "--message", "Begin")
 _AUTHOR = ("-c", "user.name=A", "-c", "user.email=a@example.com")
