@@ -19,7 +19,7 @@ that are 0, false or empty are left out. An action's digests of outputs are in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,14 +77,12 @@ def build_document(build: PageBuild, comparison: Comparison | None) -> dict[str,
     }
 
 
-def details_document(
-    actions: Sequence[PageAction], read: Callable[[PageAction], ActionDetails], done: Callable[[int], None]
-) -> dict[str, Any]:
-    """The second object. `done` is told how many actions have been read."""
+def details_document(details: Iterable[ActionDetails], done: Callable[[int], None]) -> dict[str, Any]:
+    """The second object, from the details in the order of the actions. `done` is told how many have been read."""
     files = _Files()
     documents = []
-    for count, action in enumerate(actions, start=1):
-        documents.append(_details(read(action), files))
+    for count, each in enumerate(details, start=1):
+        documents.append(_details(each, files))
         done(count)
     return {"files": list(files.places), "actions": documents}
 
