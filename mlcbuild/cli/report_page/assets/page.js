@@ -85,8 +85,10 @@ class Page {
     this.shown = state.view;
     document.documentElement.dataset.view = state.view;
     for (const link of document.querySelectorAll("#views a")) {
-      if (link.dataset.view === state.view) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
+      if (link.dataset.view === state.view) {
+        link.setAttribute("aria-current", "page");
+        if (scrolled) link.scrollIntoView({ block: "nearest", inline: "nearest" });
+      } else link.removeAttribute("aria-current");
       if (state.query) link.setAttribute("href", this.address({ view: link.dataset.view, action: "" }));
       else link.setAttribute("href", `#${link.dataset.view}`);
     }
