@@ -1,4 +1,4 @@
-"""Builds for the report page, as the event logs that `mlcbuild build --events` writes."""
+"""Builds for the report page: a workspace, and the event logs that `mlcbuild build --events` writes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,35 @@ from pathlib import Path
 from typing import Any
 
 _STATUSES = ("up_to_date", "disk_hit", "remote_hit", "executed_local", "executed_ray")
+BUILD_FILE = """\
+[workspace]
+name = "example"
+
+[[tool]]
+name = "sh"
+path = "/bin/sh"
+
+[[command]]
+name = "copy"
+tool = ":sh"
+inputs = ["data.txt"]
+arguments = ["-c", "echo copying; cat {inputs} > {outputs}"]
+outputs = ["copy.txt"]
+
+[[command]]
+name = "again-{size}"
+tool = ":sh"
+inputs = [":copy"]
+arguments = ["-c", "cat {inputs} > {outputs}; echo {size} >> {outputs}"]
+outputs = ["again.txt"]
+matrix = { size = ["small", "large"] }
+
+[[command]]
+name = "bad"
+tool = ":sh"
+arguments = ["-c", "echo it goes wrong; exit 3"]
+outputs = ["never"]
+"""
 BEGAN = 1_700_000_000.0
 
 

@@ -13,45 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.cli.main import main
 from mlcbuild.cli.report_page.html import SCRIPTS, STYLE, asset, page_html
-from tests.cli.report_builds import EventLogText, action, small_build
+from tests.cli.report_builds import BUILD_FILE, EventLogText, action, small_build
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
-
-BUILD_FILE = """\
-[workspace]
-name = "example"
-
-[[tool]]
-name = "sh"
-path = "/bin/sh"
-
-[[command]]
-name = "copy"
-tool = ":sh"
-inputs = ["data.txt"]
-arguments = ["-c", "echo copying; cat {inputs} > {outputs}"]
-outputs = ["copy.txt"]
-
-[[command]]
-name = "again-{size}"
-tool = ":sh"
-inputs = [":copy"]
-arguments = ["-c", "cat {inputs} > {outputs}; echo {size} >> {outputs}"]
-outputs = ["again.txt"]
-matrix = { size = ["small", "large"] }
-
-[[command]]
-name = "bad"
-tool = ":sh"
-arguments = ["-c", "echo it goes wrong; exit 3"]
-outputs = ["never"]
-"""
 
 
 @pytest.fixture
@@ -123,6 +93,7 @@ def test_a_changed_file_is_named_as_the_reason_and_the_build_before_is_compared(
     copy, details = of_action(data, "//:copy Command")
     assert copy["cause"] == "changed"
     assert [(each["kind"], each["name"]) for each in details["differences"]] == [("input", "in/data.txt")]
+    assert details["differences"][0]["text"] == ["@@ -1 +1 @@", "-1", "+2"]
     assert copy["before"]["status"] == "executed_local"
     assert copy["before"]["same_key"] is False
     earlier = data[0]["comparison"]["build"]["invocation"]
@@ -240,6 +211,7 @@ def test_no_asset_asks_for_anything_or_ends_its_element() -> None:
         assert not re.search(r"https?:|url\(|@import|\bfetch\(|XMLHttpRequest|innerHTML|\beval\b|</", asset(name)), name
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(texts=st.lists(st.text() | st.text("</script>!-[]&\u2028\u2029\udcff\\\"'{}data ")))
 def test_any_text_comes_back_from_the_page_as_it_was(texts: list[str]) -> None:
     page = page_html({"texts": texts}, {})

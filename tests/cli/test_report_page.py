@@ -9,7 +9,7 @@ import pytest
 
 from mlcbuild.cli.main import main
 from tests.cli.browser import Browser, chromium
-from tests.cli.report_builds import EventLogText, action, large_build, small_build
+from tests.cli.report_builds import BUILD_FILE, EventLogText, action, large_build, small_build
 
 pytestmark = pytest.mark.slow
 
@@ -258,6 +258,24 @@ def test_an_earlier_build_is_compared(browser: Browser, tmp_path: Path) -> None:
     ]
     browser.click(".chips [data-name=new]")
     assert [text.split("\n")[0] for text in browser.texts(".rows .row")] == ["//m:c Link"]
+
+
+def test_a_changed_source_is_shown_as_a_diff_and_inputs_lead_to_who_made_them(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "BUILD.toml").write_text(BUILD_FILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for content in ("one\n", "two\n"):
+        (tmp_path / "data.txt").write_text(content)
+        assert main(["build", ":again-small", "--quiet"]) == 0
+    assert main(["report"]) == 0
+    browser.open(tmp_path / ".mlcbuild/report.html", "#actions?action=%2F%2F%3Acopy+Command")
+    assert browser.text("#action .diff") == "@@ -1 +1 @@\n-one\n+two"
+    browser.click("#action .files .relation a")
+    assert browser.place() == "#actions?action=//:again-small+Command"
+    assert browser.text("#action .differences li").startswith("input in/copy.txt of //:copy Command")
+    assert browser.complaints() == []
 
 
 @pytest.mark.parametrize("view", ["overview", "timeline", "actions", "targets", "comparison"])

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cli.explain.explanation import Explanation, KernelChange
+from mlcbuild.cli.explain.text_diff import component_digest, text_diff
 from mlcbuild.cli.output import text
 from mlcbuild.engine.key_difference import Difference
 
 _SHOWN_DIGITS = 12
-_MOST_DIFF_LINES = 20
 _MOST_CHANGES = 12  # functions, kernels and parts of a parameter shown of one action
 _MOST_NAMED = 3
-_LARGEST_TEXT = 1 << 20  # bytes of a file whose diff is shown
 _WIDTH = 11
 
 _NONE = "none"
@@ -31,10 +29,10 @@ def file_diffs(
         for each in explanation.differences:
             path = explanation.source_path(each.name) if each.kind == "input" else ""
             if path and path not in found and each.before and each.now:
-                before, now = read(_digest(each.before)), read(_digest(each.now))
+                before, now = read(component_digest(each.before)), read(component_digest(each.now))
                 if now is None:
                     now = workspace_file(path)
-                found[path] = _diff(before, now)
+                found[path] = text_diff(before, now)
     return found
 
 
@@ -148,22 +146,3 @@ def _row(kind: str, value: str) -> str:
 
 def _short(value: str | None) -> str:
     return value[:_SHOWN_DIGITS] if value else _NONE
-
-
-def _digest(component: str) -> Digest:
-    """The digest of an input's component, `HASH/SIZE` or `HASH/SIZE executable`."""
-    content, _, size = component.partition(" ")[0].partition("/")
-    return Digest(content, int(size))
-
-
-def _diff(before: bytes | None, now: bytes | None) -> list[str]:
-    if before is None or now is None or max(len(before), len(now)) > _LARGEST_TEXT:
-        return []
-    try:
-        old, new = before.decode().splitlines(), now.decode().splitlines()
-    except UnicodeDecodeError:
-        return []
-    lines = list(difflib.unified_diff(old, new, n=1, lineterm=""))[2:]
-    if len(lines) > _MOST_DIFF_LINES:
-        lines = [*lines[:_MOST_DIFF_LINES], f"… and {len(lines) - _MOST_DIFF_LINES:,} more lines"]
-    return lines

@@ -51,7 +51,8 @@ def write_report(request: ReportRequest, options: GlobalOptions) -> Path:
     """
     build, earlier, path = _of_events(request, options) if request.events else _of_record(request, options)
     comparison = compare(build, earlier) if earlier else None
-    reader = DetailReader(StoredResults(request.disk_cache))
+    made = frozenset(file.digest for action in build.actions for file in action.output_files)
+    reader = DetailReader(StoredResults(request.disk_cache), made)
     with slow_progress(options) as progress, ThreadPoolExecutor(_READERS) as readers:
         total = len(build.actions)
         details = details_document(

@@ -12,6 +12,7 @@ from typing import Any
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.merkle import files_of
 from mlcbuild.cache.reapi import ActionResult, Tree
+from mlcbuild.cli.explain.text_diff import component_digest, text_diff
 from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.report_page.build import OutputFile, PageAction
 from mlcbuild.engine.key_difference import Difference, KeyContent, differences
@@ -19,10 +20,20 @@ from mlcbuild.engine.keys import read_breakdown
 from mlcbuild.errors import MlcbuildError
 
 _CHANGED = "changed"
+_LARGEST_SOURCE = 256 << 10  # bytes of a file whose diff is shown
+_LONGEST_LINE = 400  # characters
 _INPUT = "input "
 _PARAMETER = "parameter "
 _SHOWN_APART = (_INPUT, _PARAMETER, "output ", "schema")
 _LONG = re.compile(r"[0-9a-f]{32,}/[0-9]+")  # the digest that stands for a long value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageDifference:
+    """A component of the key that differs from the former one; `text` is the diff of a source file."""
+
+    difference: Difference
+    text: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +49,7 @@ class ActionDetails:
     components: tuple[tuple[str, str], ...] = ()
     parameters: Mapping[str, Any] | None = None
     log: str = ""
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[PageDifference, ...] = ()
 
 
 class DetailReader:
@@ -47,8 +58,10 @@ class DetailReader:
     Most keys cost two small files: the result, and the components of the key. A page has thousands of them.
     """
 
-    def __init__(self, stored: StoredResults) -> None:
+    def __init__(self, stored: StoredResults, made: frozenset[str]) -> None:
+        """`made` are the digests of outputs of the build: other inputs are sources, whose diffs people read."""
         self._stored = stored
+        self._made = made
         self._former: dict[str, KeyContent | None] = {}  # by key; equal actions share them
 
     def read(self, action: PageAction) -> ActionDetails:
@@ -87,13 +100,27 @@ class DetailReader:
             components=components, parameters={name: _parameter(value) for name, value in parameters.items()}
         )
 
-    def _differences(self, action: PageAction, content: KeyContent) -> tuple[Difference, ...]:
+    def _differences(self, action: PageAction, content: KeyContent) -> tuple[PageDifference, ...]:
         if action.cause != _CHANGED or not action.previous_key:
             return ()
         if action.previous_key not in self._former:
             self._former[action.previous_key] = self._whole(action.previous_key)
         before = self._former[action.previous_key]
-        return differences(before, content) if before else ()
+        found = differences(before, content) if before else ()
+        return tuple(PageDifference(difference=each, text=self._text(action, each)) for each in found)
+
+    def _text(self, action: PageAction, difference: Difference) -> tuple[str, ...]:
+        before, now = difference.before, difference.now
+        if difference.kind != "input" or not before or not now:
+            return ()
+        digest = now.partition(" ")[0]
+        if digest in self._made and all(file.digest != digest for file in action.output_files):
+            return ()
+        digests = component_digest(before), component_digest(now)
+        if max(digest.size_bytes for digest in digests) > _LARGEST_SOURCE:
+            return ()
+        old, new = (self._stored.blob(digest) for digest in digests)
+        return tuple(line[:_LONGEST_LINE] for line in text_diff(old, new))
 
     def _whole(self, key: str) -> KeyContent | None:
         stored = self._stored.key(key)

@@ -26,8 +26,7 @@ from typing import Any
 import mlcbuild
 from mlcbuild.cli.report_page.build import OutputFile, PageAction, PageBuild
 from mlcbuild.cli.report_page.comparison import Comparison
-from mlcbuild.cli.report_page.details import ActionDetails
-from mlcbuild.engine.key_difference import Difference
+from mlcbuild.cli.report_page.details import ActionDetails, PageDifference
 
 VERSION = 1
 _LONGEST_LOG = 256 << 10  # characters of one action's log; the end matters
@@ -163,14 +162,16 @@ def _end_of(log: str) -> str:
     return f"… {len(log) - _LONGEST_LOG:,} characters before this are left out\n{log[-_LONGEST_LOG:]}"
 
 
-def _difference(difference: Difference) -> dict[str, Any]:
+def _difference(found: PageDifference) -> dict[str, Any]:
+    difference = found.difference
     return {
         "kind": difference.kind,
         "name": difference.name,
         "before": difference.before,
         "now": difference.now,
         "inside": [list(part) for part in difference.inside],
-        "code": [str(change) for change in difference.code],
+        "code": [[change.where, change.name, change.kind, change.is_module] for change in difference.code],
+        "text": list(found.text),
     }
 
 

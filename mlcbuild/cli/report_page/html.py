@@ -10,6 +10,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -51,6 +52,7 @@ def page_html(build: Mapping[str, Any], details: Mapping[str, Any]) -> str:
     return _PLACE.sub(lambda place: places[place[1]], asset("page.html"))
 
 
+@cache
 def asset(name: str) -> str:
     return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 

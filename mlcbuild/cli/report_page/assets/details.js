@@ -77,12 +77,13 @@ class ActionPanel {
         : action.cause === "changed" ? h("p", { class: "hint" }, "What its former key was made of is no longer in the disk cache.") : null);
   }
 
-  difference({ kind, name, before, now, inside = [], code = [] }) {
+  difference({ kind, name, before, now, inside = [], code = [], text = [] }) {
     const value = (text) => (text === null || text === undefined ? h("em", null, "none") : h("code", { title: text }, text.length > 90 ? `${text.slice(0, 90)}…` : text));
     const maker = kind === "input" && now ? this.build.makers(this.fileNumber(now))[0] : null;
     const parts = inside.length ? inside.map(([path, old, after]) => h("div", { class: "from-to" }, h("span", null, path), value(old), " → ", value(after)))
-      : code.length ? code.slice(0, 40).map((each) => h("div", null, h("code", null, each)))
-        : [h("div", { class: "from-to" }, value(shortened(before)), " → ", value(shortened(now)))];
+      : code.length ? changedModules(code)
+        : text.length ? h("pre", { class: "diff" }, text.map((line, index) => h("span", { class: { "+": "added", "-": "removed", "@": "muted" }[line[0]] }, index ? `\n${line}` : line)))
+          : h("div", { class: "from-to" }, value(shortened(before)), " → ", value(shortened(now)));
     return h("li", null, h("strong", null, `${kind} ${name}`.trim()), maker ? [" of ", this.actionLink(maker.identifier)] : null, parts);
   }
 
@@ -140,6 +141,16 @@ class ActionPanel {
     const action = this.build.byIdentifier.get(identifier);
     return action ? h("a", { href: this.link(action) }, action.owner === this.action.owner ? action.name : action.title) : identifier;
   }
+}
+
+/** What changed in which module: its definitions, and whether it is new or gone. */
+function changedModules(code) {
+  const modules = new Map();
+  for (const [where, name, kind, isModule] of code) {
+    const changed = name ? `${name} ${kind}` : isModule && kind === "changed" ? "outside of functions" : kind;
+    modules.set(where, [...(modules.get(where) ?? []), changed]);
+  }
+  return h("ul", { class: "modules" }, [...modules].map(([where, changes]) => h("li", null, h("code", null, where), h("span", { class: "muted" }, changes.join(", ")))));
 }
 
 /** A list of names and values; values that are null are left out. */
