@@ -90,9 +90,8 @@ def print_matrix(request: MatrixRequest, output: MatrixOutput, options: GlobalOp
 
 
 def _numbered(cells: tuple[MatrixCell, ...], found: Split) -> tuple[MatrixCell, ...]:
-    return tuple(
-        cell if cell.state is CellState.SKIPPED else replace(cell, shard=found.number_of(cell.label)) for cell in cells
-    )
+    numbers = {label: number for number, shard in enumerate(found.shards, 1) for label in shard.labels}
+    return tuple(replace(cell, shard=numbers.get(cell.label, 0)) for cell in cells)
 
 
 def _print(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from mlcbuild.cli.matrix.cell import CellState, MatrixCell, value_text
 from mlcbuild.cli.output import text
@@ -14,6 +14,8 @@ WIDTH = 80
 _GAP = "  "
 _NO_CELL = "·"
 _MOST_NAMED = 3
+_STATE_WIDTH = 12  # columns for a state
+_SHORTEST = 6  # columns of a value that is cut
 _WORDS = {
     CellState.BUILT: "built",
     CellState.CACHED: "cached",
@@ -36,7 +38,7 @@ def grid_lines(cells: Sequence[MatrixCell], *, style: Style, width: int = WIDTH)
         yield from _table(members, style, width) if key is not None else _list(members, style)
         yield ""
     yield from _reasons(cells, style, width)
-    yield _legend(cells)
+    yield from _legend(cells)
 
 
 def _table(cells: Sequence[MatrixCell], style: Style, width: int) -> Iterator[str]:
@@ -44,41 +46,48 @@ def _table(cells: Sequence[MatrixCell], style: Style, width: int) -> Iterator[st
     first = cells[0].target
     yield style.bold(f"{first.location.path}:{first.location.line} {first.rule}")
     axes = first.axes
-    values = {axis: list(dict.fromkeys(_value(cell, axis, cells) for cell in cells)) for axis in axes}
-    for column in _columns(axes, values):
-        heads, rows = _rows(cells, axes, column, values)
+    shown = {axis: _shown_values([cell.target.cell[axis] for cell in cells]) for axis in axes}
+    for column in _columns(axes, shown):
+        heads, rows = _rows(cells, axes, column, shown)
         lines = _lines(heads, rows, len(axes) - (column != ""), style)
-        widest = max(len(plain) for plain, _ in lines)
-        if widest <= width or column == "":
+        if column == "" and _widest(lines) > width:
+            longest = max(_SHORTEST, (width - _STATE_WIDTH) // len(axes) - len(_GAP))
+            rows = [([text.shortened(name, longest) for name in names], found) for names, found in rows]
+            lines = _lines(heads, rows, len(axes), style)
+        if column == "" or _widest(lines) <= width:
             yield from (painted for _, painted in lines)
             if any(cell is None for _, found in rows for cell in found):
                 yield f"{_NO_CELL}: no cell"
             return
 
 
-def _columns(axes: Sequence[str], values: dict[str, list[str]]) -> list[str]:
+def _widest(lines: Sequence[tuple[str, str]]) -> int:
+    return max(text.cell_width(plain) for plain, _ in lines)
+
+
+def _columns(axes: Sequence[str], shown: Mapping[str, Sequence[str]]) -> list[str]:
     """The axes that may be the columns, the best first: the last one with several values. Then none, "": a list."""
-    several = [axis for axis in reversed(axes) if len(values[axis]) > 1]
+    several = [axis for axis in reversed(axes) if len(set(shown[axis])) > 1]
     return [*several, ""]
 
 
-def _value(cell: MatrixCell, axis: str, cells: Sequence[MatrixCell]) -> str:
-    """The value of an axis; a whole label if the names of two are equal."""
-    value = cell.target.cell[axis]
-    shown = value_text(value)
-    others = (other.target.cell[axis] for other in cells)
-    return str(value) if any(other != value and value_text(other) == shown for other in others) else shown
+def _shown_values(values: Sequence[object]) -> list[str]:
+    """The value of an axis in each cell. Of labels with equal names the whole label is shown."""
+    meant: dict[str, set[str]] = {}
+    for value in values:
+        meant.setdefault(value_text(value), set()).add(str(value))
+    return [str(value) if len(meant[value_text(value)]) > 1 else value_text(value) for value in values]
 
 
 def _rows(
-    cells: Sequence[MatrixCell], axes: Sequence[str], column: str, values: dict[str, list[str]]
+    cells: Sequence[MatrixCell], axes: Sequence[str], column: str, shown: Mapping[str, Sequence[str]]
 ) -> tuple[list[str], list[Row]]:
     others = [axis for axis in axes if axis != column]
-    columns = values[column] if column else ["state"]
+    columns = list(dict.fromkeys(shown[column])) if column else ["state"]
     rows: dict[tuple[str, ...], dict[str, MatrixCell]] = {}
-    for cell in cells:
-        key = tuple(_value(cell, axis, cells) for axis in others)
-        rows.setdefault(key, {})[_value(cell, column, cells) if column else "state"] = cell
+    for number, cell in enumerate(cells):
+        key = tuple(shown[axis][number] for axis in others)
+        rows.setdefault(key, {})[shown[column][number] if column else "state"] = cell
     heads = [*(axis.upper() for axis in others), *(each.upper() if not column else each for each in columns)]
     return heads, [(list(key), [found.get(name) for name in columns]) for key, found in rows.items()]
 
@@ -138,13 +147,14 @@ def _wrapped(line: str, width: int, indent: str) -> list[str]:
     return textwrap.wrap(line, max(width, 40), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def _legend(cells: Sequence[MatrixCell]) -> str:
+def _legend(cells: Sequence[MatrixCell]) -> Iterator[str]:
     counts = Counter(cell.state for cell in cells)
     counted = ", ".join(f"{counts[state]:,} {word}" for state, word in _WORDS.items() if counts[state])
-    legend = f"{text.plural(len(cells), 'target')}: {counted}" if cells else "no targets"
+    yield f"{text.plural(len(cells), 'target')}: {counted}" if cells else "no targets"
     explained = []
     if counts[CellState.WOULD_RUN]:
         explained.append("run N: N actions would run")
     if any(cell.announces_more for cell in cells if cell.state is CellState.WOULD_RUN):
         explained.append("+: and those that they announce")
-    return "\n".join([legend, *(["; ".join(explained)] if explained else [])])
+    if explained:
+        yield "; ".join(explained)

@@ -53,10 +53,6 @@ class Split:
         content = "\n\n".join("\n".join(shard.labels) for shard in self.shards)
         return hashlib.sha256(content.encode()).hexdigest()[:_SHOWN_DIGITS]
 
-    def number_of(self, label: str) -> int:
-        """The number of a target's shard, from 1 on."""
-        return next(number for number, shard in enumerate(self.shards, 1) if label in shard.labels)
-
     def document(self) -> dict[str, object]:
         """The split as JSON. Without timings `seconds` are estimated."""
         return {
