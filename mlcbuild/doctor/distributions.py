@@ -19,6 +19,7 @@ EXTRAS = {
     "boto3": ("boto3", "s3", "remote caches in buckets, and s3_file"),
     "grpcio": ("grpc", "grpc", "remote caches over gRPC"),
     "cryptography": ("cryptography.hazmat.primitives.asymmetric.ed25519", "signing", "signed results"),
+    "securesystemslib": ("securesystemslib.dsse", "release", "releases"),
 }
 
 # Of the driver's interface: cuInit, cuDriverGetVersion, cuDeviceGetCount, cuDeviceGetName («CUDA Driver API»).

@@ -25,6 +25,7 @@ from mlcbuild.release.contents import (
     TargetInfo,
     ToolchainInfo,
 )
+from mlcbuild.release.extra import package_of
 
 if TYPE_CHECKING:
     from cyclonedx.model import ExternalReference, HashType, Property
@@ -44,7 +45,7 @@ def bill_of_materials(contents: ReleaseContents) -> bytes:
         from cyclonedx.output.json import JsonV1Dot6
     except ImportError as error:
         raise LocalEnvironmentError(
-            f"a bill of materials needs the package {error.name}, which is not installed",
+            f"a bill of materials needs the package {package_of(error)}, which is not installed",
             advice=("pip install 'mlcbuild[release]'",),
         ) from None
     release = Component(

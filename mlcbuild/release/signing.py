@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from mlcbuild.errors import LocalEnvironmentError
+from mlcbuild.release.extra import package_of
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner, SSlibKey
@@ -174,6 +175,6 @@ class _Installed:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, ImportError):
             raise LocalEnvironmentError(
-                f"signatures of releases need the package {error.name}, which is not installed",
+                f"signatures of releases need the package {package_of(error)}, which is not installed",
                 advice=("pip install 'mlcbuild[release]'",),
             ) from None
