@@ -194,6 +194,7 @@ def test_what_cannot_be_released_is_an_error_before_anything_is_written(
         "release //:package --to ../out --key release.pub",
         "release //:package --to ../out --key nowhere.key",
         "release //:package --to ../out --key release.key --unsigned",
+        "release //:package --to ../out --unsigned --builder me",
         "release //:package --to http://example.com/x --unsigned",
         "release //:package --to s3://bucket --unsigned",
         "release //:package --to nowhere/out --unsigned",
@@ -217,3 +218,9 @@ def test_verifying_loads_no_workspace_no_client_and_no_compiler(keys: Path, tmp_
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["release", "verify"])
+def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
+    assert main([command, "--help"]) == 0
+    snapshot(f"help-{command}", capsys.readouterr().out)

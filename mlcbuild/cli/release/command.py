@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     Destination = FolderDestination | Bucket
 
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s]+")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReleaseOrder:
@@ -42,6 +45,11 @@ def make_and_write(order: ReleaseOrder, output: OutputFormat, options: GlobalOpt
 
     Raises MlcbuildError as a build does before it begins, and for a place that cannot take the release.
     """
+    builder = order.request.builder
+    if builder and not _URI.fullmatch(builder):
+        raise UsageError(
+            f'--builder: "{builder}" is not a URI', advice=("give one, such as https://ci.example.com/job",)
+        )
     key = signing_key(order.key, options.environment)
     if key is not None and order.unsigned:
         raise UsageError("--unsigned and a signing key contradict each other")
