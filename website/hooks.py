@@ -18,6 +18,7 @@ PROJECT = Path(__file__).parents[1]
 if str(PROJECT) not in sys.path:
     sys.path.insert(0, str(PROJECT))
 
+from website.draw_diagrams import with_drawings  # noqa: E402
 from website.reference import PAGES  # noqa: E402
 
 # Pages at the root of the project, by their names in the site.
@@ -46,7 +47,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     Comments, which are for tests alone, are left out.
     """
-    linked = _LINK_TO_THE_ROOT.sub(lambda match: f"]({_FROM_THE_ROOT[match[1]]}", _COMMENT.sub("", markdown))
+    drawn = with_drawings(_COMMENT.sub("", markdown))
+    linked = _LINK_TO_THE_ROOT.sub(lambda match: f"]({_FROM_THE_ROOT[match[1]]}", drawn)
     named = _LINK_BY_NAME.sub(
         lambda match: f"[{_title(match[2], match[1], files)}]({match[2]}{match[3] or ''})", linked
     )

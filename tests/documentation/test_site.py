@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.documentation.pages import PROJECT, paths
+from website.draw_diagrams import diagrams
 
 # What a browser loads by itself, as opposed to links that a reader follows.
 _LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
@@ -135,3 +136,10 @@ def test_search_works_in_a_browser_without_a_server(site: Path, tmp_path: Path) 
     results = shown.partition('class="md-search-result__list"')[2]
     assert "messages.html" in results
     assert "md-search-result__link" in results
+
+
+def test_diagrams_are_shown_as_drawings(pages: dict[str, Resources]) -> None:
+    """Mermaid would be fetched from a network."""
+    drawn = {address for page in pages.values() for address in page.loaded if "diagrams/" in address}
+    assert drawn == {f"assets/diagrams/{path.name}" for path in (PROJECT / "website/theme/assets/diagrams").iterdir()}
+    assert len(drawn) == sum(len(diagrams(path.read_text(encoding="utf-8"))) for path in paths()) > 0
