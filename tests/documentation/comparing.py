@@ -18,7 +18,7 @@ _VARYING = (
     (re.compile(r"<digest>…"), "<digest>"),
     (re.compile(r" +"), " "),
 )
-_PROGRESS = re.compile(r"\[\d+/\d+\] [^·]+ · (\d+ running|nothing is running|waiting)")
+_PROGRESS = re.compile(r"\[\d+/\d+\] [^·]+ · (\d+ running|nothing is running|waiting)|rendering: \d+ % · ")
 _TABLE = re.compile(r"^TARGET +OUTCOME .*\n(?:.*\n)*?(?=\d[\d,]* actions?: )", re.MULTILINE)
 _CRITICAL_PATH = "critical path "
 

@@ -119,6 +119,7 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
         print(line)
     counted = ", ".join(f"{counts[state]:,} {shown}" for state, shown, _ in _COUNTED if counts[state])
     head = text.plural(len(known), "action")
+    sys.stdout.flush()  # The sum comes last, also where both streams go into one file.
     print(f"{head}: {counted}" if counted else head, file=sys.stderr, flush=True)
     return code
 
