@@ -40,8 +40,8 @@ class Cause(enum.Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildStarted:
     invocation: str  # a UUID
-    targets: tuple[str, ...]
-    time: float = 0.0
+    targets: tuple[str, ...]  # the labels that were asked for
+    time: float = 0.0  # since the build began, in seconds
     jobs: int = 0  # how many actions run at once at most
     digest_function: str = ""  # of all digests and keys: `blake3`, `sha256`
     axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of targets that a matrix made, by label
@@ -51,10 +51,10 @@ class BuildStarted:
 class ActionsAdded:
     """`count` more actions are needed, `total` so far. `discovered_by` is the action that led to them, or ""."""
 
-    count: int
-    total: int
-    discovered_by: str = ""
-    time: float = 0.0
+    count: int  # how many more
+    total: int  # how many so far
+    discovered_by: str = ""  # the action that announced them
+    time: float = 0.0  # since the build began, in seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +65,12 @@ class ActionStarted:
     for this run, as far as they are known.
     """
 
-    identifier: str
-    mnemonic: str
-    executor: str
-    time: float
-    title: str = ""
-    shared_by: tuple[str, ...] = ()
+    identifier: str  # its name for programs, which begins with its target
+    mnemonic: str  # its kind: `CompileKernel`
+    executor: str  # `local` or `ray`
+    time: float  # since the build began, in seconds
+    title: str = ""  # its name for people
+    shared_by: tuple[str, ...] = ()  # equal actions of other targets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +82,17 @@ class ActionFinished:
     `shared_with` is this one for each of them.
     """
 
-    identifier: str
-    mnemonic: str
-    owner: str
-    status: ActionStatus
-    start: float
-    time: float
+    identifier: str  # its name for programs, which begins with its target
+    mnemonic: str  # its kind: `CompileKernel`
+    owner: str  # the label of its target
+    status: ActionStatus  # how it ended
+    start: float  # when it began; `time` where nothing ran
+    time: float  # when it ended
     key: str = ""  # the hash of its REAPI Action; "" where it never had one
-    worker: str = ""
+    worker: str = ""  # the worker or task that ran it; "" where nothing ran
     message: str = ""  # why it failed or was skipped
-    log: bytes = b""
-    exit_code: int = 0
+    log: bytes = b""  # what it printed
+    exit_code: int = 0  # of a tool
     executor: str = ""  # "" where nothing ran
     node: str = ""  # the machine, where it is not this one
     queued_seconds: float = 0.0  # between its submission to the executor and its start
@@ -101,10 +101,10 @@ class ActionFinished:
     peak_bytes: int = 0  # the largest resident set; 0 where it was not measured
     cause: Cause | None = None  # why it ran, or would have to; None where a result was found
     previous_key: str = ""  # of the last build here, where that differs from `key`
-    title: str = ""
-    details: Mapping[str, JsonValue] = field(default_factory=dict)
-    shared_with: str = ""
-    shared_by: tuple[str, ...] = ()
+    title: str = ""  # its name for people
+    details: Mapping[str, JsonValue] = field(default_factory=dict)  # of a kernel: what it computes, and where
+    shared_with: str = ""  # the equal action whose result or failure it took
+    shared_by: tuple[str, ...] = ()  # equal actions that took its result or failure
     output_files: tuple[FileEntry, ...] = ()  # of its result, by path in it; none where it has no result
 
     @property
@@ -117,8 +117,8 @@ class ActionFinished:
 class Notice:
     """Something that the user should know and that fails nothing: a cache that failed, a worker that was lost."""
 
-    message: str
-    time: float
+    message: str  # one or more lines
+    time: float  # since the build began, in seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,16 +130,16 @@ class TargetFinished:
     and how long they ran together.
     """
 
-    label: str
-    success: bool
-    outputs: tuple[str, ...] = ()
-    error: str = ""
-    time: float = 0.0
-    blocked_by: str = ""
+    label: str  # of the target
+    success: bool  # whether its outputs are in place
+    outputs: tuple[str, ...] = ()  # paths from the workspace
+    error: str = ""  # why it was not built
+    time: float = 0.0  # since the build began, in seconds
+    blocked_by: str = ""  # the action that failed
     output_files: tuple[FileEntry, ...] = ()  # `outputs` with their digests, in the same order
-    ran: int = 0
-    cached: int = 0
-    seconds: float = 0.0
+    ran: int = 0  # how many of its actions ran
+    cached: int = 0  # how many had a cached result
+    seconds: float = 0.0  # the sum of the runs of its actions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,40 +149,40 @@ class TargetSkipped:
     `axes` are those of its matrix, as in BuildStarted.
     """
 
-    label: str
-    reason: str
-    axes: Mapping[str, str] = field(default_factory=dict)
+    label: str  # of the target
+    reason: str  # why its platform and it do not go together
+    axes: Mapping[str, str] = field(default_factory=dict)  # its cell of the matrix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathStep:
     """One action on the critical path, with the seconds it took. `title` as in ActionFinished."""
 
-    identifier: str
-    mnemonic: str
-    seconds: float
-    title: str = ""
+    identifier: str  # as in `action_finished`
+    mnemonic: str  # as in `action_finished`
+    seconds: float  # how long it ran
+    title: str = ""  # its name for people
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slack:
     """How much longer an action could have run without being on the critical path."""
 
-    identifier: str
-    seconds: float
+    identifier: str  # as in `action_finished`
+    seconds: float  # of slack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildFinished:
-    success: bool
-    interrupted: bool
-    wall_seconds: float
+    success: bool  # whether every target is built
+    interrupted: bool  # whether the user ended it
+    wall_seconds: float  # of the build, without loading and analysis
     counts: tuple[tuple[ActionStatus, int], ...]  # every status, in declaration order
-    critical_path: tuple[PathStep, ...] = ()
+    critical_path: tuple[PathStep, ...] = ()  # the longest chain of actions that ran
     slacks: tuple[Slack, ...] = ()  # of all that ran and is not on the critical path
-    bytes_downloaded: int = 0
-    bytes_uploaded: int = 0
-    time: float = field(default=0.0)
+    bytes_downloaded: int = 0  # from the remote cache
+    bytes_uploaded: int = 0  # to the remote cache
+    time: float = field(default=0.0)  # since the build began, in seconds
 
 
 BuildEvent = (

@@ -468,6 +468,19 @@ def test_records_of_the_first_version_are_read_and_grow_old_with_the_others(work
 # What is shown.
 
 
+def test_info_tells_where_the_history_lies_and_how_large_it_is(workspace: Path, capsys: Capture) -> None:
+    directory = folder_of(workspace)
+    assert main(["info"]) == 0
+    assert "\nhistory" not in capsys.readouterr().out
+    mixed(directory)
+    size = sum(path.stat().st_size for path in directory.iterdir())
+    assert main(["info", "--output", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["history"] == {"path": str(directory), "builds": 4, "no_ops": 4, "bytes": size}
+    assert main(["info"]) == 0
+    assert f"{directory} (4 builds, 4 more with nothing to do; " in capsys.readouterr().out
+
+
 def told(capsys: Capture, *arguments: str) -> Any:
     capsys.readouterr()
     assert main(["log", *arguments, "--output", "json"]) == 0

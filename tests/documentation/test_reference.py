@@ -5,12 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import get_args
 
+from mlcbuild.cache.digest import Digest
 from mlcbuild.cli.exit_codes import ExitCode, retry_line
+from mlcbuild.cli.reports.event_log import event_record, file_document
 from mlcbuild.cli.settings.execution import VARIABLES
 from mlcbuild.cli.settings.remote import variable_of
-from mlcbuild.engine.build_events import ActionFinished, BuildEvent
+from mlcbuild.engine.build_events import ActionFinished, BuildEvent, BuildFinished
+from mlcbuild.engine.executor import FileEntry
 from mlcbuild.workspace.remote import REMOTE_SETTINGS
 from tests.documentation.pages import PROJECT, paths
 from website.reference import PAGES
@@ -56,7 +60,15 @@ def test_every_event_and_field_is_on_the_page() -> None:
     for event in get_args(BuildEvent):
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", event.__name__).lower()
         part = page.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
-        assert re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) == list(event.__dataclass_fields__)
+        rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (.*) \|$", part, re.MULTILINE)
+        required = dict.fromkeys(event.__dataclass_fields__) | {"start": 1.0, "time": 2.0, "log": b""}
+        made = event(**{field: value for field, value in required.items() if field in event.__dataclass_fields__})
+        written = event_record(made) if event is not BuildFinished else event_record(replace(made, counts=()))
+        assert [field for field, _ in rows] == [field for field in written if field != "event"]
+        assert [field for field, meaning in rows if not meaning] == []
+    assert set(file_document(FileEntry(path="", digest=Digest("0" * 64, 0)))) == set(
+        re.findall(r"^\| `(\w+)` \|", page.partition("\n### FileEntry\n")[2], re.MULTILINE)
+    )
     assert "| `output_files` | list of FileEntry |" in page
     assert "| `cause` | Cause or null |" in page
     assert ActionFinished.__doc__

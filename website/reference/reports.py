@@ -21,6 +21,14 @@ Made from the code. [The command line](command-line.md#the-build-report---build-
 ## The build report
 """
 _JSON = {"str": "string", "bytes": "string", "int": "integer", "float": "number", "bool": "boolean", "JsonValue": "any"}
+_FILE = (
+    ("field", "type", "meaning"),
+    (
+        ("`path`", "string", "from the workspace, or in the result of an action"),
+        ("`digest`", "string", "`hash/size`, by the build's `digest_function`; the size is in bytes"),
+        ("`executable`", "boolean", "whether it is a program"),
+    ),
+)
 _EVENTS = """
 ## Events
 
@@ -46,6 +54,7 @@ def reports_page() -> str:
         parts.append(f"### {name}\n\n{_members(classes[name], lines)}")
     for name in others:
         parts.append(f"### {name}\n\n{_fields(classes[name], lines)}")
+    parts.append(f"### FileEntry\n\n{inspect.getdoc(event_log.file_document)}\n\n{table(*_FILE)}")
     return "\n".join(parts)
 
 
@@ -62,6 +71,11 @@ def _fields(node: ast.ClassDef, lines: list[str]) -> str:
         (f"`{child.target.id}`", _json_type(ast.unparse(child.annotation)), _comment(child, lines))
         for child in node.body
         if isinstance(child, ast.AnnAssign) and isinstance(child.target, ast.Name)
+    ]
+    rows += [
+        (f"`{child.name}`", _json_type(ast.unparse(child.returns)), ast.get_docstring(child) or "")
+        for child in node.body
+        if isinstance(child, ast.FunctionDef) and child.returns is not None  # a property, which is written too
     ]
     doc = ast.get_docstring(node)
     return (f"{doc}\n\n" if doc else "") + table(("field", "type", "meaning"), rows)

@@ -9,14 +9,17 @@ from typing import TypeVar
 
 import mlcbuild
 from mlcbuild.cache.disk import default_root
-from mlcbuild.cli.arguments.options import STATE_DIRECTORY, GlobalOptions
+from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.exit_codes import ExitCode, exit_code_of
+from mlcbuild.cli.log.records import iterate, no_ops, stored_bytes
+from mlcbuild.cli.output import text
 from mlcbuild.cli.output.errors import error_lines
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
 from mlcbuild.cli.workspace.opening import check_directory, is_in_workspace
 from mlcbuild.errors import MlcbuildError, WorkspaceErrors
+from mlcbuild.figures import byte_count
 from mlcbuild.rules.backend import backends
 from mlcbuild.rules.families import families
 from mlcbuild.rules.registry import load_rules
@@ -84,6 +87,7 @@ def _document(options: GlobalOptions, configuration: str, errors: list[MlcbuildE
             "state": str(root / STATE_DIRECTORY),
             "disk_cache": str(default_root()),
         }
+        document["history"] = _history(root / STATE_DIRECTORY / RECORD_DIRECTORY)
         settings = _answer(lambda: load_settings(root, tolerant=True), None, errors)
         if settings is not None:
             rules = _answer(lambda: load_rules(root, settings.rules), rules, errors)
@@ -94,6 +98,16 @@ def _document(options: GlobalOptions, configuration: str, errors: list[MlcbuildE
         for error in errors
     ]
     return document
+
+
+def _history(directory: Path) -> dict[str, object]:
+    """Where the records of builds lie, how many there are, and their bytes."""
+    return {
+        "path": str(directory),
+        "builds": sum(1 for _ in iterate(directory)),
+        "no_ops": len(no_ops(directory)),
+        "bytes": stored_bytes(directory),
+    }
 
 
 def _workspace(
@@ -211,6 +225,9 @@ def _rows(document: dict[str, object]) -> list[tuple[str, str]]:
     assert isinstance(toolchains, dict)
     rows = [("mlcbuild", str(document["version"]))]
     rows += [(str(name).replace("_", " "), str(path)) for name, path in paths.items()]
+    if isinstance(history := document.get("history"), dict) and history["bytes"]:
+        builds = f"{text.plural(history['builds'], 'build')}, {history['no_ops']:,} more with nothing to do"
+        rows += [("history", f"{history['path']} ({builds}; {byte_count(history['bytes'])})")]
     if isinstance(remote := document.get("remote"), dict):
         rows += [("remote", f"{remote['address']} ({remote['role']})")]
     if isinstance(workers := document["workers"], list) and workers:

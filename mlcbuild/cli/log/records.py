@@ -157,6 +157,16 @@ def numbered(builds: Iterable[BuildRecord], idle: Iterable[BuildRecord]) -> list
     return sorted(both, key=lambda pair: -pair[1].began)
 
 
+def stored_bytes(directory: Path) -> int:
+    """The bytes of all that is recorded."""
+    size = 0
+    with contextlib.suppress(OSError):
+        for path in directory.iterdir():
+            with contextlib.suppress(OSError):
+                size += path.lstat().st_size
+    return size
+
+
 def chosen(directory: Path, wanted: str) -> BuildRecord:
     """The build that a user names: 1 for the last that did something, 2 for the one before, or the first digits of an
     invocation.
