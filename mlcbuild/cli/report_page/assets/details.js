@@ -147,10 +147,12 @@ class ActionPanel {
 function changedModules(code) {
   const modules = new Map();
   for (const [where, name, kind, isModule] of code) {
-    const changed = name ? `${name} ${kind}` : isModule && kind === "changed" ? "outside of functions" : kind;
-    modules.set(where, [...(modules.get(where) ?? []), changed]);
+    const kinds = modules.get(where) ?? new Map();
+    const part = name || (isModule && kind === "changed" ? "outside of functions" : "");
+    modules.set(where, kinds.set(kind, [...(kinds.get(kind) ?? []), part].filter(Boolean)));
   }
-  return h("ul", { class: "modules" }, [...modules].map(([where, changes]) => h("li", null, h("code", null, where), h("span", { class: "muted" }, changes.join(", ")))));
+  const told = (kinds) => [...kinds].map(([kind, parts]) => (parts.length ? `${kind}: ${parts.join(", ")}` : kind)).join("; ");
+  return h("ul", { class: "modules" }, [...modules].map(([where, kinds]) => h("li", null, h("code", null, where), h("span", { class: "muted" }, told(kinds)))));
 }
 
 /** A list of names and values; values that are null are left out. */
