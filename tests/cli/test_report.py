@@ -112,6 +112,16 @@ def test_a_failed_build_has_its_message_and_log(workspace: Path, capsys: Capture
     assert data[0]["build"]["exit_code"] == 1
 
 
+def test_a_build_that_had_nothing_to_do_is_an_error(workspace: Path, capsys: Capture) -> None:
+    assert main(["build", ":copy"]) == 0
+    assert main(["build", ":copy"]) == 0
+    capsys.readouterr()
+    assert main(["log"]) == 0
+    invocation = capsys.readouterr().out.split()[3]
+    assert main(["report", invocation]) == 2
+    assert f"build {invocation} had nothing to do: there is nothing to show" in capsys.readouterr().err
+
+
 def test_events_of_a_build_tell_the_same_elsewhere(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

@@ -228,6 +228,14 @@ def test_nothing_of_a_build_becomes_markup(browser: Browser, tmp_path: Path) -> 
     assert "[31m" not in browser.text("#action .log")
 
 
+def test_a_build_without_actions_has_a_page(browser: Browser, tmp_path: Path) -> None:
+    page = written(tmp_path, EventLogText(actions=[], targets=[{"label": "//m:a", "success": True}]))
+    for view, shown in (("overview", "Built //m:a"), ("timeline", "There was nothing to do."), ("targets", "//m:a")):
+        browser.open(page, f"#{view}")
+        assert shown in browser.text("#content")
+        assert browser.complaints() == []
+
+
 def test_ten_thousand_actions_are_few_elements(browser: Browser, large: Path) -> None:
     browser.open(large, "#actions")
     assert browser.text(".count").startswith("10,000 actions")

@@ -77,7 +77,7 @@ def _of_events(request: ReportRequest, options: GlobalOptions) -> tuple[PageBuil
 
 def _of_record(request: ReportRequest, options: GlobalOptions) -> tuple[PageBuild, PageBuild | None, Path]:
     directory = record_directory(options)
-    record = chosen(directory, request.build)
+    record = _with_actions(directory, request.build)
     earlier: PageBuild | None = None
     if request.compare == "":
         found = earlier_build(record, iterate(directory))
@@ -93,7 +93,17 @@ def _named(name: str, options: GlobalOptions) -> PageBuild:
     if path.suffix or len(path.parts) > 1:
         return read_events(path)
     directory = record_directory(options)
-    return _read(chosen(directory, name), directory)
+    return _read(_with_actions(directory, name), directory)
+
+
+def _with_actions(directory: Path, wanted: str) -> BuildRecord:
+    record = chosen(directory, wanted)
+    if record.is_no_op:
+        raise UsageError(
+            f"build {record.invocation[:8]} had nothing to do: there is nothing to show",
+            advice=("`mlcbuild log` gives a number to each build that did something",),
+        )
+    return record
 
 
 def _read(record: BuildRecord, directory: Path) -> PageBuild:

@@ -38,7 +38,7 @@ class Page {
     this.panel = new ActionPanel(document.getElementById("action"), build, links);
     this.makers = {
       overview: () => ({ element: overview(build, links) }),
-      timeline: () => new Timeline(build, links.open),
+      timeline: () => (build.actions.length ? new Timeline(build, links.open) : { element: h("p", { class: "empty" }, "There was nothing to do.") }),
       actions: () => new ActionsView(build, links),
       targets: () => new TargetsView(build, links),
       comparison: () => (build.comparison ? new ComparisonView(build, links) : { element: h("p", { class: "empty" }, "No earlier build of the same targets is recorded. `mlcbuild report --compare` names another one.") }),
@@ -137,7 +137,7 @@ class Page {
     this.applyTheme();
     document.getElementById("theme").addEventListener("click", () => this.nextTheme());
     document.getElementById("keys").addEventListener("click", () => this.help());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.views.get("timeline")?.redraw());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.views.get("timeline")?.redraw?.());
   }
 
   focusResults() {
@@ -203,7 +203,7 @@ class Page {
     button.textContent = { system: "◐", light: "☀", dark: "☾" }[this.theme];
     button.title = `Theme: ${this.theme} (t)`;
     button.setAttribute("aria-label", `Theme: ${this.theme}`);
-    this.views.get("timeline")?.redraw();
+    this.views.get("timeline")?.redraw?.();
   }
 }
 
