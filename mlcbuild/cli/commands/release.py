@@ -21,7 +21,7 @@ from mlcbuild.cli.arguments.options import (
 from mlcbuild.cli.output.terminal import OutputFormat
 
 RELEASE_EXAMPLES = examples(
-    "mlcbuild release //models:x-cpu --to dist/1.0 --key release.key --version 1.0",
+    "mlcbuild release //models:x-cpu --to dist/1.0 --key release.key",
     "mlcbuild release //models:all --to s3://releases/2.1 --key release.key",
     "mlcbuild release //models:all --to dist/1.0 --dry-run   what would be written",
 )
