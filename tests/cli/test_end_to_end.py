@@ -119,6 +119,7 @@ def report_of(path: Path) -> dict[str, Any]:
         "targets",
         "needed_targets",
         "actions",
+        "skipped",
         "keys",
         "action_results",
         "not_cached",

@@ -219,6 +219,7 @@ def test_forms_of_an_answer(tmp_path: Path) -> None:
             "attributes": {"needs": ["//p1:t1", "//p0:t2"], "size": 1, "settings": {}},
             "matrix": {},
             "tags": ["manual"],
+            "compatible_with": [],
             "dependencies": ["//p1:t1", "//p0:t2"],
             "files": [],
             "location": {"path": "p1/BUILD.toml", "line": 6, "column": 1},
