@@ -17,7 +17,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,16 @@ _PORTS = (
     *("master.port", "master.port.grpc", "volume.port", "volume.port.grpc"),
     *("filer.port", "filer.port.grpc", "s3.port", "s3.port.grpc"),
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """A user besides the tests' own: what a policy of IAM, as JSON, allows is all that the server lets it do."""
+
+    name: str
+    access_key: str
+    secret_key: str
+    policy: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +74,11 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
 
 
 @contextlib.contextmanager
-def running(folder: Path) -> Iterator[Seaweed]:
+def running(folder: Path, *, users: Sequence[User] = ()) -> Iterator[Seaweed]:
     """A server with its data in `folder`, until the end of the block. Fails the test where it cannot be started."""
     told = ""
     for _ in range(3):  # Somebody else may take a port between our look and its start.
-        process, port = _start(folder)
+        process, port = _start(folder, users)
         try:
             if _answers(process, port):
                 yield Seaweed(port=port, process=process.pid)
@@ -98,14 +108,27 @@ def _binary() -> str:
     return found
 
 
-def _start(folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+def _start(folder: Path, users: Sequence[User]) -> tuple[subprocess.Popen[bytes], int]:
     ports = dict(zip(_PORTS, _free_ports(len(_PORTS)), strict=True))
     for name in ("data", "s"):
         (folder / name).mkdir(exist_ok=True)
     keys = ((ACCESS_KEY, SECRET_KEY), (OTHER_ACCESS_KEY, OTHER_SECRET_KEY))
     credentials = [{"accessKey": access, "secretKey": secret} for access, secret in keys]
     actions = ["Admin", "Read", "Write", "List", "Tagging"]
-    settings = {"identities": [{"name": "tests", "credentials": credentials, "actions": actions}]}
+    settings = {
+        "identities": [
+            {"name": "tests", "credentials": credentials, "actions": actions},
+            *(
+                {
+                    "name": user.name,
+                    "credentials": [{"accessKey": user.access_key, "secretKey": user.secret_key}],
+                    "policyNames": [user.name],
+                }
+                for user in users
+            ),
+        ],
+        "policies": [{"name": user.name, "content": user.policy} for user in users],
+    }
     (folder / "s3.json").write_text(json.dumps(settings))
     command = [
         *(_binary(), "-logtostderr", "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder / 'data'}"),
