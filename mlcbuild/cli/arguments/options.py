@@ -67,6 +67,13 @@ class AnnotationsChoice(enum.StrEnum):
     NONE = "none"
 
 
+class CiSystem(enum.StrEnum):
+    """The values of `init --ci`."""
+
+    GITHUB = "github"
+    GITLAB = "gitlab"
+
+
 class QueryOutput(enum.StrEnum):
     """The values of `query --output`."""
 

@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from mlcbuild.cli.arguments.help_format import examples
-from mlcbuild.cli.arguments.options import global_options
+from mlcbuild.cli.arguments.options import CiSystem, global_options
 
+BUILD_FILE = "BUILD.toml"
 INIT_EXAMPLES = examples(
     "mlcbuild init                                         a file that shows how to begin",
     "mlcbuild init weights/Qwen2.5-0.5B-Instruct           for a folder as on Hugging Face",
     "mlcbuild init SmolLM2-135M-Instruct.Q4_1.gguf         for a GGUF file",
+    "mlcbuild init --ci github                             workflows of GitHub for the workspace here",
     "mlcbuild init hf:HuggingFaceTB/SmolLM2-135M-Instruct  for a repository, which `fetch` downloads later",
 )
 
@@ -28,6 +30,15 @@ def init(
             help="A folder, a GGUF file, or hf:owner/name[@REVISION]. Default: the only model here, if there is one.",
         ),
     ] = "",
+    ci: Annotated[
+        CiSystem | None,
+        typer.Option(
+            "--ci",
+            metavar="github|gitlab",
+            show_default=False,
+            help="Write the files of a CI system as well; in a workspace that is there, these alone.",
+        ),
+    ] = None,
 ) -> None:
     """Write the BUILD.toml of a new workspace, and build nothing.
 
@@ -36,4 +47,13 @@ def init(
     """
     from mlcbuild.cli.init.new_workspace import initialize
 
-    initialize(global_options(context).directory, model, start=Path.cwd())
+    root = global_options(context).directory
+    if ci is None:
+        initialize(root, model, start=Path.cwd())
+        return
+    from mlcbuild.cli.init.ci import check_ci_files, write_ci_files
+
+    check_ci_files(root, ci)
+    if model or not (root / BUILD_FILE).exists():
+        initialize(root, model, start=Path.cwd())
+    write_ci_files(root, ci)
