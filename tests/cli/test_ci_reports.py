@@ -132,6 +132,21 @@ def test_a_job_summary(snapshot: Snapshot) -> None:
     snapshot("job-summary", job_summary(collected(STORY)))
 
 
+def test_targets_that_cannot_be_built_for_their_platform_are_skipped() -> None:
+    collector = BuildCollector()
+    collector.skipped = {"//m:c": "q4bf16_1 needs sm_80 or later"}
+    build = collector.finish(
+        exit_code=ExitCode.OK, failure=None, command="", invocation="", began=0.0, wall_seconds=1.0, remote=None
+    )
+    (case,) = checked(junit_text(build)).iter("testcase")
+    skipped = case.find("skipped")
+    assert skipped is not None
+    assert (case.attrib["name"], skipped.attrib["message"]) == ("//m:c", "q4bf16_1 needs sm_80 or later")
+    summary = job_summary(build)
+    assert summary.startswith("### mlcbuild: 1 skipped\n")
+    assert "- `//m:c`: q4bf16\\_1 needs sm\\_80 or later\n" in summary
+
+
 def test_errors_of_a_workspace_are_in_all_reports(snapshot: Snapshot) -> None:
     errors = WorkspaceErrors(
         (

@@ -218,6 +218,9 @@ class _Session:
             for label, reason in part.skipped.items():
                 axes = {axis: str(cells[label].cell[axis]) for axis in cells[label].axes}
                 self._listeners(TargetSkipped(label=label, reason=reason, axes=axes))
+            if self._collector:
+                for note in part.notes:
+                    self._collector.note(note)
             wanted = fetched_targets(analysis) if request.fetch_only else analysis.requested
             targets = targets_of(wanted, output=f"{workspace.settings.output}/{loaded.configuration.name}")
             request.check(analysis)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mlcbuild.cli.console.action_names import full_title
 from mlcbuild.cli.console.not_cached import reason_not_cached
@@ -23,6 +23,7 @@ from mlcbuild.engine.build_events import (
     BuildStarted,
     Notice,
     TargetFinished,
+    TargetSkipped,
 )
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.target_totals import TargetTotal, TargetTotals
@@ -126,6 +127,7 @@ class FinishedBuild:
     wall_seconds: float
     digest_function: str = ""
     targets: tuple[TargetResult, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)  # what cannot be built for its platform, with the reason
     failures: tuple[FailedAction, ...] = ()  # each once, whatever targets share it
     ran: tuple[ActionFinished, ...] = ()  # the slowest first
     errors: tuple[CommandError, ...] = ()
@@ -147,6 +149,7 @@ class BuildCollector:
         self._notices: list[str] = []
         self._finished: BuildFinished | None = None
         self._digest_function = ""
+        self._skipped: dict[str, str] = {}
         self.locate: Callable[[str], Location | None] = lambda _: None  # the place of a target, by its label
 
     def __call__(self, event: BuildEvent) -> None:
@@ -155,6 +158,8 @@ class BuildCollector:
                 self._requested, self._digest_function = event.targets, event.digest_function
             case ActionFinished():
                 self._totals.add(event)
+            case TargetSkipped():
+                self._skipped[event.label] = text.printable(event.reason)
             case TargetFinished():
                 self._targets[event.label] = event
             case Notice():
@@ -208,6 +213,7 @@ class BuildCollector:
             wall_seconds=wall_seconds,
             digest_function=self._digest_function,
             targets=tuple(sorted(targets, key=lambda target: (urgency.get(target.outcome, 3), target.label))),
+            skipped=dict(sorted(self._skipped.items())),
             failures=tuple(each for each in failed if each.event.shared_with not in by_name),
             ran=tuple(sorted((event for event in ended if event.seconds), key=lambda event: -event.seconds)),
             errors=errors,

@@ -61,6 +61,9 @@ def _sections(build: FinishedBuild) -> Iterator[str]:
         yield "#### Notes\n\n" + "".join(f"- {_plain(note)}\n" for note in build.notices[:_MOST_NOTES])
     if build.ran:
         yield _slowest(build)
+    if build.skipped:
+        listed = [f"- {_code(label)}: {_plain(reason)}\n" for label, reason in build.skipped.items()]
+        yield f"<details><summary>Skipped</summary>\n\n{''.join(listed)}\n</details>\n"
 
 
 def _outcome(build: FinishedBuild) -> str:
@@ -69,6 +72,8 @@ def _outcome(build: FinishedBuild) -> str:
         for outcome in (Outcome.FAILED, Outcome.NOT_CACHED, Outcome.NOT_BUILT, Outcome.BUILT)
         if build.count(outcome)
     ]
+    if build.skipped:
+        counted.append(f"{len(build.skipped):,} skipped")
     words = ", ".join(counted) or "no target was built"
     return words if not build.exit_code else f"{words} (exit code {build.exit_code:d}: {meaning(build.exit_code)})"
 

@@ -11,7 +11,8 @@ that ended the command. Only elements and attributes that the schema of Jenkins'
         <testcase name="//models:x" classname="models" time="SECONDS">
           <failure type="failed" message>message and log</failure>    an action of the target failed
           <failure type="not cached" message>…</failure>               it has no result, in a build from caches alone
-          <skipped message/>                                            another target's failure is the cause
+          <skipped message/>                                            another target's failure is the cause, or it
+                                                                        cannot be built for its platform
           <system-out>outputs with digests, counts</system-out>
         </testcase>
         <testcase name="MESSAGE" classname="models/BUILD.toml"><error type="error" message>…</error></testcase>
@@ -36,7 +37,7 @@ def junit_text(build: FinishedBuild) -> str:
     """The report as the text of an XML file, in UTF-8."""
     failures = build.count(Outcome.FAILED) + build.count(Outcome.NOT_CACHED)
     totals = {
-        "tests": str(len(build.targets) + len(build.errors)),
+        "tests": str(len(build.targets) + len(build.skipped) + len(build.errors)),
         "failures": str(failures),
         "errors": str(len(build.errors)),
     }
@@ -48,7 +49,7 @@ def junit_text(build: FinishedBuild) -> str:
         {
             "name": _NAME,
             **totals,
-            "skipped": str(build.count(Outcome.NOT_BUILT)),
+            "skipped": str(build.count(Outcome.NOT_BUILT) + len(build.skipped)),
             "time": seconds,
             "timestamp": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(build.began)),
         },
@@ -60,6 +61,8 @@ def junit_text(build: FinishedBuild) -> str:
         _add_error(suite, error)
     for target in build.targets:
         _add_target(suite, target)
+    for label, reason in build.skipped.items():
+        ElementTree.SubElement(_case(suite, label, 0.0), "skipped", {"message": _xml(reason)})
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -89,16 +92,7 @@ def _add_error(suite: ElementTree.Element, error: CommandError) -> None:
 
 
 def _add_target(suite: ElementTree.Element, target: TargetResult) -> None:
-    package, _, _ = target.label.removeprefix("//").partition(":")
-    case = ElementTree.SubElement(
-        suite,
-        "testcase",
-        {
-            "name": _xml(target.label),
-            "classname": _xml(package.replace("/", ".") or "//"),
-            "time": _seconds(target.total.seconds),
-        },
-    )
+    case = _case(suite, target.label, target.total.seconds)
     match target.outcome:
         case Outcome.FAILED | Outcome.NOT_CACHED:
             first = target.failures[0] if target.failures else None
@@ -112,6 +106,13 @@ def _add_target(suite: ElementTree.Element, target: TargetResult) -> None:
         case Outcome.BUILT:
             pass
     ElementTree.SubElement(case, "system-out").text = _xml(_account(target))
+
+
+def _case(suite: ElementTree.Element, label: str, seconds: float) -> ElementTree.Element:
+    package, _, _ = label.removeprefix("//").partition(":")
+    classname = package.replace("/", ".") or "//"
+    attributes = {"name": _xml(label), "classname": _xml(classname), "time": _seconds(seconds)}
+    return ElementTree.SubElement(suite, "testcase", attributes)
 
 
 def _told(failed: FailedAction) -> str:
