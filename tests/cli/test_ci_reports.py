@@ -25,7 +25,7 @@ from mlcbuild.cli.reports.findings import Finding, FindingKind, findings
 from mlcbuild.cli.reports.finished_build import BuildCollector, FinishedBuild
 from mlcbuild.cli.reports.job_summary import MOST_BYTES, append_job_summary, job_summary
 from mlcbuild.cli.reports.junit import junit_text
-from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent, BuildStarted
+from mlcbuild.engine.build_events import ActionFinished, ActionStatus, BuildEvent, BuildStarted, TargetSkipped
 from mlcbuild.errors import InterruptedBuildError, Location, WorkspaceError, WorkspaceErrors
 from tests.cli.conftest import without_times
 from tests.cli.test_end_to_end import BUILD_FILE, PIN
@@ -134,7 +134,7 @@ def test_a_job_summary(snapshot: Snapshot) -> None:
 
 def test_targets_that_cannot_be_built_for_their_platform_are_skipped() -> None:
     collector = BuildCollector()
-    collector.skipped = {"//m:c": "q4bf16_1 needs sm_80 or later"}
+    collector(TargetSkipped(label="//m:c", reason="q4bf16_1 needs sm_80 or later"))
     build = collector.finish(
         exit_code=ExitCode.OK, failure=None, command="", invocation="", began=0.0, wall_seconds=1.0, remote=None
     )
