@@ -44,6 +44,7 @@ class World:
     endpoint: str  # of the server that stands for AWS
     users: Mapping[str, tuple[str, str]]  # an access key and a secret key
     variables: Mapping[str, str]
+    secrets: Mapping[str, str]
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def checkout(self, revision: str) -> tuple[Path, dict[str, str]]:
@@ -94,7 +95,7 @@ def run_workflow(path: Path, world: World, *, event: str, revision: str, fork: b
         "repository": "us/ours",
         "event": {"pull_request": {"head": head}},
     }
-    base = {"github": github, "vars": world.variables}
+    base = {"github": github, "vars": world.variables, "secrets": world.secrets}
     needs: dict[str, Any] = {}
     ran: list[Ran] = []
     for name, job in workflow["jobs"].items():
@@ -131,6 +132,9 @@ def _run_job(
         "GITHUB_ACTIONS": "true",
         "GITHUB_WORKSPACE": str(folder),
         "GITHUB_EVENT_NAME": contexts["github"]["event_name"],
+        "GITHUB_REF_NAME": "v1.0",
+        "GITHUB_SERVER_URL": "https://github.example",
+        "GITHUB_REPOSITORY": contexts["github"]["repository"],
     }
     environment |= {key: shown(interpolated(value, contexts)) for key, value in env.items()}
     code, printed, summary = 0, "", ""
@@ -190,6 +194,7 @@ def run_gitlab_job(
         "CI_NODE_INDEX": str(node[0]),
         "CI_NODE_TOTAL": str(node[1]),
         **world.variables,
+        **world.secrets,
         **variables,
     }
     for key, value in {**jobs.get("variables", {}), **job.get("variables", {})}.items():

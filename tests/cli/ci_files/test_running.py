@@ -6,6 +6,7 @@ The bucket's users have the policies of `examples/ci/aws/`, so what a role may d
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from mlcbuild.cli.main import main
 from tests.cli.ci_files.runners import Ran, World, git, read_yaml, run_gitlab_job, run_workflow
 from tests.remote.seaweed import Seaweed, User, running
 
@@ -64,7 +66,7 @@ def world(server: Seaweed, tmp_path: Path) -> World:
     git(repository, "init", "--quiet")
     (repository / "BUILD.toml").write_text(BUILD_FILE)
     (repository / ".gitignore").write_text("mlcbuild-out/\n.mlcbuild/\n.cache/\n")
-    (repository / "requirements-mlcbuild.txt").write_text("mlcbuild[cuda,s3]\n")  # of this environment
+    (repository / "requirements-mlcbuild.txt").write_text("mlcbuild[cuda,release,s3]\n")  # of this environment
     for name in "ab":
         (repository / f"{name}.txt").write_text(f"{name}\n")
     git(repository, "add", ".")
@@ -73,12 +75,15 @@ def world(server: Seaweed, tmp_path: Path) -> World:
     (repository / "a.txt").write_text("changed\n")
     git(repository, "commit", "--quiet", "-am", "Change a")
     git(repository, "checkout", "--quiet", "-b", "merged", "main")
+    command = ["openssl", "genpkey", "-algorithm", "ed25519"]
+    key = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     git(repository, "merge", "--quiet", "--no-ff", "-m", "Merge", "change")
     return World(
         repository=repository,
         folder=tmp_path,
         endpoint=server.endpoint,
         users=USERS,
+        secrets={"MLCBUILD_RELEASE_KEY": key},
         variables={
             "MLCBUILD_REMOTE": f"s3://{BUCKET}/{tmp_path.name}/mlcbuild",
             "AWS_READER_ROLE": "reader",
@@ -109,6 +114,14 @@ def cases(ran: list[Ran]) -> set[str]:
 
 def report(job: Ran) -> Any:
     return json.loads((job.folder / "report.json").read_text())
+
+
+def verified(job: Ran, world: World) -> bool:
+    """Whether the release of a job is what somebody signed who has the key."""
+    public = world.folder / "release.pub"
+    private = world.secrets["MLCBUILD_RELEASE_KEY"]
+    subprocess.run(["openssl", "pkey", "-pubout", "-out", str(public)], input=private, text=True, check=True)
+    return main(["verify", str(job.folder / "release"), "--key", str(public)]) == 0
 
 
 def succeeded(ran: list[Ran]) -> list[Ran]:
@@ -147,6 +160,7 @@ def test_on_github_main_writes_a_pull_request_reads_and_a_release_takes_all_from
     (job,) = succeeded(run_workflow(release, world, event="push", revision="main"))
     counts = report(job)["actions"]
     assert counts["remote_hits"] == counts["total"] == len(ALL)
+    assert verified(job, world)
     (job,) = run_workflow(release, world, event="push", revision="merged")
     assert job.code == 10
     assert {each["target"] for each in report(job)["not_cached"]} == {"//:a-small", "//:a-large"}
@@ -197,8 +211,9 @@ def test_on_gitlab_the_same(server: Seaweed, world: World) -> None:
     assert cases(builds) == {"//:a-small", "//:a-large"}
     assert objects(server, world) == written
 
-    (job,) = succeeded(run("release", "main"))
+    (job,) = succeeded(run("release", "main", CI_COMMIT_TAG="v1.0", CI_PROJECT_URL="https://gitlab.example/us/ours"))
     assert report(job)["actions"]["remote_hits"] == len(ALL)
+    assert verified(job, world)
 
     # The child pipeline is merged with the file that its trigger names beside it.
     (plan,) = succeeded(run("plan nightly", "main"))
