@@ -73,7 +73,7 @@ def build_lines(builds: Sequence[Numbered], *, style: Style, width: int = 0) -> 
             what = text.printable(_idle(record, len(rows)) if is_no_op else _done(record))
             head = f"{number or '-':>3}  {moment(record.began)}  {record.invocation[:SHOWN_DIGITS]}  "
             ended = f"{_NO_OP if is_no_op else ending(record):<11}"
-            seconds = f" {text.seconds(record.wall_seconds):>8}"
+            seconds = f" {text.seconds(record.wall_seconds):>10}"
             fits = not width or text.cell_width(f"{head}{ended}{seconds}  {what}") <= width
             below = [] if fits else textwrap.wrap(what, width - _INDENT, break_long_words=False, break_on_hyphens=False)
             line = f"{head}{painted(ended, record, style)}{seconds}" + (f"  {what}" if fits else "")

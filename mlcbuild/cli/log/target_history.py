@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import statistics
 from collections.abc import Iterator, Sequence
@@ -110,6 +111,7 @@ def _found(pattern: Pattern, builds: Iterator[BuildRecord]) -> Iterator[TargetsI
             yield TargetsInBuild(number=number, build=build, targets=targets)
 
 
+@functools.cache
 def _matches(pattern: Pattern, name: str) -> bool:
     try:
         return pattern.matches(read_label(name, ""))
