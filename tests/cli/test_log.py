@@ -189,7 +189,7 @@ def test_listings_of_builds(
     snapshot(f"log-{name}", out)
 
 
-@pytest.mark.parametrize("command", ["log", "log what-ran", "log critical-path", "show"])
+@pytest.mark.parametrize("command", ["log", "log what-ran", "log critical-path", "show", "diff"])
 def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
     assert main([*command.split(), "--help"]) == 0
     snapshot(f"help-{command.replace(' ', '-')}", capsys.readouterr().out)

@@ -50,20 +50,25 @@ class ComparedAction:
 
 
 def compared(before: Side, now: Side, stored: StoredResults) -> list[ComparedAction]:
-    """All actions: first those of `now` in their order, then those that only `before` has."""
-    pairing = paired(before, now)
-    partners = {other.identifier: one for one, other in pairing.pairs}
-    found = []
+    """All actions in the order of `now`. Those that only `before` has come behind what they come behind there."""
+    pairs = paired(before, now)
+    partners = {other.identifier: one for one, other in pairs}
+    names_now = {one.identifier: other.identifier for one, other in pairs}
+    behind: dict[str, list[ComparedAction]] = {}
+    last = ""
+    for each in before.actions:
+        last = names_now.get(each.identifier, last)
+        if each.identifier not in names_now:
+            alone = ComparedAction(outcome=_alone(each, Outcome.ONLY_BEFORE, now), before=each, now=None)
+            behind.setdefault(last, []).append(alone)
+    found = behind.pop("", [])
     for each in now.actions:
         partner = partners.get(each.identifier)
         if partner is None:
             found.append(ComparedAction(outcome=_alone(each, Outcome.ONLY_NOW, before), before=None, now=each))
         else:
             found.append(_compared(partner, each, stored))
-    found += [
-        ComparedAction(outcome=_alone(each, Outcome.ONLY_BEFORE, now), before=each, now=None)
-        for each in pairing.only_before
-    ]
+        found += behind.get(each.identifier, [])
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from mlcbuild.cli.diff.side import Side, SideAction
 
@@ -11,18 +10,9 @@ from mlcbuild.cli.diff.side import Side, SideAction
 _IGNORED = (("kernel",), ("kernel", "shape", "matrix"))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pairing:
-    """Actions that correspond, and those of one side alone, in the order of their sides."""
-
-    pairs: tuple[tuple[SideAction, SideAction], ...]
-    only_before: tuple[SideAction, ...]
-    only_now: tuple[SideAction, ...]
-
-
-def paired(before: Side, now: Side) -> Pairing:
+def paired(before: Side, now: Side) -> list[tuple[SideAction, SideAction]]:
     """Pair actions of one name; of one name apart from the target; then kernels of one description, and those that are
-    alone of their mnemonic on both sides.
+    alone of their mnemonic on both sides. What is in no pair is on one side alone.
     """
     left = {each.identifier: each for each in before.actions}
     partners: dict[str, SideAction] = {}
@@ -50,11 +40,7 @@ def paired(before: Side, now: Side) -> Pairing:
         rivals = [other for other in alone if other.mnemonic == each.mnemonic]
         if len(others) == len(rivals) == 1:
             pair(each, others[0])
-    return Pairing(
-        pairs=tuple((partners[each.identifier], each) for each in now.actions if each.identifier in partners),
-        only_before=tuple(left.values()),
-        only_now=tuple(unpaired()),
-    )
+    return [(partners[each.identifier], each) for each in now.actions if each.identifier in partners]
 
 
 def _are_alike(one: SideAction, other: SideAction, ignored: tuple[str, ...]) -> bool:
