@@ -47,7 +47,7 @@ config = "{size}/config.json"
 name = "{model}-{quantization}-{platform}"
 matrix.model = [":small", ":medium", ":large"]
 matrix.quantization = ["q0f32", "q4f16_1", "q4bf16_1"]
-matrix.platform = ["@platforms//:x86-64-v3", "@platforms//:x86-64-v4", "@platforms//:sm_75"]
+matrix.platform = ["@platforms//:cpu", "@platforms//:sm_75", "@platforms//:sm_90"]
 """
 HIDDEN_SIZES = {"small": 64, "medium": 96, "large": 128}
 

@@ -201,7 +201,7 @@ def test_equal_targets_are_told_of_their_own_action_and_who_shares_it(
     assert main(["log", "what-ran", "--failed", "--output=json"]) == 0
     (ran,) = json.loads(capsys.readouterr().out)["actions"]
     assert ran["shared_by"] == ["//:equal-2 Command", "//:equal-3 Command"]
-    assert main(["log", "show", "//:equal-2 Command"]) == 0
+    assert main(["show", "//:equal-2 Command", "--build", "1"]) == 0
     shown = capsys.readouterr().out
     assert "//:equal-1 Command, which has the same key" in shown
     assert "│ one" in shown
