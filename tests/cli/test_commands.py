@@ -175,7 +175,7 @@ def test_info(workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
 
 def test_info_names_the_models_of_every_family(workspace: Path, capsys: Capture) -> None:
     assert main(["info"]) == 0
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     for family in families():
         assert family.models in shown
         assert all(model_type in shown for model_type in family.model_types)

@@ -67,7 +67,7 @@ class _Pending:
         if surveyed.shared_with:
             return f"is the same action as {surveyed.shared_with}"
         reason = explained.why or _changes(explained)
-        then = ", and then the actions that it announces" if announces_unknown(surveyed) else ""
+        then = ", and then what it announces" if announces_unknown(surveyed) else ""
         return f"{explained.what}: {reason}{then}" if reason else f"{explained.what}{then}"
 
     def document(self) -> dict[str, object]:

@@ -58,7 +58,7 @@ BUILD_EXAMPLES = examples(
     "mlcbuild build -- //models/... -//models:big     all but one",
     "mlcbuild build :all --config release -j 8        this directory's targets, 8 actions at a time",
     "mlcbuild build //models/... --dry-run            what would run, and why",
-    "mlcbuild build --target-pattern-file targets.txt the targets of a file, one a line",
+    "mlcbuild build --target-pattern-file targets.txt  the targets of a file, one a line",
     "mlcbuild build //models/... --shard 1/4          a quarter of the targets, for one of four machines",
 )
 

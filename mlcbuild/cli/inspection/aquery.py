@@ -63,7 +63,7 @@ def print_actions(expression: str, request: SurveyRequest, output: OutputFormat,
     if blocks:
         print("\n\n".join(blocks))
     for each in unknown:
-        options.note(f"{each.action.title} would run: the actions that it announces are not known yet")
+        options.note(f"{each.action.title} would run; what it announces is not known yet")
     if not blocks:
         options.note("no actions match")
 

@@ -50,7 +50,7 @@ def print_info(options: GlobalOptions, *, configuration: str, output: OutputForm
         print_json(document)
     else:
         for name, value in _rows(document):
-            print(f"{name:<16}{value}")
+            print("\n".join(text.listed(value.split(", "), start=f"{name:<16}", indent=16)))
     style = options.style(sys.stderr)
     for error in errors:
         print("\n".join(error_lines(error, style=style)), file=sys.stderr)

@@ -58,13 +58,13 @@ def shortened(text: str, width: int) -> str:
 def listed(items: Sequence[str], *, start: str, indent: int) -> list[str]:
     """`start` and the items, with commas between them, in lines of 80 columns; further lines have an indent.
 
-    No item is broken, so one that is longer has a longer line.
+    The first item stands behind `start` in any case. No item is broken, so one that is longer has a longer line.
     """
     lines = [start]
     for number, item in enumerate(items, 1):
         piece = item if number == len(items) else f"{item},"
         gap = "" if lines[-1].endswith(" ") else " "
-        if cell_width(lines[-1] + gap + piece) <= COLUMNS or not lines[-1].strip():
+        if number == 1 or cell_width(lines[-1] + gap + piece) <= COLUMNS:
             lines[-1] += gap + piece
         else:
             lines[-1] = lines[-1].rstrip()
