@@ -58,7 +58,8 @@ class Proposal:
 def model_in_hand(path: Path) -> ModelInHand:
     """The model of a GGUF file, or of a folder with one or with a config.json.
 
-    Raises StageError for anything else, and for a model that no family has, with the reason.
+    Raises StageError for anything else, for a model that no family has, with the reason, and for a tokenizer of a GGUF
+    file that cannot be read.
     """
     has_weights = True
     names = sorted(each.name for each in path.iterdir()) if path.is_dir() else []
@@ -119,8 +120,14 @@ def _of_gguf(path: Path) -> tuple[ModelDescription, ParameterList]:
         file = GGUFFile(path)
     except OSError as error:
         raise StageError(f"{path} cannot be read: {error.strerror or error}") from None
+    # Its library, which not every command needs, takes a while to import.
+    from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
+
     try:
-        return resolve(gguf_architecture(file, families()).config(file), families(), where=str(path))
+        architecture = gguf_architecture(file, families())
+        resolved = resolve(architecture.config(file), families(), where=str(path))
+        tokenizer_files(file, architecture.cuts)  # A build would find what is wrong with it when it has begun.
+        return resolved
     finally:
         file.close()
 

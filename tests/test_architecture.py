@@ -29,8 +29,8 @@ DOORS: dict[str, frozenset[str]] = {
     "compiler": frozenset({"runtime"}),
     "runtime": frozenset(),
 }
-# They import nothing heavy: lists of names, so that what can be asked for is shown without a worker; and the form of
-# manifests, which rules read.
+# They import nothing heavy: lists of names, so that what can be asked for is shown without a worker; the form of
+# manifests, which rules read; and the tokenizers of GGUF files, which init tries.
 NAMES = frozenset(
     {
         "mlcbuild.compiler.backends.cuda.architectures",
@@ -45,6 +45,7 @@ NAMES = frozenset(
         "mlcbuild.compiler.models.sizes",
         "mlcbuild.compiler.phases.places",
         "mlcbuild.compiler.quantization.scheme",
+        "mlcbuild.compiler.tokenizer.from_gguf",
         "mlcbuild.compiler.weights.adapter",
         "mlcbuild.compiler.weights.gguf_file",
     }

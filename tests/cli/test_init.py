@@ -271,6 +271,13 @@ def test_what_is_no_model_is_an_error_of_the_command_line(
     assert not (root / "BUILD.toml").exists()
 
 
+def test_a_gguf_file_whose_tokenizer_no_build_can_read_is_an_error_at_once(root: Path, capsys: Capture) -> None:
+    write_gguf(root / "tiny.gguf", checkpoint(TINY), TINY, pre="unheard-of")
+    assert main(["init", "tiny.gguf"]) == 2
+    assert 'the tokenizer cuts text by the rule "unheard-of", which is not known' in capsys.readouterr().err
+    assert not (root / "BUILD.toml").exists()
+
+
 def test_an_existing_file_is_never_changed(root: Path, capsys: Capture) -> None:
     gguf(root / "tiny.gguf")
     (root / "BUILD.toml").write_text("# mine\n")

@@ -60,6 +60,7 @@ FILE = "a file that a command writes"
 NAMES = "names, paths and digests, which are not broken"
 MESSAGE = "a message, which an editor or a search finds as one line"
 WIDE: dict[str, str] = {
+    "log-history-wide": "how a wider terminal is used",
     **dict.fromkeys(
         [
             "annotations",
