@@ -70,9 +70,9 @@ class Renderer:
             StageRun(action=_action(form), inputs=(FileEntry(path=_SOURCE, digest=digest),))
             for digest, form in by_stage
         ]
-        for (digest, form), end in zip(
-            by_stage, self.runner.run(runs, keeps=True, progress=self.progress), strict=True
-        ):
+        before = len(wanted) - len(runs)
+        ends = self.runner.run(runs, keeps=True, progress=lambda done, _: self.progress(before + done, len(wanted)))
+        for (digest, form), end in zip(by_stage, ends, strict=True):
             text = self.store.read(end.outputs[0].digest).decode("utf-8", "replace") if end.outputs else ""
             self._known[digest] = Rendering(form=form, text=text, missing=end.failure)
         return {digest: self._known[digest] for digest in wanted}
