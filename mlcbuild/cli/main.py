@@ -10,9 +10,11 @@ import importlib
 import keyword
 import os
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -71,6 +73,41 @@ class _Group(TyperGroup):
             return failure
 
 
+class _Commands(Mapping[str, Any]):
+    """All commands by name, each of which is set up when it is asked for: that costs milliseconds."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        if name not in self._made:
+            group: Any = get_command(application((name,)))
+            self._made |= group.commands
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _AllCommands(_Group):
+    """The group of all commands. To list them sets none of them up."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()  # type: ignore[assignment]  # Nothing is added to it.
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        width = formatter.width - 6 - max(map(len, COMMANDS))
+        rows = [(name, textwrap.shorten(_summary(name), width, placeholder="...")) for name in COMMANDS]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         print(f"{PROGRAM} {mlcbuild.__version__}")
@@ -105,11 +142,11 @@ def _globals(
     invocation.options = replace(invocation.options, color=color, directory=Path.cwd() / directory)
 
 
-def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
+def application(commands: Sequence[str] = COMMANDS, *, group: type[TyperGroup] = _Group) -> typer.Typer:
     """The application with these commands, each of which is defined in the module of its name."""
     made = typer.Typer(
         name=PROGRAM,
-        cls=_Group,
+        cls=group,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings=CONTEXT,
@@ -122,21 +159,40 @@ def application(commands: Sequence[str] = COMMANDS) -> typer.Typer:
     )
     made.callback()(_globals)
     for name in commands:
-        in_python = f"{name}_" if keyword.iskeyword(name) else name
-        module = importlib.import_module(f"mlcbuild.cli.commands.{in_python}")
+        module = _module(name)
         epilog = getattr(module, f"{name.upper()}_EXAMPLES", None)
         subcommands = getattr(module, f"{name.upper()}_COMMANDS", None)
         if subcommands is None:
             command = made.command(name, cls=HelpCommand, context_settings=CONTEXT, epilog=epilog)
-            command(getattr(module, in_python))
+            command(_function(name))
             continue
-        group = typer.Typer(cls=_Group, context_settings=CONTEXT, epilog=epilog)
+        inner = typer.Typer(cls=_Group, context_settings=CONTEXT, epilog=epilog)
         alone = getattr(module, f"{name.upper()}_STANDS_ALONE", False)
-        group.callback(invoke_without_command=alone)(getattr(module, name))
+        inner.callback(invoke_without_command=alone)(_function(name))
         for subcommand, subepilog in subcommands:
-            group.command(cls=HelpCommand, context_settings=CONTEXT, epilog=subepilog)(subcommand)
-        made.add_typer(group, name=name)
+            inner.command(cls=HelpCommand, context_settings=CONTEXT, epilog=subepilog)(subcommand)
+        made.add_typer(inner, name=name)
     return made
+
+
+def _module(command: str) -> ModuleType:
+    return importlib.import_module(f"mlcbuild.cli.commands.{_in_python(command)}")
+
+
+def _function(command: str) -> Callable[..., None]:
+    function: Callable[..., None] = getattr(_module(command), _in_python(command))
+    return function
+
+
+def _summary(command: str) -> str:
+    """The first sentence of a command's help."""
+    paragraph = " ".join((_function(command).__doc__ or "").partition("\n\n")[0].split())
+    sentence, period, _ = paragraph.partition(". ")
+    return sentence + period.strip()
+
+
+def _in_python(command: str) -> str:
+    return f"{command}_" if keyword.iskeyword(command) else command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -157,12 +213,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str], invocation: Invocation) -> int:
-    # If the command comes first, no other is needed: each costs milliseconds to import and to set up.
-    wanted = arguments[:1] if arguments[0] in COMMANDS else COMMANDS
+    # Each command costs milliseconds to set up, so only the one that comes first is.
+    first = arguments[0] in COMMANDS
+    program = application(arguments[:1]) if first else application((), group=_AllCommands)
     try:
-        result = get_command(application(wanted)).main(
-            args=arguments, prog_name=PROGRAM, standalone_mode=False, obj=invocation
-        )
+        result = get_command(program).main(args=arguments, prog_name=PROGRAM, standalone_mode=False, obj=invocation)
     except ReaderLeftError:
         raise
     except Exception as error:
