@@ -114,6 +114,12 @@ def test_every_topic_is_a_text_of_eighty_columns(name: str, capsys: Capture) -> 
     assert json.loads(capsys.readouterr().out)["text"] == TOPICS[name].text
 
 
+@pytest.mark.parametrize("name", TOPICS)
+def test_code_keeps_its_backticks_over_the_ends_of_lines(name: str, capsys: Capture) -> None:
+    main(["help", name])
+    assert "`` " not in capsys.readouterr().out
+
+
 def test_help_of_a_command_is_its_options(capsys: Capture) -> None:
     assert main(["help", "build"]) == 0
     shown = capsys.readouterr().out

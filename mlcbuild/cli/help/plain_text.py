@@ -33,6 +33,7 @@ _THEME = Theme(
     inherit=True,
 )
 _LINK = re.compile(r"\[(?P<text>(?:[^\[\]`]|`[^`]*`)+)\]\((?P<address>[^)\s]+)\)")
+_CODE_OF_LINES = re.compile(r"(?<!`)`(?:[^`\n]|\n(?!\n))+`(?!`)")
 _CODE = re.compile(r"(?<!`)`[^`\n]+`(?!`)")
 _CELL_OF_CODE = re.compile(r" *`[^`]+`(?:,? `[^`]+`)* *")
 _PLAIN_PAGE = re.compile(r"(?:docs/)?[\w-]+\.md")
@@ -107,6 +108,7 @@ def _prepared(topic: Topic, known: Mapping[str, Topic]) -> str:
     made = []
     for part in re.split(r"(^```.*?^```$)", topic.text, flags=re.DOTALL | re.MULTILINE):
         if not part.startswith("```"):
+            part = _CODE_OF_LINES.sub(lambda code: re.sub(r"\n *", " ", code[0]), part)
             part = "\n".join(map(_with_signs_of_code, _without_links(part, topic, known).split("\n")))
         made.append(part)
     return "".join(made)
