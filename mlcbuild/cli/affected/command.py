@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import mlcbuild
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.cli.affected.comparison import Comparison, WorkspaceState
+from mlcbuild.cli.affected.own_code import OwnCode, means_something_else
 from mlcbuild.cli.affected.revision import Revision, checked_out
 from mlcbuild.cli.affected.revision_digests import RevisionDigests
 from mlcbuild.cli.arguments.options import AffectedOutput, GlobalOptions
@@ -17,14 +17,11 @@ from mlcbuild.cli.inspection.survey import SurveyRequest, surveying, without_col
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
-from mlcbuild.engine.normal_form import read_module
 from mlcbuild.engine.survey import all_wanted
 from mlcbuild.errors import MlcbuildError
-from mlcbuild.regular_files import read_regular
 from mlcbuild.rules.analysis import analyse
 
 _EVERYTHING = "//..."
-_OWN_FOLDERS = ("mlcbuild/", "rules/", "cache/")
 
 
 @without_collector()
@@ -49,12 +46,13 @@ def print_affected(
 
 def _compared(workspace: OpenWorkspace, now: WorkspaceState, revision: Revision, surveys: _Surveys) -> dict[str, str]:
     """The reasons of the affected targets by label. If the revision has errors, all targets are affected."""
-    if own := own_changes(workspace.root, revision):
-        return {str(target.label): f"mlcbuild itself changed: {own}" for target in now.analysis.requested}
+    own = OwnCode(workspace.root, revision)
+    if path := own.analysis_changed():
+        return {str(target.label): f"mlcbuild itself changed: {path}" for target in now.analysis.requested}
     digests = RevisionDigests(workspace, revision)
     try:
         former = open_workspace(revision.root)
-        with surveys.state(former, (_EVERYTHING,), digests) as before:
+        with surveys.state(former, (_EVERYTHING,), digests, own.former) as before:
             roots = (workspace.root, revision.root)
             comparison = Comparison(
                 before=before,
@@ -71,24 +69,10 @@ def _compared(workspace: OpenWorkspace, now: WorkspaceState, revision: Revision,
 
 def _may_change_code(path: str, *roots: Path) -> bool:
     """Whether a changed file is a Python module that means something else now, or lies beside one that may read it."""
-    files = [root / path for root in roots]
     if not path.endswith(".py"):
-        return any(next(file.parent.glob("*.py"), None) for file in files if file.parent.is_dir())
-    try:
-        forms = {read_module(read_regular(file), name="module", is_package=False).digest for file in files}
-    except (OSError, SyntaxError, ValueError):
-        return True
-    return len(forms) > 1
-
-
-def own_changes(root: Path, revision: Revision) -> str:
-    """A changed file of mlcbuild, if the workspace is a checkout of it that is running now; "" if there is none.
-
-    The revision's own mlcbuild is not run, so what it would do is not known.
-    """
-    if Path(mlcbuild.__file__).parent.resolve() != (root / "mlcbuild").resolve():
-        return ""
-    return next((path for path in sorted(revision.changed) if path.startswith(_OWN_FOLDERS)), "")
+        folders = [(root / path).parent for root in roots]
+        return any(next(folder.glob("*.py"), None) for folder in folders if folder.is_dir())
+    return means_something_else(path, *roots)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +85,11 @@ class _Surveys:
 
     @contextmanager
     def state(
-        self, workspace: OpenWorkspace, patterns: Sequence[str], digests: FileDigests | None
+        self,
+        workspace: OpenWorkspace,
+        patterns: Sequence[str],
+        digests: FileDigests | None,
+        own_code: Path | None = None,
     ) -> Iterator[WorkspaceState]:
         loaded = workspace.load(patterns, self.request.configuration, self.request.overrides)
         analysis = analyse(loaded, workspace.rules)
@@ -111,6 +99,7 @@ class _Surveys:
             all_wanted(analysis.actions),
             disk_cache=self.request.disk_cache,
             digests=digests,
+            own_code=own_code,
             remote=self.remote,
             say=self.say,
         ) as parts:

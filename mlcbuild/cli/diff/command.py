@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlcbuild.cache.file_digests import FileDigests
-from mlcbuild.cli.affected.command import own_changes
+from mlcbuild.cli.affected.own_code import OwnCode
 from mlcbuild.cli.affected.revision import checked_out
 from mlcbuild.cli.affected.revision_digests import RevisionDigests
 from mlcbuild.cli.arguments.options import GlobalOptions
@@ -178,13 +178,15 @@ def _title(survey: SurveyRequest) -> str:
 
 def _at_revision(request: DiffRequest, workspace: OpenWorkspace, options: GlobalOptions, stack: ExitStack) -> Side:
     revision = stack.enter_context(checked_out(workspace.root, request.since, output=workspace.settings.output))
-    if own := own_changes(workspace.root, revision):
-        options.note(f"mlcbuild itself changed since then ({own}): its stages are compared as they are now")
+    own = OwnCode(workspace.root, revision)
+    if path := own.analysis_changed():
+        options.note(f"mlcbuild itself changed since then ({path}): targets become actions as they do now")
     try:
         former = open_workspace(revision.root)
         title = f"{request.since} ({revision.commit[:8]})" if request.since != revision.commit else request.since
         digests = RevisionDigests(workspace, revision)
-        return stack.enter_context(_surveyed(former, request.patterns, request.survey, title, digests=digests)).side
+        surveyed = _surveyed(former, request.patterns, request.survey, title, digests=digests, own_code=own.former)
+        return stack.enter_context(surveyed).side
     except UsageError:
         raise
     except MlcbuildError as error:
@@ -203,6 +205,7 @@ def _surveyed(
     *,
     single: bool = False,
     digests: FileDigests | None = None,
+    own_code: Path | None = None,
 ) -> Iterator[_Surveyed]:
     loaded = workspace.load(patterns, survey.configuration, survey.overrides)
     analysis = analyse(loaded, workspace.rules)
@@ -212,7 +215,12 @@ def _surveyed(
             advice=(f"mlcbuild query '{patterns[0]}' lists them",),
         )
     with surveying(
-        workspace, analysis, all_wanted(analysis.actions), disk_cache=survey.disk_cache, digests=digests
+        workspace,
+        analysis,
+        all_wanted(analysis.actions),
+        disk_cache=survey.disk_cache,
+        digests=digests,
+        own_code=own_code,
     ) as parts:
         side = surveyed_side(title, parts.survey, announced_in_order(analysis.actions, parts.survey))
         yield _Surveyed(side=side, parts=parts, analysis=analysis, root=workspace.root)

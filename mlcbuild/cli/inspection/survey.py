@@ -75,6 +75,7 @@ def surveying(
     *,
     disk_cache: Path | None,
     digests: FileDigests | None = None,
+    own_code: Path | None = None,
     remote: ResolvedRemote | None = None,
     say: Callable[[str], object] = lambda _: None,
 ) -> Iterator[SurveyParts]:
@@ -82,14 +83,15 @@ def surveying(
 
     A `remote` is asked for results that are not on the disk, and `say` is called with what it has to tell people. It
     takes no lock: a build may run meanwhile. Of the workspace's state it writes what it had to compute, such as the
-    fingerprints of toolchains. `digests` are by default those that builds remember.
+    fingerprints of toolchains. `digests` are by default those that builds remember, and `own_code`, the folder of
+    mlcbuild's code, that which runs.
     """
     state = workspace.state_directory
     function = DigestFunction(workspace.settings.digest)
     store = DiskStore(disk_cache.absolute() if disk_cache else default_root(), function)
     toolchains = Toolchains(state / "toolchains.json")
     implementations = Implementations(
-        state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
+        state / "implementations.json", distributions=toolchains.distributions, root=own_code, workspace=workspace.root
     )
     cache = remote_cache(remote, function)
     try:
