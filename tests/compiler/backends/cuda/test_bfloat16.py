@@ -55,6 +55,8 @@ def test_kernels_of_a_model_say_the_same_on_a_gpu_and_on_a_cpu(
         if not isinstance(kernel, tirx.PrimFunc) or any(part in name for part in _LEFT_OUT):
             continue
         found += "matmul" in name
+        if any(isinstance(parameter.ty, tvm.ir.PrimType) for parameter in kernel.params):
+            continue  # softmax over the vocabulary, which is in float32
         buffers = [(str(buffer.dtype), [_size(size) for size in buffer.shape]) for buffer in kernel.params]
         content = tvm_ffi.structural_hash(kernel)
         if "bfloat16" not in (dtype for dtype, _ in buffers) or content in checked:
