@@ -230,8 +230,7 @@ class _Session:
                 if action.mnemonic == FETCH_MNEMONIC and not action.pinned_content
             )
         notes = [f"{self._style.warning('note:')} {note}" for note in part.notes]
-        if notes or request.verbose:
-            self._write([*notes, *(part.reasons if request.verbose else ())])
+        self._write([*notes, *(part.reasons if request.verbose else ())])
         if not targets and not request.shard:
             self._note("no targets match" + (" that have external files" if request.fetch_only else ""))
         console = self._console = Console(
@@ -401,7 +400,7 @@ class _Session:
     def _write(self, lines: Sequence[str]) -> None:
         if self._console:
             self._console.say(lines)
-        else:
+        elif lines:
             print(*lines, sep="\n", file=sys.stderr, flush=True)
 
     @contextmanager
