@@ -102,14 +102,16 @@ def far_cluster(link: Link, tmp_path: Path) -> Iterator[RayCluster]:
 def test_the_actions_of_a_node_that_falls_silent_run_elsewhere_in_seconds(
     link: Link, far_cluster: RayCluster, tmp_path: Path
 ) -> None:
-    """One action runs there, and Ray may have sent others after it."""
+    """The near node can run two actions and the far one a third, so it runs one when the link is cut. The fourth
+    waits, at either.
+    """
+    far_cluster.add("near", cpus=2)
     world = ClusterWorld(tmp_path, far_cluster.namespace, far_cluster)
     sleep = long_sleep(20)
-    world.commands(*(command(f"slow-{number}", f"{sleep}; echo {number} > $1") for number in range(3)))
-    build = world.start("build", ":all", "--jobs", "3")
-    first = wait_for(sleep, build)
-    far_cluster.add("near", cpus=3)
-    wait_until(lambda: set(sleeping(sleep)) - {first})
+    world.commands(*(command(f"slow-{number}", f"{sleep}; echo {number} > $1") for number in range(4)))
+    build = world.start("build", ":all", "--jobs", "4")
+    wait_for(sleep, build)
+    wait_until(lambda: len(sleeping(sleep)) == 3)
     link.cut()
     began = time.monotonic()
     code, said = ended(build)
@@ -119,7 +121,7 @@ def test_the_actions_of_a_node_that_falls_silent_run_elsewhere_in_seconds(
     assert "runs again" in said
     assert "its node does not answer" in said
     assert seconds < 60, said
-    for number in range(3):
+    for number in range(4):
         assert world.output(f"slow-{number}/out").read_text() == f"{number}\n"
 
 
