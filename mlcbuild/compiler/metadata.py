@@ -14,6 +14,8 @@ from typing import Any
 
 from mlcbuild.errors import StageError
 
+SHOWN_LAYERS = "shown_layers"  # the numbers of the layers that a module shows: between stages, not in a library
+
 
 def read(path: Path) -> dict[str, Any]:
     """The metadata in a file. Raises StageError for a file that holds none."""

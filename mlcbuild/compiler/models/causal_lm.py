@@ -6,7 +6,7 @@ fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
@@ -28,9 +28,12 @@ MakeLayer = Callable[..., DecoderLayer]
 class Decoder(nn.Module):  # type: ignore[misc]
     """Embedding table, layers and the last norm."""
 
-    def __init__(self, config: DecoderConfig, reader: Reader, *, layers: int, make_layer: MakeLayer) -> None:
+    def __init__(self, config: DecoderConfig, reader: Reader, *, layers: Sequence[int], make_layer: MakeLayer) -> None:
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, reader=reader, name="model.embed_tokens")
-        self.layers = nn.ModuleList([make_layer(config, reader, name=f"{LAYERS}.{index}") for index in range(layers)])
+        self.layers = nn.ModuleList(
+            [make_layer(config.of_layer(number), reader, name=f"{LAYERS}.{number}") for number in layers]
+        )
+        self.kinds = [config.layers.kind(number) for number in layers]
         self.norm = rms_norm(config, dtype=reader.scheme.model_dtype)
         self.outliner = Outliner("decoder_layer")
 
@@ -57,19 +60,20 @@ class Decoder(nn.Module):  # type: ignore[misc]
             return layer.forward(*tensors, PagedKVCache(_expr=cache, _name="paged_kv_cache"), number, next_norm)
 
         arguments = [hidden._expr, normed._expr, cache._expr, relax.prim_value(number)]
-        return self.outliner.call(layer.parts(next_norm), trace, arguments)
+        return self.outliner.call(layer.parts(next_norm), trace, arguments, kind=self.kinds[number])
 
 
 class CausalLM(nn.Module):  # type: ignore[misc]
-    """A decoder with its head: logits (batch, n, vocabulary) in float32. It has the first `layers` of its layers, whose
-    cache has room for all. `make_layer(config, reader, name=…)` makes a layer with the methods of `DecoderLayer`."""
+    """A decoder with its head: logits (batch, n, vocabulary) in float32. It has its layers of the numbers `layers`
+    alone, and a cache with room for all. `make_layer(config, reader, name=…)` makes a layer with the methods of
+    `DecoderLayer`, of what `DecoderConfig.of_layer` returns."""
 
     def __init__(
         self,
         config: DecoderConfig,
         reader: Reader,
         *,
-        layers: int,
+        layers: Sequence[int],
         make_layer: MakeLayer = DecoderLayer,
     ) -> None:
         self.model = Decoder(config, reader, layers=layers, make_layer=make_layer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -31,8 +31,9 @@ class CompilableModel(Protocol):
 class ModelBuilder(Generic[Configuration]):
     """A family's `MODEL`.
 
-    `build(configuration, reader, layers=…)` makes the module with the first `layers` of its layers and a KV cache for
-    all of them. Its parameters have the names and shapes of the family's list, which Export checks.
+    `build(configuration, reader, layers=…)` makes the module with the layers of these numbers alone, and a KV cache for
+    all. Its parameters have the names and shapes of the family's list, which Export checks, but that layers are
+    numbered from 0.
     """
 
     family: Family[Configuration]
@@ -47,14 +48,15 @@ def build_model(
     builders: Iterable[AnyModelBuilder],
     reader: Reader,
     *,
-    layers: int | None = None,
+    layers: Sequence[int] | None = None,
 ) -> CompilableModel:
-    """The module of a model with its first `layers` layers; left out, with all.
+    """The module of a model with its layers of the numbers `layers`; left out, with all.
 
     Raises StageError for a configuration that the family did not write, and a matrix that the scheme cannot store.
     """
     for builder in builders:
         if builder.family.name == model.family:
             configuration = json_values.decode(builder.family.configuration, model.configuration, where="configuration")
-            return builder.build(configuration, reader, layers=model.layers.count if layers is None else layers)
+            shown = range(model.layers.count) if layers is None else layers
+            return builder.build(configuration, reader, layers=tuple(shown))
     raise InternalError(f"the family {model.family} has no model.py, or was not given")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
+from mlcbuild.compiler.models.description import Layers
 from mlcbuild.compiler.models.rotary import RotaryEmbedding, read_rotary
 from mlcbuild.compiler.models.sizes import ContextLimits
 
@@ -57,8 +58,21 @@ class FeedForwardConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerKind:
+    """What the layers of a kind have of their own; None where it is what `DecoderConfig` says."""
+
+    name: str
+    attention: AttentionConfig | None = None
+    feed_forward: FeedForwardConfig | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """Embedding, `num_layers` equal layers of attention and feed-forward, a last norm, and a head."""
+    """Embedding, `num_layers` layers of attention and feed-forward, a last norm, and a head.
+
+    All layers are equal, unless `kinds_of_layers` names one of `kinds` for each. Raises ValueError for another name,
+    and for another number of them.
+    """
 
     hidden_size: int
     vocab_size: int
@@ -67,6 +81,33 @@ class DecoderConfig:
     attention: AttentionConfig
     feed_forward: FeedForwardConfig
     tie_word_embeddings: bool
+    kinds: tuple[LayerKind, ...] = ()
+    kinds_of_layers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        unknown = set(self.kinds_of_layers) - {kind.name for kind in self.kinds}
+        if unknown:
+            raise ValueError(f"not a kind of layer: {min(unknown)!r}")
+        _ = self.layers
+
+    @property
+    def layers(self) -> Layers:
+        """The layers by name and kind."""
+        return Layers(name=LAYERS, count=self.num_layers, kinds=self.kinds_of_layers)
+
+    def of_layer(self, number: int) -> DecoderConfig:
+        """What the layer of a number is built from: a decoder whose layers are all of its kind."""
+        name = self.layers.kind(number)
+        kind = next((kind for kind in self.kinds if kind.name == name), None)
+        if kind is None:
+            return self
+        return replace(
+            self,
+            attention=kind.attention or self.attention,
+            feed_forward=kind.feed_forward or self.feed_forward,
+            kinds=(),
+            kinds_of_layers=(),
+        )
 
     @property
     def model_config(self) -> dict[str, object]:

@@ -30,11 +30,11 @@ def decoder_parameters(config: DecoderConfig, *, gguf_interleaves: bool) -> Para
     hidden = config.hidden_size
     found = [matrix("model.embed_tokens", ParameterRole.EMBEDDING, config.vocab_size, hidden, gguf="token_embd")]
     for number in range(config.num_layers):
-        layer, block = f"{LAYERS}.{number}", f"blk.{number}"
+        layer, block, own = f"{LAYERS}.{number}", f"blk.{number}", config.of_layer(number)
         found.append(vector(f"{layer}.input_layernorm", hidden, gguf=f"{block}.attn_norm"))
-        found += attention(f"{layer}.self_attn", config.attention, hidden, gguf=block, interleaved=gguf_interleaves)
+        found += attention(f"{layer}.self_attn", own.attention, hidden, gguf=block, interleaved=gguf_interleaves)
         found.append(vector(f"{layer}.post_attention_layernorm", hidden, gguf=f"{block}.ffn_norm"))
-        found += feed_forward(f"{layer}.mlp", config.feed_forward, hidden, gguf=block)
+        found += feed_forward(f"{layer}.mlp", own.feed_forward, hidden, gguf=block)
     found.append(vector("model.norm", hidden, gguf="output_norm"))
     head = matrix("lm_head", ParameterRole.FINAL_FC, config.vocab_size, hidden, gguf="output")
     if not config.tie_word_embeddings:

@@ -18,10 +18,23 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layers:
-    """Equal layers: the parameters of layer 7 of `model.layers` begin with `model.layers.7.`."""
+    """A model's layers: the parameters of layer 7 of `model.layers` begin with `model.layers.7.`.
+
+    `kinds` has a word of the family's for each layer, or none if all are equal. Layers of one kind compute the same,
+    of parameters with the same names, shapes and dtypes. Raises ValueError for kinds of another number of layers.
+    """
 
     name: str
     count: int
+    kinds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kinds and len(self.kinds) != self.count:
+            raise ValueError(f"{self.count} layers have {len(self.kinds)} kinds")
+
+    def kind(self, number: int) -> str:
+        """The kind of the layer of a number; empty if all are equal."""
+        return self.kinds[number] if self.kinds else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,18 +20,21 @@ class Outliner:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._functions: dict[tuple[str, ...], tvm.ir.GlobalVar] = {}
+        self._functions: dict[tuple[str, ...], tvm.ir.GlobalVar] = {}  # by kind and types
 
-    def call(self, parts: Sequence[nn.Module], trace: Trace, arguments: Sequence[relax.Expr]) -> tuple[nn.Tensor, ...]:
+    def call(
+        self, parts: Sequence[nn.Module], trace: Trace, arguments: Sequence[relax.Expr], *, kind: str = ""
+    ) -> tuple[nn.Tensor, ...]:
         """Call `trace(*variables)`, which computes a layer of these parts on one variable for each of `arguments`, in a
-        function of its own: the one that a layer with arguments and parameters of the same types has made, if any.
+        function of its own: the one that a layer of the same kind, with arguments and parameters of the same types, has
+        made, if any.
 
-        Layers that come here have to compute the same from the same: only their parameters and arguments differ.
+        Layers of a kind have to compute the same from the same: only their parameters and arguments differ.
         """
         builder = relax.BlockBuilder.current()
         parameters = [parameter for part in parts for parameter in part.parameters()]
         passed = [*(builder.normalize(argument) for argument in arguments), *(item._expr for item in parameters)]
-        key = tuple(str(value.ty) for value in passed)
+        key = (kind, *(str(value.ty) for value in passed))
         if key not in self._functions:
             self._functions[key] = self._function(builder, parameters, trace, passed)
         results = builder.emit(relax.Call(self._functions[key], passed))

@@ -10,7 +10,6 @@ import tvm
 from tvm import relax, tirx
 
 from mlcbuild.compiler.kernel_description import KernelDescription, Size
-from mlcbuild.compiler.models.repetition import SHOWN
 from mlcbuild.compiler.passes.rewriting import is_operator
 
 _CALLS = ("relax.call_tir", "relax.call_tir_inplace")
@@ -37,19 +36,20 @@ class _Use:
 
 
 def describe_kernels(
-    module: tvm.IRModule, kernels: Mapping[str, str], parameters: Sequence[str]
+    module: tvm.IRModule, kernels: Mapping[str, str], parameters: Sequence[str], *, layers: Sequence[int] = ()
 ) -> dict[str, KernelDescription]:
     """The descriptions of kernels by their content's name.
 
     `kernels` maps the names that PrimFuncs have in `module` to these. `parameters` are the names of all parameters of
-    the model; a module may show fewer layers (`models.repetition`). Equal modules have equal descriptions.
+    the model, of whose layers the module may show those of the numbers `layers` alone (`models.repetition`). Equal
+    modules have equal descriptions.
     """
     uses: dict[str, _Use] = {kernel: _Use() for kernel in kernels.values()}
     walk = _Walk(module, kernels, uses)
     for name, function in sorted(_relax_functions(module)):
         if function.attrs is not None and "global_symbol" in function.attrs:
             walk.enter(name, function)
-    shown = _shown_parameters(parameters, walk.parameter_count)
+    shown = _shown_parameters(parameters, walk.parameter_count, frozenset(layers))
     for name, kernel in sorted(kernels.items()):
         use = uses[kernel]
         use.names.add(_operation(name))
@@ -194,12 +194,12 @@ def _operation(name: str) -> str:
     return "_".join(telling or words)
 
 
-def _shown_parameters(names: Sequence[str], shown: int) -> list[str]:
+def _shown_parameters(names: Sequence[str], shown: int, layers: frozenset[int]) -> list[str]:
     """The names of the parameters that a module shows, which may have fewer layers; [] where they cannot be told."""
     if len(names) == shown:
         return list(names)
     numbers = [_NUMBERED.match(name) for name in names]
-    few = [name for name, number in zip(names, numbers, strict=True) if number is None or int(number[2]) < SHOWN]
+    few = [name for name, number in zip(names, numbers, strict=True) if number is None or int(number[2]) in layers]
     return few if len(few) == shown else []
 
 

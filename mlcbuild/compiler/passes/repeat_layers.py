@@ -1,7 +1,7 @@
 """Put in the layers that a module of `models.repetition` does not show.
 
-Where a function calls the two layers it shows, it calls all of them afterwards: the first call once for each layer but
-the last, with that layer's number and parameters, each reading what the one before it made; the second for the last.
+Where a function calls the layers it shows, it calls all of them afterwards: for each layer the call of the one that
+stands for it, with the layer's own number and parameters, reading what the layer before it made.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from mlcbuild.compiler.models.description import Layers
-from mlcbuild.compiler.models.repetition import SHOWN, Repetition
+from mlcbuild.compiler.models.repetition import Repetition
 from mlcbuild.errors import InternalError, StageError
 
 
@@ -22,16 +22,17 @@ def repeat_layers(module: tvm.IRModule, names: Sequence[str], layers: Layers) ->
     Calls are left without types. Raises StageError for a module whose parameters are not those that show `names`.
     """
     repetition = Repetition.of(names, layers)
+    shown = len(repetition.parameters)
     functions = {}
     for variable, function in module.functions_items():
         parameters = _parameters(function)
-        if parameters is not None and len(parameters.ty.fields) != repetition.length:
+        if parameters is not None and len(parameters.ty.fields) != shown:
             raise StageError(
-                f"{variable.name_hint} takes {len(parameters.ty.fields)} parameters, not the {repetition.length} that"
-                f" show {len(names)} parameters of {repetition.count} layers"
+                f"{variable.name_hint} takes {len(parameters.ty.fields)} parameters, not the {shown} that"
+                f" show {len(names)} parameters of {layers.count} layers"
             )
-        repeats = parameters is not None and repetition.count > repetition.shown
-        functions[variable] = _repeated(function, parameters, repetition, names) if repeats else function
+        repeats = parameters is not None and layers.count > len(repetition.shown)
+        functions[variable] = _repeated(function, parameters, repetition) if repeats else function
     return tvm.IRModule(functions, attrs=module.attrs)
 
 
@@ -43,16 +44,16 @@ def _parameters(function: tvm.ir.BaseFunc) -> relax.Var | None:
     return last if isinstance(last.ty, relax.TupleType) else None
 
 
-def _repeated(
-    function: relax.Function, parameters: relax.Var, repetition: Repetition, names: Sequence[str]
-) -> relax.Function:
-    fields = list(parameters.ty.fields)
-    every = [fields[repetition.stand_in(place)] for place in range(len(names))]
+def _repeated(function: relax.Function, parameters: relax.Var, repetition: Repetition) -> relax.Function:
+    types = dict(zip(repetition.parameters, parameters.ty.fields, strict=True))
+    every = [types[repetition.shown_like(name)] for name in repetition.names]
     packed = relax.Var(parameters.name, relax.TupleType(every))
-    repeater = _Repeater(parameters, packed, repetition, names)
+    repeater = _Repeater(parameters, packed, repetition)
     blocks = [
         type(block)([new for old in block.bindings for new in repeater.bindings(old)]) for block in function.body.blocks
     ]
+    if repeater.calls and len(repeater.calls) != len(repetition.shown):
+        raise InternalError(f"a module shows {len(repetition.shown)} layers, and calls {len(repeater.calls)}")
     return relax.Function(
         [*list(function.params)[:-1], packed],
         relax.SeqExpr(blocks, function.body.body),
@@ -63,86 +64,114 @@ def _repeated(
 
 
 class _Repeater:
-    """The state of one function: what its variables are to its layers, and the call that waits for the other."""
+    """The state of one function: what its variables are to its layers, and the calls that wait for the last one."""
 
-    def __init__(self, parameters: relax.Var, packed: relax.Var, repetition: Repetition, names: Sequence[str]) -> None:
+    def __init__(self, parameters: relax.Var, packed: relax.Var, repetition: Repetition) -> None:
         self.parameters = parameters
         self.packed = packed
         self.repetition = repetition
-        self.names = names
-        self.shown: dict[relax.Var, int] = {}  # which parameter of those shown a variable is
-        self.read: dict[int, relax.Var] = {}  # the variable of a parameter, by its place among all
-        self.first: relax.VarBinding | None = None
-        self.results: dict[relax.Var, int] = {}  # which result of the first call a variable is
+        self.names = repetition.parameters
+        self.places = {name: place for place, name in enumerate(repetition.names)}
+        self.shown: dict[relax.Var, str] = {}  # the name of the parameter that a variable is
+        self.read: dict[str, relax.Var] = {}  # the variable of a parameter
+        self.calls: list[relax.VarBinding] = []
+        self.results: dict[relax.Var, tuple[int, int]] = {}  # which call's result a variable is, and which of them
 
     def bindings(self, binding: relax.VarBinding) -> Iterator[relax.VarBinding]:
         value = binding.value
         if isinstance(value, relax.TupleGetItem) and value.tuple_value.same_as(self.parameters):
-            yield from self._read(binding.var, int(value.index))
-        elif isinstance(value, relax.TupleGetItem) and self.first and value.tuple_value.same_as(self.first.var):
-            self.results[binding.var] = int(value.index)
+            yield from self._read(binding.var, self.names[int(value.index)])
+        elif isinstance(value, relax.TupleGetItem) and (call := self._waiting(value.tuple_value)) is not None:
+            self.results[binding.var] = (call, int(value.index))
         elif isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
-            if self.first is None:
-                self.first = binding
-            else:
-                yield from self._all_layers(self.first, binding)
+            self.calls.append(binding)
+            if len(self.calls) == len(self.repetition.shown):
+                yield from self._all_layers()
         else:
             self._check(value)
             yield binding
 
-    def _read(self, variable: relax.Var, shown: int) -> Iterator[relax.VarBinding]:
+    def _waiting(self, made: relax.Expr) -> int | None:
+        """Which of the calls made a tuple that no function has yet, because other layers come in between."""
+        waiting = self.calls if len(self.calls) < len(self.repetition.shown) else self.calls[:-1]
+        return next((place for place, call in enumerate(waiting) if made.same_as(call.var)), None)
+
+    def _read(self, variable: relax.Var, name: str) -> Iterator[relax.VarBinding]:
         """Read the parameter, and those of further layers that it stands for.
 
         All are read before the first layer: what lies between two kernels would go into each graph that is captured.
         """
-        self.shown[variable] = shown
-        layers = self.repetition.further if self.repetition.layer(shown) == SHOWN - 1 else 1
-        for further in range(layers):
-            place = self.repetition.place(shown, further=further)
-            name = self.names[place].replace(".", "_")
-            self.read[place] = type(variable)(name, variable.ty) if further else variable
-            yield relax.VarBinding(self.read[place], relax.TupleGetItem(self.packed, place))
+        self.shown[variable] = name
+        layer = self.repetition.layer(name)
+        for each in [name] if layer is None else self._like(name, self.repetition.shown[layer]):
+            self.read[each] = variable if each == name else type(variable)(each.replace(".", "_"), variable.ty)
+            yield relax.VarBinding(self.read[each], relax.TupleGetItem(self.packed, self.places[each]))
 
-    def _all_layers(self, first: relax.VarBinding, last: relax.VarBinding) -> Iterator[relax.VarBinding]:
-        if not first.value.op.same_as(last.value.op):
-            raise InternalError("the two layers that a module shows are not alike")
+    def _like(self, name: str, number: int) -> list[str]:
+        """A parameter of a layer that is shown, and those of others of its kind; where the model's last layer is of
+        this kind, they are read with that one's and not with the first one's."""
+        layers = self.repetition.layers
+        alike = [other for other in range(layers.count) if layers.kind(other) == layers.kind(number)]
+        if alike[-1] == layers.count - 1 and len(alike) > 1:
+            alike = alike[:1] if number == alike[0] else alike[1:]
+        return [self.repetition.in_layer(name, other) for other in alike]
+
+    def _all_layers(self) -> Iterator[relax.VarBinding]:
+        count = self.repetition.layers.count
+        flow = self._flow()
         before: dict[int, relax.Var] = {}
-        for layer in range(self.repetition.count - 1):
-            arguments = self._arguments(first.value, last.value, layer, before)
-            made = type(first.var)(f"layer{layer}", first.var.ty)
-            yield relax.VarBinding(made, relax.Call(first.value.op, arguments))
-            for index in sorted(set(self.results.values())):
-                before[index] = type(first.var)(f"layer{layer}_{index}", first.var.ty.fields[index])
+        for number in range(count):
+            shown = self.repetition.stand_in(number)
+            call = self.calls[shown]
+            arguments = [
+                before[flow[place]] if number and place in flow else self._argument(given, shown, number)
+                for place, given in enumerate(call.value.args)
+            ]
+            if number == count - 1:
+                yield relax.VarBinding(call.var, relax.Call(call.value.op, arguments))
+                return
+            made = type(call.var)(f"layer{number}", call.var.ty)
+            yield relax.VarBinding(made, relax.Call(call.value.op, arguments))
+            for index in sorted(set(flow.values())):
+                before[index] = type(call.var)(f"layer{number}_{index}", call.var.ty.fields[index])
                 yield relax.VarBinding(before[index], relax.TupleGetItem(made, index))
-        arguments = self._arguments(first.value, last.value, self.repetition.count - 1, before)
-        yield relax.VarBinding(last.var, relax.Call(last.value.op, arguments))
 
-    def _arguments(
-        self, first: relax.Call, last: relax.Call, layer: int, before: dict[int, relax.Var]
-    ) -> list[relax.Expr]:
-        """Those of a layer's call; `before` are the results of the layer in front of it."""
-        is_last = layer == self.repetition.count - 1
-        return [
-            before[self.results[other]]
-            if layer > 0 and other in self.results
-            else self._argument(other if is_last else one, one if is_last else other, layer)
-            for one, other in zip(first.args, last.args, strict=True)
-        ]
+    def _flow(self) -> dict[int, int]:
+        """Which results of the layer before it a layer takes: by the argument's place, the result's.
 
-    def _argument(self, given: relax.Expr, twin: relax.Expr, layer: int) -> relax.Expr:
-        """What stands in a layer's call for the argument `given`, which the other call that is shown has as `twin`."""
-        if given in self.shown:
-            further = layer if layer < self.repetition.count - 1 else self.repetition.further - 1
-            return self.read[self.repetition.place(self.shown[given], further=further)]
+        Raises InternalError for calls that differ in this, and for two layers of a kind that are two functions.
+        """
+        flows = list[dict[int, int]]()
+        for number, call in enumerate(self.calls):
+            taken = {place: self.results[one] for place, one in enumerate(call.value.args) if one in self.results}
+            if any(made_by != number - 1 for made_by, _ in taken.values()):
+                raise InternalError("a layer reads what another one made than the layer before it")
+            flows.append({place: index for place, (_, index) in taken.items()})
+        kinds = [self.repetition.layers.kind(number) for number in self.repetition.shown]
+        first = self.calls[kinds.index(kinds[-1])]
+        if any(flow != flows[1] for flow in flows[1:]) or not first.value.op.same_as(self.calls[-1].value.op):
+            raise InternalError("the layers that a module shows are not alike")
+        return flows[1]
+
+    def _argument(self, given: relax.Expr, shown: int, number: int) -> relax.Expr:
+        """What stands in the call of layer `number` where the call of the layer that is shown for it has `given`."""
         if isinstance(given, tirx.IntImm):
-            return relax.prim_value(layer)
-        if not given.same_as(twin) and twin not in self.results:
-            raise InternalError(f"{given} is neither a layer's own nor the same in all layers")
-        return given
+            return relax.prim_value(number)
+        if given not in self.shown:
+            return given
+        name = self.shown[given]
+        layer = self.repetition.layer(name)
+        if layer is None:
+            return given
+        # A layer reads parameters of its own, and of the one behind it.
+        wanted = self.repetition.in_layer(name, number + layer - shown)
+        if not 0 <= layer - shown <= 1 or wanted not in self.read:
+            raise InternalError(f"layer {number} would read {wanted}, which the model does not have")
+        return self.read[wanted]
 
     def _check(self, value: relax.Expr) -> None:
-        """What belongs to a layer that stands for another must be read by that layer alone."""
+        """What belongs to a layer must be read by layers alone; only the first layer is where it is shown to be."""
         for variable in relax.analysis.free_vars(value):
-            shown = self.shown.get(variable)
-            if variable in self.results or (shown is not None and self.repetition.layer(shown) == SHOWN - 1):
+            layer = self.repetition.layer(self.shown[variable]) if variable in self.shown else None
+            if variable in self.results or layer:
                 raise InternalError(f"{variable.name} of a layer is used outside of it")

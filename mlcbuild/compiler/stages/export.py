@@ -1,9 +1,9 @@
 """Export: a model becomes a Relax module.
 
 Reads `model` (model.json of ResolveModel) and `parameters` (parameters.json). Writes `module` (IR, high-level
-operators), which shows two of many equal layers (see `models.repetition`), and `metadata` (JSON), which names the
-parameters of all. It knows no target and needs no weights, so that every library of a model and quantization shares it.
-Sizes that a library may override are left to Lower.
+operators), which shows one of many equal layers and the last (see `models.repetition`), and `metadata` (JSON), which
+names the parameters of all. It knows no target and needs no weights, so that every library of a model and quantization
+shares it. Sizes that a library may override are left to Lower.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler.models.compilable import AnyModelBuilder, build_model
 from mlcbuild.compiler.models.description import read_model
 from mlcbuild.compiler.models.parameters import ParameterList, read_parameters
-from mlcbuild.compiler.models.repetition import SHOWN, Repetition, repeated_names
+from mlcbuild.compiler.models.repetition import Repetition, repeated_names, shown_layers
 from mlcbuild.compiler.quantization.reader import Reader
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme, StoredTensor
 from mlcbuild.errors import StageError
@@ -43,11 +43,12 @@ def run(
     """
     description = read_model(model)
     layers = description.layers
-    built = build_model(description, models, reader(scheme), layers=min(layers.count, SHOWN))
+    built = build_model(description, models, reader(scheme), layers=shown_layers(layers))
     exported, shown = built.export_tvm(spec=built.specification(hidden_states=hidden_states))
     names = repeated_names([name for name, _ in shown], layers)
     repetition = Repetition.of(names, layers)
-    stand_ins = [shown[repetition.stand_in(place)][1] for place in range(len(names))]
+    by_name = dict(zip(repetition.parameters, (parameter for _, parameter in shown), strict=True))
+    stand_ins = [by_name[repetition.shown_like(name)] for name in names]
     found = [
         StoredTensor(name=name, shape=tuple(map(int, parameter.shape)), dtype=str(parameter.dtype))
         for name, parameter in zip(names, stand_ins, strict=True)
@@ -62,6 +63,7 @@ def run(
         "kv_state_kind": description.kv_state_kind,
         "vocab_size": description.vocab_size,
         "model_task": "chat",
+        metadata_file.SHOWN_LAYERS: list(repetition.shown),
         "params": [
             {
                 "name": parameter.name,

@@ -59,6 +59,7 @@ def run(
     # A tokenizer with more tokens than the model has is an error of the package, not of the library.
     active = rows if vocabulary is None else min(rows, read_vocabulary(vocabulary).active_size)
     document = metadata_file.read(metadata) | asdict(description.sizes) | {"active_vocab_size": active}
+    document.pop(metadata_file.SHOWN_LAYERS, None)
     module = ir.load_module(graph)
     kernels = _kernel_names(module)
     context = PhaseContext(

@@ -1,9 +1,9 @@
 """Partition: the graph and its kernels part.
 
-Reads `module` (after Phase3) and `metadata` (of Phase0, for the names of parameters). Writes `graph` (the Relax
-functions, each kernel a stub that has its content's name and its signature, and no body), `kernels` (a directory with
-`<name>.json` for each distinct kernel) and `manifest` (the names of the kernels, and their descriptions for people and
-programs). Equal kernels, whatever their names, become one.
+Reads `module` (after Phase3) and `metadata` (of Phase0, for the names of parameters and the numbers of the layers
+shown). Writes `graph` (the Relax functions, each kernel a stub that has its content's name and its signature, and no
+body), `kernels` (a directory with `<name>.json` for each distinct kernel) and `manifest` (the names of the kernels, and
+their descriptions for people and programs). Equal kernels, whatever their names, become one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from mlcbuild.compiler.passes.partition_kernels import partition_kernels
 def run(*, module: Path, metadata: Path, graph: Path, kernels: Path, manifest: Path) -> None:
     """Raises StageError for a file that holds no module, or no metadata."""
     whole = ir.load_module(module)
-    parameters = [str(parameter["name"]) for parameter in metadata_file.read(metadata).get("params", [])]
+    document = metadata_file.read(metadata)
+    parameters = [str(parameter["name"]) for parameter in document.get("params", [])]
     partitioned = partition_kernels(whole)
-    descriptions = describe_kernels(whole, partitioned.names, parameters)
+    descriptions = describe_kernels(
+        whole, partitioned.names, parameters, layers=document.get(metadata_file.SHOWN_LAYERS, [])
+    )
     kernels.mkdir(parents=True, exist_ok=True)
     for kernel in partitioned.kernels:
         (kernels / f"{kernel.name}.json").write_bytes(kernel.data)

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import LAYERS, DecoderConfig, read_decoder, read_limits
+from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder, read_limits
 from mlcbuild.compiler.models.decoder_parameters import decoder_parameters
-from mlcbuild.compiler.models.description import Layers
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.parameters import ParameterList
@@ -33,7 +32,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return FamilyModel(
         configuration=config,
         vocab_size=config.vocab_size,
-        layers=Layers(name=LAYERS, count=config.num_layers),
+        layers=config.layers,
         limits=read_limits(reader),
         chat_config=_chat_config(config),
         parameters=_parameters(config),
