@@ -6,7 +6,7 @@ import io
 import json
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,7 @@ def write_gguf(
     kind: str = "F32",
     architecture: str = "",
     pre: str = "smollm",
-    metadata: Mapping[str, bool | int | float | str] | None = None,
+    metadata: Mapping[str, bool | int | float | str | Sequence[object]] | None = None,
 ) -> Path:
     """A GGUF file as llama.cpp's converter makes it: q and k interleaved for a llama, matrices of the quantized type
     `kind`. The architecture is the model's type if none is given; `metadata` is added, and replaces."""
@@ -121,9 +121,14 @@ def write_gguf(
     writer.add_eos_token_id(0)
     writer.add_chat_template("{% for m in messages %}<|end|>{{ m['content'] }}{% endfor %}")
     for key, value in (metadata or {}).items():
-        kinds = {bool: writer.add_bool, int: writer.add_int32, float: writer.add_float32, str: writer.add_string}
+        kinds: dict[type, Callable[..., None]] = {
+            bool: writer.add_bool,
+            int: writer.add_int32,
+            float: writer.add_float32,
+            str: writer.add_string,
+        }
         writer.kv_data[0].pop(key, None)
-        kinds[type(value)](key, value)
+        kinds.get(type(value), writer.add_array)(key, value)
     for name, tensor in tensors.items():
         stored = _interleaved(name, tensor, config) if architecture in _INTERLEAVED else tensor
         if kind == "F32" or tensor.ndim == 1:

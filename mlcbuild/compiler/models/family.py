@@ -21,9 +21,9 @@ from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.description import Layers
 from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.compiler.models.sizes import ContextLimits
-from mlcbuild.compiler.tokenizer.cuts import Cut
 
 if TYPE_CHECKING:  # Whoever calls a family with a file has imported it; the keys of other stages need not count it.
+    from mlcbuild.compiler.tokenizer.cuts import Cut
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 Configuration = TypeVar("Configuration")
@@ -51,11 +51,11 @@ class GGUFArchitecture:
     """How GGUF files with one value of `general.architecture` are read.
 
     `config` makes a `config.json` of the metadata; it raises StageError for what the family cannot compute. `cuts` are
-    the values of `tokenizer.ggml.pre` that such files have, and how each cuts text.
+    values of `tokenizer.ggml.pre` that llama.cpp does not know (`tokenizer.cuts.CUTS` has those that it does).
     """
 
     config: Callable[[GGUFFile], dict[str, object]]
-    cuts: Mapping[str, Cut]
+    cuts: Mapping[str, Cut] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
-from mlcbuild.compiler.tokenizer.cuts import Cut
+from mlcbuild.compiler.tokenizer.byte_level import byte_level
+from mlcbuild.compiler.tokenizer.cuts import CUTS, Cut
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values
@@ -29,17 +30,19 @@ _ENDS = frozenset(
 
 
 def tokenizer_files(file: GGUFFile, cuts: Mapping[str, Cut]) -> dict[str, str]:
-    """Texts by file name; `cuts` are those that the file may name. Raises StageError for a vocabulary of another kind,
-    or a damaged one."""
+    """Texts by file name; `cuts` are the model's own, beside those that all files may name. Raises StageError for a
+    vocabulary of another kind, or a damaged one."""
     kind = file.string("tokenizer.ggml.model")
+    adds_bos = kind == "llama"
     if kind == "gpt2":
-        tokenizer = _byte_level(file, cuts)
+        cut = _cut(file, cuts)
+        tokenizer, adds_bos = _byte_level(file, cut), cut.adds_bos
     elif kind == "llama":
         tokenizer = _sentence_piece(file)
     else:
         raise StageError(f'{file.path}: the tokenizer is of the kind "{kind}"; "gpt2" and "llama" can be rebuilt')
     _add_special_tokens(file, tokenizer)
-    configuration = _configuration(file, adds_bos_by_default=kind == "llama")
+    configuration = _configuration(file, adds_bos_by_default=adds_bos)
     _add_template(tokenizer, configuration)
     files = {
         "tokenizer.json": tokenizer.to_str(pretty=False) + "\n",
@@ -75,26 +78,24 @@ def _vocabulary(file: GGUFFile) -> dict[str, int]:
     return vocabulary
 
 
-def _byte_level(file: GGUFFile, cuts: Mapping[str, Cut]) -> Tokenizer:
-    name = file.string("tokenizer.ggml.pre", "default")
-    cut = cuts.get(name)
-    if cut is None:
-        raise StageError(
-            f'{file.path}: the tokenizer cuts text by the rule "{name}", which is not known',
-            advice=(known_values(name, cuts),),
-        )
+def _byte_level(file: GGUFFile, cut: Cut) -> Tokenizer:
     merges = [_merge(file, text) for text in file.strings("tokenizer.ggml.merges")]
     model = _bpe(file, vocab=_vocabulary(file), merges=merges, ignore_merges=cut.ignore_merges)
     tokenizer = Tokenizer(model)
-    steps: list[pre_tokenizers.PreTokenizer] = []
-    if cut.digits:
-        steps.append(pre_tokenizers.Digits(individual_digits=True))
-    if cut.pattern:
-        steps.append(pre_tokenizers.Split(Regex(cut.pattern), behavior="isolated"))
-    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not cut.pattern))
-    tokenizer.pre_tokenizer = steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)
+    tokenizer.pre_tokenizer = byte_level(cut)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
+
+
+def _cut(file: GGUFFile, cuts: Mapping[str, Cut]) -> Cut:
+    name = file.string("tokenizer.ggml.pre", "default")
+    known = {**CUTS, **cuts}
+    if name not in known:
+        raise StageError(
+            f'{file.path}: the tokenizer cuts text by the rule "{name}", which is not known',
+            advice=(known_values(name, known),),
+        )
+    return known[name]
 
 
 def _bpe(file: GGUFFile, **arguments: Any) -> models.BPE:

@@ -14,7 +14,6 @@ from mlcbuild.compiler.models.decoder_parameters import decoder_parameters
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.sizes import ContextLimits
-from mlcbuild.compiler.tokenizer import cuts
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -95,18 +94,5 @@ FAMILY = Family(
     model_types=("llama", "mistral"),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={
-        "llama": GGUFArchitecture(
-            config=_config_of_gguf,
-            cuts={
-                "default": cuts.GPT2,
-                "gpt-2": cuts.GPT2,
-                "smollm": cuts.GPT2_DIGITS,
-                "llama-bpe": cuts.UP_TO_THREE_DIGITS,
-                "llama3": cuts.UP_TO_THREE_DIGITS,
-                "llama-v3": cuts.UP_TO_THREE_DIGITS,
-                "qwen2": cuts.ONE_DIGIT,
-            },
-        )
-    },
+    gguf={"llama": GGUFArchitecture(config=_config_of_gguf)},
 )

@@ -14,7 +14,6 @@ from mlcbuild.compiler.models.decoder_parameters import decoder_parameters
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.parameters import ParameterList
-from mlcbuild.compiler.tokenizer import cuts
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -102,10 +101,5 @@ FAMILY = Family(
     model_types=("qwen2",),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={
-        "qwen2": GGUFArchitecture(
-            config=_config_of_gguf,
-            cuts={"qwen2": cuts.ONE_DIGIT, "deepseek-r1-qwen": cuts.ONE_DIGIT},
-        )
-    },
+    gguf={"qwen2": GGUFArchitecture(config=_config_of_gguf)},
 )
