@@ -1,43 +1,43 @@
-"""Builds for the report page: a workspace, and the event logs that `mlcbuild build --events` writes."""
+"""Builds for the report page: a workspace, and event logs as `mlcbuild build --events` writes them."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlcbuild.cache.digest import Digest
+from mlcbuild.cli.exit_codes import ExitCode
+from mlcbuild.cli.reports.event_log import EventLog
+from mlcbuild.engine.build_events import (
+    ActionFinished,
+    ActionStatus,
+    BuildEvent,
+    BuildFinished,
+    BuildStarted,
+    Cause,
+    Notice,
+    PathStep,
+    Slack,
+    TargetFinished,
+    TargetSkipped,
+)
+from mlcbuild.engine.executor import FileEntry
+from tests.cli import copying_workspace
+from tests.cli.build_events import finished
+
 _STATUSES = ("up_to_date", "disk_hit", "remote_hit", "executed_local", "executed_ray")
-BUILD_FILE = """\
-[workspace]
-name = "example"
-
-[[tool]]
-name = "sh"
-path = "/bin/sh"
-
+BUILD_FILE = f"""\
+{copying_workspace.BUILD_FILE}
 [[command]]
-name = "copy"
-tool = ":sh"
-inputs = ["data.txt"]
-arguments = ["-c", "echo copying; cat {inputs} > {outputs}"]
-outputs = ["copy.txt"]
-
-[[command]]
-name = "again-{size}"
+name = "again-{{size}}"
 tool = ":sh"
 inputs = [":copy"]
-arguments = ["-c", "cat {inputs} > {outputs}; echo {size} >> {outputs}"]
+arguments = ["-c", "cat {{inputs}} > {{outputs}}; echo {{size}} >> {{outputs}}"]
 outputs = ["again.txt"]
-matrix = { size = ["small", "large"] }
-
-[[command]]
-name = "bad"
-tool = ":sh"
-arguments = ["-c", "echo it goes wrong; exit 3"]
-outputs = ["never"]
+matrix = {{ size = ["small", "large"] }}
 """
 BEGAN = 1_700_000_000.0
 
@@ -46,32 +46,26 @@ def digest_of(*parts: object) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def action(name: str, status: str, start: float, end: float, *, owner: str = "//m:a", **more: Any) -> dict[str, Any]:
-    """An `action_finished` event."""
+def action(
+    name: str, status: str, start: float, end: float, *, owner: str = "//m:a", cause: str = "", **more: Any
+) -> ActionFinished:
+    """The end of an action with an output. `status` and `cause` are as in an event log."""
     identifier = f"{owner} {name}"
-    event = {
-        "event": "action_finished",
-        "identifier": identifier,
-        "mnemonic": name.split()[0],
-        "owner": owner,
-        "status": status,
-        "start": start,
-        "time": end,
-        "key": digest_of("key", identifier),
-        "output_files": [{"path": "out", "digest": f"{digest_of('output', identifier)}/1234", "executable": False}],
-    }
+    output = FileEntry(path="out", digest=Digest(digest_of("output", identifier), 1234), is_executable=False)
+    fields: dict[str, Any] = {"key": digest_of("key", identifier), "output_files": (output,)}
     if status.startswith("executed") or status == "failed":
-        executor = "ray" if status == "executed_ray" else "local"
-        event |= {"executor": executor, "worker": executor, "cause": "first build", "peak_bytes": 100_000_000}
-    return event | more
+        fields["peak_bytes"] = 100_000_000
+    if cause:
+        fields["cause"] = Cause(cause)
+    return finished(name, ActionStatus(status), start, end, owner=owner, **(fields | more))
 
 
 @dataclass(kw_only=True)
 class EventLogText:
-    """The lines of an event log, without its last one where `exit_code` is None."""
+    """What an event log tells. Where `exit_code` is None, the end is missing."""
 
-    actions: Sequence[dict[str, Any]]
-    targets: Sequence[dict[str, Any]] = ()
+    actions: Sequence[ActionFinished]
+    targets: Sequence[TargetFinished] = ()
     notices: Sequence[str] = ()
     exit_code: int | None = 0
     wall_seconds: float = 10.0
@@ -79,48 +73,53 @@ class EventLogText:
     critical_path: Sequence[str] = ()
     slacks: dict[str, float] = field(default_factory=dict)
     axes: dict[str, dict[str, str]] = field(default_factory=dict)
-    skipped: Sequence[dict[str, Any]] = ()
+    skipped: Sequence[TargetSkipped] = ()
     began: float = BEGAN
     invocation: str = "1b4e28ba-2fa1-4d63-883f-0016d3cca427"
 
     def write(self, path: Path) -> Path:
-        path.write_text("".join(json.dumps(event) + "\n" for event in self._events()), encoding="utf-8")
+        log = EventLog(path, invocation=self.invocation, arguments=["build", "//m:a"], began=self.began)
+        log.begin()
+        for event in self._events():
+            log(event)
+        log.close(exit_code=ExitCode(self.exit_code or 0), error="", wall_seconds=11.0)
+        if self.exit_code is None:
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            path.write_text("".join(lines[:-1]), encoding="utf-8")
         return path
 
-    def _events(self) -> list[dict[str, Any]]:
-        seconds = {event["identifier"]: event["time"] - event["start"] for event in self.actions}
-        begun = [
-            {
-                "event": "header",
-                "format": "mlcbuild events",
-                "version": 1,
-                "invocation": self.invocation,
-                "arguments": ["build", "//m:a"],
-                "began": self.began,
-            },
-            *({"event": "target_skipped", **target} for target in self.skipped),
-            {
-                "event": "build_started",
-                "targets": [target["label"] for target in self.targets],
-                "axes": self.axes,
-                "jobs": self.jobs,
-            },
+    def _events(self) -> list[BuildEvent]:
+        by_name = {each.identifier: each for each in self.actions}
+        begun: list[BuildEvent] = [
+            *self.skipped,
+            BuildStarted(
+                invocation=self.invocation,
+                targets=tuple(target.label for target in self.targets),
+                axes=self.axes,
+                jobs=self.jobs,
+            ),
             *self.actions,
-            *({"event": "notice", "message": message, "time": 1.5} for message in self.notices),
-            *({"event": "target_finished", **target} for target in self.targets),
+            *(Notice(message=message, time=1.5) for message in self.notices),
+            *self.targets,
         ]
         if self.exit_code is None:
             return begun
-        finished = {
-            "event": "build_finished",
-            "wall_seconds": self.wall_seconds,
-            "critical_path": [{"identifier": name, "seconds": seconds[name]} for name in self.critical_path],
-            "slacks": [{"identifier": name, "seconds": value} for name, value in self.slacks.items()],
-            "bytes_downloaded": 18_000_000,
-            "bytes_uploaded": 2_000_000,
-        }
-        ended = {"event": "command_finished", "exit_code": self.exit_code, "error": "", "wall_seconds": 11.0}
-        return [*begun, finished, ended]
+        steps = [by_name[name] for name in self.critical_path]
+        statuses = [each.status for each in self.actions]
+        ended = BuildFinished(
+            success=self.exit_code == 0,
+            interrupted=False,
+            wall_seconds=self.wall_seconds,
+            counts=tuple((status, statuses.count(status)) for status in ActionStatus),
+            critical_path=tuple(
+                PathStep(identifier=each.identifier, mnemonic=each.mnemonic, seconds=each.time - each.start)
+                for each in steps
+            ),
+            slacks=tuple(Slack(identifier=name, seconds=value) for name, value in self.slacks.items()),
+            bytes_downloaded=18_000_000,
+            bytes_uploaded=2_000_000,
+        )
+        return [*begun, ended]
 
 
 def small_build() -> EventLogText:
@@ -131,7 +130,7 @@ def small_build() -> EventLogText:
         action("Import", "up_to_date", 0.1, 0.1),
         action("Fetch", "remote_hit", 0.1, 0.2),
         action("ImportConfig", "disk_hit", 0.1, 0.2),
-        action("Export", "executed_local", 0.2, 4.2, input_seconds=0.1, output_seconds=0.25, log="exporting\n"),
+        action("Export", "executed_local", 0.2, 4.2, input_seconds=0.1, output_seconds=0.25, log=b"exporting\n"),
         action(
             "CompileKernel fused_add",
             "executed_ray",
@@ -140,12 +139,14 @@ def small_build() -> EventLogText:
             **far,
             title="//m:a CompileKernel add n×2048 decode (a1b2c3d4)",
             details=kernel,
-            shared_by=["//m:b CompileKernel fused_add"],
+            shared_by=("//m:b CompileKernel fused_add",),
         ),
         action("CompileKernel fused_mul", "executed_local", 4.3, 5.4, cause="no result"),
         action("Link", "executed_local", 7.4, 7.6),
         action("Export", "executed_local", 5.5, 6.5, owner="//m:b"),
-        action("Lower", "failed", 6.5, 7.0, owner="//m:b", message="no symbol foo", exit_code=1, log="it goes wrong\n"),
+        action(
+            "Lower", "failed", 6.5, 7.0, owner="//m:b", message="no symbol foo", exit_code=1, log=b"it goes wrong\n"
+        ),
         action("Link", "skipped", 7.0, 7.0, owner="//m:b", message="//m:b Lower failed"),
         action("Link", "up_to_date", 7.0, 7.0, owner="//m:c"),
     ]
@@ -157,17 +158,17 @@ def small_build() -> EventLogText:
     return EventLogText(
         actions=actions,
         targets=[
-            {"label": "//m:a", "success": True, "outputs": ["mlcbuild-out/default/m/a/lib.so"]},
-            {"label": "//m:b", "success": False, "error": "//m:b Lower failed", "blocked_by": "//m:b Lower"},
-            {"label": "//m:c", "success": True, "outputs": ["mlcbuild-out/default/m/c/lib.so"]},
+            TargetFinished(label="//m:a", success=True, outputs=("mlcbuild-out/default/m/a/lib.so",)),
+            TargetFinished(label="//m:b", success=False, error="//m:b Lower failed", blocked_by="//m:b Lower"),
+            TargetFinished(label="//m:c", success=True, outputs=("mlcbuild-out/default/m/c/lib.so",)),
         ],
         axes=axes,
         skipped=[
-            {
-                "label": "//m:d",
-                "reason": "not compatible with @platforms//:sm_90",
-                "axes": {"model": "large", "platform": "sm_90"},
-            }
+            TargetSkipped(
+                label="//m:d",
+                reason="not compatible with @platforms//:sm_90",
+                axes={"model": "large", "platform": "sm_90"},
+            )
         ],
         notices=["a worker was lost"],
         exit_code=1,
@@ -194,10 +195,10 @@ def large_build(count: int, *, began: float = BEGAN, slower: float = 1.0) -> Eve
         kernel = digest_of(index)[:8]
         name = f"CompileKernel dequantize_matmul qkv_proj 6144×4096 ·×n prefill+{index % 7} ({kernel})"
         actions.append(action(name, status, round(start, 3), round(end, 3), owner=owner, **more))
-    labels = sorted({event["owner"] for event in actions})
+    labels = sorted({each.owner for each in actions})
     return EventLogText(
         actions=actions,
-        targets=[{"label": label, "success": True, "outputs": [f"{label[2:]}/lib.so"]} for label in labels],
+        targets=[TargetFinished(label=label, success=True, outputs=(f"{label[2:]}/lib.so",)) for label in labels],
         wall_seconds=max(free),
         jobs=32,
         began=began,

@@ -1,4 +1,4 @@
-"""The history of builds: what is kept whatever happens to its files, and what `mlcbuild log` shows of it."""
+"""The history of builds: what is kept, whatever happens to its files, to their writers and to the machine."""
 
 from __future__ import annotations
 
@@ -7,138 +7,40 @@ import multiprocessing
 import os
 import resource
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mlcbuild.cache.digest import Digest
 from mlcbuild.cli.arguments.options import RECORD_DIRECTORY
 from mlcbuild.cli.log import no_op_builds
 from mlcbuild.cli.log.build_list import build_lines
-from mlcbuild.cli.log.no_op_builds import NO_OP_FILE, append_no_op
+from mlcbuild.cli.log.no_op_builds import NO_OP_FILE
 from mlcbuild.cli.log.recording import write_record
-from mlcbuild.cli.log.records import BuildRecord, chosen, no_ops, numbered, records
+from mlcbuild.cli.log.records import no_ops, numbered, records
 from mlcbuild.cli.main import main
 from mlcbuild.cli.output.terminal import Style
 from mlcbuild.cli.reports.event_log import file_document
 from mlcbuild.cli.settings.history import HistoryLimits
-from mlcbuild.engine.build_events import (
-    ActionFinished,
-    ActionStatus,
-    BuildEvent,
-    BuildFinished,
-    BuildStarted,
-    PathStep,
-    Slack,
-    TargetFinished,
-)
-from mlcbuild.engine.executor import FileEntry
-from mlcbuild.errors import UsageError
-from tests.cli.test_log import BEGAN, BUILD_FILE, STORY
+from mlcbuild.engine.build_events import BuildStarted
+from tests.cli.build_events import BEGAN, OUTPUT, invocation_of, plain_build
+from tests.cli.build_history import LIMITS, history_of, idle, numbers, numbers_of_files, write
+from tests.cli.copying_workspace import copying_workspace
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
 
-LIMITS = HistoryLimits()
 FORK = multiprocessing.get_context("fork")
-OUTPUT = FileEntry(path="lib.so", digest=Digest("ab" * 32, 4096), is_executable=True)
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    root = tmp_path / "workspace"
-    root.mkdir()
-    (root / "BUILD.toml").write_text(BUILD_FILE)
-    (root / "data.txt").write_text("1\n")
-    monkeypatch.chdir(root)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield root
-    monkeypatch.undo()
-    time.tzset()
-
-
-def invocation_of(number: int) -> str:
-    return f"{number:08x}-0000-4000-8000-000000000000"
-
-
-def story(number: int, *, actions: int = 3, label: str = "//m:a", cached: int = 0) -> list[BuildEvent]:
-    """A build of which `actions` ran, one second each, and `cached` were up to date."""
-    statuses = [ActionStatus.EXECUTED_LOCAL] * actions + [ActionStatus.UP_TO_DATE] * cached
-    ended = [
-        ActionFinished(
-            identifier=f"{label} Compile {index}",
-            mnemonic="Compile",
-            owner=label,
-            status=status,
-            start=float(index),
-            time=index + (1.0 if status is ActionStatus.EXECUTED_LOCAL else 0.0),
-            key=f"{index:064x}",
-            executor="local" if status is ActionStatus.EXECUTED_LOCAL else "",
-            output_files=(OUTPUT,),
-        )
-        for index, status in enumerate(statuses)
-    ]
-    counts = tuple((status, statuses.count(status)) for status in ActionStatus)
-    steps = tuple(PathStep(identifier=each.identifier, mnemonic="Compile", seconds=1.0) for each in ended[:1])
-    slacks = tuple(Slack(identifier=each.identifier, seconds=2.0) for each in ended[1:actions])
-    return [
-        BuildStarted(invocation=invocation_of(number), targets=(label,), jobs=2, digest_function="blake3"),
-        *ended,
-        TargetFinished(label=label, success=True, outputs=(OUTPUT.path,), output_files=(OUTPUT,)),
-        BuildFinished(
-            success=True, interrupted=False, wall_seconds=4.0, counts=counts, critical_path=steps, slacks=slacks
-        ),
-    ]
-
-
-def write(directory: Path, number: int, *, limits: HistoryLimits = LIMITS, code: int = 0, **more: Any) -> None:
-    write_record(
-        directory,
-        story(number, **more),
-        began=BEGAN + number,
-        arguments=["build", "//m:a"],
-        exit_code=code,
-        limits=limits,
-    )
-
-
-def idle(directory: Path, number: int, *, targets: tuple[str, ...] = ("//m:a",)) -> None:
-    append_no_op(
-        directory,
-        invocation=invocation_of(number),
-        began=BEGAN + number,
-        arguments=["build"],
-        targets=targets,
-        actions=3,
-        wall_seconds=0.1,
-    )
-
-
-def numbers(builds: list[BuildRecord]) -> list[int]:
-    return [int(build.invocation[:8], 16) for build in builds]
-
-
-def numbers_of_files(builds: list[BuildRecord]) -> list[int]:
-    """By the names of the files: damage may change any digit inside of one."""
-    return [int(build.path.stem.rpartition("-")[2], 16) for build in builds if build.path is not None]
-
-
-def folder_of(workspace: Path) -> Path:
-    return workspace / ".mlcbuild" / RECORD_DIRECTORY
-
-
-# What is kept.
+def workspace(tmp_path: Path) -> Iterator[Path]:
+    with copying_workspace(tmp_path) as root:
+        yield root
 
 
 def test_a_record_has_all_that_was_told_of_the_build(tmp_path: Path) -> None:
@@ -160,7 +62,7 @@ def test_a_record_has_all_that_was_told_of_the_build(tmp_path: Path) -> None:
 
 def test_a_build_of_many_targets_knows_them_all(tmp_path: Path) -> None:
     labels = tuple(f"//m:t{number}" for number in range(100))
-    events = [BuildStarted(invocation=invocation_of(1), targets=labels), *story(1)[1:]]
+    events = [BuildStarted(invocation=invocation_of(1), targets=labels), *plain_build(1)[1:]]
     write_record(tmp_path, events, began=BEGAN, arguments=[], exit_code=0, limits=LIMITS)
     [build] = records(tmp_path)
     assert len(build.first_targets) < len(labels)
@@ -302,7 +204,7 @@ def test_a_file_size_limit_while_it_is_written_costs_a_line_and_nothing_else(tmp
 
 @pytest.mark.parametrize("place", ["a file", "a pipe", "no permission"])
 def test_a_history_that_cannot_be_written_fails_no_build(place: str, workspace: Path, capsys: Capture) -> None:
-    directory = folder_of(workspace)
+    directory = history_of(workspace)
     directory.parent.mkdir()
     match place:
         case "a file":
@@ -357,7 +259,7 @@ def test_the_user_limits_the_history(workspace: Path, tmp_path: Path, capsys: Ca
     for number in range(3):
         (workspace / "data.txt").write_text(f"{number}\n")
         assert main(["build", ":copy"]) == 0
-    assert len(records(folder_of(workspace))) == 2
+    assert len(records(history_of(workspace))) == 2
     settings.write_text('[history]\nmax_builds = -1\nmax_size = "big"\nmin_size = 3\n')
     assert main(["build", ":copy"]) == 7
     told = capsys.readouterr().err
@@ -367,7 +269,7 @@ def test_the_user_limits_the_history(workspace: Path, tmp_path: Path, capsys: Ca
     (workspace / "data.txt").write_text("new\n")
     assert main(["build", ":copy"]) == 0
     assert main(["build", ":copy"]) == 0
-    assert not folder_of(workspace).exists()
+    assert not history_of(workspace).exists()
 
 
 def test_the_file_of_no_ops_keeps_its_newer_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,7 +354,7 @@ OLD_SUMMARY = {
 
 
 def test_records_of_the_first_version_are_read_and_grow_old_with_the_others(workspace: Path, capsys: Capture) -> None:
-    directory = folder_of(workspace)
+    directory = history_of(workspace)
     directory.mkdir(parents=True)
     path = directory / "20231114T221320.250-00000005.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in (OLD_SUMMARY, *OLD_ACTIONS)))
@@ -470,173 +372,3 @@ def test_records_of_the_first_version_are_read_and_grow_old_with_the_others(work
     assert records(directory)[1].outcomes == {}
     write(directory, 7, limits=HistoryLimits(builds=2))
     assert not path.exists()
-
-
-# What is shown.
-
-
-def test_info_tells_where_the_history_lies_and_how_large_it_is(workspace: Path, capsys: Capture) -> None:
-    directory = folder_of(workspace)
-    assert main(["info"]) == 0
-    assert "\nhistory" not in capsys.readouterr().out
-    mixed(directory)
-    size = sum(path.stat().st_size for path in directory.iterdir())
-    assert main(["info", "--output", "json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["history"] == {"path": str(directory), "builds": 4, "no_ops": 4, "bytes": size}
-    assert main(["info"]) == 0
-    assert f"{directory} (4 builds, 4 more with nothing to do; " in " ".join(capsys.readouterr().out.split())
-
-
-def told(capsys: Capture, *arguments: str) -> Any:
-    capsys.readouterr()
-    assert main(["log", *arguments, "--output", "json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-def mixed(directory: Path) -> None:
-    """Four builds, of which one failed, and builds with nothing to do before, between and after them."""
-    write(directory, 100, actions=12, cached=3)
-    for number in (160, 170, 180):
-        idle(directory, number)
-    write(directory, 200, actions=2, cached=13, label="//m:b")
-    write(directory, 300, actions=1, cached=14)
-    write_record(directory, STORY, began=BEGAN + 400, arguments=["build"], exit_code=1, limits=LIMITS)
-    idle(directory, 500, targets=("//m:a", "//m:b"))
-
-
-@pytest.mark.parametrize(
-    ("name", "width", "coloured"), [("wide", 0, False), ("80", 80, False), ("80-colour", 80, True)]
-)
-def test_the_list_tells_builds_with_nothing_to_do_apart(
-    name: str, width: int, coloured: bool, workspace: Path, snapshot: Snapshot
-) -> None:
-    directory = folder_of(workspace)
-    mixed(directory)
-    builds = numbered(records(directory), no_ops(directory))
-    lines = list(build_lines(builds, style=Style(enabled=coloured), width=width))
-    if width and not coloured:
-        assert max(map(len, lines)) <= width
-    snapshot(f"log-history-{name}", "\n".join(lines) + "\n")
-
-
-@pytest.mark.parametrize("target", ["//m:a", "//m:all"])
-def test_a_target_is_followed_through_builds(target: str, workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
-    mixed(folder_of(workspace))
-    assert main(["log", "--target", target]) == 0
-    out = capsys.readouterr().out
-    assert max(map(len, out.splitlines())) <= 80 or target != "//m:a"
-    snapshot(f"log-target-{target[4:]}", out)
-
-
-def test_the_figures_of_a_target_are_those_of_its_builds(workspace: Path, capsys: Capture) -> None:
-    mixed(folder_of(workspace))
-    builds = told(capsys, "--target", "//m:a")
-    assert [(build["build"], build["ran"], build["cached"]) for build in builds] == [(1, 3, 1), (2, 1, 14), (4, 12, 3)]
-    assert [build["seconds"] for build in builds] == pytest.approx([15.4, 1.0, 12.0])
-    assert builds[1]["of_targets"]["//m:a"]["output_files"] == [file_document(OUTPUT)]
-    assert [build["build"] for build in told(capsys, "--target", "//m:a", "--failed")] == [1]
-    assert [build["build"] for build in told(capsys, "--target", "//...:b*", "--limit", "2")] == [1, 3]
-    assert told(capsys, "--target", "//none") == []
-
-
-def test_a_list_is_as_long_as_asked(workspace: Path, capsys: Capture) -> None:
-    directory = folder_of(workspace)
-    for number in range(0, 60, 2):
-        write(directory, number)
-        idle(directory, number + 1)
-    assert main(["log"]) == 0
-    out, err = capsys.readouterr()
-    assert (len(out.splitlines()), err) == (40, "note: 10 older builds: --limit 0 lists all\n")
-    assert main(["log", "--limit", "3"]) == 0
-    out, err = capsys.readouterr()
-    assert [line.split()[0] for line in out.splitlines()] == ["-", "1", "-", "2", "-", "3"]
-    assert main(["log", "--limit", "0"]) == 0
-    out, err = capsys.readouterr()
-    assert (len(out.splitlines()), err) == (60, "")
-    assert len(told(capsys)) == 60
-    assert main(["log", "--failed"]) == 0
-    assert capsys.readouterr().out == "no recorded build failed\n"
-    write(directory, 70, code=1)
-    assert [build["build"] for build in told(capsys, "--failed")] == [1]
-    assert main(["log", "--failed", "what-ran"]) == 2
-    assert "options of what-ran come after its name" in capsys.readouterr().err
-    assert main(["log", "--target", "-//m:a"]) == 2
-    assert main(["log", "--target", "//m:a:b"]) in (2, 7)
-
-
-def test_numbers_count_builds_that_did_something_and_go_beyond_a_hundred(workspace: Path, capsys: Capture) -> None:
-    directory = folder_of(workspace)
-    for number in range(0, 240, 2):
-        write(directory, number)
-        idle(directory, number + 1)
-    for wanted, found in (("1", 238), ("11", 218), ("120", 0)):
-        assert numbers([chosen(directory, wanted)]) == [found]
-        assert told(capsys, "what-ran", "--build", wanted)["build"]["invocation_id"] == invocation_of(found)
-    for wanted in ("0", "121", "9999"):
-        with pytest.raises(UsageError, match="the oldest recorded build is 120"):
-            chosen(directory, wanted)
-    assert chosen(directory, invocation_of(238)[:8]).began == BEGAN + 238
-    assert chosen(directory, invocation_of(239)[:8]).is_no_op
-    assert told(capsys, "what-ran", "--build", invocation_of(239))["actions"] == []
-    assert main(["log", "critical-path", "--build", invocation_of(239)]) == 0
-    assert capsys.readouterr().out == "nothing ran\n"
-
-
-def test_builds_with_nothing_to_do_hide_no_reason(workspace: Path, capsys: Capture) -> None:
-    assert main(["build", ":again"]) == 0
-    (workspace / "data.txt").write_text("2\n")
-    assert main(["build", ":again"]) == 0
-    for _ in range(3):
-        assert main(["build", ":again", "--output", "json"]) == 0  # each is a whole build
-    idle(folder_of(workspace), 10**9)
-    capsys.readouterr()
-    assert main(["explain", ":again"]) == 0
-    assert "data.txt" in capsys.readouterr().out
-    assert [build["no_op"] for build in told(capsys)] == [True] * 4 + [False] * 2
-
-
-def test_a_no_op_check_that_settles_a_build_remembers_it_and_loads_nothing_for_it(workspace: Path) -> None:
-    program = (
-        "import sys, time; from mlcbuild.cli.main import main\n"
-        "code = main(['build', ':copy'])\n"
-        "heavy = 'mlcbuild.cli.log.records mlcbuild.cli.log.recording mlcbuild.cli.build.session'.split()\n"
-        "print(code, [name for name in heavy if name in sys.modules])"
-    )
-
-    def build() -> str:
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-        return done.stdout.splitlines()[-1]
-
-    told = [build()]
-    while told[-1] != "0 []" and len(told) < 5:
-        time.sleep(2.1)  # A build settles nothing by stats of files that are younger.
-        told.append(build())
-    assert told[-1] == "0 []"
-    [settled, *_] = no_ops(folder_of(workspace))
-    assert (settled.targets, settled.counts, settled.arguments) == (("//:copy",), {"up_to_date": 1}, ("build", ":copy"))
-    assert len(settled.invocation) == 36
-    assert settled.invocation[14] == "4"
-
-
-def test_five_hundred_builds_are_listed_in_well_under_a_second(workspace: Path) -> None:
-    directory = folder_of(workspace)
-    write(directory, 0, actions=5, cached=50)
-    [first] = records(directory)
-    assert first.path is not None
-    head, _, body = first.path.read_bytes().partition(b"\n")
-    for number in range(500):
-        summary = {**json.loads(head), "invocation": invocation_of(number), "began": BEGAN + number}
-        (directory / f"{number:04}.record").write_bytes(json.dumps(summary).encode() + b"\n" + body)
-        idle(directory, number)
-    first.path.unlink()
-    begin = time.process_time()
-    builds = numbered(records(directory), no_ops(directory))
-    assert len(list(build_lines(builds, style=Style()))) >= 500
-    assert len([build for _, build in builds if "//m:a" in build.targets]) == 1000
-    listed = time.process_time() - begin
-    assert sum(build.outcomes["//m:a"].ran for _, build in builds if not build.is_no_op) == 2500
-    followed = time.process_time() - begin - listed
-    print(f"500 builds: listed in {listed * 1000:.0f} ms, followed in {followed * 1000:.0f} ms of the processor")
-    assert listed < 0.5
-    assert followed < 1.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,132 +12,23 @@ from typing import Any
 import pytest
 
 from mlcbuild.cli.arguments.completion import complete_build, complete_mnemonic
-from mlcbuild.cli.arguments.options import RECORD_DIRECTORY
 from mlcbuild.cli.log.recording import write_record
 from mlcbuild.cli.log.records import records
 from mlcbuild.cli.main import main
 from mlcbuild.cli.settings.history import HistoryLimits
-from mlcbuild.engine.build_events import (
-    ActionFinished,
-    ActionStatus,
-    BuildEvent,
-    BuildFinished,
-    BuildStarted,
-    Cause,
-    PathStep,
-    Slack,
-)
+from mlcbuild.engine.build_events import BuildEvent
+from tests.cli.build_events import BEGAN, STORY
+from tests.cli.build_history import LIMITS, history_of
+from tests.cli.copying_workspace import copying_workspace
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
 
-BEGAN = 1_700_000_000.25
-BUILD_FILE = """\
-[workspace]
-name = "example"
-
-[[tool]]
-name = "sh"
-path = "/bin/sh"
-
-[[command]]
-name = "copy"
-tool = ":sh"
-inputs = ["data.txt"]
-arguments = ["-c", "echo copying; cat {inputs} > {outputs}"]
-outputs = ["copy.txt"]
-
-[[command]]
-name = "again"
-tool = ":sh"
-inputs = [":copy"]
-arguments = ["-c", "cat {inputs} > {outputs}"]
-outputs = ["again.txt"]
-
-[[command]]
-name = "bad"
-tool = ":sh"
-arguments = ["-c", "echo it goes wrong; exit 3"]
-outputs = ["never"]
-"""
-
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    root = tmp_path / "workspace"
-    root.mkdir()
-    (root / "BUILD.toml").write_text(BUILD_FILE)
-    (root / "data.txt").write_text("1\n")
-    monkeypatch.chdir(root)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield root
-    monkeypatch.undo()
-    time.tzset()
-
-
-def ran(name: str, start: float, end: float, **more: Any) -> ActionFinished:
-    fields: dict[str, Any] = {
-        "identifier": f"//m:a {name}",
-        "mnemonic": name.split()[0],
-        "owner": "//m:a",
-        "status": ActionStatus.EXECUTED_LOCAL,
-        "start": start,
-        "time": end,
-        "key": f"{name.split()[0].encode().hex():0<64}"[:64],
-        "worker": "local",
-        "executor": "local",
-        "cause": Cause.FIRST,
-    }
-    return ActionFinished(**(fields | more))
-
-
-def hit(name: str, status: ActionStatus) -> ActionFinished:
-    return ran(name, 0.1, 0.1, status=status, worker="", executor="", cause=None)
-
-
-ADD = "CompileKernel add n×2048 decode+1 (a1b2c3d4)"
-FAR = {"status": ActionStatus.EXECUTED_RAY, "executor": "ray", "worker": "node-2 task 9", "node": "node-2"}
-STORY: tuple[BuildEvent, ...] = (
-    BuildStarted(invocation="1b4e28ba-2fa1-4d63-883f-0016d3cca427", targets=("//m:a", "//m:b"), jobs=2),
-    hit("Import", ActionStatus.UP_TO_DATE),
-    ran("Export", 0.2, 4.2, queued_seconds=0.01, input_seconds=0.1, output_seconds=0.25, peak_bytes=512_000_000),
-    ran(
-        "CompileKernel fused_add",
-        4.3,
-        14.4,
-        **FAR,
-        queued_seconds=1.5,
-        cause=Cause.CHANGED,
-        previous_key="ef" * 32,
-        title=f"//m:a {ADD}",
-        details={"kernel": "fused_add", "functions": ["decode", "prefill"], "parameters": [], "shape": ["n", 2048]},
-        shared_by=("//m:b CompileKernel fused_add",),
-    ),
-    ran("CompileKernel fused_mul", 4.3, 5.4, cause=Cause.NO_RESULT),
-    ran("Link", 14.4, 14.6, status=ActionStatus.FAILED, message="no symbol foo", exit_code=1, cause=Cause.CHANGED),
-    BuildFinished(
-        success=False,
-        interrupted=False,
-        wall_seconds=15.0,
-        counts=tuple(zip(ActionStatus, (1, 0, 0, 2, 1, 0, 1, 0), strict=True)),
-        critical_path=(
-            PathStep(identifier="//m:a Export", mnemonic="Export", seconds=4.0),
-            PathStep(
-                identifier="//m:a CompileKernel fused_add",
-                mnemonic="CompileKernel",
-                seconds=10.1,
-                title=f"//m:a {ADD}",
-            ),
-            PathStep(identifier="//m:a Link", mnemonic="Link", seconds=0.2),
-        ),
-        slacks=(Slack(identifier="//m:a CompileKernel fused_mul", seconds=9.0),),
-    ),
-)
-
-
-LIMITS = HistoryLimits()
+def workspace(tmp_path: Path) -> Iterator[Path]:
+    with copying_workspace(tmp_path) as root:
+        yield root
 
 
 def remember(
@@ -150,7 +40,7 @@ def remember(
     limits: HistoryLimits = LIMITS,
 ) -> None:
     write_record(
-        workspace / ".mlcbuild" / RECORD_DIRECTORY,
+        history_of(workspace),
         story,
         began=began,
         arguments=["build", "//m:a", "//m:b"],
@@ -223,16 +113,16 @@ def test_a_workspace_without_builds_says_so(workspace: Path, capsys: Capture) ->
 def test_as_many_builds_are_remembered_as_the_limit_says(workspace: Path) -> None:
     for number in range(12):
         remember(workspace, began=BEGAN + number, limits=HistoryLimits(builds=10))
-    known = records(workspace / ".mlcbuild" / RECORD_DIRECTORY)
+    known = records(history_of(workspace))
     assert [record.began for record in known] == [BEGAN + number for number in range(11, 1, -1)]
-    assert len(list((workspace / ".mlcbuild" / RECORD_DIRECTORY).iterdir())) == 10
+    assert len(list((history_of(workspace)).iterdir())) == 10
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"version":1}\n', '{"version":2}\n', "\0\n"])
 def test_a_damaged_record_is_none(workspace: Path, damage: str) -> None:
     remember(workspace)
     remember(workspace, began=BEGAN + 1)
-    newest, *_ = records(workspace / ".mlcbuild" / RECORD_DIRECTORY)
+    newest, *_ = records(history_of(workspace))
     newest.path.write_text(damage)
     assert [record.began for record in records(newest.path.parent)] == [BEGAN]
 
@@ -347,5 +237,5 @@ def test_what_was_built_is_shown_of_a_workspace_that_is_broken_now(
 
 def test_an_action_that_ran_again_in_a_build_that_broke_off_counts_once(workspace: Path) -> None:
     remember(workspace, story=(STORY[0], STORY[2], STORY[2]))
-    (record,) = records(workspace / ".mlcbuild" / RECORD_DIRECTORY)
+    (record,) = records(history_of(workspace))
     assert record.counts == {"executed_local": 1}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mlcbuild.cli.main import main
+from mlcbuild.engine.build_events import TargetFinished
 from tests.cli.browser import Browser, chromium
 from tests.cli.report_builds import BUILD_FILE, EventLogText, action, large_build, small_build
 
@@ -206,10 +208,18 @@ def test_controls_have_names_and_tables_have_roles(browser: Browser, small: Path
 def test_nothing_of_a_build_becomes_markup(browser: Browser, tmp_path: Path) -> None:
     build = EventLogText(
         actions=[
-            action(f"Export {NASTY}", "failed", 0.0, 1.0, message=NASTY, log=f"{NASTY}\x1b[31mred\x1b[0m", node=NASTY),
+            action(
+                f"Export {NASTY}",
+                "failed",
+                0.0,
+                1.0,
+                message=NASTY,
+                log=f"{NASTY}\x1b[31mred\x1b[0m".encode(),
+                node=NASTY,
+            ),
             action(f"Link {NASTY}", "executed_local", 1.0, 2.0, owner=NASTY, worker=NASTY, details={NASTY: NASTY}),
         ],
-        targets=[{"label": NASTY, "success": False, "error": NASTY, "outputs": [NASTY]}],
+        targets=[TargetFinished(label=NASTY, success=False, error=NASTY, outputs=(NASTY,))],
         axes={NASTY: {NASTY: NASTY, "b": NASTY}},
         notices=[NASTY],
         exit_code=1,
@@ -229,7 +239,7 @@ def test_nothing_of_a_build_becomes_markup(browser: Browser, tmp_path: Path) -> 
 
 
 def test_a_build_without_actions_has_a_page(browser: Browser, tmp_path: Path) -> None:
-    page = written(tmp_path, EventLogText(actions=[], targets=[{"label": "//m:a", "success": True}]))
+    page = written(tmp_path, EventLogText(actions=[], targets=[TargetFinished(label="//m:a", success=True)]))
     for view, shown in (("overview", "Built //m:a"), ("timeline", "There was nothing to do."), ("targets", "//m:a")):
         browser.open(page, f"#{view}")
         assert shown in browser.text("#content")
@@ -250,10 +260,14 @@ def test_ten_thousand_actions_are_few_elements(browser: Browser, large: Path) ->
 
 def test_an_earlier_build_is_compared(browser: Browser, tmp_path: Path) -> None:
     earlier = small_build()
-    earlier.actions = [each for each in earlier.actions if each["owner"] != "//m:c"]
-    for each in earlier.actions:
-        each["time"] += 1.0 if each["identifier"] == "//m:a Export" else 0.0
-    earlier.actions.append(action("Extra", "executed_local", 0.0, 3.0))
+    earlier.actions = [
+        *(
+            replace(each, time=each.time + 1.0) if each.identifier == "//m:a Export" else each
+            for each in earlier.actions
+            if each.owner != "//m:c"
+        ),
+        action("Extra", "executed_local", 0.0, 3.0),
+    ]
     earlier.wall_seconds = 12.0
     events = earlier.write(tmp_path / "earlier.jsonl")
     browser.open(written(tmp_path, small_build(), "--compare", str(events)), "#comparison")
