@@ -1,10 +1,13 @@
-"""How pytest-xdist deals out tests: by files, so that what a file's tests share is made once."""
+"""What all tests share. pytest-xdist deals them out by files, so that what those of a file share is made once."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.session import session_folder
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
@@ -17,6 +20,12 @@ _TOGETHER = {
     "tests/execution/ray/test_s3_on_a_cluster.py": "tests/execution/ray/test_builds.py",
     "tests/execution/ray/test_whole_clusters.py": "tests/execution/ray/test_builds.py",
 }
+
+
+@pytest.fixture(scope="session")
+def kernel_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compiled kernels by name, target and optimization, which `tests.compiler.pipeline` shares among libraries."""
+    return session_folder(tmp_path_factory, "kernels")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -61,9 +63,9 @@ def compile_library(
     """Compile a model's `config.json` into `directory`/lib.so, and return its path.
 
     Every stage's files stay in `directory`; `report` is told the seconds that each stage took. A kernel that
-    `kernel_store` has, by name, is taken from there, any other is put there: for several libraries of one target and
-    `opt`, compiled with the same code. `architectures` are a GPU's; left out, the target's own. `attention` are values
-    of `AttentionConfig`, as JSON, instead of the family's. A `vocabulary.json` that lies in `directory` is the
+    `kernel_store` has, by name and for this target and `opt`, is taken from there, any other is put there: for
+    libraries compiled with the same code. `architectures` are a GPU's; left out, the target's own. `attention` are
+    values of `AttentionConfig`, as JSON, instead of the family's. A `vocabulary.json` that lies in `directory` is the
     tokenizer's.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -182,6 +184,9 @@ def finish_library(
         manifest=at("manifest.json"),
     )
     names = json.loads(at("manifest.json").read_text())["kernels"]
+    if kernel_store is not None:
+        settings = json.dumps([target, opt != "O0", architectures], sort_keys=True)
+        kernel_store = kernel_store / hashlib.sha256(settings.encode()).hexdigest()[:16]
     for name in names:
         scheduled, signature, object_file = (
             at("scheduled", f"{name}.json"),
@@ -282,4 +287,6 @@ def _put(store: Path, files: tuple[Path, ...]) -> None:
     for file in files:
         path = store / file.parent.name / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, path)
+        copy = path.with_name(f"{path.name}.{os.getpid()}")
+        shutil.copyfile(file, copy)
+        copy.rename(path)  # another process of the session may be reading

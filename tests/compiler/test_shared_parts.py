@@ -53,9 +53,9 @@ def test_an_activation_is_torchs(activation: Activation) -> None:
     np.testing.assert_allclose(machine["forward"](tvm.runtime.tensor(numbers)).numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
-def logits_of(directory: Path, weights: Mapping[str, Array], **attention: object) -> Array:
+def logits_of(directory: Path, kernel_store: Path, weights: Mapping[str, Array], **attention: object) -> Array:
     """Logits after a prompt and after each further token."""
-    path = compile_library(CONFIG, "q0f32", CPU_TARGET, directory, attention=attention)
+    path = compile_library(CONFIG, "q0f32", CPU_TARGET, directory, kernel_store=kernel_store, attention=attention)
     library = Library.load(path, weights)
     library.add(0)
     rows = [library.prefill(0, TOKENS[:16]), *(library.decode(0, token) for token in TOKENS[16:])]
@@ -71,7 +71,7 @@ def expected_logits(model: Any) -> Array:
 
 
 @pytest.mark.slow
-def test_attention_with_another_scale_and_without_rotation(tmp_path: Path) -> None:
+def test_attention_with_another_scale_and_without_rotation(tmp_path: Path, kernel_store: Path) -> None:
     import torch
 
     class NoRotation(torch.nn.Module):
@@ -87,6 +87,7 @@ def test_attention_with_another_scale_and_without_rotation(tmp_path: Path) -> No
     plain = RotaryEmbedding(base=10000.0, form=RotaryForm.NONE)
     found = logits_of(
         tmp_path,
+        kernel_store,
         weights,
         softmax_scale=0.6,
         rotary={"base": plain.base, "scaling": None, "form": plain.form.value},
@@ -95,7 +96,7 @@ def test_attention_with_another_scale_and_without_rotation(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_rotation_of_neighbours_is_one_of_halves_with_rows_interleaved(tmp_path: Path) -> None:
+def test_a_rotation_of_neighbours_is_one_of_halves_with_rows_interleaved(tmp_path: Path, kernel_store: Path) -> None:
     model = random_model(CONFIG)
     scheme = schemes.scheme("q0f32")
     expected = expected_logits(model)
@@ -108,7 +109,10 @@ def test_a_rotation_of_neighbours_is_one_of_halves_with_rows_interleaved(tmp_pat
                 rows = parameter.reshape(heads, 2, 8, 64).transpose(1, 2).reshape(parameter.shape)
                 parameter.copy_(rows.clone())
     found = logits_of(
-        tmp_path, store(model, scheme), rotary={"base": 10000.0, "scaling": None, "form": RotaryForm.NEIGHBOURS.value}
+        tmp_path,
+        kernel_store,
+        store(model, scheme),
+        rotary={"base": 10000.0, "scaling": None, "form": RotaryForm.NEIGHBOURS.value},
     )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
 

@@ -58,14 +58,12 @@ class _Compiled:
         np.testing.assert_allclose(found, self.logits[text][place], rtol=0, atol=self.allowed, err_msg=f"at {place}")
 
 
-def _compiled(directory: Path, store_of_kernels: Path, quantization: str, window: SlidingWindow) -> _Compiled:
+def _compiled(directory: Path, kernel_store: Path, quantization: str, window: SlidingWindow) -> _Compiled:
     scheme = schemes.scheme(quantization)
     model = random_model(_CONFIG)
     weights = store(model, scheme)
     overrides = {"attention_sink_size": window.sink, "prefill_chunk_size": 2 * _TEXT}
-    path = compile_library(
-        _CONFIG, quantization, CPU_TARGET, directory, kernel_store=store_of_kernels, overrides=overrides
-    )
+    path = compile_library(_CONFIG, quantization, CPU_TARGET, directory, kernel_store=kernel_store, overrides=overrides)
     random = np.random.default_rng(1)
     texts = [[int(token) for token in random.integers(0, _CONFIG["vocab_size"], _TEXT)] for _ in range(3)]
     with attention_with(window):
@@ -82,10 +80,10 @@ def _compiled(directory: Path, store_of_kernels: Path, quantization: str, window
 
 
 @pytest.fixture(scope="module", params=[("q0f32", 0), ("q0f32", 4), ("q0f16", 0), ("q4f16_1", 5)], ids=str)
-def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> _Compiled:
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kernel_store: Path) -> _Compiled:
     quantization, sink = request.param
     directory = tmp_path_factory.mktemp("window")
-    return _compiled(directory, directory / "kernels", quantization, SlidingWindow(size=_WINDOW, sink=sink))
+    return _compiled(directory, kernel_store, quantization, SlidingWindow(size=_WINDOW, sink=sink))
 
 
 @pytest.fixture(params=[0, _WINDOW], ids=["keeps-all", "drops"])
@@ -197,7 +195,8 @@ def test_a_window_of_one_token_is_a_window(tmp_path: Path, kernel_store: Path) -
     model = random_model(config)
     scheme = schemes.scheme("q0f32")
     weights = store(model, scheme)
-    path = compile_library(config, "q0f32", CPU_TARGET, tmp_path, overrides={"prefill_chunk_size": 16})
+    overrides = {"prefill_chunk_size": 16}
+    path = compile_library(config, "q0f32", CPU_TARGET, tmp_path, kernel_store=kernel_store, overrides=overrides)
     text = [int(token) for token in np.random.default_rng(1).integers(0, 320, 20)]
     expected = reference(model, text)
     found = Model(path, lambda wanted: (weights[tensor.name] for tensor in wanted))

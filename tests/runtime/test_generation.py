@@ -22,11 +22,12 @@ TOKENS = [int(token) for token in np.random.default_rng(4).integers(1, 260, 50)]
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package(tmp_path_factory: pytest.TempPathFactory, kernel_store: Path) -> Path:
     """Contexts of 64 tokens, fed in chunks of at most 16."""
     directory = tmp_path_factory.mktemp("tiny")
     source = write_gguf(directory / "tiny.gguf", checkpoint())
-    return build_package(source, directory, overrides={"context_window_size": 64, "prefill_chunk_size": 16})
+    overrides = {"context_window_size": 64, "prefill_chunk_size": 16}
+    return build_package(source, directory, overrides=overrides, kernel_store=kernel_store)
 
 
 def logits_by_formula(tokens: list[int]) -> np.ndarray:

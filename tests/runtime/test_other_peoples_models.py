@@ -36,8 +36,8 @@ def reference(source: Path | Mapping[str, Any]) -> Array:
     return logits
 
 
-def found(source: Path, directory: Path) -> Array:
-    engine = Engine(build_package(source, directory), threads=2)
+def found(source: Path, directory: Path, kernel_store: Path) -> Array:
+    engine = Engine(build_package(source, directory, kernel_store=kernel_store), threads=2)
     engine.reset(capacity=64)
     logits: Array = engine.prefill(TOKENS)
     return logits
@@ -48,13 +48,13 @@ def assert_close(one: Array, other: Array) -> None:
     np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3 * np.abs(other).max())
 
 
-def test_a_head_of_its_own_is_used_though_config_json_ties_it(tmp_path: Path) -> None:
+def test_a_head_of_its_own_is_used_though_config_json_ties_it(tmp_path: Path, kernel_store: Path) -> None:
     config = {**TINY, "tie_word_embeddings": True}
     source = tmp_path / "source"
     build_tokenizer(source)
     (source / "config.json").write_text(json.dumps(config))
     save_file(kept("differs", config), source / "model.safetensors", metadata={"format": "pt"})
-    assert_close(found(source, tmp_path / "package"), reference(source))
+    assert_close(found(source, tmp_path / "package", kernel_store), reference(source))
 
 
 def build_tokenizer(directory: Path) -> None:
@@ -73,8 +73,8 @@ def build_tokenizer(directory: Path) -> None:
     )
 
 
-def test_the_scaling_of_an_older_gguf_file_is_computed(tmp_path: Path) -> None:
+def test_the_scaling_of_an_older_gguf_file_is_computed(tmp_path: Path, kernel_store: Path) -> None:
     source = write_gguf(tmp_path / "m.gguf", checkpoint(), metadata={"llama.rope.scale_linear": 4.0})
     scaled = reference({**TINY, "rope_scaling": {"rope_type": "linear", "factor": 4.0}})
     assert np.abs(scaled - reference(TINY)).max() > 0.1 * np.abs(scaled).max()
-    assert_close(found(source, tmp_path), scaled)
+    assert_close(found(source, tmp_path, kernel_store), scaled)

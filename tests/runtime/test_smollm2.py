@@ -64,9 +64,9 @@ def peer() -> Peer:
 
 
 @pytest.fixture(scope="module", params=["q0f32", "q4f32_1"])
-def package(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kernel_store: Path) -> Path:
     directory = tmp_path_factory.mktemp(request.param)
-    return build_package(smollm2_gguf(), directory, quantization=request.param)
+    return build_package(smollm2_gguf(), directory, quantization=request.param, kernel_store=kernel_store)
 
 
 def weights_of(package: Path, document: dict[str, Any]) -> dict[str, Any]:

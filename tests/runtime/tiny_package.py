@@ -21,8 +21,11 @@ def build_package(
     quantization: str = "q0f32",
     overrides: Mapping[str, object] | None = None,
     encode: str = "raw",
+    kernel_store: Path | None = None,
 ) -> Path:
-    """Build the model of a GGUF file or directory into `directory`/package, and return that path."""
+    """Build the model of a GGUF file or directory into `directory`/package, and return that path. `kernel_store` is
+    that of `compile_library`.
+    """
     package, work = directory / "package", directory / "work"
     package.mkdir(parents=True)
     work.mkdir()
@@ -69,7 +72,12 @@ def build_package(
         scheme=scheme,
     )
     library = compile_library(
-        json.loads(config.read_text()), quantization, CPU_TARGET, work / "library", overrides=overrides
+        json.loads(config.read_text()),
+        quantization,
+        CPU_TARGET,
+        work / "library",
+        overrides=overrides,
+        kernel_store=kernel_store,
     )
     shutil.copyfile(library, package / "lib.so")
     return package
