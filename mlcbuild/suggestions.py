@@ -24,3 +24,15 @@ def known_values(word: str, known: Iterable[str], *, intro: str = "known") -> st
     shown = ", ".join(candidates[:_MOST_SHOWN]) + (", …" if len(candidates) > _MOST_SHOWN else "")
     guess = did_you_mean(word, candidates)
     return f"{intro}: {shown}" + (f"        {guess}" if guess else "")
+
+
+def missing_module(module: str, entries: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """What is wrong, and advice, where the workspace has no module of that name. `entries` are the names in the folder
+    in which it would be.
+    """
+    path = module.replace(".", "/")
+    folder, _, name = path.rpartition("/")
+    beside = sorted(entry for entry in entries if entry.endswith(".py"))
+    advice = [known_values(f"{name}.py", beside, intro=f"{folder}/ has")] if folder and beside else []
+    advice.append("a module is named by its path from the workspace's root, with dots: the name of a/b.py is a.b")
+    return f"there is no module {module}: the workspace has no {path}.py", tuple(advice)

@@ -90,6 +90,11 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
         observed.add(path)
         return read_regular(workspace.settings.root / path)
 
+    def list_folder(path: str) -> list[str]:
+        folder = workspace.settings.root / path
+        observed.add(path)
+        return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+
     def needed(label: Label) -> tuple[Label, ...]:
         target, dependencies = workspace.targets[label], workspace.dependencies(label)
         depends = PLATFORM in target.schema.by_name or target.compatible_with
@@ -113,6 +118,7 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
             dependencies={found: providers[found] for found in dependencies},
             source_files=source_files,
             read_source=read_source,
+            list_folder=list_folder,
         )
         try:
             provided = _provided(rules[target.rule], context, workspace.settings.root)

@@ -16,13 +16,7 @@ def implement(context: RuleContext) -> Providers:
             attribute="function",
             advice=("write package.module:function; run of passes/narrow.py is passes.narrow:run",),
         )
-    module = function.partition(":")[0]
-    if not context.has_module(module):
-        raise context.error(
-            f"there is no module {module}: the workspace has no {module.replace('.', '/')}.py",
-            attribute="function",
-            advice=("a module is named by its path from the workspace's root, with dots: the name of a/b.py is a.b",),
-        )
+    context.check_module(function.partition(":")[0], attribute="function")
     places = {name: target.string(name) for name in ("after", "before") if target.has(name)}
     if len(places) != 1:
         given = "both after and before" if places else "neither after nor before"

@@ -36,6 +36,7 @@ from mlcbuild.engine.action import (
 )
 from mlcbuild.errors import WorkspaceError
 from mlcbuild.rules.providers import FilesInfo, Provider
+from mlcbuild.suggestions import missing_module
 from mlcbuild.workspace.configuration import Configuration
 from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.schema import RuleSchema
@@ -74,6 +75,7 @@ class RuleContext:
         dependencies: Mapping[Label, Providers],
         source_files: Callable[[Label], FilesInfo],
         read_source: Callable[[str], bytes],
+        list_folder: Callable[[str], Sequence[str]],
     ) -> None:
         self.target = target
         self.configuration = configuration
@@ -83,6 +85,7 @@ class RuleContext:
         self._dependencies = dependencies
         self._source_files = source_files
         self._read_source = read_source
+        self._list_folder = list_folder
 
     @property
     def label(self) -> Label:
@@ -132,14 +135,17 @@ class RuleContext:
         except OSError as error:
             raise self.error(f"{artifact.path} cannot be read: {error.strerror}", attribute=attribute) from error
 
-    def has_module(self, module: str) -> bool:
-        """Whether the workspace has a module of that name, which is its path from the root with dots."""
+    def check_module(self, module: str, *, attribute: str) -> None:
+        """Raise WorkspaceError, at the place of the attribute, if the workspace has no module of that name: its path
+        from the root, with dots.
+        """
         path = module.replace(".", "/")
         for file in (f"{path}.py", f"{path}/__init__.py"):
             with contextlib.suppress(OSError):
                 self._read_source(file)
-                return True
-        return False
+                return
+        message, advice = missing_module(module, self._list_folder(path.rpartition("/")[0]))
+        raise self.error(message, attribute=attribute, advice=advice)
 
     def stage(
         self,

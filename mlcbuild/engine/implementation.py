@@ -30,7 +30,7 @@ from mlcbuild.engine.normal_form import ModuleForm, read_module
 from mlcbuild.engine.source_tree import SourceTree
 from mlcbuild.errors import BuildError, LocalEnvironmentError, Location
 from mlcbuild.regular_files import read_regular
-from mlcbuild.suggestions import known_values
+from mlcbuild.suggestions import missing_module
 
 # Raise this where the normal form changes, because remembered digests and those of stages change with it.
 _KIND = "implementations 3"
@@ -256,14 +256,9 @@ class Implementations:
             )
         if self._workspace is None:
             return BuildError(f"there is no module {module}")
-        path = module.replace(".", "/")
-        folder = path.rpartition("/")[0]
-        beside = sorted(name for name in self._workspace.entries(folder) if name.endswith(".py"))
-        advice = (
-            [known_values(f"{path.rpartition('/')[2]}.py", beside, intro=f"{folder}/ has")] if folder and beside else []
-        )
-        advice.append("a module is named by its path from the workspace's root, with dots: the name of a/b.py is a.b")
-        return BuildError(f"there is no module {module}: the workspace has no {path}.py", advice=tuple(advice))
+        folder = module.replace(".", "/").rpartition("/")[0]
+        message, advice = missing_module(module, self._workspace.entries(folder))
+        return BuildError(message, advice=advice)
 
     def _refuse_namesakes(self, module: str, tree: SourceTree) -> None:
         """Raise BuildError for a module of the workspace whose first name Python or a distribution has as well."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,10 @@ def written(folder: Path) -> World:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> World:
+def built(tmp_path_factory: pytest.TempPathFactory, warm_workers: Mapping[str, str]) -> World:
     """The workspace with a second library, without the pass. Both are built."""
     world = written(tmp_path_factory.mktemp("passes"))
+    world.environment.update(warm_workers)
     world.write("BUILD.toml", (world.root / "BUILD.toml").read_text() + PLAIN)
     done = world.build("//:plain")
     assert done.code == 0, done.err
@@ -174,6 +176,7 @@ def test_a_module_that_is_not_there_is_told_before_anything_runs(tmp_path: Path)
     assert done.err.startswith(
         "BUILD.toml:6:12: there is no module passes.only_caled: "
         "the workspace has no passes/only_caled.py in //:only-called\n"
+        '  passes/ has: only_called.py        did you mean "only_called.py"?\n'
     )
     world.write("passes/only_caled.py", (world.root / PASS).read_text())
     assert world.build("//:only-called").code == 0, "what was absent is looked at again"
