@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import GlobalOptions
@@ -39,13 +39,13 @@ _COUNTED = (
 
 @dataclass(frozen=True, kw_only=True)
 class DryRun:
-    """What the command line asks for. `remote` has the options --remote, --remote-upload and --no-remote."""
+    """What the command line asks for."""
 
     patterns: tuple[str, ...]
     configuration: str = ""
     overrides: tuple[str, ...] = ()
     disk_cache: Path | None = None
-    remote: tuple[str, str, bool] = ("", "", False)
+    remote: RemoteOptions = field(default_factory=RemoteOptions)
     shard: str = ""
     timings: tuple[Path, ...] = ()
     verbose: bool = False  # tell why targets are skipped
@@ -83,10 +83,7 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
     """Print what a build would do. Raises MlcbuildError as a build does before it begins."""
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(asked.patterns, asked.configuration, asked.overrides)
-    address, upload, no_remote = asked.remote
-    remote = resolve_remote(
-        RemoteOptions(address=address, upload=upload, no_remote=no_remote), options.environment, workspace.settings
-    )
+    remote = resolve_remote(asked.remote, options.environment, workspace.settings)
     part = part_of(analyse(loaded, workspace.rules), workspace.root, shard=asked.shard, timings=asked.timings)
     analysis = part.analysis
     for note in part.notes:

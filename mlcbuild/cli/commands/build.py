@@ -135,13 +135,14 @@ def build(
             if given:
                 raise UsageError(f"--dry-run builds nothing, so there is nothing to write for {option}")
         from mlcbuild.cli.build.dry_run import DryRun, print_dry_run
+        from mlcbuild.cli.settings.remote import RemoteOptions
 
         asked = DryRun(
             patterns=tuple(patterns),
             configuration=config,
             overrides=tuple(overrides or ()),
             disk_cache=disk_cache,
-            remote=(remote, remote_upload or "", no_remote),
+            remote=RemoteOptions(address=remote, upload=remote_upload or "", no_remote=no_remote),
             shard=shard,
             timings=tuple(timings or ()),
             verbose=verbose,

@@ -83,13 +83,14 @@ def matrix(
     if timings and not (shard or shards or write_timings):
         raise UsageError("--timings splits targets into parts: give --shards or --shard as well")
     from mlcbuild.cli.matrix.command import MatrixRequest, print_matrix
+    from mlcbuild.cli.settings.remote import RemoteOptions
 
     request = MatrixRequest(
         patterns=tuple(patterns),
         configuration=config,
         overrides=tuple(overrides or ()),
         disk_cache=disk_cache,
-        remote=(remote, "", no_remote),
+        remote=RemoteOptions(address=remote, no_remote=no_remote),
         shard=shard,
         shards=shards or 0,
         timings=tuple(timings or ()),

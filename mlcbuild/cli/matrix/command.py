@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, GlobalOptions, MatrixOutput
@@ -34,13 +34,13 @@ from mlcbuild.rules.analysis import analyse
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixRequest:
-    """What the command line asks for. `shards` 0: nothing is split. `remote` as in `DryRun`."""
+    """What the command line asks for. `shards` 0: nothing is split."""
 
     patterns: tuple[str, ...]
     configuration: str = ""
     overrides: tuple[str, ...] = ()
     disk_cache: Path | None = None
-    remote: tuple[str, str, bool] = ("", "", False)
+    remote: RemoteOptions = field(default_factory=RemoteOptions)
     shard: str = ""
     shards: int = 0
     timings: tuple[Path, ...] = ()
@@ -53,10 +53,7 @@ def print_matrix(request: MatrixRequest, output: MatrixOutput, options: GlobalOp
     """Print the cells. Raises MlcbuildError as a build does before it begins."""
     workspace = open_workspace(options.directory, to_load=True)
     loaded = workspace.load(request.patterns, request.configuration, request.overrides)
-    address, upload, no_remote = request.remote
-    remote = resolve_remote(
-        RemoteOptions(address=address, upload=upload, no_remote=no_remote), options.environment, workspace.settings
-    )
+    remote = resolve_remote(request.remote, options.environment, workspace.settings)
     part = part_of(analyse(loaded, workspace.rules), workspace.root, shard=request.shard, timings=request.timings)
     analysis = part.analysis
     for note in part.notes[1:] if part.skipped else part.notes:
