@@ -176,7 +176,8 @@ def build(
                 wall_seconds=options.elapsed(),
             )
             return 0
-    from mlcbuild.cli.build.session import BuildRequest, run_build
+    from mlcbuild.cli.build.request import BuildRequest
+    from mlcbuild.cli.build.session import run_build
     from mlcbuild.cli.reports.ci_reports import CiReports
     from mlcbuild.cli.settings.execution import ExecutionOptions
     from mlcbuild.cli.settings.remote import RemoteOptions

@@ -57,7 +57,8 @@ def fetch(
 
         update_pins(tuple(patterns), config, options)
         return 0
-    from mlcbuild.cli.build.session import BuildRequest, run_build
+    from mlcbuild.cli.build.request import BuildRequest
+    from mlcbuild.cli.build.session import run_build
     from mlcbuild.cli.settings.remote import RemoteOptions
 
     request = BuildRequest(

@@ -82,7 +82,7 @@ def run(
     A model_package generates text and streams the tokens to standard output. Any other target with one executable
     output is executed in the current directory with the given arguments, and mlcbuild returns its exit code.
     """
-    from mlcbuild.cli.build.session import BuildRequest
+    from mlcbuild.cli.build.request import BuildRequest
     from mlcbuild.cli.run.target import build_and_run
     from mlcbuild.cli.settings.execution import ExecutionOptions
     from mlcbuild.cli.settings.remote import RemoteOptions

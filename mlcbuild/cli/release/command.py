@@ -114,7 +114,8 @@ def _write(destination: Destination, made: MadeRelease, progress: SlowProgress) 
 
 
 def _build(request: ReleaseRequest, options: GlobalOptions) -> ExitCode:
-    from mlcbuild.cli.build.session import BuildRequest, run_build
+    from mlcbuild.cli.build.request import BuildRequest
+    from mlcbuild.cli.build.session import run_build
 
     built = BuildRequest(
         patterns=request.patterns,

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import GlobalOptions
-from mlcbuild.cli.build.session import BuildRequest, run_build
+from mlcbuild.cli.build.request import BuildRequest
+from mlcbuild.cli.build.session import run_build
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.run.generation_options import GenerationOptions, parse_generation_options
 from mlcbuild.errors import UsageError
