@@ -112,8 +112,8 @@ MODEL = Rule(
                 name="source",
                 kind=AttributeKind.LABEL,
                 allow_files=True,
-                doc="A GGUF file, or a folder as on Hugging Face: config.json, weights (safetensors, or torch "
-                "checkpoints, which are read without running pickle code), tokenizer.",
+                doc="A GGUF file, all parts of a split one, or a folder as on Hugging Face: config.json, weights "
+                "(safetensors, or torch checkpoints, which are read without running pickle code), tokenizer.",
             ),
             Attribute(
                 name="config",

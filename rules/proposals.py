@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.compiler.models.resolving import resolve, resolve_config
 from mlcbuild.compiler.weights.adapter import adapter_error
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
+from mlcbuild.compiler.weights.gguf_parts import are_parts_of_one
 from mlcbuild.errors import StageError
 from mlcbuild.rules import schemes
 from mlcbuild.rules.backend import Backend, backends
@@ -67,7 +68,7 @@ def model_in_hand(path: Path) -> ModelInHand:
         has_weights = any(name.endswith(_WEIGHTS) for name in names)
         description, parameters = _of_config(path / CONFIG)
     else:
-        description, parameters = _of_gguf(path / _only_gguf_file(path, names) if path.is_dir() else path)
+        description, parameters = _of_gguf(_gguf_files(path, names) if path.is_dir() else (path,))
     (family,) = (each for each in families() if each.name == description.family)
     known = KnownModel(description=description, parameters=parameters)
     return ModelInHand(known=known, family=family, has_weights=has_weights)
@@ -115,27 +116,28 @@ def _of_config(path: Path) -> tuple[ModelDescription, ParameterList]:
     return resolve_config(content, families(), where=str(path))
 
 
-def _of_gguf(path: Path) -> tuple[ModelDescription, ParameterList]:
+def _of_gguf(paths: Sequence[Path]) -> tuple[ModelDescription, ParameterList]:
     try:
-        file = GGUFFile(path)
+        file = GGUFFile(*paths)
     except OSError as error:
-        raise StageError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise StageError(f"{error.filename or paths[0]} cannot be read: {error.strerror or error}") from None
     # Its library, which not every command needs, takes a while to import.
     from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
 
     try:
         architecture = gguf_architecture(file, families())
-        resolved = resolve(architecture.config(file), families(), where=str(path))
+        resolved = resolve(architecture.config(file), families(), where=str(file.path))
         tokenizer_files(file, architecture.cuts)  # A build would find what is wrong with it when it has begun.
         return resolved
     finally:
         file.close()
 
 
-def _only_gguf_file(folder: Path, names: list[str]) -> str:
+def _gguf_files(folder: Path, names: list[str]) -> list[Path]:
+    """The one GGUF file of a folder, or its parts."""
     found = [name for name in names if name.endswith(GGUF_SUFFIX)]
-    if len(found) == 1:
-        return found[0]
+    if len(found) == 1 or are_parts_of_one(found):
+        return [folder / name for name in found]
     if found:
         shown = ", ".join(found[:4])
         raise StageError(f"{folder} holds {len(found)} GGUF files: {shown}", advice=("name one of them",))

@@ -17,7 +17,8 @@ from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.gguf_keys import READ, WITHOUT_EFFECT
 from mlcbuild.compiler.stages import import_config
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
-from mlcbuild.compiler.weights.gguf_file import GGUFFile, GGUFValue
+from mlcbuild.compiler.weights.gguf_file import GGUFFile
+from mlcbuild.compiler.weights.gguf_parts import GGUFValue
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
 from tests.compiler.resolving import model_of
@@ -144,7 +145,10 @@ def import_gguf(directory: Path, **metadata: Value) -> None:
     [
         ({"general__type": "adapter"}, r'm\.gguf holds no model: its "general\.type" is "adapter"'),
         ({"general__type": "mmproj"}, r'its "general\.type" is "mmproj"'),
-        ({"split__count": 3}, r"m\.gguf is one of 3 parts of a model\n.*llama-gguf-split --merge"),
+        (
+            {"split__count": 3},
+            r"m\.gguf is one of 3 parts of a model, and part 2, 3 are missing\n.*a folder with all parts",
+        ),
     ],
 )
 def test_a_file_that_is_not_a_whole_model_is_told(tmp_path: Path, metadata: dict[str, Value], message: str) -> None:

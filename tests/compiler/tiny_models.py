@@ -93,13 +93,15 @@ def write_gguf(
     architecture: str = "",
     pre: str = "smollm",
     metadata: Mapping[str, bool | int | float | str | Sequence[object]] | None = None,
+    tensors_in_a_part: int = 0,
 ) -> Path:
     """A GGUF file as llama.cpp's converter makes it: q and k interleaved for a llama, matrices of the quantized type
-    `kind`. The architecture is the model's type if none is given; `metadata` is added, and replaces."""
+    `kind`. The architecture is the model's type if none is given; `metadata` is added, and replaces.
+    With `tensors_in_a_part` the file is split: `path` is a name that no file has."""
     import gguf
 
     architecture = architecture or config["model_type"]
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=tensors_in_a_part)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])

@@ -33,9 +33,3 @@ def _check_contents(file: GGUFFile) -> None:
     kind = file.string("general.type", "model")
     if kind != "model":
         raise StageError(f'{file.path} holds no model: its "general.type" is "{kind}"')
-    parts = file.integer("split.count", 1)
-    if parts > 1:
-        raise StageError(
-            f"{file.path} is one of {parts} parts of a model",
-            advice=("join them: `llama-gguf-split --merge` with the first part",),
-        )

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
-    from mlcbuild.compiler.weights.gguf_file import GGUFFile, GGUFValue
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
+    from mlcbuild.compiler.weights.gguf_parts import GGUFValue
 
 # Read by `gguf_config`, by their names without the architecture's.
 READ = frozenset(

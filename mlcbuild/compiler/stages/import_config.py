@@ -24,7 +24,7 @@ from mlcbuild.compiler.tokenizer.vocabulary import read_tokenizer, vocabulary_of
 from mlcbuild.compiler.weights.adapter import adapter_error
 from mlcbuild.compiler.weights.checkpoint import Checkpoint
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
-from mlcbuild.compiler.weights.source import gguf_file, open_source
+from mlcbuild.compiler.weights.source import gguf_files, open_source
 from mlcbuild.errors import StageError
 
 # What belongs to a tokenizer in a Hugging Face directory; generation_config.json has its sampling defaults.
@@ -49,8 +49,7 @@ def run(
     tokenizer.mkdir(parents=True, exist_ok=True)
     if source.suffix == ".json" and source.is_file():
         source = source.parent  # A folder that holds this file alone arrives as the file.
-    gguf = gguf_file(source)
-    if gguf is not None:
+    if gguf := gguf_files(source):
         _import_gguf(gguf, config, tokenizer, licenses, families)
     elif source.is_dir():
         _import_directory(source, config, tokenizer, families)
@@ -65,15 +64,17 @@ def run(
     write_vocabulary(vocabulary_of(read_tokenizer(tokenizer / "tokenizer.json")), vocabulary)
 
 
-def _import_gguf(path: Path, config: Path, tokenizer: Path, licenses: Path, families: Sequence[AnyFamily]) -> None:
-    file = GGUFFile(path)
+def _import_gguf(
+    paths: Sequence[Path], config: Path, tokenizer: Path, licenses: Path, families: Sequence[AnyFamily]
+) -> None:
+    file = GGUFFile(*paths)
     try:
         architecture = gguf_architecture(file, families)
         config.write_text(json.dumps(architecture.config(file), indent=2) + "\n", encoding="utf-8")
         for name, text in tokenizer_files(file, architecture.cuts).items():
             (tokenizer / name).write_text(text, encoding="utf-8")
-        stated = stated_in_metadata(file.metadata) or stated_in_directory(path.parent)
-        write_licenses(stated, path.parent, licenses)
+        stated = stated_in_metadata(file.metadata) or stated_in_directory(file.path.parent)
+        write_licenses(stated, file.path.parent, licenses)
     finally:
         file.close()
 

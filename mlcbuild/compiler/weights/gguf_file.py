@@ -1,8 +1,8 @@
-"""The GGUF container: metadata by key, and where each tensor lies.
+"""The GGUF container: metadata by key, and where each tensor lies, in one file or in the parts of a split one.
 
 Format: ggml-org/ggml, docs/gguf.md (versions 2 and 3, little endian). The header is parsed here, every read
 checked against the file's end, so that a truncated file is told by byte; the quantized types themselves are
-left to the `gguf` library (`gguf_weights`).
+left to the `gguf` library (`gguf_weights`). Which files are the parts of one is checked in `gguf_parts`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ from __future__ import annotations
 import mmap
 import struct
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
+from mlcbuild.compiler.weights.gguf_parts import GGUFPart, GGUFTensor, GGUFValue, in_order, joined_tensors
 from mlcbuild.errors import StageError
-
-GGUFValue = bool | int | float | str | list["GGUFValue"]
 
 _SCALARS = {
     0: "<B",
@@ -39,43 +37,43 @@ _MAX_DIMENSIONS = 4
 _F32 = 0  # of ggml_type
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GGUFTensor:
-    """Where a tensor lies: `shape` slowest axis first (the file has it reversed), `begin` in bytes of the
-    file."""
-
-    name: str
-    type_number: int  # ggml_type
-    shape: tuple[int, ...]
-    begin: int
-    size_bytes: int
-
-
 class GGUFFile:
-    """The parsed header of one file. Raises StageError for a file that is truncated, damaged or too new."""
+    """The parsed header of one file, or of all parts of a split one, given in any order.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with path.open("rb") as stream:
-            self.size = path.stat().st_size
-            if self.size < 24:
-                raise StageError(f"{path} is truncated: {self.size} bytes hold no GGUF header")
-            self.content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    `path` is the first part, which has the metadata.
+
+    Raises StageError for a file that is truncated, damaged or too new, and for parts that are not those of one file.
+    """
+
+    def __init__(self, *paths: Path) -> None:
+        self._parts: list[GGUFPart] = []
         try:
-            self.metadata, self.tensors = _parse(_Cursor(str(path), self.content))
+            for path in paths:
+                self._parts.append(_open(path))
+            self._parts = in_order(self._parts)
+            self.tensors = joined_tensors(self._parts)
         except BaseException:
-            self.content.close()
+            self.close()
             raise
+        self.path, self.metadata = self._parts[0].path, self._parts[0].metadata
 
     def close(self) -> None:
-        self.content.close()
+        for part in self._parts:
+            part.content.close()
+
+    def stored(self, tensor: GGUFTensor, begin: int = 0, end: int | None = None) -> bytes:
+        """Bytes of a tensor from `begin` to `end`, or to its last. A copy: a view would keep the file from being
+        closed."""
+        end = tensor.size_bytes if end is None else end
+        content: bytes = self._parts[tensor.part].content[tensor.begin + begin : tensor.begin + end]
+        return content
 
     def float32_numbers(self, name: str) -> list[float]:
         """The numbers of a small tensor, such as factors. Raises StageError for one that is not stored as float32."""
         tensor = self.tensors[name]
         if tensor.type_number != _F32 or tensor.size_bytes == 0:
             raise StageError(f"{self.path}: the tensor {name} holds no float32 numbers")
-        return list(struct.unpack_from(f"<{tensor.size_bytes // 4}f", self.content, tensor.begin))
+        return list(struct.unpack(f"<{tensor.size_bytes // 4}f", self.stored(tensor)))
 
     def integer(self, key: str, default: int | None = None) -> int:
         value = self.metadata.get(key, default)
@@ -195,6 +193,20 @@ class _Cursor:
         if kind in _SCALARS:
             return self.scalar(_SCALARS[kind])
         raise StageError(f"{self.name} is damaged: {self.reading} has a value of the unknown type {kind}")
+
+
+def _open(path: Path) -> GGUFPart:
+    with path.open("rb") as stream:
+        size = path.stat().st_size
+        if size < 24:
+            raise StageError(f"{path} is truncated: {size} bytes hold no GGUF header")
+        content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
+        metadata, tensors = _parse(_Cursor(str(path), content))
+    except BaseException:
+        content.close()
+        raise
+    return GGUFPart(path=path, content=content, metadata=metadata, tensors=tensors)
 
 
 def _parse(cursor: _Cursor) -> tuple[dict[str, GGUFValue], dict[str, GGUFTensor]]:

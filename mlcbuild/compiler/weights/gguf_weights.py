@@ -8,18 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-from mlcbuild.compiler.weights.gguf_file import GGUFFile, GGUFTensor
+from mlcbuild.compiler.weights.gguf_blocks import dequantize_blocks
+from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.tensor import Array, Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
+_PIECE_ELEMENTS = 1 << 22  # dequantized at once: what is needed in between takes several times the room of the numbers
+
 
 class GGUFWeights:
-    """One file. Raises StageError for a damaged one."""
+    """One file, or the parts of a split one. Raises StageError for a damaged one."""
 
     has_gguf_names = True
 
-    def __init__(self, path: Path) -> None:
-        self._file = GGUFFile(path)
+    def __init__(self, *paths: Path) -> None:
+        self._file = GGUFFile(*paths)
 
     @property
     def descriptions(self) -> Mapping[str, TensorDescription]:
@@ -29,33 +32,23 @@ class GGUFWeights:
         }
 
     def read(self, name: str) -> Tensor:
-        """One tensor, dequantized to float32."""
+        """One tensor, dequantized to float32, a piece at a time."""
+        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
         tensor = self._file.tensors[name]
-        numbers = _dequantized(self._file, tensor)
+        kind = GGMLQuantizationType(tensor.type_number)
+        block_elements, block_bytes = GGML_QUANT_SIZES[kind]
         described = TensorDescription(name=name, dtype="float32", shape=tensor.shape)
-        return Tensor(description=described, data=np.ascontiguousarray(numbers, dtype="<f4"))
+        numbers: Array = np.empty(described.elements, "<f4")
+        blocks = max(1, _PIECE_ELEMENTS // block_elements)
+        for first in range(0, described.elements // block_elements, blocks):
+            begin = first * block_bytes
+            stored = self._file.stored(tensor, begin, min(begin + blocks * block_bytes, tensor.size_bytes))
+            made = dequantize_blocks(np.frombuffer(stored, np.uint8).reshape(-1, block_bytes), kind)
+            if made is None:
+                raise StageError(f"{self._file.path}: the tensor {name} is of type {kind.name}, which holds no weights")
+            numbers[first * block_elements :][: made.size] = made.reshape(-1)
+        return Tensor(description=described, data=numbers.reshape(tensor.shape))
 
     def close(self) -> None:
         self._file.close()
-
-
-def _dequantized(file: GGUFFile, tensor: GGUFTensor) -> Array:
-    """A tensor's numbers, float32 but for the types that hold plain numbers of their own."""
-    from gguf.constants import GGMLQuantizationType
-    from gguf.quants import dequantize
-
-    kind = GGMLQuantizationType(tensor.type_number)
-    # A copy: a view would keep the mapped file from being closed.
-    stored = np.frombuffer(file.content[tensor.begin : tensor.begin + tensor.size_bytes], dtype=np.uint8)
-    rows = stored.reshape(*tensor.shape[:-1], -1) if tensor.shape else stored
-    if kind is GGMLQuantizationType.F32:
-        return rows.view("<f4")
-    if kind is GGMLQuantizationType.F16:
-        return rows.view("<f2").astype("<f4")
-    try:
-        numbers: Array = dequantize(rows, kind)
-    except NotImplementedError as error:
-        raise StageError(
-            f"{file.path}: the tensor {tensor.name} is of type {kind.name}, which holds no weights"
-        ) from error
-    return numbers

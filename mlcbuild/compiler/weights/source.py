@@ -12,6 +12,7 @@ from typing import Protocol
 
 from mlcbuild.compiler.weights.adapter import adapter_error, is_adapter_file
 from mlcbuild.compiler.weights.file_format import WeightFormat, weight_format
+from mlcbuild.compiler.weights.gguf_parts import are_parts_of_one
 from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
@@ -50,46 +51,46 @@ def open_source(path: Path) -> WeightSource:
     """
     if path.is_dir():
         chosen = _chosen(path)
-        if chosen.name.endswith(".index.json"):
+        if chosen[0].name.endswith(".index.json"):
             from mlcbuild.compiler.weights.sharded import ShardedCheckpoint
 
-            return ShardedCheckpoint(chosen, open_file=_open_file)
-        return _open_file(chosen)
+            return ShardedCheckpoint(chosen[0], open_file=_open_file)
+        return _open_file(*chosen)
     if not path.exists():
         raise StageError(f"the weights {path} do not exist")
     return _open_file(path)
 
 
-def gguf_file(path: Path) -> Path | None:
-    """The GGUF file that `open_source` would read, or None where it would read another format.
+def gguf_files(path: Path) -> tuple[Path, ...]:
+    """The GGUF file that `open_source` would read, or the parts of it; nothing where it would read another format.
 
-    Raises StageError for several GGUF files, of which none is the model's alone.
+    Raises StageError for several GGUF files that are not parts of one.
     """
     if path.is_dir():
         if _standard_file(path) is not None or any(_candidates(path, suffixes) for suffixes in _SUFFIXES[:2]):
-            return None
+            return ()
         files = _candidates(path, (".gguf",))
-        return _only(files) if files else None
+        return _one(files) if files else ()
     if not path.is_file():
-        return None
+        return ()
     # By its name alone, too: reading it says what it is instead.
-    return path if path.suffix == ".gguf" or weight_format(path) is WeightFormat.GGUF else None
+    return (path,) if path.suffix == ".gguf" or weight_format(path) is WeightFormat.GGUF else ()
 
 
 def _standard_file(directory: Path) -> Path | None:
     return next((directory / name for name in _STANDARD_FILES if (directory / name).is_file()), None)
 
 
-def _chosen(directory: Path) -> Path:
-    """The file to read, or the index that names the files."""
+def _chosen(directory: Path) -> tuple[Path, ...]:
+    """The file to read, its parts, or the index that names the files."""
     standard = _standard_file(directory)
     if standard is not None:
-        return standard
+        return (standard,)
     if (error := adapter_error(directory)) is not None:
         raise error
     for suffixes in _SUFFIXES:
         if files := _candidates(directory, suffixes):
-            return _only(files)
+            return _one(files)
     raise StageError(f"{directory} holds no weights", advice=("known: *.safetensors, *.bin, *.pth, *.pt and *.gguf",))
 
 
@@ -102,30 +103,30 @@ def _candidates(directory: Path, suffixes: tuple[str, ...]) -> list[Path]:
     )
 
 
-def _only(files: list[Path]) -> Path:
-    if len(files) == 1:
-        return files[0]
-    directory, names = files[0].parent, ", ".join(path.name for path in files[:4]) + (", …" if len(files) > 4 else "")
+def _one(files: list[Path]) -> tuple[Path, ...]:
+    """The one file of a folder, or all parts of it."""
+    names = [path.name for path in files]
+    if len(files) == 1 or are_parts_of_one(names):
+        return tuple(files)
+    directory, shown = files[0].parent, ", ".join(names[:4]) + (", …" if len(files) > 4 else "")
     if files[0].suffix == ".gguf":
         raise StageError(
-            f"{directory} holds {len(files)} GGUF files: {names}",
-            advice=(
-                "name the one to read as the `source`",
-                "parts of one model (-00001-of-…) are joined by `llama-gguf-split --merge`",
-            ),
+            f"{directory} holds {len(files)} GGUF files, which are not parts of one: {shown}",
+            advice=("name the one to read as the `source`; parts of one are called NAME-00001-of-00003.gguf",),
         )
     index = "model.safetensors.index.json" if files[0].suffix == ".safetensors" else "pytorch_model.bin.index.json"
     raise StageError(
-        f"{directory} holds {len(files)} files of weights: {names}, and no {index} that says which tensor is where"
+        f"{directory} holds {len(files)} files of weights: {shown}, and no {index} that says which tensor is where"
     )
 
 
-def _open_file(path: Path) -> WeightSource:
+def _open_file(path: Path, *parts: Path) -> WeightSource:
+    """The reader for a file; `parts` are the others of a split one."""
     found = weight_format(path)
     if found is WeightFormat.GGUF:
         from mlcbuild.compiler.weights.gguf_weights import GGUFWeights
 
-        return GGUFWeights(path)
+        return GGUFWeights(path, *parts)
     if found is WeightFormat.TORCH:
         from mlcbuild.compiler.weights.torch_checkpoint import TorchCheckpoint
 

@@ -1,0 +1,61 @@
+"""Each quantized type of GGUF files gives the numbers that llama.cpp gives, to the bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from mlcbuild.compiler.weights import gguf_weights
+from mlcbuild.compiler.weights.gguf_weights import GGUFWeights
+from mlcbuild.errors import StageError
+from tests.compiler.llama_cpp import dequantized
+
+TYPES = (
+    *("Q1_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_K"),
+    *("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ4_NL", "IQ4_XS"),
+    *("TQ1_0", "TQ2_0", "MXFP4", "NVFP4"),
+)
+
+
+def write_one_tensor(path: Path, kind: str, stored: np.ndarray) -> Path:  # type: ignore[type-arg]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tensor("w", stored, raw_dtype=gguf.GGMLQuantizationType[kind])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_numbers_are_those_of_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Any bytes are blocks: these are of all codes, scales and signs. Several pieces, of which the last is smaller."""
+    monkeypatch.setattr(gguf_weights, "_PIECE_ELEMENTS", 3000)
+    elements, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
+    rows, blocks = 23, 1024 // elements * 3
+    stored = np.random.default_rng(0).integers(0, 256, (rows, blocks * size), np.uint8)
+    source = GGUFWeights(write_one_tensor(tmp_path / "m.gguf", kind, stored))
+    read = source.read("w").data
+    source.close()
+    expected = dequantized(kind.lower().replace("_k", "_K"), stored.tobytes(), read.size)
+    assert read.shape == (rows, blocks * elements)
+    same = (read.reshape(-1).view(np.uint32) == expected.view(np.uint32)) | (
+        np.isnan(read.reshape(-1)) & np.isnan(expected)
+    )
+    assert same.all(), np.flatnonzero(~same)[:10]
+
+
+def test_every_type_that_the_library_knows_is_read_or_holds_no_weights() -> None:
+    plain = {"F32", "F16", "BF16"}
+    others = {"Q8_1", "I8", "I16", "I32", "I64", "F64"}
+    assert {kind.name for kind in gguf.GGMLQuantizationType} == {*TYPES, *plain, *others}
+
+
+def test_integers_are_no_weights(tmp_path: Path) -> None:
+    source = GGUFWeights(write_one_tensor(tmp_path / "m.gguf", "I32", np.zeros((2, 32), np.int32)))
+    with pytest.raises(StageError, match=r"the tensor w is of type I32, which holds no weights"):
+        source.read("w")
+    source.close()
