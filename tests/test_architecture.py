@@ -48,6 +48,7 @@ NAMES = frozenset(
         "mlcbuild.compiler.tokenizer.from_gguf",
         "mlcbuild.compiler.weights.adapter",
         "mlcbuild.compiler.weights.gguf_file",
+        "mlcbuild.compiler.weights.gguf_parts",
     }
 )
 ENGINE_VALUES = frozenset({"mlcbuild.engine.action", "mlcbuild.engine.executor"})
