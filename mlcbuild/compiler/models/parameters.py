@@ -9,11 +9,11 @@ from __future__ import annotations
 import enum
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mlcbuild.compiler import json_values
-from mlcbuild.compiler.models.operations import Operation, Shape, result_shape
+from mlcbuild.compiler.models.operations import Operation, Reshape, Shape, Stack, result_shape
 
 VERSION = 1
 
@@ -24,33 +24,39 @@ class ParameterRole(enum.Enum):
     EMBEDDING = "embedding"
     LINEAR = "linear"
     FINAL_FC = "final fc"  # the language model's head, where it is not the embedding
+    EXPERTS = "experts"  # matrices of equal shape (experts, out, in), each of which is a linear layer's
+    ROUTER = "router"  # chooses experts: a small matrix, whose errors would choose others
     VECTOR = "vector"  # norms and biases: never quantized
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GGUFSource:
-    """A tensor by the name and shape that it has in a GGUF file, slowest axis first, and what makes Hugging Face's of
-    it."""
+class TensorLayout:
+    """A tensor by another name or shape, and the operations that make it of that one: one expert of a tensor that has
+    all, for example."""
 
     name: str
     shape: Shape
     operations: tuple[Operation, ...] = ()
 
 
+GGUFSource = TensorLayout  # by the name that a GGUF file has, slowest axis first
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointTensor:
     """A tensor by the name and shape that it has in a Hugging Face checkpoint; `gguf` is where a GGUF file has it, None
-    where it has none."""
+    where it has none. `others` are layouts of Hugging Face checkpoints that do not have the name."""
 
     name: str
     shape: Shape
     gguf: GGUFSource | None = None
+    others: tuple[TensorLayout, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.gguf is not None:
-            made = result_shape(self.gguf.operations, [self.gguf.shape])
+        for layout in self.others if self.gguf is None else (self.gguf, *self.others):
+            made = result_shape(layout.operations, [layout.shape])
             if made != self.shape:
-                raise ValueError(f"{self.name} is {self.shape}, and made {made} of {self.gguf.name}")
+                raise ValueError(f"{self.name} is {self.shape}, and made {made} of {layout.name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +77,21 @@ class Parameter:
     @property
     def elements(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def parts(self) -> tuple[Parameter, ...]:
+        """The parameter in parts (1, …) along the first axis, each made of sources of its own: one an expert, for
+        experts that are stacked. Of any other parameter, the whole."""
+        count = self.shape[0] if self.shape else 1
+        each, rest = divmod(len(self.sources), count)
+        match self.operations:
+            case (Stack(axis=0),) | (Stack(axis=0), Reshape()) if self.role is ParameterRole.EXPERTS and not rest:
+                shape = (1, *self.shape[1:])
+                return tuple(
+                    replace(self, shape=shape, sources=sources, operations=(Stack(axis=0), Reshape(shape=shape)))
+                    for sources in (self.sources[begin : begin + each] for begin in range(0, count * each, each))
+                )
+        return (self,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

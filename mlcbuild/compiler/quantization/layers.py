@@ -1,4 +1,4 @@
-"""Linear and embedding layers whose matrices are stored as a scheme says, and read by its reader.
+"""Linear and embedding layers, and experts, whose matrices are stored as a scheme says, and read by its reader.
 
 The tensors that are stored for a matrix are the layer's parameters, by MLC-LLM's names: `weight`, or what the scheme
 makes of it, such as `q_weight` and `q_scale`.
@@ -20,14 +20,14 @@ class _Matrix:
 
     name: str
     role: ParameterRole
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
 
 
-class StoredMatrix(nn.Module):  # type: ignore[misc]
-    """A layer with one matrix (rows, columns). Raises StageError where the scheme cannot store it."""
+class Stored(nn.Module):  # type: ignore[misc]
+    """A layer with one weight. Raises StageError where the scheme cannot store it."""
 
-    def __init__(self, rows: int, columns: int, *, role: ParameterRole, reader: Reader, name: str) -> None:
-        self._matrix = _Matrix(name=f"{name}.weight", role=role, shape=(rows, columns))
+    def __init__(self, shape: tuple[int, ...], *, role: ParameterRole, reader: Reader, name: str) -> None:
+        self._matrix = _Matrix(name=f"{name}.weight", role=role, shape=shape)
         self._reader = reader
         stored = reader.scheme.stored(self._matrix)
         self._names = tuple(tensor.name.removeprefix(f"{name}.") for tensor in stored)
@@ -37,6 +37,13 @@ class StoredMatrix(nn.Module):  # type: ignore[misc]
     @property
     def _stored(self) -> list[nn.Tensor]:
         return [getattr(self, name) for name in self._names]
+
+
+class StoredMatrix(Stored):
+    """A layer with one matrix (rows, columns)."""
+
+    def __init__(self, rows: int, columns: int, *, role: ParameterRole, reader: Reader, name: str) -> None:
+        super().__init__((rows, columns), role=role, reader=reader, name=name)
 
     def product(self, x: nn.Tensor, out_dtype: str | None = None) -> nn.Tensor:
         """x W^T: (…, columns) → (…, rows), of `out_dtype`, else of x's dtype."""
@@ -82,3 +89,14 @@ class Embedding(StoredMatrix):
     def logits(self, hidden: nn.Tensor, out_dtype: str | None = None) -> nn.Tensor:
         """(..., hidden) → (..., vocabulary): the head of a model with tied embeddings."""
         return self.product(hidden, out_dtype)
+
+
+class Experts(Stored):
+    """A matrix (out, in) for each of several experts: (experts, out, in)."""
+
+    def __init__(self, shape: tuple[int, int, int], *, reader: Reader, name: str) -> None:
+        super().__init__(shape, role=ParameterRole.EXPERTS, reader=reader, name=name)
+
+    def restored(self) -> nn.Tensor:
+        """The matrices in the model's dtype, which later passes restore inside the kernel that reads them."""
+        return self._reader.restored(self._matrix, self._stored)

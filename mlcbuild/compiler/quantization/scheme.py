@@ -44,7 +44,7 @@ class Weight(Protocol):
     def role(self) -> ParameterRole: ...
 
     @property
-    def shape(self) -> tuple[int, ...]: ...  # of a matrix (out, in)
+    def shape(self) -> tuple[int, ...]: ...  # of a matrix (out, in), of experts (experts, out, in)
 
 
 class QuantizationScheme(Protocol):
@@ -79,7 +79,8 @@ class QuantizationScheme(Protocol):
 class Encoder(Protocol):
     """The numbers of one scheme, made and read back with NumPy.
 
-    Arrays of weights are (out, in) in the scheme's `model_dtype`, and finite.
+    Arrays of weights are (out, in) in the scheme's `model_dtype`, and finite. Those of experts are (experts, out, in),
+    and what is stored for some of the experts is the same, whether they are given alone or with others.
     """
 
     def encode(self, weight: Weight, numbers: Array) -> tuple[Array, ...]:

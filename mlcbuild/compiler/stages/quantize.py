@@ -1,13 +1,14 @@
 """Quantize: one imported shard becomes one shard of a package's weights.
 
 Reads `shard` (safetensors, Hugging Face names) and `parameters` (parameters.json). Writes `shard_out` (raw bytes) and
-`records`: the shard's record in `tensor-cache.json`, with its file called `params_shard_<index>.bin` there.
+`records`: the shard's record in `tensor-cache.json`, with its file called `params_shard_<index>.bin` there. Of stacked
+experts one is in memory at a time, and what is stored for all but their first tensor (scales).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from mlcbuild.compiler.models.parameters import Parameter, read_parameters
@@ -50,12 +51,28 @@ def run(
 
 def _quantized(
     source: SafetensorsFile, parameters: list[Parameter], scheme: QuantizationScheme, encoder: Encoder
-) -> Iterator[tuple[StoredTensor, Array]]:
+) -> Iterator[tuple[StoredTensor, Iterable[Array]]]:
     for parameter in parameters:
         missing = [tensor.name for tensor in parameter.sources if tensor.name not in source.descriptions]
         if missing:
             raise StageError(f"the shard has only a part of {parameter.name}: it lacks {', '.join(missing)}")
-        weights = carry_out(
-            parameter.operations, [source.read(tensor.name).numbers(scheme.model_dtype) for tensor in parameter.sources]
-        )
-        yield from zip(scheme.stored(parameter), encoder.encode(parameter, weights), strict=True)
+        first, *others = scheme.stored(parameter)
+        kept: list[tuple[Array, ...]] = []
+        yield first, _first_of_each(source, parameter, scheme, encoder, kept)
+        for place, stored in enumerate(others):
+            yield stored, [arrays[place] for arrays in kept]
+
+
+def _first_of_each(
+    source: SafetensorsFile,
+    parameter: Parameter,
+    scheme: QuantizationScheme,
+    encoder: Encoder,
+    kept: list[tuple[Array, ...]],
+) -> Iterator[Array]:
+    """The first array that is stored for each part of a parameter; the others are `kept`."""
+    for part in parameter.parts:
+        sources = [source.read(tensor.name).numbers(scheme.model_dtype) for tensor in part.sources]
+        first, *others = encoder.encode(part, carry_out(part.operations, sources))
+        kept.append(tuple(others))
+        yield first

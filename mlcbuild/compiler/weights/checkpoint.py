@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlcbuild.compiler.models.operations import Operation
+from mlcbuild.compiler.models.operations import Operation, Slice
 from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterList
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.source import WeightSource
@@ -34,8 +34,8 @@ class Checkpoint:
         self._source = source
         self._described = source.descriptions
         self._wanted = {tensor.name: tensor for tensor in sources_of(parameters.parameters)}
-        self._places = {name: _place(tensor, source) for name, tensor in self._wanted.items()}
-        tied = [(one, _place(one.tensor, source)) for one in parameters.tied]
+        self._places = {name: self._place(tensor) for name, tensor in self._wanted.items()}
+        tied = [(one, self._place(one.tensor)) for one in parameters.tied]
         tied = [(one, place) for one, place in tied if place.name in self._described]
         for one, place in tied:
             if self._places[one.equal_to].name not in self._described:
@@ -43,6 +43,21 @@ class Checkpoint:
         _check([*self._places.values(), *(place for _, place in tied)], self._described, parameters, where)
         self.untied = tuple(one for one, place in tied if not self._is_equal(one.equal_to, place))
         """Tensors that should equal another, but are there with numbers of their own."""
+
+    def _place(self, tensor: CheckpointTensor) -> _Place:
+        if not self._source.has_gguf_names:
+            there = (layout for layout in tensor.others if layout.name in self._described)
+            layout = None if tensor.name in self._described else next(there, None)
+        elif tensor.gguf is None:
+            raise StageError(
+                f"the tensor {tensor.name} is not read from GGUF files",
+                advice=("import the model from a Hugging Face directory",),
+            )
+        else:
+            layout = tensor.gguf
+        if layout is None:
+            return _Place(name=tensor.name, shape=tensor.shape)
+        return _Place(name=layout.name, shape=layout.shape, operations=layout.operations)
 
     def _is_equal(self, name: str, place: _Place) -> bool:
         if self._places[name] == place:
@@ -59,26 +74,18 @@ class Checkpoint:
     def read(self, name: str) -> Tensor:
         """One tensor, by Hugging Face's name."""
         place = self._places[name]
-        data = self._source.read(place.name).data
-        if place.operations:
-            data = carry_out(place.operations, [data])
+        operations, rows = place.operations, None
+        if operations and isinstance(operations[0], Slice) and operations[0].axis == 0:
+            rows, operations = (operations[0].begin, operations[0].end), operations[1:]
+        data = self._source.read(place.name, rows).data
+        if operations:
+            data = carry_out(operations, [data])
         return Tensor(description=self.description(name), data=data)
 
 
 def sources_of(parameters: Iterable[Parameter]) -> list[CheckpointTensor]:
     """What parameters are made of, each tensor once."""
     return list({tensor.name: tensor for parameter in parameters for tensor in parameter.sources}.values())
-
-
-def _place(tensor: CheckpointTensor, source: WeightSource) -> _Place:
-    if not source.has_gguf_names:
-        return _Place(name=tensor.name, shape=tensor.shape)
-    if tensor.gguf is None:
-        raise StageError(
-            f"the tensor {tensor.name} is not read from GGUF files",
-            advice=("import the model from a Hugging Face directory",),
-        )
-    return _Place(name=tensor.gguf.name, shape=tensor.gguf.shape, operations=tensor.gguf.operations)
 
 
 def _check(

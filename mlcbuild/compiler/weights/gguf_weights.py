@@ -10,7 +10,7 @@ import numpy as np
 
 from mlcbuild.compiler.weights.gguf_blocks import dequantize_blocks
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
-from mlcbuild.compiler.weights.tensor import Array, Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import Array, Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
 _PIECE_ELEMENTS = 1 << 22  # dequantized at once: what is needed in between takes several times the room of the numbers
@@ -31,24 +31,28 @@ class GGUFWeights:
             for name, tensor in self._file.tensors.items()
         }
 
-    def read(self, name: str) -> Tensor:
-        """One tensor, dequantized to float32, a piece at a time."""
+    def read(self, name: str, rows: Rows | None = None) -> Tensor:
+        """One tensor, or some of its rows, dequantized to float32, a piece at a time."""
         from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
         tensor = self._file.tensors[name]
         kind = GGMLQuantizationType(tensor.type_number)
         block_elements, block_bytes = GGML_QUANT_SIZES[kind]
-        described = TensorDescription(name=name, dtype="float32", shape=tensor.shape)
+        whole = TensorDescription(name=name, dtype="float32", shape=tensor.shape)
+        described = whole.part(rows)
+        # No block reaches from one row into the next.
+        before = 0 if rows is None else rows[0] * (tensor.size_bytes // tensor.shape[0])
+        end = before + described.elements // block_elements * block_bytes
         numbers: Array = np.empty(described.elements, "<f4")
         blocks = max(1, _PIECE_ELEMENTS // block_elements)
         for first in range(0, described.elements // block_elements, blocks):
-            begin = first * block_bytes
-            stored = self._file.stored(tensor, begin, min(begin + blocks * block_bytes, tensor.size_bytes))
+            begin = before + first * block_bytes
+            stored = self._file.stored(tensor, begin, min(begin + blocks * block_bytes, end))
             made = dequantize_blocks(np.frombuffer(stored, np.uint8).reshape(-1, block_bytes), kind)
             if made is None:
                 raise StageError(f"{self._file.path}: the tensor {name} is of type {kind.name}, which holds no weights")
             numbers[first * block_elements :][: made.size] = made.reshape(-1)
-        return Tensor(description=described, data=numbers.reshape(tensor.shape))
+        return Tensor(description=described, data=numbers.reshape(described.shape))
 
     def close(self) -> None:
         self._file.close()

@@ -15,7 +15,7 @@ import numpy as np
 
 from mlcbuild.compiler.models.config import parse_document
 from mlcbuild.compiler.weights.file_format import MAX_SAFETENSORS_HEADER
-from mlcbuild.compiler.weights.tensor import STORAGE, Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import STORAGE, Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -45,7 +45,7 @@ class SafetensorsFile:
     def descriptions(self) -> Mapping[str, TensorDescription]:
         return {name: entry.description for name, entry in self._entries.items()}
 
-    def read(self, name: str) -> Tensor:
+    def read(self, name: str, rows: Rows | None = None) -> Tensor:
         entry = self._entries[name]
         described = entry.description
         if described.dtype not in STORAGE:
@@ -53,9 +53,11 @@ class SafetensorsFile:
                 f"{self._path}: the tensor {name} is of type {described.dtype}; weights are read in "
                 f"{', '.join(_DTYPES)}"
             )
+        part = described.part(rows)
+        before = 0 if rows is None else rows[0] * (part.size_bytes // (rows[1] - rows[0]))
         with self._path.open("rb") as stream:
-            data = np.fromfile(stream, dtype=STORAGE[described.dtype], count=described.elements, offset=entry.begin)
-        return Tensor(description=described, data=data.reshape(described.shape))
+            data = np.fromfile(stream, dtype=STORAGE[described.dtype], count=part.elements, offset=entry.begin + before)
+        return Tensor(description=part, data=data.reshape(part.shape))
 
     def close(self) -> None:
         """Nothing stays open between reads."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class ShardedCheckpoint:
     def descriptions(self) -> Mapping[str, TensorDescription]:
         return self._descriptions
 
-    def read(self, name: str) -> Tensor:
-        return self._files[self._place[name]].read(name)
+    def read(self, name: str, rows: Rows | None = None) -> Tensor:
+        return self._files[self._place[name]].read(name, rows)
 
     def close(self) -> None:
         for source in self._files.values():

@@ -13,7 +13,7 @@ from typing import Protocol
 from mlcbuild.compiler.weights.adapter import adapter_error, is_adapter_file
 from mlcbuild.compiler.weights.file_format import WeightFormat, weight_format
 from mlcbuild.compiler.weights.gguf_parts import are_parts_of_one
-from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
 # By transformers' names, in the order in which it looks for them.
@@ -38,7 +38,8 @@ class WeightSource(Protocol):
     @property
     def descriptions(self) -> Mapping[str, TensorDescription]: ...
 
-    def read(self, name: str) -> Tensor: ...
+    def read(self, name: str, rows: Rows | None = None) -> Tensor:
+        """A tensor, or some of its rows: of a tensor that has all experts, those of one."""
 
     def close(self) -> None: ...
 

@@ -7,7 +7,7 @@ A checkpoint's bfloat16 is held as its 16 bits, in uint16; a model's is the type
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from mlcbuild.errors import StageError
 
 Array = npt.NDArray[Any]
+Rows = tuple[int, int]  # along the first axis of a tensor: from the one to before the other
 
 STORAGE: Mapping[str, np.dtype[Any]] = {
     "float32": np.dtype("<f4"),
@@ -52,6 +53,10 @@ class TensorDescription:
     @property
     def size_bytes(self) -> int:
         return self.elements * STORAGE[self.dtype].itemsize
+
+    def part(self, rows: Rows | None) -> TensorDescription:
+        """The description of some rows of the tensor; None is all."""
+        return self if rows is None else replace(self, shape=(rows[1] - rows[0], *self.shape[1:]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

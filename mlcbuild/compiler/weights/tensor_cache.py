@@ -32,32 +32,37 @@ def shard_name(index: int) -> str:
 
 
 def write_shard(
-    path: Path, *, data_path: str, tensors: Iterable[tuple[StoredTensor, Array]], encode: str
+    path: Path, *, data_path: str, tensors: Iterable[tuple[StoredTensor, Iterable[Array]]], encode: str
 ) -> dict[str, object]:
-    """Write tensors one after another to `path`; return the shard's record, whose `dataPath` is
-    `data_path`."""
+    """Write tensors one after another to `path`, each in parts along its first axis; return the shard's record, whose
+    `dataPath` is `data_path`."""
     checksum = hashlib.md5(usedforsecurity=False)
     records: list[dict[str, object]] = []
     offset = 0
     with path.open("wb") as stream:
-        for stored, numbers in tensors:
-            if numbers.shape != stored.shape or numbers.dtype != dtype_of(stored.dtype):
-                raise ValueError(f"{stored} is not {numbers.dtype} {numbers.shape}")
+        for stored, parts in tensors:
             lossy = encode == "f32-to-bf16" and stored.dtype == "float32"
-            data = (bfloat16_bits(numbers) if lossy else numbers).tobytes()
-            stream.write(data)
-            checksum.update(data)
+            rows = size = 0
+            for numbers in parts:
+                if numbers.shape[1:] != stored.shape[1:] or numbers.dtype != dtype_of(stored.dtype):
+                    raise ValueError(f"{stored} does not have {numbers.dtype} {numbers.shape}")
+                data = (bfloat16_bits(numbers) if lossy else numbers).tobytes()
+                stream.write(data)
+                checksum.update(data)
+                rows, size = rows + numbers.shape[0], size + len(data)
+            if rows != stored.shape[0]:
+                raise ValueError(f"{stored} does not have {rows} rows")
             records.append(
                 {
                     "name": stored.name,
                     "shape": list(stored.shape),
                     "dtype": stored.dtype,
                     "format": encode,
-                    "nbytes": len(data),
+                    "nbytes": size,
                     "byteOffset": offset,
                 }
             )
-            offset += len(data)
+            offset += size
     return {
         "dataPath": data_path,
         "format": "raw-shard",

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from mlcbuild.compiler.weights.pickle_values import Call, Global, Persistent, pickle_values
-from mlcbuild.compiler.weights.tensor import STORAGE, Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import STORAGE, Rows, Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
 _STORAGES = {"FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16"}
@@ -59,7 +59,7 @@ class TorchCheckpoint:
     def descriptions(self) -> Mapping[str, TensorDescription]:
         return {name: view.description for name, view in self._views.items()}
 
-    def read(self, name: str) -> Tensor:
+    def read(self, name: str, rows: Rows | None = None) -> Tensor:
         view = self._views[name]
         described = view.description
         if described.dtype not in STORAGE:
@@ -78,7 +78,8 @@ class TorchCheckpoint:
             return Tensor(description=described, data=np.zeros(described.shape, storage.dtype))
         strides = tuple(stride * storage.itemsize for stride in view.strides)
         seen = np.lib.stride_tricks.as_strided(storage[view.offset :], described.shape, strides)
-        return Tensor(description=described, data=np.ascontiguousarray(seen))
+        wanted = seen if rows is None else seen[slice(*rows)]
+        return Tensor(description=described.part(rows), data=np.ascontiguousarray(wanted))
 
     def close(self) -> None:
         self._archive.close()

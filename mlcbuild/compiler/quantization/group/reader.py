@@ -21,28 +21,30 @@ class GroupReader(Reader):
     def restored(self, weight: Weight, stored: Sequence[nn.Tensor]) -> nn.Tensor:
         if not self.scheme.covers(weight.role):
             return stored[0]
-        rows, columns = weight.shape
-        matrix = nn.Tensor.placeholder((rows, columns), self.scheme.model_dtype)
-        return nn.op.tensor_ir_op(restoring(self.scheme, rows, columns), "dequantize", list(stored), matrix)
+        matrix = nn.Tensor.placeholder(weight.shape, self.scheme.model_dtype)
+        return nn.op.tensor_ir_op(restoring(self.scheme, *weight.shape), "dequantize", list(stored), matrix)
 
 
 @functools.cache
-def restoring(scheme: GroupScheme, rows: int, columns: int) -> tirx.PrimFunc:
-    """The kernel from words and scales to a matrix: (integer - max_int) * scale. One for all layers of that shape."""
+def restoring(scheme: GroupScheme, *shape: int) -> tirx.PrimFunc:
+    """The kernel from words and scales to a matrix, or to those of experts: (integer - max_int) * scale. One for all
+    layers of that shape."""
     per_word, dtype = scheme.elements_per_word, scheme.model_dtype
+    *rows, columns = shape
     groups = columns // scheme.group_size
-    words = te.placeholder(_shape(rows, groups * scheme.words_per_group), WORD_DTYPE, "words")
-    scales = te.placeholder(_shape(rows, groups), dtype, "scales")
+    words = te.placeholder(_shape(*rows, groups * scheme.words_per_group), WORD_DTYPE, "words")
+    scales = te.placeholder(_shape(*rows, groups), dtype, "scales")
     mask = tirx.const((1 << scheme.bits) - 1, WORD_DTYPE)
     offset = tirx.const(scheme.max_int, dtype)
 
-    def element(row: tirx.Var, column: tirx.Var) -> tirx.Expr:
-        word = words[row, column // per_word]
+    def element(*place: tirx.Var) -> tirx.Expr:
+        *row, column = place
+        word = words[(*row, column // per_word)]
         shift = (column % per_word * scheme.bits).astype(WORD_DTYPE)
         integer = tirx.bitwise_and(tirx.shift_right(word, shift), mask).astype(dtype)
-        return (integer - offset) * scales[row, column // scheme.group_size]
+        return (integer - offset) * scales[(*row, column // scheme.group_size)]
 
-    return restoring_kernel((words, scales), te.compute(_shape(rows, columns), element, name="dequantize"))
+    return restoring_kernel((words, scales), te.compute(_shape(*shape), element, name="dequantize"))
 
 
 def _shape(*sizes: int) -> tuple[tirx.IntImm, ...]:

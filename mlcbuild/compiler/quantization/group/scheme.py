@@ -17,7 +17,7 @@ class GroupScheme:
     """A `QuantizationScheme` of integers in groups.
 
     A weight (out, in) becomes `q_weight` (out, in / elements_per_word) of uint32 and `q_scale` (out, in / group_size)
-    of the model's dtype: the layout that MLC-LLM calls NK.
+    of the model's dtype: the layout that MLC-LLM calls NK. Of experts (experts, out, in), each matrix does.
     """
 
     name: str
@@ -25,7 +25,7 @@ class GroupScheme:
     bits: int
     group_size: int  # weights along the reduction axis that share a scale
     covered: frozenset[ParameterRole] = frozenset(
-        {ParameterRole.EMBEDDING, ParameterRole.LINEAR, ParameterRole.FINAL_FC}
+        {ParameterRole.EMBEDDING, ParameterRole.LINEAR, ParameterRole.FINAL_FC, ParameterRole.EXPERTS}
     )
 
     kind = "group-quant"

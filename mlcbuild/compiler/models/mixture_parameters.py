@@ -1,0 +1,159 @@
+"""The parameters of a mixture of experts: MLC-LLM's names, with the matrices of all experts in one, and gate and up.
+
+Checkpoints of Hugging Face have a tensor for each expert and matrix, or all experts in one, as transformers 5 has them
+in memory; llama.cpp has all experts in one, but gate and up apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcbuild.compiler.models.mixture import MixtureConfig, SharedExperts
+from mlcbuild.compiler.models.operations import Concatenate, Operation, Reshape, Slice, Stack
+from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole, TensorLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertNames:
+    """What Hugging Face's checkpoints call the parts of a mixture, below the layer's name.
+
+    `module` is the mixture's, `gate`, `up` and `down` are the names of an expert's matrices behind `experts.<number>.`.
+    `router` is the router's below the module. `fused_gate_up` and `fused_down` are tensors (experts, out, in) of all
+    experts, and `fused_router` the router in such checkpoints. `shared` are the shared experts', and `shared_gate` what
+    gates them.
+    """
+
+    module: str = "mlp"
+    gate: str = "gate_proj"
+    up: str = "up_proj"
+    down: str = "down_proj"
+    router: str = "gate"
+    fused_gate_up: str = "mlp.experts.gate_up_proj"
+    fused_down: str = "mlp.experts.down_proj"
+    fused_router: str = "mlp.gate"
+    shared: str = "shared_expert"
+    shared_gate: str = "shared_expert_gate"
+
+
+def mixture(
+    layer: str, config: MixtureConfig, hidden: int, *, gguf: str, tensors: ExpertNames | None = None
+) -> list[Parameter]:
+    """The parameters of `models.experts.Mixture` in a layer; `gguf` is the block's name in a GGUF file."""
+    names = tensors or ExpertNames()
+    found = _router(layer, config, hidden, gguf, names) + _experts(layer, config, hidden, gguf, names)
+    return found if config.shared is None else found + _shared(layer, config, config.shared, hidden, gguf, names)
+
+
+def _router(layer: str, config: MixtureConfig, hidden: int, gguf: str, names: ExpertNames) -> list[Parameter]:
+    def one(kind: str, shape: tuple[int, ...], role: ParameterRole, own: str, gguf_name: str) -> Parameter:
+        source = CheckpointTensor(
+            name=f"{layer}.{names.module}.{names.router}.{kind}",
+            shape=shape,
+            gguf=TensorLayout(name=f"{gguf}.{gguf_name}", shape=shape),
+            others=(TensorLayout(name=f"{layer}.{names.fused_router}.{kind}", shape=shape),),
+        )
+        return Parameter(name=f"{layer}.{config.names.router}.{own}", role=role, shape=shape, sources=(source,))
+
+    matrix = (config.experts, hidden)
+    found = [one("weight", matrix, ParameterRole.ROUTER, "weight", "ffn_gate_inp.weight")]
+    if config.router.bias:
+        found.append(one("bias", matrix[:1], ParameterRole.VECTOR, "bias", "ffn_gate_inp.bias"))
+    if config.router.correction_bias:
+        own = "e_score_correction_bias"
+        found.append(one(own, matrix[:1], ParameterRole.VECTOR, own, "exp_probs_b.bias"))
+    return found
+
+
+def _experts(layer: str, config: MixtureConfig, hidden: int, gguf: str, names: ExpertNames) -> list[Parameter]:
+    inner, experts = config.intermediate_size, f"{layer}.{names.module}.experts"
+    gate_up = (config.experts, 2 * inner, hidden)
+    down = (config.experts, hidden, inner)
+
+    def part(number: int, name: str, gguf_name: str, shape: tuple[int, int], fused: TensorLayout) -> CheckpointTensor:
+        stacked = TensorLayout(
+            name=f"{gguf}.{gguf_name}.weight", shape=(config.experts, *shape), operations=_expert(number, shape)
+        )
+        return CheckpointTensor(name=f"{experts}.{number}.{name}.weight", shape=shape, gguf=stacked, others=(fused,))
+
+    def half(number: int, which: int) -> CheckpointTensor:
+        shape = (inner, hidden)
+        rows = Slice(axis=1, begin=which * inner, end=(which + 1) * inner)
+        fused = TensorLayout(
+            name=f"{layer}.{names.fused_gate_up}", shape=gate_up, operations=_expert(number, shape, rows)
+        )
+        name, gguf_name = ((names.gate, "ffn_gate_exps"), (names.up, "ffn_up_exps"))[which]
+        return part(number, name, gguf_name, shape, fused)
+
+    def whole(number: int) -> CheckpointTensor:
+        shape = (hidden, inner)
+        fused = TensorLayout(name=f"{layer}.{names.fused_down}", shape=down, operations=_expert(number, shape))
+        return part(number, names.down, "ffn_down_exps", shape, fused)
+
+    numbers = range(config.experts)
+    return [
+        Parameter(
+            name=f"{layer}.{config.names.gate_up}.weight",
+            role=ParameterRole.EXPERTS,
+            shape=gate_up,
+            sources=tuple(half(number, which) for number in numbers for which in (0, 1)),
+            operations=(Stack(axis=0), Reshape(shape=gate_up)),
+        ),
+        Parameter(
+            name=f"{layer}.{config.names.down}.weight",
+            role=ParameterRole.EXPERTS,
+            shape=down,
+            sources=tuple(whole(number) for number in numbers),
+            operations=(Stack(axis=0),),
+        ),
+    ]
+
+
+def _expert(number: int, shape: tuple[int, int], *rest: Operation) -> tuple[Operation, ...]:
+    """One expert's matrix of a tensor that has all."""
+    return (Slice(axis=0, begin=number, end=number + 1), *rest, Reshape(shape=shape))
+
+
+def _shared(
+    layer: str, config: MixtureConfig, shared: SharedExperts, hidden: int, gguf: str, names: ExpertNames
+) -> list[Parameter]:
+    inner, source = shared.intermediate_size, f"{layer}.{names.module}.{names.shared}"
+
+    def tensor(name: str, gguf_name: str, rows: int, columns: int) -> CheckpointTensor:
+        shape = (rows, columns)
+        there = TensorLayout(name=f"{gguf}.{gguf_name}.weight", shape=shape)
+        return CheckpointTensor(name=f"{source}.{name}.weight", shape=shape, gguf=there)
+
+    own = f"{layer}.{config.names.shared}"
+    found = [
+        Parameter(
+            name=f"{own}.gate_up_proj.weight",
+            role=ParameterRole.LINEAR,
+            shape=(2 * inner, hidden),
+            sources=(
+                tensor("gate_proj", "ffn_gate_shexp", inner, hidden),
+                tensor("up_proj", "ffn_up_shexp", inner, hidden),
+            ),
+            operations=(Concatenate(axis=0),),
+        ),
+        Parameter(
+            name=f"{own}.down_proj.weight",
+            role=ParameterRole.LINEAR,
+            shape=(hidden, inner),
+            sources=(tensor("down_proj", "ffn_down_shexp", hidden, inner),),
+        ),
+    ]
+    if shared.gated:
+        shape = (1, hidden)
+        there = TensorLayout(
+            name=f"{gguf}.ffn_gate_inp_shexp.weight", shape=shape[1:], operations=(Reshape(shape=shape),)
+        )
+        gate = CheckpointTensor(name=f"{layer}.{names.module}.{names.shared_gate}.weight", shape=shape, gguf=there)
+        found.append(
+            Parameter(
+                name=f"{layer}.{config.names.shared_gate}.weight",
+                role=ParameterRole.ROUTER,
+                shape=shape,
+                sources=(gate,),
+            )
+        )
+    return found
