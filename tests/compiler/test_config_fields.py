@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import math
 import re
 from typing import Any
 
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.decoder import DecoderConfig
-from mlcbuild.compiler.models.rotary import RotaryEmbedding
 from mlcbuild.errors import StageError
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.tiny_models import TINY, Array
@@ -148,35 +146,17 @@ def test_a_field_that_is_missing_has_the_value_that_transformers_gives_it(model_
     found = json_values.decode(DecoderConfig, configuration, where="configuration")
     assert found.attention.key_value_heads == reference.num_key_value_heads
     assert found.attention.head_dim == (reference.head_dim if hasattr(reference, "head_dim") else 2)
-    assert found.norm_epsilon == reference.rms_norm_eps
+    assert found.norm.epsilon == reference.rms_norm_eps
     assert found.feed_forward.activation.value == reference.hidden_act
     assert found.tie_word_embeddings == reference.tie_word_embeddings
     assert found.attention.rotary.base == reference.rope_parameters["rope_theta"]
-
-
-def frequencies(rotary: RotaryEmbedding, head_dim: int) -> Array:
-    """What positions are multiplied by, of each pair: the rule that the kernels follow."""
-    plain = rotary.base ** -(np.arange(0, head_dim, 2) / head_dim)
-    scaling = rotary.scaling
-    if scaling is None or scaling.rope_type == "linear":
-        return np.asarray(plain * rotary.position_scale)
-    found = []
-    for frequency in plain:
-        wavelength = 2 * math.pi / frequency
-        original = scaling.original_max_position_embeddings
-        smooth = (original / wavelength - scaling.low_freq_factor) / (
-            scaling.high_freq_factor - scaling.low_freq_factor
-        )
-        smooth = min(1.0, max(0.0, smooth))
-        found.append((1 - smooth) * frequency / scaling.factor + smooth * frequency)
-    return np.array(found)
 
 
 NUMBERS = st.sampled_from([1.0, 2.0, 4.0, 8.0])
 PARAMETERS = st.fixed_dictionaries(
     {"factor": NUMBERS, "low_freq_factor": st.just(1.0), "high_freq_factor": st.just(4.0)},
     optional={
-        "rope_type": st.sampled_from(["default", "linear", "llama3"]),
+        "rope_type": st.sampled_from(["default", "linear", "llama3", "yarn"]),
         "type": st.sampled_from(["default", "linear", "llama3", "yarn"]),
         "original_max_position_embeddings": st.sampled_from([16, 64, 8192]),
         "rope_theta": st.sampled_from([100.0, 500000.0]),
@@ -203,23 +183,24 @@ def test_rotations_are_those_of_transformers_or_refused(model_type: str, fields:
         configuration = model_of(document).configuration
     except StageError:
         return
-    rotary = json_values.decode(DecoderConfig, configuration, where="configuration").attention.rotary
+    attention = json_values.decode(DecoderConfig, configuration, where="configuration").attention
+    table = attention.rotary.in_model(attention.head_dim).table
+    assert table is not None
     transformers = pytest.importorskip("transformers")
     values = {name: value for name, value in document.items() if name != "model_type"}
     config = transformers.AutoConfig.for_model(model_type, **values)
     module = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
     expected = getattr(module, f"{model_type.capitalize()}RotaryEmbedding")(config)
-    assert expected.attention_scaling == 1.0
-    np.testing.assert_allclose(frequencies(rotary, 8), expected.inv_freq.numpy(), rtol=1e-5)
+    assert table.attention_factor == pytest.approx(expected.attention_scaling)
+    np.testing.assert_allclose(table.frequencies, expected.inv_freq.numpy(), rtol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("scaling", "message"),
     [
         ({"type": "dynamic", "factor": 2.0}, r'"type" is "dynamic"(.|\n)*up to max_position_embeddings'),
-        ({"rope_type": "yarn", "factor": 4.0}, r'"rope_type" is "yarn"(.|\n)*as Qwen2\.5'),
-        ({"type": "longrope", "long_factor": [1.0]}, r'"type" is "longrope"(.|\n)*how long the text is'),
-        ({"type": "su", "long_factor": [1.0]}, r'"type" is "su"(.|\n)*older name'),
+        ({"type": "longrope", "short_factor": [1.0]}, r'"short_factor" has to be a list of 4 numbers'),
+        ({"type": "su", "short_factor": [1.0] * 4, "long_factor": [0, 1, 1, 1]}, r'"long_factor": the field "0" is 0'),
         ({"full_attention": {"rope_type": "linear", "factor": 2.0}}, r'parameters of their own for "full_attention"'),
         ({"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}, r"whole heads are rotated"),
     ],

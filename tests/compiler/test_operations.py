@@ -7,7 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from mlcbuild.compiler.models.operations import Concatenate, Operation, Permute, Reshape, Slice, Stack, result_shape
+from mlcbuild.compiler.models.operations import (
+    AddOne,
+    Concatenate,
+    Flatten,
+    Operation,
+    Permute,
+    Reshape,
+    Slice,
+    Split,
+    Stack,
+    result_shape,
+)
 from mlcbuild.compiler.weights.operations import carry_out
 from tests.compiler.tiny_models import Array
 
@@ -29,6 +40,11 @@ A, B = counted(2, 3), counted(2, 3, start=10)
         ([Slice(axis=1, begin=1, end=3)], [A], A[:, 1:3]),
         ([Permute(axes=(1, 0))], [A], A.T),
         ([Reshape(shape=(3, 2))], [A], A.reshape(3, 2)),
+        ([Split(axis=1, sizes=(1, 2)), Concatenate(axis=1)], [A], A),
+        ([Split(axis=1, sizes=(2, 1)), Flatten(axes=2), Concatenate(axis=0)], [A], np.array([0, 1, 3, 4, 2, 5])),
+        ([Flatten(axes=2)], [counted(2, 3, 4)], counted(6, 4)),
+        ([AddOne()], [A], A + 1),
+        ([AddOne(times=-1)], [A], A - 1),
         ([Slice(axis=0, begin=1, end=2), Concatenate(axis=0), Permute(axes=(1, 0))], [A, B], np.stack([A[1], B[1]]).T),
     ],
 )
@@ -48,6 +64,8 @@ def test_operations_are_those_of_numpy(operations: Sequence[Operation], given: l
         ([Slice(axis=0, begin=1, end=3)], [(2, 3)], "no part from 1 to 3"),
         ([Permute(axes=(0, 0))], [(2, 3)], "no order of the axes"),
         ([Reshape(shape=(5,))], [(2, 3)], "does not fill the shape"),
+        ([Split(axis=0, sizes=(1, 2))], [(2, 3)], "does not split into"),
+        ([Flatten(axes=3)], [(2, 3)], "has no 3 axes"),
         ([], [(2,), (2,)], "2 tensors are left"),
         ([Concatenate(axis=0)], [], "not every tensor"),
     ],

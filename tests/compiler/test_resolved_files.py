@@ -11,9 +11,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.compiler import json_values
-from mlcbuild.compiler.models.decoder import Activation, AttentionConfig, DecoderConfig, FeedForwardConfig
+from mlcbuild.compiler.models.decoder import (
+    Activation,
+    AttentionConfig,
+    DecoderConfig,
+    FeedForwardConfig,
+    NormConfig,
+    NormKind,
+    NormScope,
+    QueryKeyNorm,
+    Wiring,
+)
 from mlcbuild.compiler.models.description import Layers, ModelDescription, read_model, write_model
-from mlcbuild.compiler.models.operations import Concatenate, Operation, Permute, Reshape, Slice, Stack, result_shape
+from mlcbuild.compiler.models.operations import (
+    AddOne,
+    Concatenate,
+    Flatten,
+    Operation,
+    Permute,
+    Reshape,
+    Slice,
+    Split,
+    Stack,
+    result_shape,
+)
 from mlcbuild.compiler.models.parameters import (
     CheckpointTensor,
     GGUFSource,
@@ -25,6 +46,7 @@ from mlcbuild.compiler.models.parameters import (
     write_parameters,
 )
 from mlcbuild.compiler.models.rotary import RopeScaling, RotaryEmbedding
+from mlcbuild.compiler.models.rotary_tables import RotaryTable
 from mlcbuild.compiler.models.sizes import ContextLimits, LibrarySizes
 from mlcbuild.errors import StageError
 from tests.compiler.resolving import model_of, parameters_of
@@ -49,6 +71,9 @@ def one_operation(draw: st.DrawFn, shape: tuple[int, ...]) -> Operation:
                 Slice(axis=axis, begin=begin, end=draw(st.integers(begin + 1, shape[axis]))),
                 Permute(axes=draw(st.permutations(range(len(shape))).map(tuple))),
                 Reshape(shape=(*shape[::-1], 1)),
+                Split(axis=axis, sizes=(shape[axis],)),
+                Flatten(axes=axis + 1),
+                AddOne(times=draw(st.sampled_from([1, -1]))),
             ]
         )
     )
@@ -93,13 +118,15 @@ rotary = st.builds(
     base=floats,
     scaling=st.none()
     | st.builds(RopeScaling, rope_type=st.sampled_from(["linear", "llama3"]), factor=st.floats(1, 99)),
+    table=st.none() | st.builds(RotaryTable, frequencies=st.lists(floats, min_size=1, max_size=3).map(tuple)),
 )
 decoders = st.builds(
     DecoderConfig,
     hidden_size=counts,
     vocab_size=counts,
     num_layers=counts,
-    norm_epsilon=floats,
+    norm=st.builds(NormConfig, epsilon=floats, kind=st.just(NormKind.LAYER), weight=st.booleans(), bias=st.booleans()),
+    wiring=st.sampled_from(Wiring),
     attention=st.builds(
         AttentionConfig,
         query_heads=counts,
@@ -108,6 +135,8 @@ decoders = st.builds(
         softmax_scale=floats,
         rotary=rotary,
         qkv_bias=st.booleans(),
+        query_key_norm=st.none()
+        | st.builds(QueryKeyNorm, norm=st.builds(NormConfig, epsilon=floats), scope=st.sampled_from(NormScope)),
     ),
     feed_forward=st.builds(FeedForwardConfig, intermediate_size=counts, activation=st.sampled_from(Activation)),
     tie_word_embeddings=st.booleans(),

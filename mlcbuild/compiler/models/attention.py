@@ -1,4 +1,4 @@
-"""Attention over the paged KV cache, which also applies the rotary embedding."""
+"""Attention over the paged KV cache."""
 
 from __future__ import annotations
 
@@ -6,29 +6,72 @@ from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
-from mlcbuild.compiler.models.decoder import AttentionConfig
+from mlcbuild.compiler.models.decoder import AttentionConfig, NormScope
+from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.kv_cache import attend
+from mlcbuild.compiler.models.norm import make_head_norm
+from mlcbuild.compiler.models.rotation import turned
 from mlcbuild.compiler.quantization.layers import Linear
 from mlcbuild.compiler.quantization.reader import Reader
 
 
-class Attention(nn.Module):  # type: ignore[misc]
-    """Attention of a layer called `name`: queries, keys and values are one product."""
+class Attention:
+    """The attention of the layer called `layer`: queries, keys and values are one product.
 
-    def __init__(self, config: AttentionConfig, hidden_size: int, reader: Reader, *, name: str) -> None:
+    `modules` are its modules by their names below the layer.
+    """
+
+    def __init__(
+        self, config: AttentionConfig, names: DecoderNames, hidden_size: int, reader: Reader, *, layer: str
+    ) -> None:
         self.config = config
-        heads = config.query_heads + 2 * config.key_value_heads
-        self.qkv_proj = Linear(
-            hidden_size, heads * config.head_dim, reader=reader, bias=config.qkv_bias, name=f"{name}.qkv_proj"
-        )
-        self.o_proj = Linear(
-            config.query_heads * config.head_dim,
+        width = config.head_dim
+        rows = (config.query_heads + 2 * config.key_value_heads) * width
+        self.qkv = Linear(hidden_size, rows, reader=reader, bias=config.qkv_bias, name=f"{layer}.{names.qkv}")
+        self.output = Linear(
+            config.query_heads * width,
             hidden_size,
             reader=reader,
             bias=config.output_bias,
-            name=f"{name}.o_proj",
+            name=f"{layer}.{names.output}",
         )
+        self.modules: dict[str, nn.Module] = {names.qkv: self.qkv, names.output: self.output}
+        self.norms: list[nn.Module] = []
+        if config.query_key_norm is not None:
+            dtype = reader.scheme.model_dtype
+            for name, heads in ((names.query_norm, config.query_heads), (names.key_norm, config.key_value_heads)):
+                self.norms.append(make_head_norm(config.query_key_norm, heads, width, dtype=dtype))
+                self.modules[name] = self.norms[-1]
 
-    def forward(self, hidden: nn.Tensor, cache: PagedKVCache, layer: relax.Expr) -> nn.Tensor:
-        """(batch, n, hidden) → the same, at the layer of a number."""
-        return self.o_proj(attend(cache, self.qkv_proj(hidden), layer=layer, config=self.config))
+    def __call__(
+        self, hidden: nn.Tensor, cache: PagedKVCache, layer: relax.Expr, turns: nn.Tensor | None = None
+    ) -> nn.Tensor:
+        """(batch, n, hidden) → the same, at the layer of a number. `turns` are those of `rotation.turns`, for a rotary
+        embedding that the model applies."""
+        if self.config.rotary.table is None:
+            turns = None
+        qkv = self.qkv(hidden)
+        if self.config.qkv_clip:
+            qkv = nn.op.minimum(nn.op.maximum(qkv, -self.config.qkv_clip), self.config.qkv_clip)
+
+        def change(heads: nn.Tensor) -> nn.Tensor:
+            normed = self._normed(heads) if self.norms else heads
+            return normed if turns is None else turned(normed, turns, self.config)
+
+        changes = self.norms or turns is not None
+        attended = attend(cache, qkv, layer=layer, config=self.config, change=change if changes else None)
+        return self.output(attended)
+
+    def _normed(self, heads: nn.Tensor) -> nn.Tensor:
+        """(tokens, all heads, head_dim) → the same, with queries and keys normed."""
+        config = self.config
+        assert config.query_key_norm is not None
+        parts = list(nn.op.split(heads, [config.query_heads, config.query_heads + config.key_value_heads], axis=1))
+        for place, norm in enumerate(self.norms):
+            tokens, count, width = parts[place].shape
+            if config.query_key_norm.scope is NormScope.ALL_HEADS:
+                together = norm(nn.op.reshape(parts[place], (tokens, count * width)))
+                parts[place] = nn.op.reshape(together, (tokens, count, width))
+            else:
+                parts[place] = norm(parts[place])
+        return nn.op.concat(parts, dim=1)

@@ -12,55 +12,75 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
-from mlcbuild.compiler.models.decoder import LAYERS, DecoderConfig
+from mlcbuild.compiler.models.decoder import DecoderConfig
 from mlcbuild.compiler.models.decoder_layer import DecoderLayer
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, create_placeholder
-from mlcbuild.compiler.models.norm import rms_norm
+from mlcbuild.compiler.models.norm import make_norm
 from mlcbuild.compiler.models.outlining import Outliner
 from mlcbuild.compiler.models.parameters import ParameterRole
-from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.models.placing import place
+from mlcbuild.compiler.models.rotation import turns
 from mlcbuild.compiler.quantization.layers import Embedding, Linear
 from mlcbuild.compiler.quantization.reader import Reader, take
 
 MakeLayer = Callable[..., DecoderLayer]
 
 
-class Decoder(nn.Module):  # type: ignore[misc]
-    """Embedding table, layers and the last norm."""
+class Decoder:
+    """Embedding table, layers and the last norm, placed below `root` by their names."""
 
-    def __init__(self, config: DecoderConfig, reader: Reader, *, layers: Sequence[int], make_layer: MakeLayer) -> None:
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, reader=reader, name="model.embed_tokens")
-        self.layers = nn.ModuleList(
-            [make_layer(config.of_layer(number), reader, name=f"{LAYERS}.{number}") for number in layers]
-        )
+    def __init__(
+        self, config: DecoderConfig, reader: Reader, *, root: nn.Module, layers: Sequence[int], make_layer: MakeLayer
+    ) -> None:
+        names = config.names
+        self.config = config
+        self.embedding = Embedding(config.vocab_size, config.hidden_size, reader=reader, name=names.embedding)
+        self.layers = [
+            make_layer(config.of_layer(number), reader, name=f"{names.layers}.{number}") for number in layers
+        ]
         self.kinds = [config.layers.kind(number) for number in layers]
-        self.norm = rms_norm(config, dtype=reader.scheme.model_dtype)
+        self.norm = make_norm(config.norm, config.hidden_size, dtype=reader.scheme.model_dtype)
         self.outliner = Outliner("decoder_layer")
+        place(root, names.embedding, self.embedding)
+        self.positions: Embedding | None = None
+        if config.learned_positions:
+            self.positions = Embedding(
+                config.learned_positions, config.hidden_size, reader=reader, name=names.positions
+            )
+            place(root, names.positions, self.positions)
+        place(root, names.layers, nn.ModuleList(self.layers))
+        place(root, names.norm, self.norm)
 
-    def forward(self, hidden: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
-        norms = [layer.input_layernorm for layer in self.layers] + [self.norm]
-        normed = norms[0](hidden)
+    def __call__(self, hidden: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
+        """(batch, n, hidden) → the same, behind the last norm."""
+        if self.config.embedding_scale != 1.0:
+            hidden = hidden * self.config.embedding_scale
+        if self.positions is not None:
+            batch, length, width = hidden.shape
+            places = cache.get_query_positions(batch * length)
+            hidden = hidden + nn.op.reshape(self.positions(places), (batch, length, width))
+        more = []
+        if (table := self.config.attention.rotary.table) is not None:
+            more.append(turns(cache, table, hidden.shape[0] * hidden.shape[1])._expr)
+        first = [layer.first_norm for layer in self.layers]
+        norms = [*first[1:], self.norm if first[0] is not None else None]
+        normed = hidden if first[0] is None else first[0](hidden)
         for number, layer in enumerate(self.layers):
-            hidden, normed = self._layer(layer, hidden, normed, cache, number, norms[number + 1])
-        return normed
+            arguments = [hidden._expr, normed._expr, cache._expr, relax.prim_value(number), *more]
+            hidden, normed = self._layer(layer, arguments, norms[number], kind=self.kinds[number])
+        return self.norm(hidden) if first[0] is None else normed
 
     def _layer(
-        self,
-        layer: DecoderLayer,
-        hidden: nn.Tensor,
-        normed: nn.Tensor,
-        cache: PagedKVCache,
-        number: int,
-        next_norm: nn.Module,
+        self, layer: DecoderLayer, arguments: list[relax.Expr], next_norm: nn.Module | None, *, kind: str
     ) -> tuple[nn.Tensor, ...]:
         def trace(
-            hidden: relax.Var, normed: relax.Var, cache: relax.Var, number: relax.Var
+            hidden: relax.Var, normed: relax.Var, cache: relax.Var, number: relax.Var, *more: relax.Var
         ) -> tuple[nn.Tensor, nn.Tensor]:
             tensors = (nn.Tensor(_expr=hidden), nn.Tensor(_expr=normed))
-            return layer.forward(*tensors, PagedKVCache(_expr=cache, _name="paged_kv_cache"), number, next_norm)
+            known_cache = PagedKVCache(_expr=cache, _name="paged_kv_cache")
+            return layer.forward(*tensors, known_cache, number, next_norm, *(nn.Tensor(_expr=each) for each in more))
 
-        arguments = [hidden._expr, normed._expr, cache._expr, relax.prim_value(number)]
-        return self.outliner.call(layer.parts(next_norm), trace, arguments, kind=self.kinds[number])
+        return self.outliner.call(layer.parts(next_norm), trace, arguments, kind=kind)
 
 
 class CausalLM(nn.Module):  # type: ignore[misc]
@@ -76,56 +96,69 @@ class CausalLM(nn.Module):  # type: ignore[misc]
         layers: Sequence[int],
         make_layer: MakeLayer = DecoderLayer,
     ) -> None:
-        self.model = Decoder(config, reader, layers=layers, make_layer=make_layer)
+        self.config = config
+        self.decoder = Decoder(config, reader, root=self, layers=layers, make_layer=make_layer)
         self.hidden_size = config.hidden_size
         self.model_dtype = reader.scheme.model_dtype
         self.geometry = cache_geometry(config, dtype=reader.scheme.model_dtype)
-        self.tied = config.tie_word_embeddings
-        if not self.tied:
-            self.lm_head = Linear(
-                config.hidden_size, config.vocab_size, reader=reader, role=ParameterRole.FINAL_FC, name="lm_head"
+        self.head: list[Linear] = []  # in a list, because attributes that are modules have the names of parameters
+        if not config.tie_word_embeddings:
+            head = Linear(
+                config.hidden_size,
+                config.vocab_size,
+                reader=reader,
+                role=ParameterRole.FINAL_FC,
+                bias=config.head_bias,
+                name=config.names.head,
             )
+            self.head.append(head)
+            place(self, config.names.head, head)
 
     def logits(self, hidden: nn.Tensor) -> nn.Tensor:
         """(batch, n, hidden) → (batch, n, vocabulary), float32."""
-        if self.tied:
-            return self.model.embed_tokens.logits(hidden, out_dtype="float32")
-        return self.lm_head(hidden, out_dtype="float32")
+        if self.head:
+            logits = self.head[0](hidden, out_dtype="float32")
+        else:
+            logits = self.decoder.embedding.logits(hidden, out_dtype="float32")
+        if self.config.logit_scale != 1.0:
+            logits = logits * self.config.logit_scale
+        cap = self.config.logit_softcap
+        return nn.op.tanh(logits / cap) * cap if cap else logits
 
     def embed(self, input_ids: nn.Tensor) -> nn.Tensor:
         """(n,) int32 → (n, hidden)."""
-        return self.model.embed_tokens(input_ids)
+        return self.decoder.embedding(input_ids)
 
     def prefill(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, n, hidden) → logits of the last token (1, 1, vocabulary)."""
-        hidden = self.model(input_embed, paged_kv_cache)
+        hidden = self.decoder(input_embed, paged_kv_cache)
         return self.logits(_last_token(hidden)), paged_kv_cache
 
     def decode(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, 1, hidden) → (1, 1, vocabulary)."""
-        return self.logits(self.model(input_embed, paged_kv_cache)), paged_kv_cache
+        return self.logits(self.decoder(input_embed, paged_kv_cache)), paged_kv_cache
 
     def batch_prefill(
         self, input_embeds: nn.Tensor, logit_positions: nn.Tensor, paged_kv_cache: PagedKVCache
     ) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, n, hidden) of all sequences, one after another, and the positions (batch,) int32 of their last
         tokens → (1, batch, vocabulary)."""
-        hidden = self.model(input_embeds, paged_kv_cache)
+        hidden = self.decoder(input_embeds, paged_kv_cache)
         return self.logits(take(hidden, logit_positions, axis=1)), paged_kv_cache
 
     def batch_decode(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(batch, 1, hidden) → (batch, 1, vocabulary)."""
-        return self.logits(self.model(input_embeds, paged_kv_cache)), paged_kv_cache
+        return self.logits(self.decoder(input_embeds, paged_kv_cache)), paged_kv_cache
 
     def batch_verify(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, n, hidden) → logits of every token (1, n, vocabulary)."""
-        return self.logits(self.model(input_embeds, paged_kv_cache)), paged_kv_cache
+        return self.logits(self.decoder(input_embeds, paged_kv_cache)), paged_kv_cache
 
     def to_last_hidden_states(
         self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache
     ) -> tuple[nn.Tensor, PagedKVCache]:
         """(a, n, hidden) → (a, n, hidden), of which `get_logits` makes what the other forward passes return."""
-        return self.model(input_embeds, paged_kv_cache), paged_kv_cache
+        return self.decoder(input_embeds, paged_kv_cache), paged_kv_cache
 
     # An engine calls each forward pass by a name of its own.
     prefill_to_last_hidden_states = decode_to_last_hidden_states = to_last_hidden_states
@@ -217,10 +250,10 @@ def cache_geometry(config: DecoderConfig, *, dtype: str) -> KVCacheGeometry:
         num_attention_heads=attention.query_heads,
         num_key_value_heads=attention.key_value_heads,
         head_dim=attention.head_dim,
-        rotates=attention.rotary.form is not RotaryForm.NONE,
+        rotates=attention.rotary.in_cache,
         rope_theta=attention.rotary.base,
         rope_scale=attention.rotary.position_scale,
-        rope_scaling=tuple(sorted(attention.rotary.tvm_scaling.items())),
+        rope_scaling=tuple(sorted(attention.rotary.tvm_scaling.items())) if attention.rotary.in_cache else (),
         dtype=dtype,
     )
 

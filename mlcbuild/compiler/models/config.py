@@ -21,24 +21,38 @@ MAX_CONTEXT = 1 << 27
 class ConfigReader:
     """Fields of one JSON object, each read with its type and range; `where` names the object in messages.
 
-    `defaults` are the values of fields that the object does not have. A field that is null has none of them.
+    `defaults` are the values of fields that the object does not have. A field that is null has none of them. `names`
+    are those that the object has for fields that are asked for by another name.
     """
 
     document: Mapping[str, object]
     where: str
     defaults: Mapping[str, object] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def with_defaults(self, **defaults: object) -> ConfigReader:
         """A reader of the same object with the defaults of a model."""
         return replace(self, defaults={**self.defaults, **defaults})
 
+    def with_names(self, **names: str) -> ConfigReader:
+        """A reader of the same object, which has these names for fields such as `hidden_size`."""
+        return replace(self, names={**self.names, **names})
+
     def value(self, name: str) -> object:
         """What a field holds, or its default; None for neither."""
-        return self.document[name] if name in self.document else self.defaults.get(name)
+        own = self.names.get(name, name)
+        return self.document[own] if own in self.document else self.defaults.get(name)
 
     def fail(self, name: str, problem: str, *, advice: tuple[str, ...] = ()) -> StageError:
         """The error for a field; the caller raises it."""
-        return StageError(f'{self.where}: the field "{name}" {problem}', advice=advice)
+        return StageError(f'{self.where}: the field "{self.names.get(name, name)}" {problem}', advice=advice)
+
+    def refuse(self, **allowed: object) -> None:
+        """Raise StageError for a field that has another value than the one allowed, which changes nothing; a field that
+        is missing or null has it."""
+        for name, value in allowed.items():
+            if self.has(name) and self.value(name) != value:
+                raise self.fail(name, f"is {_show(self.value(name))}; only {_show(value)} is supported")
 
     def has(self, name: str) -> bool:
         """Whether the field is there and not null: Hugging Face writes null for what a model does not use."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
+from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.description import Layers
-from mlcbuild.compiler.models.rotary import RotaryEmbedding, read_rotary
+from mlcbuild.compiler.models.rotary import RotaryEmbedding, RotaryForm, read_rotary
 from mlcbuild.compiler.models.sizes import ContextLimits
-
-LAYERS = "model.layers"  # the name of the list of layers, Hugging Face's and MLC-LLM's
 
 
 class AttentionKind(enum.Enum):
@@ -31,7 +30,65 @@ class Activation(enum.Enum):
     SILU = "silu"
     GELU = "gelu"  # x Φ(x)
     GELU_TANH = "gelu_pytorch_tanh"  # its approximation by a hyperbolic tangent
+    GELU_SIGMOID = "quick_gelu"  # its approximation by a sigmoid: x σ(1.702 x)
     RELU = "relu"
+    RELU_SQUARED = "relu2"
+
+
+_OTHER_NAMES = {
+    "swish": Activation.SILU,
+    "gelu_new": Activation.GELU_TANH,
+    "gelu_fast": Activation.GELU_TANH,
+}
+"""Further words that Hugging Face has for the same functions."""
+
+
+class NormKind(enum.Enum):
+    """What is done to a vector x; ε is added below the root."""
+
+    RMS = "rms"  # x / √mean(x²)
+    LAYER = "layer"  # (x - mean(x)) / √variance(x)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormConfig:
+    """A norm of vectors, with a weight for each element, and a bias, where it has them. A norm that multiplies by
+    1 + w has 1 + w as its weight here, as in MLC-LLM."""
+
+    epsilon: float
+    kind: NormKind = NormKind.RMS
+    weight: bool = True
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind is NormKind.RMS and (self.bias or not self.weight):
+            raise ValueError("an RMS norm has a weight here, and no bias")
+
+
+class NormScope(enum.Enum):
+    """Which elements of queries, or of keys, are one vector to a norm, and which have a weight of their own."""
+
+    HEAD = "head"  # a head's; all heads have the same weights
+    EACH_HEAD = "each head"  # a head's; each has weights of its own
+    ALL_HEADS = "all heads"  # those of all heads together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryKeyNorm:
+    """Norms of queries and of keys, before they are rotated."""
+
+    norm: NormConfig
+    scope: NormScope = NormScope.HEAD
+
+
+class Wiring(enum.Enum):
+    """How a layer adds attention A and feed-forward F to the hidden state x; N, N' … are its norms."""
+
+    NORM_BEFORE = "norm before"  # x += A(N(x)); x += F(N'(x))
+    NORM_AFTER = "norm after"  # x += N(A(x)); x += N'(F(x))
+    NORM_AROUND = "norm around"  # x += N'(A(N(x))); x += N'"(F(N"(x)))
+    PARALLEL = "parallel"  # x += A(N(x)) + F(N'(x))
+    PARALLEL_ONE_NORM = "parallel, one norm"  # x += A(N(x)) + F(N(x))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +103,19 @@ class AttentionConfig:
     kind: AttentionKind = AttentionKind.GROUPED_QUERY
     qkv_bias: bool = False
     output_bias: bool = False
+    query_key_norm: QueryKeyNorm | None = None
+    qkv_clip: float = 0.0  # queries, keys and values are kept between its negative and this; 0 for no bounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForwardConfig:
-    """down(activation(gate(x)) · up(x)), by way of `intermediate_size` elements."""
+    """down(activation(gate(x)) · up(x)), by way of `intermediate_size` elements; down(activation(up(x))) if it is not
+    `gated`."""
 
     intermediate_size: int
     activation: Activation = Activation.SILU
     bias: bool = False
+    gated: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,15 +133,27 @@ class DecoderConfig:
 
     All layers are equal, unless `kinds_of_layers` names one of `kinds` for each. Raises ValueError for another name,
     and for another number of them.
+
+    `learned_positions` is how many positions have a vector that is added to the embedding; 0 where none has. The
+    embedding, what a layer adds, and logits are multiplied by `embedding_scale`, `residual_scale` and `logit_scale`.
+    Logits x become c tanh(x / c) for a `logit_softcap` c other than 0.
     """
 
     hidden_size: int
     vocab_size: int
     num_layers: int
-    norm_epsilon: float
+    norm: NormConfig
     attention: AttentionConfig
     feed_forward: FeedForwardConfig
     tie_word_embeddings: bool
+    wiring: Wiring = Wiring.NORM_BEFORE
+    learned_positions: int = 0
+    head_bias: bool = False
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_softcap: float = 0.0
+    names: DecoderNames = field(default_factory=DecoderNames)
     kinds: tuple[LayerKind, ...] = ()
     kinds_of_layers: tuple[str, ...] = ()
 
@@ -93,7 +166,7 @@ class DecoderConfig:
     @property
     def layers(self) -> Layers:
         """The layers by name and kind."""
-        return Layers(name=LAYERS, count=self.num_layers, kinds=self.kinds_of_layers)
+        return Layers(name=self.names.layers, count=self.num_layers, kinds=self.kinds_of_layers)
 
     def of_layer(self, number: int) -> DecoderConfig:
         """What the layer of a number is built from: a decoder whose layers are all of its kind."""
@@ -109,39 +182,25 @@ class DecoderConfig:
             kinds_of_layers=(),
         )
 
-    @property
-    def model_config(self) -> dict[str, object]:
-        """The object `model_config` of an `mlc-chat-config.json`, in MLC-LLM's order; None where a size goes."""
-        document: dict[str, object] = {
-            "hidden_size": self.hidden_size,
-            "intermediate_size": self.feed_forward.intermediate_size,
-            "num_attention_heads": self.attention.query_heads,
-            "num_hidden_layers": self.num_layers,
-            "rms_norm_eps": self.norm_epsilon,
-            "vocab_size": self.vocab_size,
-            "tie_word_embeddings": self.tie_word_embeddings,
-            "position_embedding_base": self.attention.rotary.base,
-            "rope_scaling": self.attention.rotary.model_config,
-            "context_window_size": None,
-            "prefill_chunk_size": None,
-            "num_key_value_heads": self.attention.key_value_heads,
-            "head_dim": self.attention.head_dim,
-            "tensor_parallel_shards": None,
-            "pipeline_parallel_stages": 1,
-            "max_batch_size": None,
-        }
-        return document
-
 
 def read_decoder(
-    reader: ConfigReader, *, qkv_bias: bool = False, output_bias: bool = False, mlp_bias: bool = False
+    reader: ConfigReader,
+    *,
+    qkv_bias: bool = False,
+    output_bias: bool = False,
+    mlp_bias: bool = False,
+    gated: bool = True,
+    intermediate_default: int | None = None,
+    norm_field: str = "rms_norm_eps",
+    rotary_form: RotaryForm = RotaryForm.HALVES,
+    partial_rotation: float | None = None,
 ) -> DecoderConfig:
     """A decoder by the field names that most configurations of Hugging Face share, with 1/√d before the softmax.
 
     The fields are hidden_size, intermediate_size, num_hidden_layers, num_attention_heads, num_key_value_heads,
-    head_dim, vocab_size, max_position_embeddings, rms_norm_eps, hidden_act, tie_word_embeddings, and those of
-    `read_rotary`. Which parts have biases, the family says. Raises StageError naming a field that is missing, out of
-    range or not supported.
+    head_dim, vocab_size, max_position_embeddings, hidden_act, tie_word_embeddings, that of the norms' epsilon, and
+    those of `read_rotary`, which are not read if `rotary_form` is none. Which parts have biases, the family says.
+    Raises StageError naming a field that is missing, out of range or not supported.
     """
     _check_layers(reader)
     hidden = reader.integer("hidden_size", low=1, high=1 << 18)
@@ -151,31 +210,38 @@ def read_decoder(
             "num_attention_heads",
             f'is {heads}; without a "head_dim" it has to divide "hidden_size", which is {hidden}',
         )
-    rotated = reader.number("partial_rotary_factor", low=0.0, high=1.0, default=1.0)
-    if rotated != 1.0:
-        raise reader.fail("partial_rotary_factor", f"is {rotated:g}; whole heads are rotated here: 1")
     positions = read_limits(reader).max_position_embeddings
     feed_forward = FeedForwardConfig(
-        intermediate_size=reader.integer("intermediate_size", low=1, high=1 << 20),
+        intermediate_size=reader.integer("intermediate_size", low=1, high=1 << 20, default=intermediate_default),
         activation=_activation(reader),
         bias=mlp_bias,
+        gated=gated,
     )
     layers = reader.integer("num_hidden_layers", low=1, high=1 << 12)
     key_value_heads = _key_value_heads(reader, heads)
     head_dim = reader.integer("head_dim", low=2, high=1 << 12, default=hidden // heads)
     if head_dim % 2:
         raise reader.fail("head_dim", f"is {head_dim}; rotary embeddings need an even number")
+    rotary = RotaryEmbedding(base=10000.0, form=RotaryForm.NONE)
+    if rotary_form is not RotaryForm.NONE:
+        rotary = read_rotary(
+            reader,
+            max_position_embeddings=positions,
+            head_dim=head_dim,
+            form=rotary_form,
+            partial=partial_rotation,
+        )
     return DecoderConfig(
         hidden_size=hidden,
         vocab_size=reader.integer("vocab_size", low=1, high=1 << 22),
         num_layers=layers,
-        norm_epsilon=reader.number("rms_norm_eps", low=1e-20, high=0.1, default=1e-6),
+        norm=NormConfig(epsilon=reader.number(norm_field, low=1e-20, high=0.1, default=1e-6)),
         attention=AttentionConfig(
             query_heads=heads,
             key_value_heads=key_value_heads,
             head_dim=head_dim,
             softmax_scale=1.0 / math.sqrt(head_dim),
-            rotary=read_rotary(reader, max_position_embeddings=positions),
+            rotary=rotary,
             qkv_bias=qkv_bias,
             output_bias=output_bias,
         ),
@@ -207,8 +273,14 @@ def read_limits(reader: ConfigReader) -> ContextLimits:
     return ContextLimits(max_position_embeddings=reader.integer("max_position_embeddings", low=1, high=MAX_CONTEXT))
 
 
+def read_window(reader: ConfigReader) -> ContextLimits:
+    """The limits of a model whose attention sees the tokens of `sliding_window`, or all of the text if that is null."""
+    window = reader.integer("sliding_window", low=1, high=MAX_CONTEXT) if reader.has("sliding_window") else -1
+    return replace(read_limits(reader), sliding_window=window)
+
+
 def _activation(reader: ConfigReader) -> Activation:
-    names = {kind.value: kind for kind in Activation} | {"swish": Activation.SILU}
+    names = {kind.value: kind for kind in Activation} | _OTHER_NAMES
     name = reader.string("hidden_act", default="silu")
     if name not in names:
         raise reader.fail("hidden_act", f'is "{name}"; known: {", ".join(sorted(names))}')

@@ -1,4 +1,4 @@
-"""A layer of a decoder: attention and feed-forward, each behind a norm and added to its input."""
+"""A layer of a decoder: attention and feed-forward, each with its norms, added to the hidden state."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
 from mlcbuild.compiler.models.attention import Attention
-from mlcbuild.compiler.models.decoder import DecoderConfig
-from mlcbuild.compiler.models.feed_forward import GatedFeedForward
-from mlcbuild.compiler.models.norm import rms_norm
+from mlcbuild.compiler.models.decoder import DecoderConfig, Wiring
+from mlcbuild.compiler.models.feed_forward import FeedForward
+from mlcbuild.compiler.models.norm import make_norm
+from mlcbuild.compiler.models.placing import place
 from mlcbuild.compiler.quantization.reader import Reader
 
 
@@ -17,22 +18,68 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]
     """The layer called `name`.
 
     A layer is computed from its own first norm to the next layer's: whoever adds to the hidden state can norm the sum.
+    A layer whose `first_norm` is None, and so are those of all others, begins with the hidden state as it is.
     """
 
     def __init__(self, config: DecoderConfig, reader: Reader, *, name: str) -> None:
-        self.self_attn = Attention(config.attention, config.hidden_size, reader, name=f"{name}.self_attn")
-        self.mlp = GatedFeedForward(config.feed_forward, config.hidden_size, reader, name=f"{name}.mlp")
-        self.input_layernorm = rms_norm(config, dtype=reader.scheme.model_dtype)
-        self.post_attention_layernorm = rms_norm(config, dtype=reader.scheme.model_dtype)
+        self.wiring, self.residual_scale = config.wiring, config.residual_scale
+        names, hidden = config.names, config.hidden_size
+        self.attention = Attention(config.attention, names, hidden, reader, layer=name)
+        self.feed_forward = FeedForward(config.feed_forward, names, hidden, reader, layer=name)
+        made: dict[str, nn.Module] = {}
+
+        def norm(own_name: str, *wirings: Wiring) -> nn.Module | None:
+            if config.wiring not in wirings:
+                return None
+            made[own_name] = make_norm(config.norm, hidden, dtype=reader.scheme.model_dtype)
+            return made[own_name]
+
+        before, after, around = Wiring.NORM_BEFORE, Wiring.NORM_AFTER, Wiring.NORM_AROUND
+        parallel, one_norm = Wiring.PARALLEL, Wiring.PARALLEL_ONE_NORM
+        first = norm(names.attention_norm, before, around, parallel, one_norm)
+        after_attention = norm(names.after_attention_norm, after, around)
+        second = norm(names.feed_forward_norm, before, around, parallel)
+        after_feed_forward = norm(names.after_feed_forward_norm, after, around)
+        self.norms = (first, after_attention, second, after_feed_forward)
+        for own_name, module in (self.attention.modules | self.feed_forward.modules | made).items():
+            place(self, own_name, module)
+
+    @property
+    def first_norm(self) -> nn.Module | None:
+        return self.norms[0]
 
     def forward(
-        self, hidden: nn.Tensor, normed: nn.Tensor, cache: PagedKVCache, layer: relax.Expr, next_norm: nn.Module
+        self,
+        hidden: nn.Tensor,
+        normed: nn.Tensor,
+        cache: PagedKVCache,
+        layer: relax.Expr,
+        next_norm: nn.Module | None,
+        turns: nn.Tensor | None = None,
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        """The hidden state behind this layer, and its norm; `normed` is the hidden state's before."""
-        hidden = self.self_attn(normed, cache, layer) + hidden
-        hidden = self.mlp(self.post_attention_layernorm(hidden)) + hidden
-        return hidden, next_norm(hidden)
+        """The hidden state behind this layer, and its norm; `normed` is the hidden state's before. `turns` are those of
+        `rotation.turns`."""
+        _, after_attention, second, after_feed_forward = self.norms
+        attended = self._scaled(_applied(after_attention, self.attention(normed, cache, layer, turns)))
+        if self.wiring is Wiring.PARALLEL_ONE_NORM:
+            hidden = self._scaled(self.feed_forward(normed)) + attended + hidden
+        elif self.wiring is Wiring.PARALLEL:
+            hidden = self._scaled(self.feed_forward(_applied(second, hidden))) + attended + hidden
+        else:
+            hidden = attended + hidden
+            added = self.feed_forward(_applied(second, hidden))
+            hidden = self._scaled(_applied(after_feed_forward, added)) + hidden
+        return hidden, _applied(next_norm, hidden)
 
-    def parts(self, next_norm: nn.Module) -> list[nn.Module]:
+    def _scaled(self, x: nn.Tensor) -> nn.Tensor:
+        return x if self.residual_scale == 1.0 else x * self.residual_scale
+
+    def parts(self, next_norm: nn.Module | None) -> list[nn.Module]:
         """What has the parameters that `forward` reads."""
-        return [self.self_attn, self.post_attention_layernorm, self.mlp, next_norm]
+        _, after_attention, second, after_feed_forward = self.norms
+        found = [*self.attention.modules.values(), after_attention, second, *self.feed_forward.modules.values()]
+        return [part for part in (*found, after_feed_forward, next_norm) if part is not None]
+
+
+def _applied(norm: nn.Module | None, x: nn.Tensor) -> nn.Tensor:
+    return x if norm is None else norm(x)

@@ -1,124 +1,273 @@
-"""The parameters of a decoder (`models.decoder`): MLC-LLM's names, with q, k and v fused, and gate and up.
+"""The parameters of a decoder (`models.decoder`) by MLC-LLM's names (`decoder_names`), and what they are made of in
+checkpoints (`checkpoint_layout`).
 
-Hugging Face has the same names but for what is fused, and llama.cpp its own, which are written here alone.
+MLC-LLM has the queries, keys and values of a layer as one matrix, all of the queries first, and gate and up as one.
 """
 
 from __future__ import annotations
 
-from mlcbuild.compiler.models.decoder import LAYERS, AttentionConfig, DecoderConfig, FeedForwardConfig
-from mlcbuild.compiler.models.operations import Concatenate, Operation, Permute, Reshape
+from dataclasses import dataclass
+
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
+from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormScope, Wiring
+from mlcbuild.compiler.models.operations import AddOne, Concatenate, Flatten, Operation, Permute, Reshape, Split, Stack
 from mlcbuild.compiler.models.parameters import (
     CheckpointTensor,
-    GGUFSource,
     Parameter,
     ParameterList,
     ParameterRole,
+    TensorLayout,
     TiedTensor,
 )
 
-# Checkpoints of early transformers carry the rotary frequencies, which follow from the configuration; a GGUF file may
-# carry factors, which its import reads.
-_ROTARY = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"rope_freqs\.weight")
 
-
-def decoder_parameters(config: DecoderConfig, *, gguf_interleaves: bool) -> ParameterList:
-    """Every parameter, in the order of the forward pass. A tied model has no `lm_head`: its embedding serves.
-
-    `gguf_interleaves`: llama.cpp's converter has interleaved the two halves of each head of q and k. It does so for the
-    architectures whose rotary embedding turns neighbours there.
-    """
-    hidden = config.hidden_size
-    found = [matrix("model.embed_tokens", ParameterRole.EMBEDDING, config.vocab_size, hidden, gguf="token_embd")]
+def decoder_parameters(config: DecoderConfig, layout: CheckpointLayout) -> ParameterList:
+    """Every parameter, in the order of the forward pass. A tied model has no head: its embedding serves."""
+    builder = _Builder(config=config, layout=layout)
+    names, hidden = config.names, config.hidden_size
+    embedding = builder.matrix(names.embedding, layout.embedding, ParameterRole.EMBEDDING, config.vocab_size)
+    found = [embedding]
+    if config.learned_positions:
+        places = config.learned_positions
+        found.append(builder.matrix(names.positions, layout.positions, ParameterRole.EMBEDDING, places))
     for number in range(config.num_layers):
-        layer, block, own = f"{LAYERS}.{number}", f"blk.{number}", config.of_layer(number)
-        found.append(vector(f"{layer}.input_layernorm", hidden, gguf=f"{block}.attn_norm"))
-        found += attention(f"{layer}.self_attn", own.attention, hidden, gguf=block, interleaved=gguf_interleaves)
-        found.append(vector(f"{layer}.post_attention_layernorm", hidden, gguf=f"{block}.ffn_norm"))
-        found += feed_forward(f"{layer}.mlp", own.feed_forward, hidden, gguf=block)
-    found.append(vector("model.norm", hidden, gguf="output_norm"))
-    head = matrix("lm_head", ParameterRole.FINAL_FC, config.vocab_size, hidden, gguf="output")
-    if not config.tie_word_embeddings:
-        return ParameterList(parameters=(*found, head), ignored=_ROTARY)
-    tied = TiedTensor(tensor=head.sources[0], equal_to=found[0].sources[0].name)
-    return ParameterList(parameters=tuple(found), ignored=_ROTARY, tied=(tied,))
+        found += _Layer(config=config.of_layer(number), layout=layout, number=number).parameters()
+    found += builder.norm(names.norm, layout.norm, config.norm, hidden)
+    head = builder.matrix(names.head, layout.head, ParameterRole.FINAL_FC, config.vocab_size)
+    if config.tie_word_embeddings:
+        tied = TiedTensor(tensor=head.sources[0], equal_to=embedding.sources[0].name)
+        return ParameterList(parameters=tuple(found), ignored=layout.ignored, tied=(tied,))
+    found.append(head)
+    if config.head_bias:
+        found.append(builder.vector(f"{names.head}.bias", _added(layout.head, "bias"), (config.vocab_size,)))
+    return ParameterList(parameters=tuple(found), ignored=layout.ignored)
 
 
-def attention(module: str, config: AttentionConfig, hidden: int, *, gguf: str, interleaved: bool) -> list[Parameter]:
-    """The two projections of `models.attention.Attention`; `gguf` is the block's name in a GGUF file."""
-    query, key_value = config.query_heads * config.head_dim, config.key_value_heads * config.head_dim
-    query_heads, key_heads = (config.query_heads, config.key_value_heads) if interleaved else (0, 0)
-    qkv = (
-        _Part(f"{module}.q_proj", f"{gguf}.attn_q", query, heads=query_heads),
-        _Part(f"{module}.k_proj", f"{gguf}.attn_k", key_value, heads=key_heads),
-        _Part(f"{module}.v_proj", f"{gguf}.attn_v", key_value),
-    )
-    output = (_Part(f"{module}.o_proj", f"{gguf}.attn_output", hidden),)
-    return [
-        *_linear(f"{module}.qkv_proj", qkv, columns=hidden, bias=config.qkv_bias),
-        *_linear(f"{module}.o_proj", output, columns=query, bias=config.output_bias),
-    ]
+@dataclass(frozen=True, kw_only=True)
+class _Builder:
+    """Parameters that are in a checkpoint as they are."""
 
+    config: DecoderConfig
+    layout: CheckpointLayout
 
-def feed_forward(module: str, config: FeedForwardConfig, hidden: int, *, gguf: str) -> list[Parameter]:
-    """The two projections of `models.feed_forward.GatedFeedForward`."""
-    inner = config.intermediate_size
-    gate_up = (
-        _Part(f"{module}.gate_proj", f"{gguf}.ffn_gate", inner),
-        _Part(f"{module}.up_proj", f"{gguf}.ffn_up", inner),
-    )
-    down = (_Part(f"{module}.down_proj", f"{gguf}.ffn_down", hidden),)
-    return [
-        *_linear(f"{module}.gate_up_proj", gate_up, columns=hidden, bias=config.bias),
-        *_linear(f"{module}.down_proj", down, columns=inner, bias=config.bias),
-    ]
+    def matrix(self, name: str, source: TensorName, role: ParameterRole, rows: int) -> Parameter:
+        shape = (rows, self.config.hidden_size)
+        tensor = _tensor(_added(source, "weight"), shape)
+        return Parameter(name=f"{name}.weight", role=role, shape=shape, sources=(tensor,))
 
-
-def matrix(module: str, role: ParameterRole, rows: int, columns: int, *, gguf: str) -> Parameter:
-    """The weight of a module, a matrix that a checkpoint has as it is."""
-    return _as_it_is(f"{module}.weight", role, (rows, columns), gguf=f"{gguf}.weight")
-
-
-def vector(module: str, size: int, *, gguf: str) -> Parameter:
-    """The weight of a module such as a norm."""
-    return _as_it_is(f"{module}.weight", ParameterRole.VECTOR, (size,), gguf=f"{gguf}.weight")
-
-
-def _as_it_is(name: str, role: ParameterRole, shape: tuple[int, ...], *, gguf: str) -> Parameter:
-    source = CheckpointTensor(name=name, shape=shape, gguf=GGUFSource(name=gguf, shape=shape))
-    return Parameter(name=name, role=role, shape=shape, sources=(source,))
-
-
-class _Part:
-    """One of the projections that are fused: its rows, and how many interleaved heads they are in a GGUF file."""
-
-    def __init__(self, name: str, gguf: str, rows: int, *, heads: int = 0) -> None:
-        self.name = name
-        self.gguf = gguf
-        self.rows = rows
-        self.heads = heads
-
-    def tensor(self, kind: str, *columns: int) -> CheckpointTensor:
-        shape = (self.rows, *columns)
-        operations = _without_interleaving(shape, self.heads) if self.heads else ()
-        gguf = GGUFSource(name=f"{self.gguf}.{kind}", shape=shape, operations=operations)
-        return CheckpointTensor(name=f"{self.name}.{kind}", shape=shape, gguf=gguf)
-
-
-def _linear(module: str, parts: tuple[_Part, ...], *, columns: int, bias: bool) -> list[Parameter]:
-    rows = sum(part.rows for part in parts)
-    fused: tuple[Operation, ...] = (Concatenate(axis=0),) if len(parts) > 1 else ()
-    weights = tuple(part.tensor("weight", columns) for part in parts)
-    found = [
-        Parameter(
-            name=f"{module}.weight", role=ParameterRole.LINEAR, shape=(rows, columns), sources=weights, operations=fused
+    def vector(self, name: str, source: TensorName, shape: tuple[int, ...], *operations: Operation) -> Parameter:
+        tensor = _tensor(source, shape)
+        return Parameter(
+            name=name, role=ParameterRole.VECTOR, shape=shape, sources=(tensor,), operations=tuple(operations)
         )
-    ]
-    if bias:
-        biases = tuple(part.tensor("bias") for part in parts)
-        found.append(
-            Parameter(name=f"{module}.bias", role=ParameterRole.VECTOR, shape=(rows,), sources=biases, operations=fused)
+
+    def norm(self, name: str, source: TensorName, config: NormConfig, *shape: int) -> list[Parameter]:
+        """Weight and bias, where the norm has them."""
+        found = []
+        if config.weight:
+            tensor = _added(source, "weight")
+            if self.layout.one_added:
+                stored = _tensor(tensor, shape, in_gguf=(AddOne(times=-1),))
+                found.append(
+                    Parameter(
+                        name=f"{name}.weight",
+                        role=ParameterRole.VECTOR,
+                        shape=shape,
+                        sources=(stored,),
+                        operations=(AddOne(),),
+                    )
+                )
+            else:
+                found.append(self.vector(f"{name}.weight", tensor, shape))
+        if config.bias:
+            found.append(self.vector(f"{name}.bias", _added(source, "bias"), shape))
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layer(_Builder):
+    """The parameters of the layer of a number."""
+
+    number: int
+
+    def parameters(self) -> list[Parameter]:
+        names, layout, wiring = self.config.names, self.layout, self.config.wiring
+        found = []
+        if wiring is not Wiring.NORM_AFTER:
+            found += self.own_norm(names.attention_norm, layout.attention_norm)
+        found += self.attention()
+        if wiring in (Wiring.NORM_AFTER, Wiring.NORM_AROUND):
+            found += self.own_norm(names.after_attention_norm, layout.after_attention_norm)
+        if wiring in (Wiring.NORM_BEFORE, Wiring.NORM_AROUND, Wiring.PARALLEL):
+            found += self.own_norm(names.feed_forward_norm, layout.feed_forward_norm)
+        found += self.feed_forward()
+        if wiring in (Wiring.NORM_AFTER, Wiring.NORM_AROUND):
+            found += self.own_norm(names.after_feed_forward_norm, layout.after_feed_forward_norm)
+        return found
+
+    def name(self, own: str) -> str:
+        return f"{self.config.names.layers}.{self.number}.{own}"
+
+    def source(self, own: TensorName) -> TensorName:
+        gguf = f"blk.{self.number}.{own.gguf}" if own.gguf else ""
+        return TensorName(f"{self.layout.layers}.{self.number}.{own.hugging_face}", gguf)
+
+    def own_norm(self, name: str, source: TensorName) -> list[Parameter]:
+        return self.norm(self.name(name), self.source(source), self.config.norm, self.config.hidden_size)
+
+    def attention(self) -> list[Parameter]:
+        config, names, layout = self.config.attention, self.config.names, self.layout
+        query, key = config.query_heads * config.head_dim, config.key_value_heads * config.head_dim
+        hidden = self.config.hidden_size
+        if len(layout.qkv) == 1:
+            found = self.fused_qkv(config.query_heads, config.key_value_heads, config.head_dim)
+        else:
+            found = self.linear(names.qkv, layout.qkv, (query, key, key), hidden, bias=config.qkv_bias, heads=True)
+        if config.query_key_norm is not None:
+            norm, scope = config.query_key_norm.norm, config.query_key_norm.scope
+            for name, source, heads in (
+                (names.query_norm, layout.query_norm, config.query_heads),
+                (names.key_norm, layout.key_norm, config.key_value_heads),
+            ):
+                shape = {
+                    NormScope.HEAD: (config.head_dim,),
+                    NormScope.EACH_HEAD: (heads, config.head_dim),
+                    NormScope.ALL_HEADS: (heads * config.head_dim,),
+                }[scope]
+                if "{head}" in source.hugging_face:
+                    found.append(self.norm_of_each_head(name, source, heads, config.head_dim))
+                else:
+                    found += self.norm(self.name(name), self.source(source), norm, *shape)
+        return found + self.linear(names.output, (layout.output,), (hidden,), query, bias=config.output_bias)
+
+    def norm_of_each_head(self, name: str, source: TensorName, heads: int, head_dim: int) -> Parameter:
+        """The weights of norms that a checkpoint has one by one, by the numbers of heads."""
+        own = _added(self.source(source), "weight").hugging_face
+        tensors = tuple(
+            CheckpointTensor(name=own.replace("{head}", str(head)), shape=(head_dim,)) for head in range(heads)
         )
-    return found
+        return Parameter(
+            name=f"{self.name(name)}.weight",
+            role=ParameterRole.VECTOR,
+            shape=(heads, head_dim),
+            sources=tensors,
+            operations=(Stack(axis=0),),
+        )
+
+    def fused_qkv(self, query_heads: int, key_value_heads: int, head_dim: int) -> list[Parameter]:
+        """Queries, keys and values that a checkpoint has in one tensor."""
+        rows, group = (query_heads + 2 * key_value_heads) * head_dim, query_heads // key_value_heads
+        apart: tuple[Operation, ...] = ()
+        in_gguf: tuple[Operation, ...] = ()
+        found = []
+        for kind in ("weight", *(("bias",) if self.config.attention.qkv_bias else ())):
+            rest = (self.config.hidden_size,) if kind == "weight" else ()
+            if self.layout.grouped_qkv:
+                apart = (
+                    Reshape(shape=(key_value_heads, group + 2, head_dim, *rest)),
+                    Split(axis=1, sizes=(group, 1, 1)),
+                    Flatten(axes=3),
+                    Concatenate(axis=0),
+                )
+                if group == 1:
+                    others = tuple(range(3, 3 + len(rest)))
+                    in_gguf = (
+                        Reshape(shape=(3, query_heads, head_dim, *rest)),
+                        Permute(axes=(1, 0, 2, *others)),
+                        Reshape(shape=(rows, *rest)),
+                    )
+            found += self.rows(
+                self.config.names.qkv, kind, self.layout.qkv[0], (rows, *rest), operations=apart, in_gguf=in_gguf
+            )
+        return found
+
+    def feed_forward(self) -> list[Parameter]:
+        config, names, layout = self.config.feed_forward, self.config.names, self.layout
+        inner, hidden, bias = config.intermediate_size, self.config.hidden_size, config.bias
+        if not config.gated:
+            found = self.linear(names.up, (layout.up,), (inner,), hidden, bias=bias)
+        elif names.gate:
+            found = [
+                parameter
+                for name, source in zip((names.gate, names.up), layout.gate_up, strict=True)
+                for parameter in self.linear(name, (source,), (inner,), hidden, bias=bias)
+            ]
+        else:
+            parts = (inner, inner) if len(layout.gate_up) == 2 else (2 * inner,)
+            found = self.linear(names.gate_up, layout.gate_up, parts, hidden, bias=bias)
+        return found + self.linear(names.down, (layout.down,), (hidden,), inner, bias=bias)
+
+    def linear(
+        self,
+        name: str,
+        sources: tuple[TensorName, ...],
+        rows: tuple[int, ...],
+        columns: int,
+        *,
+        bias: bool,
+        heads: bool = False,
+    ) -> list[Parameter]:
+        """Weight and bias of a module whose `rows` are those of its sources; with `heads`, of queries, keys and
+        values."""
+        found = []
+        for kind in ("weight", *(("bias",) if bias else ())):
+            rest = (columns,) if kind == "weight" else ()
+            tensors = []
+            for place, (source, size) in enumerate(zip(sources, rows, strict=True)):
+                shape, undone = (size, *rest), tuple[Operation, ...]()
+                if heads and place < 2 and self.layout.gguf_interleaves:
+                    undone = _without_interleaving(shape, size // self.config.attention.head_dim)
+                tensors.append(self.tensor(kind, source, shape, in_gguf=undone))
+            fused: tuple[Operation, ...] = (Concatenate(axis=0),) if len(tensors) > 1 else ()
+            found.append(self.made(name, kind, tensors, (sum(rows), *rest), fused))
+        return found
+
+    def rows(
+        self,
+        name: str,
+        kind: str,
+        source: TensorName,
+        shape: tuple[int, ...],
+        *,
+        operations: tuple[Operation, ...],
+        in_gguf: tuple[Operation, ...],
+    ) -> list[Parameter]:
+        return [self.made(name, kind, [self.tensor(kind, source, shape, in_gguf=in_gguf)], shape, operations)]
+
+    def tensor(
+        self, kind: str, source: TensorName, shape: tuple[int, ...], *, in_gguf: tuple[Operation, ...]
+    ) -> CheckpointTensor:
+        """A tensor of a linear module, (out, in) or (out,)."""
+        turned = (Permute(axes=(1, 0)),) if self.layout.transposed and kind == "weight" else ()
+        name = _added(self.source(source), kind)
+        gguf = TensorLayout(name=name.gguf, shape=shape, operations=(*in_gguf, *turned)) if name.gguf else None
+        return CheckpointTensor(name=name.hugging_face, shape=shape[::-1] if turned else shape, gguf=gguf)
+
+    def made(
+        self,
+        name: str,
+        kind: str,
+        tensors: list[CheckpointTensor],
+        shape: tuple[int, ...],
+        operations: tuple[Operation, ...],
+    ) -> Parameter:
+        turned = (Permute(axes=(1, 0)),) if self.layout.transposed and kind == "weight" else ()
+        return Parameter(
+            name=f"{self.name(name)}.{kind}",
+            role=ParameterRole.LINEAR if kind == "weight" else ParameterRole.VECTOR,
+            shape=shape,
+            sources=tuple(tensors),
+            operations=(*turned, *operations),
+        )
+
+
+def _added(name: TensorName, kind: str) -> TensorName:
+    return TensorName(f"{name.hugging_face}.{kind}", f"{name.gguf}.{kind}" if name.gguf else "")
+
+
+def _tensor(name: TensorName, shape: tuple[int, ...], *, in_gguf: tuple[Operation, ...] = ()) -> CheckpointTensor:
+    gguf = TensorLayout(name=name.gguf, shape=shape, operations=in_gguf) if name.gguf else None
+    return CheckpointTensor(name=name.hugging_face, shape=shape, gguf=gguf)
 
 
 def _without_interleaving(shape: tuple[int, ...], heads: int) -> tuple[Operation, ...]:

@@ -7,7 +7,7 @@ Which kernels a cache uses depends on the target, and Export does not know one: 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import tvm
@@ -62,24 +62,31 @@ class KVCacheGeometry:
         }
 
 
-def attend(cache: PagedKVCache, qkv: nn.Tensor, *, layer: relax.Expr, config: AttentionConfig) -> nn.Tensor:
-    """Append keys and values of a layer, by its number, to the cache and attend over it; queries and keys are rotated.
+def attend(
+    cache: PagedKVCache,
+    qkv: nn.Tensor,
+    *,
+    layer: relax.Expr,
+    config: AttentionConfig,
+    change: Callable[[nn.Tensor], nn.Tensor] | None = None,
+) -> nn.Tensor:
+    """Append keys and values of a layer, by its number, to the cache and attend over it. The cache rotates queries and
+    keys, if it is one that does.
 
-    `qkv` (batch, n, (query heads + 2 key-value heads) * head_dim) → (batch, n, query heads * head_dim). Each side is
-    reshaped once, which costs nothing: two reshapes in a row would become a copy.
+    `qkv` (batch, n, (query heads + 2 key-value heads) * head_dim) → (batch, n, query heads * head_dim). What the model
+    does to queries and keys before is a `change` of (batch * n, all heads, head_dim) to the same. Each side is reshaped
+    once, which costs nothing: two reshapes in a row would become a copy.
     """
     batch, length, _ = qkv.shape
     heads, width = config.query_heads, config.head_dim
     total = heads + 2 * config.key_value_heads
+    given = nn.op.reshape(qkv, (batch * length, total, width))
+    if change is not None:
+        given = change(given)
     attended = relax.BlockBuilder.current().emit(
         relax.call_dps_packed(
             "vm.builtin.attention_kv_cache_attention_with_fused_qkv",
-            [
-                cache._expr,
-                layer,
-                relax.prim_value(config.softmax_scale),
-                nn.op.reshape(qkv, (batch * length, total, width))._expr,
-            ],
+            [cache._expr, layer, relax.prim_value(config.softmax_scale), given._expr],
             out_ty=relax.TensorType((batch * length, heads, width), qkv.dtype),
         )
     )

@@ -1,6 +1,6 @@
 """What is done to a checkpoint's tensors to make a parameter: a closed list, carried out by `weights.operations`.
 
-Each takes the tensors that the one before it made. None does arithmetic: numbers are moved and left out, never changed.
+Each takes the tensors that the one before it made. Numbers are moved and left out; only `AddOne` changes them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,49 @@ class Reshape:
         return [self.shape] * len(given)
 
 
-Operation = Concatenate | Stack | Slice | Permute | Reshape
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Each tensor becomes several, which are the parts of these sizes along an axis."""
+
+    KIND: ClassVar[str] = "split"
+    axis: int
+    sizes: tuple[int, ...]
+
+    def shapes(self, given: Sequence[Shape]) -> list[Shape]:
+        axis = _axis(self.axis, given)
+        for shape in given:
+            if sum(self.sizes) != shape[axis] or min(self.sizes) < 1:
+                raise ValueError(f"axis {axis} of a tensor {shape} does not split into {self.sizes}")
+        return [(*shape[:axis], size, *shape[axis + 1 :]) for shape in given for size in self.sizes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flatten:
+    """Of each tensor, the first `axes` become one."""
+
+    KIND: ClassVar[str] = "flatten"
+    axes: int
+
+    def shapes(self, given: Sequence[Shape]) -> list[Shape]:
+        for shape in given:
+            if not 1 <= self.axes <= len(shape):
+                raise ValueError(f"a tensor {shape} has no {self.axes} axes")
+        return [(math.prod(shape[: self.axes]), *shape[self.axes :]) for shape in given]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddOne:
+    """One is added to every number, or, `times` -1, subtracted, in float32, which is then rounded to the dtype that the
+    number had: for the weights of norms that multiply by 1 + w."""
+
+    KIND: ClassVar[str] = "add one"
+    times: int = 1
+
+    def shapes(self, given: Sequence[Shape]) -> list[Shape]:
+        return list(given)
+
+
+Operation = Concatenate | Stack | Slice | Permute | Reshape | Split | Flatten | AddOne
 
 
 def result_shape(operations: Sequence[Operation], given: Sequence[Shape]) -> Shape:

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.rotary_tables import (
+    RotaryTable,
+    llama3_frequencies,
+    longrope_table,
+    original_positions,
+    plain_frequencies,
+    yarn_table,
+)
 
-_COPY = "remove the field from a copy of config.json, and name the copy as the `config` of the model"
 _ADVICE: Mapping[str, tuple[str, ...]] = {
-    "dynamic": ('"dynamic" changes nothing in texts of up to max_position_embeddings tokens: ' + _COPY,),
-    "yarn": (
-        "for a model that has it for long texts alone, as Qwen2.5, and up to original_max_position_embeddings tokens: "
-        + _COPY,
+    "dynamic": (
+        '"dynamic" changes nothing in texts of up to max_position_embeddings tokens: remove the field from a copy of'
+        " config.json, and name the copy as the `config` of the model",
     ),
-    "longrope": ("its factors depend on how long the text is; the kernels here have one set of factors",),
-    "su": ('this is an older name of "longrope", whose factors depend on how long the text is',),
 }
 """What to do about a kind of scaling that is not computed here."""
 
 
 class RotaryForm(enum.Enum):
-    """Which elements of a head are a pair; a whole head is turned."""
+    """Which of the n elements of a head that are turned are a pair."""
 
-    HALVES = "halves"  # i and i + head_dim / 2, as Hugging Face has it
+    HALVES = "halves"  # i and i + n / 2, as Hugging Face has it
     NEIGHBOURS = "neighbours"  # 2 i and 2 i + 1, as GPT-J and the original Llama have it
     NONE = "none"  # nothing is turned: positions are learnt, or there are none
 
@@ -53,15 +57,32 @@ class RopeScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotaryEmbedding:
-    """`base` is the base of the frequencies, "theta" in configurations; `scaling` is None where they are plain."""
+    """`base` is the base of the frequencies, "theta" in configurations; `scaling` is None where they are plain.
+
+    TVM's KV cache turns whole heads by these. Where it cannot, there is a `table`, by which the model turns queries and
+    keys before the cache gets them.
+    """
 
     base: float
     scaling: RopeScaling | None = None
     form: RotaryForm = RotaryForm.HALVES
+    table: RotaryTable | None = None
 
     def __post_init__(self) -> None:
-        if self.form is RotaryForm.NEIGHBOURS and self.tvm_scaling != {"rope_type": "gptj"}:
+        if self.form is RotaryForm.NEIGHBOURS and self.tvm_scaling != {"rope_type": "gptj"} and self.table is None:
             raise ValueError("neighbours are turned by plain frequencies alone")
+
+    @property
+    def in_cache(self) -> bool:
+        """Whether the KV cache turns queries and keys."""
+        return self.form is not RotaryForm.NONE and self.table is None
+
+    def in_model(self, head_dim: int) -> RotaryEmbedding:
+        """The same rotation, of whole heads of a size, done by the model: for a model in which some layers do not
+        rotate."""
+        if self.table is not None or self.form is RotaryForm.NONE:
+            return self
+        return replace(self, table=RotaryTable(frequencies=_scaled_frequencies(self.scaling, self.base, head_dim)))
 
     @property
     def position_scale(self) -> float:
@@ -90,18 +111,40 @@ class RotaryEmbedding:
         return self.tvm_scaling or None
 
 
-def read_rotary(reader: ConfigReader, *, max_position_embeddings: int) -> RotaryEmbedding:
-    """The rotary embedding in the fields `rope_theta`, `rope_scaling` and `rope_parameters`, read as transformers 5
-    reads them: `rope_scaling` comes before `rope_parameters`, and a base inside of either before one outside.
+def read_rotary(
+    reader: ConfigReader,
+    *,
+    max_position_embeddings: int,
+    head_dim: int,
+    form: RotaryForm = RotaryForm.HALVES,
+    partial: float | None = None,
+) -> RotaryEmbedding:
+    """The rotary embedding in the fields `rope_theta`, `partial_rotary_factor`, `rope_scaling` and `rope_parameters`,
+    read as transformers 5 reads them: `rope_scaling` comes before `rope_parameters`, and what is inside of either
+    before what is outside.
 
-    Raises StageError for a rule that is not computed here.
+    `partial` is the part of a head that is turned if no field says it; None for a model that turns whole heads. Raises
+    StageError for a rule that is not computed here.
     """
     inner = _parameters(reader)
     theta = inner if inner is not None and inner.has("rope_theta") else reader
-    return RotaryEmbedding(
-        base=theta.number("rope_theta", low=1.0, high=1e12, default=10000.0),
-        scaling=None if inner is None else _scaling(reader, inner, max_position_embeddings),
-    )
+    base = theta.number("rope_theta", low=1.0, high=1e12, default=10000.0)
+    holder = inner if inner is not None and inner.has("partial_rotary_factor") else reader
+    part = holder.number("partial_rotary_factor", low=0.0, high=1.0, default=1.0 if partial is None else partial)
+    if partial is None and part != 1.0:
+        raise holder.fail("partial_rotary_factor", f"is {part:g}; whole heads are rotated here: 1")
+    rotated = int(head_dim * part)
+    if rotated < 2 or rotated % 2:
+        raise holder.fail("partial_rotary_factor", f"is {part:g}; {rotated} of {head_dim} elements cannot be turned")
+    scaling, table = None, None
+    if inner is not None:
+        original = original_positions(reader, inner, positions=max_position_embeddings)
+        scaling, table = _scaling(
+            inner, base=base, rotated=rotated, original=original, positions=max_position_embeddings
+        )
+    if table is None and (rotated != head_dim or (form is RotaryForm.NEIGHBOURS and scaling is not None)):
+        table = RotaryTable(frequencies=_scaled_frequencies(scaling, base, rotated))
+    return RotaryEmbedding(base=base, scaling=scaling, form=form, table=table)
 
 
 def _parameters(reader: ConfigReader) -> ConfigReader | None:
@@ -112,37 +155,52 @@ def _parameters(reader: ConfigReader) -> ConfigReader | None:
         by_layers = [key for key, value in inner.document.items() if isinstance(value, Mapping)]
         if by_layers:
             raise reader.fail(name, f'has parameters of their own for "{by_layers[0]}"; here all layers have the same')
-        rotated = inner.number("partial_rotary_factor", low=0.0, high=1.0, default=1.0)
-        if rotated != 1.0:
-            raise inner.fail("partial_rotary_factor", f"is {rotated:g}; whole heads are rotated here: 1")
         return inner
     return None
 
 
-def _scaling(reader: ConfigReader, inner: ConfigReader, positions: int) -> RopeScaling | None:
+def _scaled_frequencies(scaling: RopeScaling | None, base: float, rotated: int) -> tuple[float, ...]:
+    plain = plain_frequencies(base, rotated)
+    if scaling is None:
+        return plain
+    if scaling.rope_type == "linear":
+        return tuple(frequency / scaling.factor for frequency in plain)
+    return llama3_frequencies(
+        plain,
+        factor=scaling.factor,
+        low=scaling.low_freq_factor,
+        high=scaling.high_freq_factor,
+        original=scaling.original_max_position_embeddings,
+    )
+
+
+def _scaling(
+    inner: ConfigReader, *, base: float, rotated: int, original: int, positions: int
+) -> tuple[RopeScaling | None, RotaryTable | None]:
     key = "rope_type" if inner.has("rope_type") else "type"  # its name before transformers 4.43
     rope_type = inner.string(key, default="default")
     if rope_type == "default":
-        return None
+        return None, None
     if rope_type == "linear":
-        return RopeScaling(rope_type="linear", factor=inner.number("factor", low=1.0, high=1e6))
+        return RopeScaling(rope_type="linear", factor=inner.number("factor", low=1.0, high=1e6)), None
     if rope_type == "llama3":
         low = inner.number("low_freq_factor", low=1e-6, high=1e6)
         high = inner.number("high_freq_factor", low=1e-6, high=1e6)
         if not low < high:
             raise inner.fail("high_freq_factor", f'is {high:g}; it has to exceed "low_freq_factor", {low:g}')
-        # Transformers takes the field outside before the one inside, and the context's length without either.
-        original = "original_max_position_embeddings"
-        holder = reader if reader.has(original) else inner
-        return RopeScaling(
+        scaling = RopeScaling(
             rope_type="llama3",
             factor=inner.number("factor", low=1.0, high=1e6),
             low_freq_factor=low,
             high_freq_factor=high,
-            original_max_position_embeddings=holder.integer(original, low=1, high=MAX_CONTEXT, default=positions),
+            original_max_position_embeddings=original,
         )
+        return scaling, None
+    if rope_type in ("yarn", "longrope", "su"):  # "su" is an older name of "longrope"
+        make = yarn_table if rope_type == "yarn" else longrope_table
+        return None, make(inner, base=base, rotated=rotated, original=original, positions=positions)
     raise inner.fail(
         key,
-        f'is "{rope_type}"; RoPE is computed here plain ("default"), "linear" or "llama3"',
+        f'is "{rope_type}"; RoPE is computed here plain ("default"), "linear", "llama3", "yarn" or "longrope"',
         advice=_ADVICE.get(rope_type, ()),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm.relax import transform
 
+from mlcbuild.compiler.models.context_window import UNKNOWN
 from mlcbuild.compiler.models.sizes import LibrarySizes
 from mlcbuild.compiler.passes.add_workspaces import add_workspaces
 from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor
@@ -14,6 +15,7 @@ from mlcbuild.compiler.passes.inline_private_functions import inline_private_fun
 from mlcbuild.compiler.passes.memory_usage import memory_usage
 from mlcbuild.compiler.passes.repeat_layers import repeat_layers
 from mlcbuild.compiler.passes.set_active_vocab_size import set_active_vocab_size
+from mlcbuild.compiler.passes.write_number import write_number
 from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass, tvm_pass
 from mlcbuild.errors import InternalError
 
@@ -47,8 +49,13 @@ def _active_vocab_size(module: tvm.IRModule, context: PhaseContext) -> tvm.IRMod
     return set_active_vocab_size(module, context.metadata["active_vocab_size"])
 
 
+def _context_window(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+    return write_number(module, unknown=UNKNOWN, known=_sizes(context).context_window_size)
+
+
 PASSES: Passes = {
     "SetActiveVocabSize": _active_vocab_size,
+    "SetContextWindow": _context_window,
     "RepeatLayers": _repeated,
     "InlinePrivateFunctions": module_pass(inline_private_functions),
     "Normalize": tvm_pass(transform.Normalize),

@@ -5,12 +5,10 @@ Phase0 hands kernels a number that stands for it. Lower, which is told the token
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import tvm
-from tvm import relax, tirx
+from tvm import relax
 
-from mlcbuild.compiler.passes.rewriting import rewrite_dataflow
+from mlcbuild.compiler.passes.write_number import write_number
 
 _UNKNOWN = -1
 
@@ -23,14 +21,4 @@ def unknown_active_vocab_size() -> relax.Expr:
 def set_active_vocab_size(module: tvm.IRModule, active_vocab_size: int) -> tvm.IRModule:
     """Put the size in place of what stands for it."""
 
-    def known(binding: relax.VarBinding) -> Iterable[relax.VarBinding]:
-        value = binding.value
-        if isinstance(value, tirx.IntImm) and int(value) == _UNKNOWN:
-            return [relax.VarBinding(binding.var, relax.prim_value(active_vocab_size))]
-        return [binding]
-
-    functions = {
-        variable: rewrite_dataflow(function, known) if isinstance(function, relax.Function) else function
-        for variable, function in module.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=module.attrs)
+    return write_number(module, unknown=_UNKNOWN, known=active_vocab_size)

@@ -10,6 +10,7 @@ from mlcbuild.compiler.phases.entry import Entry, PassOrigin
 
 PHASE5: tuple[Entry, ...] = (
     Entry(name="SetActiveVocabSize", origin=PassOrigin.MLCBUILD),
+    Entry(name="SetContextWindow", origin=PassOrigin.MLCBUILD),
     Entry(name="RepeatLayers", origin=PassOrigin.MLCBUILD),
     Entry(name="InlinePrivateFunctions", origin=PassOrigin.MLCBUILD),
     Entry(name="Normalize", origin=PassOrigin.TVM),

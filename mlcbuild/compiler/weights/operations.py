@@ -6,7 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlcbuild.compiler.models.operations import Concatenate, Operation, Permute, Reshape, Slice, Stack
+from mlcbuild.compiler.models.operations import (
+    AddOne,
+    Concatenate,
+    Flatten,
+    Operation,
+    Permute,
+    Reshape,
+    Slice,
+    Split,
+    Stack,
+)
 from mlcbuild.compiler.weights.tensor import Array
 
 
@@ -31,3 +41,10 @@ def _carried_out(operation: Operation, arrays: list[Array]) -> list[Array]:
             return [array.transpose(axes) for array in arrays]
         case Reshape(shape=shape):
             return [array.reshape(shape) for array in arrays]
+        case Split(axis=axis, sizes=sizes):
+            places = np.cumsum(sizes)[:-1]
+            return [part for array in arrays for part in np.split(array, places, axis=axis)]
+        case Flatten(axes=axes):
+            return [array.reshape(-1, *array.shape[axes:]) for array in arrays]
+        case AddOne(times=times):
+            return [(array.astype(np.float32) + np.float32(times)).astype(array.dtype) for array in arrays]

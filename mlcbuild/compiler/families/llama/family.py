@@ -5,15 +5,14 @@ Defaults are those of transformers' `LlamaConfig` and `MistralConfig` where a `c
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder, read_limits
-from mlcbuild.compiler.models.decoder_parameters import decoder_parameters
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder, read_limits, read_window
+from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
-from mlcbuild.compiler.models.sizes import ContextLimits
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -32,14 +31,11 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         output_bias=attention_bias,
         mlp_bias=mlp_bias,
     )
-    return FamilyModel(
-        configuration=config,
-        vocab_size=config.vocab_size,
-        layers=config.layers,
-        limits=_limits(reader),
-        chat_config=_chat_config(reader, config),
-        parameters=decoder_parameters(config, gguf_interleaves=True),
-    )
+    limits = (read_window if _is_mistral(reader) else read_limits)(reader)
+    own: dict[str, object] = {"attention_bias": True} if attention_bias else {}
+    own |= {"mlp_bias": True} if mlp_bias else {}
+    own |= {"sliding_window_size": None, "attention_sink_size": None} if _is_mistral(reader) else {}
+    return decoder_model(reader, config, CheckpointLayout(gguf_interleaves=True), limits=limits, own=own)
 
 
 def _bias(reader: ConfigReader, name: str) -> bool:
@@ -47,25 +43,6 @@ def _bias(reader: ConfigReader, name: str) -> bool:
     if has_bias and _is_mistral(reader):
         raise reader.fail(name, "is true; a mistral has no biases")
     return has_bias
-
-
-def _limits(reader: ConfigReader) -> ContextLimits:
-    limits = read_limits(reader)
-    if not _is_mistral(reader):
-        return limits
-    window = reader.integer("sliding_window", low=1, high=MAX_CONTEXT) if reader.has("sliding_window") else -1
-    return replace(limits, sliding_window=window)
-
-
-def _chat_config(reader: ConfigReader, config: DecoderConfig) -> dict[str, object]:
-    document = config.model_config
-    if config.attention.qkv_bias:
-        document["attention_bias"] = True
-    if config.feed_forward.bias:
-        document["mlp_bias"] = True
-    if _is_mistral(reader):
-        document |= {"sliding_window_size": None, "attention_sink_size": None}
-    return document
 
 
 def _is_mistral(reader: ConfigReader) -> bool:

@@ -1,0 +1,62 @@
+"""How checkpoints hold a decoder: the names of tensors by Hugging Face and by llama.cpp, and how fused ones lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TensorName:
+    """A module's tensors without `.weight` and `.bias`: in a checkpoint of Hugging Face, and in a GGUF file, where an
+    empty name means that no GGUF file is read."""
+
+    hugging_face: str
+    gguf: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointLayout:
+    """Tensors by their names; those from `attention_norm` on are below a layer, in a GGUF file below `blk.N`. The
+    values here are those of a llama.
+
+    - `qkv` and `gate_up` have a name for each part that is a tensor of its own: one where the parts are fused.
+    - `query_norm` and `key_norm` have `{head}` in their names where each head's weights are a tensor.
+    - `grouped_qkv`: a fused tensor has for each key-value head the rows of its queries, its key and its value. Else it
+      has all queries, all keys, all values.
+    - `transposed`: matrices of layers are (in, out), as those of Conv1D in transformers. llama.cpp's are (out, in).
+    - `one_added`: norms multiply by 1 + the weight in Hugging Face's checkpoint; GGUF files have the sum.
+    - `gguf_interleaves`: llama.cpp's converter has interleaved the two halves of each head of q and k (`permute` in its
+      class for the architecture). It does so for the architectures whose rotary embedding turns neighbours there.
+    - `ignored`: tensors that checkpoints hold and the model has no use for, as regular expressions for whole names.
+    """
+
+    embedding: TensorName = TensorName("model.embed_tokens", "token_embd")
+    positions: TensorName = TensorName("model.embed_positions", "position_embd")
+    layers: str = "model.layers"
+    norm: TensorName = TensorName("model.norm", "output_norm")
+    head: TensorName = TensorName("lm_head", "output")
+    attention_norm: TensorName = TensorName("input_layernorm", "attn_norm")
+    after_attention_norm: TensorName = TensorName("post_attention_layernorm", "post_attention_norm")
+    feed_forward_norm: TensorName = TensorName("post_attention_layernorm", "ffn_norm")
+    after_feed_forward_norm: TensorName = TensorName("post_feedforward_layernorm", "post_ffw_norm")
+    qkv: tuple[TensorName, ...] = (
+        TensorName("self_attn.q_proj", "attn_q"),
+        TensorName("self_attn.k_proj", "attn_k"),
+        TensorName("self_attn.v_proj", "attn_v"),
+    )
+    query_norm: TensorName = TensorName("self_attn.q_norm", "attn_q_norm")
+    key_norm: TensorName = TensorName("self_attn.k_norm", "attn_k_norm")
+    output: TensorName = TensorName("self_attn.o_proj", "attn_output")
+    gate_up: tuple[TensorName, ...] = (
+        TensorName("mlp.gate_proj", "ffn_gate"),
+        TensorName("mlp.up_proj", "ffn_up"),
+    )
+    up: TensorName = TensorName("mlp.up_proj", "ffn_up")
+    down: TensorName = TensorName("mlp.down_proj", "ffn_down")
+    grouped_qkv: bool = False
+    transposed: bool = False
+    one_added: bool = False
+    gguf_interleaves: bool = False
+    # Checkpoints of early transformers carry the rotary frequencies, which follow from the configuration; a GGUF file
+    # may carry factors, which its import reads.
+    ignored: tuple[str, ...] = (r".*\.rotary_emb\.inv_freq", r"rope_freqs\.weight")

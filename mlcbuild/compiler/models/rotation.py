@@ -1,0 +1,68 @@
+"""The rotation of queries and keys in the model, for rotary embeddings that the KV cache cannot apply.
+
+Sines and cosines of a forward pass are computed once, from the positions that the cache gives, and every layer turns
+its queries and keys by them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
+
+from mlcbuild.compiler.models.context_window import unknown_context_window
+from mlcbuild.compiler.models.decoder import AttentionConfig
+from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.models.rotary_tables import RotaryTable
+
+
+def turns(cache: PagedKVCache, table: RotaryTable, tokens: tirx.Expr) -> nn.Tensor:
+    """Cosine and sine, times the attention factor, of each pair at the position of each token: (tokens, pairs, 2),
+    float32. `tokens` are those of the forward pass, in all."""
+    builder = relax.BlockBuilder.current()
+    positions = cache.get_query_positions(tokens)._expr
+    tables = [relax.const(np.array(table.frequencies, "float32"))]
+    context = []
+    if table.long_frequencies:
+        tables.append(relax.const(np.array(table.long_frequencies, "float32")))
+        context.append(builder.emit(unknown_context_window()))
+
+    def compute(places: te.Tensor, short: te.Tensor, *rest: Any) -> te.Tensor:
+        def element(token: tirx.Var, pair: tirx.Var, part: tirx.Var) -> tirx.Expr:
+            frequency = short[pair]
+            if rest:
+                long, window = rest
+                is_long = tirx.any(window > table.original_positions, window < 0)
+                frequency = tirx.if_then_else(is_long, long[pair], frequency)
+            angle = places[token].astype("float32") * frequency
+            return tirx.if_then_else(part == 0, tirx.cos(angle), tirx.sin(angle)) * tirx.const(
+                table.attention_factor, "float32"
+            )
+
+        return te.compute((*places.shape, len(table.frequencies), 2), element, name="turns")
+
+    return nn.Tensor(_expr=builder.emit_te(compute, positions, *tables, *context, primfunc_name_hint="rotary_turns"))
+
+
+def turned(qkv: nn.Tensor, turns: nn.Tensor, config: AttentionConfig) -> nn.Tensor:
+    """Queries, keys and values (tokens, all heads, head_dim), with the first two turned by `turns`."""
+    heads = config.query_heads + config.key_value_heads
+    pairs = int(turns.shape[1])
+    halves = config.rotary.form is RotaryForm.HALVES
+
+    def compute(x: te.Tensor, by: te.Tensor) -> te.Tensor:
+        def element(token: tirx.Var, head: tirx.Var, place: tirx.Var) -> tirx.Expr:
+            first = place < pairs if halves else place % 2 == 0
+            pair = place % pairs if halves else place // 2
+            other = tirx.if_then_else(first, place + pairs, place - pairs) if halves else place + 1 - place % 2 * 2
+            own = x[token, head, place].astype("float32") * by[token, pair, 0]
+            across = x[token, head, other].astype("float32") * by[token, pair, 1]
+            moved = tirx.if_then_else(first, own - across, own + across).astype(x.dtype)
+            return tirx.if_then_else(tirx.all(head < heads, place < 2 * pairs), moved, x[token, head, place])
+
+        return te.compute(x.shape, element, name="turned")
+
+    return nn.op.tensor_expr_op(compute, "rotate", [qkv, turns])
