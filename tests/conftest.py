@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 # Files whose tests share what takes much longer to make than to use are dealt out as one.
 _TOGETHER = {
+    "tests/cli/test_chat.py": "tests/runtime/test_generation.py",
+    "tests/runtime/batch/test_run.py": "tests/runtime/test_generation.py",
+    "tests/runtime/test_chat.py": "tests/runtime/test_generation.py",
     "tests/remote/test_lazy_downloads.py": "tests/remote/test_relocation.py",
     "tests/execution/ray/test_doctor.py": "tests/execution/ray/test_builds.py",
     "tests/execution/ray/test_node_failures.py": "tests/execution/ray/test_builds.py",
@@ -40,3 +43,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 
     config.option.loadscopereorder = False
     return Files(config, log)
+
+
+@pytest.fixture(scope="session")
+def tiny_package(tmp_path_factory: pytest.TempPathFactory, kernel_store: Path) -> Path:
+    """A llama of two layers, with a context of 64 tokens, fed in chunks of at most 16.
+
+    Its tokens are bytes, but for a few words; its chat template puts <|end|> (0) before each message.
+    """
+    from tests.compiler.tiny_models import checkpoint, write_gguf
+    from tests.runtime.tiny_package import build_package
+
+    directory = tmp_path_factory.mktemp("tiny")
+    source = write_gguf(directory / "tiny.gguf", checkpoint())
+    overrides = {"context_window_size": 64, "prefill_chunk_size": 16}
+    return build_package(source, directory, overrides=overrides, kernel_store=kernel_store)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from mlcbuild.errors import UsageError
+from mlcbuild.runtime.answer import Answer, FinishReason
+from mlcbuild.runtime.chat_message import one_turn
 from mlcbuild.runtime.engine import Engine
+from mlcbuild.runtime.model import Array
 from mlcbuild.runtime.package import ModelPackage
 from mlcbuild.runtime.sampling import Sampler, Sampling
 from mlcbuild.runtime.tokenizer import PackageTokenizer
@@ -16,17 +21,18 @@ from mlcbuild.runtime.tokenizer import PackageTokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationStatistics:
-    """Tokens and seconds of a generation. The first new token comes of the prefill; the others are
-    decoded."""
+    """Tokens and seconds of a generation. Of the prompt's tokens, `kept_tokens` were in the cache already. The first
+    new token comes of the prefill; the others are decoded."""
 
     prompt_tokens: int
+    kept_tokens: int = 0
     prefill_seconds: float
     decoded_tokens: int
     decode_seconds: float
 
     @property
     def prefill_tokens_per_second(self) -> float:
-        return self.prompt_tokens / self.prefill_seconds if self.prefill_seconds else 0.0
+        return (self.prompt_tokens - self.kept_tokens) / self.prefill_seconds if self.prefill_seconds else 0.0
 
     @property
     def decode_tokens_per_second(self) -> float:
@@ -34,29 +40,36 @@ class GenerationStatistics:
 
 
 class Generation:
-    """An answer under way: iterate it for pieces of text. `tokens` grows as they come."""
+    """An answer under way: iterate it for pieces of text. `answer` grows as they come.
+
+    What the engine's sequence has of the prompt already is kept. The sequence needs room for `max_tokens` more.
+    """
 
     def __init__(
-        self, engine: Engine, tokenizer: PackageTokenizer, prompt: list[int], *, max_tokens: int, sampling: Sampling
+        self,
+        engine: Engine,
+        tokenizer: PackageTokenizer,
+        prompt: list[int],
+        *,
+        max_tokens: int,
+        sampler: Sampler,
+        stop_strings: Sequence[str] = (),
+        every_logit: bool = False,
     ) -> None:
-        """Raises UsageError where the prompt leaves no room in the context."""
-        if max_tokens < 1:
-            raise UsageError(f"the number of new tokens is {max_tokens}; it has to be at least 1")
-        window = engine.context_window_size
-        if engine.sliding_window_size <= 0:
-            if len(prompt) >= window:
-                raise UsageError(
-                    f"the prompt has {len(prompt)} tokens, and the model's context is {window}",
-                    advice=("shorten the prompt, or build with a larger override of context_window_size",),
-                )
-            max_tokens = min(max_tokens, window - len(prompt))
         self.prompt = prompt
-        self.tokens: list[int] = []
-        self.context_is_full = False  # the answer ended for want of room
+        self.answer = Answer(
+            tokenizer,
+            stop_tokens=engine.package.stop_token_ids,
+            stop_strings=(*engine.package.stop_strings, *stop_strings),
+            max_tokens=max_tokens,
+        )
+        self.stopped = False  # from outside
+        self.prompt_logits: Array | None = None
+        """(vocabulary,) after the prompt, with `every_logit` (prompt, vocabulary) after each of its tokens."""
         self._engine = engine
-        self._tokenizer = tokenizer
-        self._max_tokens = max_tokens
-        self._sampler = Sampler(sampling)
+        self._sampler = sampler
+        self._every_logit = every_logit
+        self._kept = 0
         self._prefill_seconds = 0.0
         self._decode_seconds = 0.0
         self._decoded = 0
@@ -68,38 +81,60 @@ class Generation:
     def __next__(self) -> str:
         return next(self._pieces)
 
+    def stop(self) -> None:
+        """End the answer before its next token, or between two pieces of the prompt. Another thread or a signal's
+        handler may call it: the sequence stays whole."""
+        self.stopped = True
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of the answer so far."""
+        return self.answer.tokens
+
+    @property
+    def context_is_full(self) -> bool:
+        """Whether the answer ended for want of room."""
+        is_cut = self.answer.finish_reason is FinishReason.LENGTH and not self._engine.cache_sizes.slides
+        return is_cut and len(self.prompt) + len(self.tokens) == self._engine.context_window_size
+
     @property
     def statistics(self) -> GenerationStatistics:
         return GenerationStatistics(
             prompt_tokens=len(self.prompt),
+            kept_tokens=self._kept,
             prefill_seconds=self._prefill_seconds,
             decoded_tokens=self._decoded,
             decode_seconds=self._decode_seconds,
         )
 
     def _generate(self) -> Iterator[str]:
-        stops = self._engine.package.stop_token_ids
-        stream = self._tokenizer.stream()
-        self._engine.reset(capacity=len(self.prompt) + self._max_tokens)
         start = time.perf_counter()
-        token = self._sampler.choose(self._engine.prefill(self.prompt))
+        logits = self._prefill()
         self._prefill_seconds = time.perf_counter() - start
-        while True:
-            if token in stops:
-                break
-            self.tokens.append(token)
-            if piece := stream.add(token):
+        while logits is not None and self.answer.finish_reason is None and not self.stopped:
+            token = self._sampler.choose(logits)
+            if piece := self.answer.add(token):
                 yield piece
-            if len(self.tokens) == self._max_tokens:
-                window = self._engine.context_window_size
-                self.context_is_full = len(self.prompt) + len(self.tokens) == window
-                break
-            start = time.perf_counter()
-            token = self._sampler.choose(self._engine.decode(token))
-            self._decode_seconds += time.perf_counter() - start
-            self._decoded += 1
-        if piece := stream.finish():
+            if self.answer.finish_reason is None and not self.stopped:
+                start = time.perf_counter()
+                logits = self._engine.decode(token)
+                self._decode_seconds += time.perf_counter() - start
+                self._decoded += 1
+        if self.answer.finish_reason is None and (piece := self.answer.close()):
             yield piece
+
+    def _prefill(self) -> Array | None:
+        """The logits after the prompt; None where it was stopped before its end."""
+        self._kept = self._engine.keep(self.prompt)
+        rows: list[Array] = []
+        for piece in self._engine.prefill_in_pieces(self.prompt[self._kept :], every_token=self._every_logit):
+            if self._every_logit:
+                rows.append(piece)
+            last = piece[-1] if self._every_logit else piece
+            if self.stopped:
+                return None
+        self.prompt_logits = np.concatenate(rows) if self._every_logit else last
+        return last
 
 
 def generate(
@@ -107,19 +142,43 @@ def generate(
     prompt: str,
     *,
     raw: bool = False,
+    system: str = "",
     max_tokens: int = 128,
-    temperature: float = 0.0,
-    top_p: float = 1.0,
-    seed: int = 0,
+    sampling: Sampling | None = None,
+    stop_strings: Sequence[str] = (),
+    every_logit: bool = False,
     threads: int = 0,
 ) -> Generation:
     """Generate text with a package: the answer to one turn, or with `raw` the continuation of a text.
 
-    `threads` 0 takes every core. Raises UsageError for a directory that is no package, an argument out of range, and a
-    prompt that does not fit; LocalEnvironmentError where TVM does not load.
+    `max_tokens` 0 prefills alone. `threads` 0 takes every core. Raises UsageError for a directory that is no package,
+    an argument out of range, and a prompt that does not fit; LocalEnvironmentError where TVM does not load.
     """
-    sampling = Sampling(temperature=temperature, top_p=top_p, seed=seed)
+    if max_tokens < 0:
+        raise UsageError(f"the number of new tokens is {max_tokens}; it cannot be negative")
     tokenizer = PackageTokenizer(ModelPackage.open(package))
-    ids = tokenizer.encode_raw(prompt) if raw else tokenizer.encode_chat(prompt)
+    ids = tokenizer.encode_raw(prompt) if raw else tokenizer.encode_chat(one_turn(prompt, system=system))
     engine = Engine(package, threads=threads)  # last: weights may take minutes to load
-    return Generation(engine, tokenizer, ids, max_tokens=max_tokens, sampling=sampling)
+    if not engine.cache_sizes.slides:
+        max_tokens = min(max_tokens, room_for_answer(len(ids), engine.context_window_size))
+    engine.reset(capacity=len(ids) + max_tokens)
+    sampler = Sampler(sampling or Sampling(), vocabulary=engine.active_vocab_size)
+    return Generation(
+        engine,
+        tokenizer,
+        ids,
+        max_tokens=max_tokens,
+        sampler=sampler,
+        stop_strings=stop_strings,
+        every_logit=every_logit,
+    )
+
+
+def room_for_answer(prompt_tokens: int, context: int) -> int:
+    """How many tokens an answer can have. Raises UsageError for a prompt that leaves room for none."""
+    if prompt_tokens >= context:
+        raise UsageError(
+            f"the prompt has {prompt_tokens} tokens, and the model's context is {context}",
+            advice=("shorten the prompt, or build with a larger override of context_window_size",),
+        )
+    return context - prompt_tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from mlcbuild.errors import UsageError
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
+from mlcbuild.runtime.kv_cache import CacheSizes, KVCache
 from mlcbuild.runtime.machine import Machine
 
 Array = npt.NDArray[Any]
 
-_PAGE_TOKENS = 16
 _SEQUENCE = 0
 
 
@@ -24,7 +24,8 @@ class Model:
     """A library and its weights on the device that it was built for.
 
     `prefill` starts a sequence or goes on with it, `decode` adds one token; each returns the logits
-    (vocabulary,) in float32 that follow its last token. `reset` forgets the sequence.
+    (vocabulary,) in float32 that follow its last token. `reset` forgets the sequence. Several sequences together are
+    a `SequenceBatch`, which has a cache of its own.
     """
 
     def __init__(
@@ -40,60 +41,83 @@ class Model:
         self.prefill_chunk_size = int(metadata["prefill_chunk_size"])
         self.sliding_window_size = int(metadata["sliding_window_size"])
         self.attention_sink_size = int(metadata["attention_sink_size"])
+        self.max_batch_size = int(metadata["max_batch_size"])
+        self.active_vocab_size = int(metadata["active_vocab_size"])  # the logits behind it are padding
+        self.cache_sizes = CacheSizes(
+            prefill_chunk=self.prefill_chunk_size,
+            sliding_window=self.sliding_window_size,
+            attention_sink=self.attention_sink_size,
+        )
         self._embed = self._machine.entry("embed")
         self._prefill = self._machine.entry("prefill")
         self._decode = self._machine.entry("decode")
-        self._create_cache = self._machine.entry("create_tir_paged_kv_cache")
-        self._begin = self._machine.function("vm.builtin.kv_state_begin_forward")
-        self._end = self._machine.function("vm.builtin.kv_state_end_forward")
         self.parameters = tuple(ExpectedTensor.of(item) for item in metadata["params"])
         self._weights = self._machine.array([self._machine.tensor(array) for array in weights(self.parameters)])
-        self._cache: Any = None
+        self._cache: KVCache | None = None
         self._capacity = 0
-        self.length = 0  # tokens in the sequence
+        self._tokens: list[int] = []
+
+    @property
+    def length(self) -> int:
+        """Tokens in the sequence."""
+        return len(self._tokens)
 
     def reset(self, *, capacity: int) -> None:
         """Begin an empty sequence that can grow to `capacity` tokens.
 
         Raises UsageError where that is more than the context window.
         """
-        windowed = self.sliding_window_size > 0
-        if not windowed and capacity > self.context_window_size:
+        if not self.cache_sizes.slides and capacity > self.context_window_size:
             raise UsageError(
                 f"{capacity} tokens do not fit the model's context of {self.context_window_size}",
                 advice=("shorten the prompt, ask for fewer tokens, or override context_window_size",),
             )
-        held = min(capacity, self.sliding_window_size + self.prefill_chunk_size) if windowed else capacity
-        rounded = -(-max(held, 1) // _PAGE_TOKENS) * _PAGE_TOKENS
-        shape = self._machine.shape
         self._cache = None  # the old one goes before the new one comes
-        self._cache = self._create_cache(
-            shape(1), shape(rounded), shape(self.prefill_chunk_size), shape(_PAGE_TOKENS), shape(int(windowed))
-        )
-        self._machine.function("vm.builtin.kv_state_add_sequence")(self._cache, _SEQUENCE)
-        if windowed:
-            self._machine.function("vm.builtin.attention_kv_cache_enable_sliding_window_for_seq")(
-                self._cache, _SEQUENCE, self.sliding_window_size, self.attention_sink_size
-            )
+        self._cache = self.new_cache(sequences=1, tokens=self.cache_sizes.held(capacity))
+        self._cache.add(_SEQUENCE)
         self._capacity = capacity
-        self.length = 0
+        self._tokens = []
+
+    def new_cache(self, *, sequences: int, tokens: int) -> KVCache:
+        """An empty cache for `sequences` sequences that hold `tokens` tokens in all."""
+        return KVCache(self._machine, self.cache_sizes, sequences=sequences, tokens=tokens)
+
+    def keep(self, tokens: Sequence[int]) -> int:
+        """Keep of the sequence what `tokens` begin with, less than all of them, and forget the rest. Returns the
+        number of tokens kept: the others are to be added. A sliding window keeps all that it has, or nothing."""
+        assert self._cache is not None
+        kept = 0
+        for have, wanted in zip(self._tokens, tokens[:-1], strict=False):
+            if have != wanted:
+                break
+            kept += 1
+        if kept < self.length:
+            if kept == 0 or self.cache_sizes.slides:
+                self._cache.remove(_SEQUENCE)
+                self._cache.add(_SEQUENCE)
+                kept = 0
+            else:
+                self._cache.forget_last(_SEQUENCE, self.length - kept)
+            del self._tokens[kept:]
+        return kept
 
     def prefill(self, tokens: Sequence[int]) -> Array:
         """Add at least one token, in pieces of at most `prefill_chunk_size`."""
+        *_, logits = self.prefill_in_pieces(tokens)
+        return logits
+
+    def prefill_in_pieces(self, tokens: Sequence[int], *, every_token: bool = False) -> Iterator[Array]:
+        """Add at least one token; after each piece of `prefill_chunk_size` there is a chance to stop. It gives the
+        logits (vocabulary,) after the piece, or (n, vocabulary) after `every_token` of it."""
         if not tokens:
             raise ValueError("a prefill without tokens")
-        logits: Array | None = None
+        entry = self._machine.entry("batch_verify") if every_token else self._prefill
         for begin in range(0, len(tokens), self.prefill_chunk_size):
-            piece = tokens[begin : begin + self.prefill_chunk_size]
-            logits = self._forward(self._prefill, piece, wants_logits=begin + len(piece) == len(tokens))
-        assert logits is not None
-        return logits
+            yield self._add(entry, tokens[begin : begin + self.prefill_chunk_size], every_token=every_token)
 
     def decode(self, token: int) -> Array:
         """Add one token."""
-        logits = self._forward(self._decode, [token], wants_logits=True)
-        assert logits is not None
-        return logits
+        return self._add(self._decode, [token])
 
     def greedy_tokens(self, tokens: Sequence[int], count: int) -> list[int]:
         """The `count` likeliest next tokens after `tokens`, each given those before it; no token ends it."""
@@ -103,14 +127,23 @@ class Model:
             chosen.append(int(np.argmax(self.decode(chosen[-1]))))
         return chosen
 
-    def _forward(self, entry: Any, tokens: Sequence[int], *, wants_logits: bool) -> Array | None:
-        if self.length + len(tokens) > self._capacity:
-            raise ValueError(f"a sequence of more than {self._capacity} tokens")
+    def embeddings(self, tokens: Sequence[int], *, rows: int = 1) -> Any:
+        """Embeddings (rows, n / rows, hidden) of n tokens, on the device."""
         embedded = self._embed(self._machine.tensor(np.asarray(tokens, np.int32)), self._weights)
         count, hidden = embedded.shape
-        batch = embedded._create_view((1, count, hidden))
-        self._begin(self._cache, self._machine.shape(_SEQUENCE), self._machine.shape(len(tokens)))
-        logits, self._cache = entry(batch, self._cache, self._weights)
-        self._end(self._cache)
-        self.length += len(tokens)
-        return np.asarray(logits.numpy()).reshape(-1) if wants_logits else None
+        return embedded._create_view((rows, count // rows, hidden))
+
+    def logits_of(self, name: str, state: Any, embedded: Any, *positions: Array) -> tuple[Any, Any]:
+        """The entry function of that name, called with all weights: logits on the device, and the cache's state."""
+        given = [self._machine.tensor(array) for array in positions]
+        logits, state = self._machine.entry(name)(embedded, *given, state, self._weights)
+        return logits, state
+
+    def _add(self, entry: Any, tokens: Sequence[int], *, every_token: bool = False) -> Array:
+        if self._cache is None or self.length + len(tokens) > self._capacity:
+            raise ValueError(f"a sequence of more than {self._capacity} tokens")
+        embedded = self.embeddings(tokens)
+        logits = self._cache.forward([_SEQUENCE], [len(tokens)], lambda state: entry(embedded, state, self._weights))
+        self._tokens += tokens
+        numbers = np.asarray(logits.numpy())
+        return numbers.reshape(len(tokens), -1) if every_token else numbers.reshape(-1)

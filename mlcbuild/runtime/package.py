@@ -57,6 +57,12 @@ class ModelPackage:
         ids = [*(ends if isinstance(ends, list) else [ends]), *template.get("stop_token_ids", [])]
         return frozenset(number for number in ids if isinstance(number, int))
 
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """The texts that end an answer and are no part of it."""
+        given = (self.chat_config.get("conv_template") or {}).get("stop_str") or []
+        return tuple(text for text in (given if isinstance(given, list) else [given]) if isinstance(text, str) and text)
+
 
 def _find_library(directory: Path) -> Path | None:
     """The library of a package: `lib.so`, or else the only file whose name is `lib` and an ending."""

@@ -31,9 +31,13 @@ class Sampling:
 
 @dataclass
 class Sampler:
-    """A sequence of choices; the same seed and logits give the same tokens."""
+    """A sequence of choices; the same seed and logits give the same tokens.
+
+    Where `vocabulary` is given, only the first so many tokens are chosen: the others are padding.
+    """
 
     sampling: Sampling
+    vocabulary: int | None = None
     _random: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,6 +45,7 @@ class Sampler:
 
     def choose(self, logits: npt.NDArray[Any]) -> int:
         """A token for logits (vocabulary,)."""
+        logits = logits[: self.vocabulary]
         if self.sampling.temperature == 0:
             return int(np.argmax(logits))
         scaled = logits.astype(np.float64) / self.sampling.temperature

@@ -10,10 +10,12 @@ import codecs
 import functools
 import json
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from mlcbuild.errors import UsageError
+from mlcbuild.runtime.chat_message import USER, ChatMessage
 from mlcbuild.runtime.chat_template import render, special_tokens
 from mlcbuild.runtime.package import TOKENIZER, ModelPackage
 
@@ -53,17 +55,21 @@ class PackageTokenizer:
             ids = [int(number)]
         return ids
 
-    def encode_chat(self, prompt: str) -> list[int]:
-        """One turn of a user, through the model's chat template."""
+    def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:
+        """A conversation through the model's chat template, up to the beginning of the next answer.
+
+        Raises UsageError for a model without a template, StageError for a template that refuses the messages.
+        """
         template = self._config.get("chat_template")
         if not isinstance(template, str):
             raise UsageError(
                 "the model has no chat template: it continues text and answers none", advice=("use --raw",)
             )
-        check_text(prompt, "the prompt")
+        for message in messages:
+            check_text(message.content, "the prompt" if message.role == USER else f"the {message.role} message")
         text = render(
             template,
-            [{"role": "user", "content": prompt}],
+            [{"role": message.role, "content": message.content} for message in messages],
             tokens=special_tokens(self._config),
             clock=datetime.now,
         )

@@ -11,23 +11,20 @@ import numpy as np
 import pytest
 
 from mlcbuild.errors import UsageError
+from mlcbuild.runtime.answer import FinishReason
 from mlcbuild.runtime.engine import Engine
 from mlcbuild.runtime.generate import generate
-from tests.compiler.tiny_models import checkpoint, write_gguf
-from tests.runtime.tiny_package import build_package
+from mlcbuild.runtime.sampling import Sampling
+from tests.compiler.tiny_models import checkpoint
 
 pytestmark = pytest.mark.slow
 
 TOKENS = [int(token) for token in np.random.default_rng(4).integers(1, 260, 50)]
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory, kernel_store: Path) -> Path:
-    """Contexts of 64 tokens, fed in chunks of at most 16."""
-    directory = tmp_path_factory.mktemp("tiny")
-    source = write_gguf(directory / "tiny.gguf", checkpoint())
-    overrides = {"context_window_size": 64, "prefill_chunk_size": 16}
-    return build_package(source, directory, overrides=overrides, kernel_store=kernel_store)
+@pytest.fixture
+def package(tiny_package: Path) -> Path:
+    return tiny_package
 
 
 def logits_by_formula(tokens: list[int]) -> np.ndarray:
@@ -118,21 +115,92 @@ def test_an_error_in_the_prompt_is_told_before_weights_are_read(package: Path, t
 
 def test_sampled_text_follows_its_seed(package: Path) -> None:
     def text(seed: int) -> str:
-        return "".join(generate(package, "he", raw=True, max_tokens=16, temperature=1.0, seed=seed, threads=2))
+        sampling = Sampling(temperature=1.0, seed=seed)
+        return "".join(generate(package, "he", raw=True, max_tokens=16, sampling=sampling, threads=2))
 
     assert text(1) == text(1)
     assert text(1) != text(2)
 
 
 def test_context_bounds_the_answer_and_the_prompt(package: Path) -> None:
-    generation = generate(package, "a" * 60, raw=True, max_tokens=100, temperature=5.0, threads=2)
+    sampling = Sampling(temperature=5.0)
+    generation = generate(package, "a" * 60, raw=True, max_tokens=100, sampling=sampling, threads=2)
     list(generation)
     assert len(generation.tokens) == 4
     assert generation.context_is_full
     with pytest.raises(UsageError, match="prompt has 64 tokens, and the model's context is 64"):
         generate(package, "a" * 64, raw=True, threads=2)
-    with pytest.raises(UsageError, match="number of new tokens is 0"):
-        generate(package, "a", raw=True, max_tokens=0, threads=2)
+    with pytest.raises(UsageError, match="number of new tokens is -1"):
+        generate(package, "a", raw=True, max_tokens=-1, threads=2)
+
+
+def test_what_a_sequence_has_of_a_text_already_is_kept(package: Path) -> None:
+    """Texts that share beginnings of every length, one after another, as turns of a conversation that is edited."""
+    random = np.random.default_rng(6)
+    engine, fresh = Engine(package, threads=2), Engine(package, threads=2)
+    engine.reset(capacity=64)
+    text = TOKENS[:40]
+    engine.prefill(text)
+    for shared in (40, 39, 17, 16, 15, 30, 1, 0, 8, *(int(number) for number in random.integers(0, 40, 12))):
+        shared = min(shared, engine.length)
+        text = [*text[:shared], *(int(token) for token in random.integers(261, 300, 42 - shared))]
+        kept = engine.keep(text)
+        assert kept == shared
+        assert engine.length == kept
+        found = engine.prefill(text[kept:])
+        fresh.reset(capacity=64)
+        np.testing.assert_allclose(found, fresh.prefill(text), rtol=1e-4, atol=1e-4 * np.abs(found).max())
+    assert engine.keep(text) == len(text) - 1, "a token is left to be computed"
+
+
+def test_logits_of_every_token(package: Path) -> None:
+    engine = Engine(package, threads=2)
+    engine.reset(capacity=64)
+    every = np.concatenate(list(engine.prefill_in_pieces(TOKENS, every_token=True)))
+    assert every.shape == (len(TOKENS), 300)
+    for place in (0, 15, 16, 49):
+        engine.reset(capacity=64)
+        last = engine.prefill(TOKENS[: place + 1])
+        np.testing.assert_allclose(every[place], last, rtol=1e-4, atol=1e-4 * np.abs(last).max())
+
+
+@pytest.mark.parametrize("every_logit", [False, True])
+def test_logits_of_a_prompt_are_kept_and_nothing_has_to_be_generated(package: Path, every_logit: bool) -> None:
+    generation = generate(package, "hello w" * 5, raw=True, max_tokens=0, every_logit=every_logit, threads=2)
+    assert "".join(generation) == ""
+    assert generation.prompt_logits is not None
+    assert generation.prompt_logits.shape == ((len(generation.prompt), 300) if every_logit else (300,))
+    longer = generate(package, "hello w" * 5, raw=True, max_tokens=1, threads=2)
+    list(longer)
+    last = generation.prompt_logits[-1] if every_logit else generation.prompt_logits
+    np.testing.assert_allclose(last, longer.prompt_logits, rtol=1e-4, atol=1e-3)
+
+
+def test_an_answer_ends_before_a_stop_string_that_spans_tokens(package: Path) -> None:
+    whole = generate(package, "hello w", raw=True, max_tokens=24, threads=2)
+    text = "".join(whole)
+    stop = text[5:9]
+    stopped = generate(package, "hello w", raw=True, max_tokens=24, stop_strings=("never", stop), threads=2)
+    assert "".join(stopped) == text[: text.index(stop)] == stopped.answer.text
+    assert stopped.answer.finish_reason is FinishReason.STOP
+
+
+def test_a_generation_that_is_stopped_leaves_the_sequence_whole(package: Path) -> None:
+    generation = generate(package, "hello w", raw=True, max_tokens=24, threads=2)
+    engine = generation._engine
+    for number, _ in enumerate(generation):
+        if number == 3:
+            generation.stop()
+    assert generation.answer.finish_reason is None
+    fed = [*generation.prompt, *generation.tokens]
+    assert engine.length in (len(fed), len(fed) - 1)
+    found = engine.decode(7) if engine.length == len(fed) else None
+    if found is None:
+        engine.decode(fed[-1])
+        found = engine.decode(7)
+    fresh = Engine(package, threads=2)
+    fresh.reset(capacity=64)
+    np.testing.assert_allclose(found, fresh.prefill([*fed, 7]), rtol=1e-4, atol=1e-3)
 
 
 def test_weights_of_another_quantization_are_refused(package: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.batch_speed import measure
 from mlcbuild.runtime.engine import Engine
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.generate import generate
@@ -108,3 +109,8 @@ def test_the_capital_of_france(package: Path) -> None:
     generation = generate(package, "What is the capital of France?", max_tokens=32, threads=2)
     assert "".join(generation) == "The capital of France is Paris."
     assert generation.statistics.prompt_tokens == 37
+
+
+def test_prompts_in_a_batch_have_the_logits_of_each_alone(package: Path) -> None:
+    measured = measure(package, prompts=8, longest=40, new_tokens=4, threads=2)
+    assert measured.largest_difference <= measured.bound

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from mlcbuild.errors import StageError, UsageError
+from mlcbuild.runtime.chat_message import one_turn
 from mlcbuild.runtime.package import ModelPackage
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 
@@ -116,19 +117,19 @@ def test_chat_prompt_goes_through_the_template_without_tokens_of_its_own(tmp_pat
     tokenizer = package(
         tmp_path, byte_fallback(), chat_template=template, bos_token={"content": "<s>", "special": True}
     )
-    assert [tokenizer.token_bytes(token) for token in tokenizer.encode_chat("a")][-1:] == [b"a"]
-    assert tokenizer.encode_chat("a").count(1) == 1
+    assert [tokenizer.token_bytes(token) for token in tokenizer.encode_chat(one_turn("a"))][-1:] == [b"a"]
+    assert tokenizer.encode_chat(one_turn("a")).count(1) == 1
 
 
 def test_model_without_a_template_asks_for_raw(level: PackageTokenizer) -> None:
     with pytest.raises(UsageError, match=r"no chat template(.|\n)*--raw"):
-        level.encode_chat("hello")
+        level.encode_chat(one_turn("hello"))
 
 
 def test_bad_template_is_a_mistake_in_the_input(tmp_path: Path) -> None:
     tokenizer = package(tmp_path, byte_level(), chat_template="{{ messages.nothing.at.all }}")
     with pytest.raises(StageError, match="chat template cannot be rendered"):
-        tokenizer.encode_chat("hello")
+        tokenizer.encode_chat(one_turn("hello"))
 
 
 def test_empty_raw_prompt_begins_with_the_models_first_token(tmp_path: Path, level: PackageTokenizer) -> None:
@@ -152,14 +153,14 @@ def test_a_prompt_that_is_not_utf_8_is_told(tmp_path: Path, level: PackageTokeni
         level.encode_raw(prompt)
     chat = package(tmp_path, byte_level(), chat_template="{{ messages[0].content }}")
     with pytest.raises(UsageError, match="the prompt is not UTF-8: it has byte 0xff after 2 characters"):
-        chat.encode_chat(prompt)
+        chat.encode_chat(one_turn(prompt))
     half = package(tmp_path, byte_level(), chat_template="{{ '\ud83d' }}")
     with pytest.raises(UsageError, match=r"the text of the chat template is not UTF-8: it has U\+D83D"):
-        half.encode_chat("a")
+        half.encode_chat(one_turn("a"))
 
 
 @pytest.mark.parametrize("template", ["", "{% if false %}x{% endif %}", "{{ '' }}\n"])
 def test_a_template_that_renders_to_nothing_is_told(tmp_path: Path, template: str) -> None:
     tokenizer = package(tmp_path, byte_level(), chat_template=template)
     with pytest.raises(UsageError, match=r"chat template makes no text of the prompt(.|\n)*--raw"):
-        tokenizer.encode_chat("hello")
+        tokenizer.encode_chat(one_turn("hello"))

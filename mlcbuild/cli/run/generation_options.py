@@ -2,36 +2,119 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
 from mlcbuild.cli.arguments.help_format import CONTEXT, HelpCommand, examples
+from mlcbuild.errors import UsageError
+
+DEFAULT_MAX_TOKENS = 128
+
+
+class LogitsOf(enum.StrEnum):
+    """The values of `--logits-of`: which tokens of a prompt."""
+
+    LAST = "last"
+    ALL = "all"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """What to generate. `threads` 0 means one per core; `seed` None means a random one."""
+    """What to generate: of `prompt`, `chat` and `batch` one is given.
 
-    prompt: str
+    `max_tokens` None means the default of what is done; `threads` 0 one per core; `seed` None a random one.
+    """
+
+    prompt: str | None = None
+    chat: bool = False
+    batch: Path | None = None
+    output_file: Path | None = None
     raw: bool = False
-    max_tokens: int = 128
+    system: str = ""
+    max_tokens: int | None = None
+    context_size: int | None = None
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int | None = None
+    stop: tuple[str, ...] = ()
+    logits: Path | None = None
+    logits_of: LogitsOf | None = None
+    max_batch_size: int | None = None
+    max_total_tokens: int | None = None
     threads: int = 0
     stats: bool = False
 
 
+_MODES = ("--prompt", "--chat", "--batch")
+# An option → what it is for, where that is not everything.
+_IS_FOR: dict[str, tuple[str, ...]] = {
+    "--raw": ("--prompt",),
+    "--system": ("--prompt", "--chat"),
+    "--context-size": ("--chat",),
+    "--output-file": ("--batch",),
+    "--max-batch-size": ("--batch",),
+    "--max-total-tokens": ("--batch",),
+    "--logits": ("--prompt", "--batch"),
+    "--logits-of": ("--prompt", "--batch"),
+    "--stats": ("--prompt", "--chat"),
+}
+
+
 def _generate(
-    prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", show_default=False, help="The prompt. Required.")],
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the text instead of answering it through the chat template.")
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", metavar="TEXT", show_default=False, help="Answer one prompt.")
+    ] = None,
+    chat: Annotated[
+        bool,
+        typer.Option("--chat", help="Talk in turns: on a terminal, or a prompt per line of standard input."),
     ] = False,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N", min=1, help="Stop after N tokens.")] = 128,
+    batch: Annotated[
+        Path | None,
+        typer.Option(
+            "--batch", metavar="FILE", show_default=False, help="Answer requests, a JSON object per line; - is stdin."
+        ),
+    ] = None,
+    output_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output-file",
+            metavar="FILE",
+            show_default=False,
+            help="Where results of a --batch go. Default: standard output.",
+        ),
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the prompt instead of answering it through the chat template.")
+    ] = False,
+    system: Annotated[
+        str, typer.Option("--system", metavar="TEXT", show_default=False, help="The system message.")
+    ] = "",
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tokens",
+            metavar="N",
+            min=0,
+            show_default=False,
+            help="End an answer after N tokens. Default: 128; with --chat, as many as there is room for.",
+        ),
+    ] = None,
+    context_size: Annotated[
+        int | None,
+        typer.Option(
+            "--context-size",
+            metavar="N",
+            min=2,
+            show_default=False,
+            help="Tokens of a --chat that the model sees. Default: its context, at most 8192.",
+        ),
+    ] = None,
     temperature: Annotated[
         float,
         typer.Option("--temperature", metavar="T", min=0.0, help="0 always takes the most likely token."),
@@ -50,20 +133,77 @@ def _generate(
         int | None,
         typer.Option("--seed", metavar="N", min=0, show_default=False, help="Seed of the sampling."),
     ] = None,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", show_default=False, help="End an answer before TEXT. Repeatable."),
+    ] = None,
+    logits: Annotated[
+        Path | None,
+        typer.Option(
+            "--logits",
+            metavar="FILE",
+            show_default=False,
+            help="Write the prompt's logits to FILE.npz, with its tokens, or FILE.npy, without.",
+        ),
+    ] = None,
+    logits_of: Annotated[
+        LogitsOf | None,
+        typer.Option(
+            "--logits-of",
+            metavar="last|all",
+            show_default=False,
+            help="The logits after the prompt's last token, or after each. Default: last.",
+        ),
+    ] = None,
+    max_batch_size: Annotated[
+        int | None,
+        typer.Option(
+            "--max-batch-size",
+            metavar="N",
+            min=1,
+            show_default=False,
+            help="Requests of a --batch at a time. Default: the library's max_batch_size.",
+        ),
+    ] = None,
+    max_total_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-total-tokens",
+            metavar="N",
+            min=1,
+            show_default=False,
+            help="Tokens in the KV cache of a --batch. Default: 8192.",
+        ),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option("--threads", metavar="N", min=1, show_default=False, help="Threads. Default: one per core."),
     ] = None,
-    stats: Annotated[bool, typer.Option("--stats", help="Print the speed to standard error at the end.")] = False,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Print the speed to standard error after each answer.")
+    ] = False,
 ) -> GenerationOptions:
-    """Generate text with a model_package: one answer, not a chat. Tokens appear as they come."""
+    """Generate text with a model_package: one answer, a conversation, or a batch of answers.
+
+    An answer appears as it is generated. Give one of --prompt, --chat and --batch.
+    """
     return GenerationOptions(
         prompt=prompt,
+        chat=chat,
+        batch=batch,
+        output_file=output_file,
         raw=raw,
+        system=system,
         max_tokens=max_tokens,
+        context_size=context_size,
         temperature=temperature,
         top_p=top_p,
         seed=seed,
+        stop=tuple(stop or ()),
+        logits=logits,
+        logits_of=logits_of,
+        max_batch_size=max_batch_size,
+        max_total_tokens=max_total_tokens,
         threads=threads or 0,
         stats=stats,
     )
@@ -78,6 +218,8 @@ def generation_command(label: str) -> Any:
         epilog=examples(
             f'mlcbuild run {label} -- --prompt "What is the capital of France?"',
             f'mlcbuild run {label} -- --raw --prompt "Once" --temperature 0.7',
+            f'mlcbuild run {label} -- --chat --system "Answer briefly."',
+            f"mlcbuild run {label} -- --batch in.jsonl --output-file out.jsonl",
         ),
     )(_generate)
     return get_command(app)
@@ -95,7 +237,53 @@ def parse_generation_options(label: str, arguments: Sequence[str]) -> Generation
         raise usage_error(error) from None
     if not isinstance(result, GenerationOptions):
         return None
+    _check(result, see=f"see mlcbuild run {label} -- --help")
+    return result
+
+
+def _check(options: GenerationOptions, *, see: str) -> None:
     from mlcbuild.runtime.tokenizer import check_text
 
-    check_text(result.prompt, "the prompt")
-    return result
+    given = {
+        "--prompt": options.prompt is not None,
+        "--chat": options.chat,
+        "--batch": options.batch is not None,
+        "--raw": options.raw,
+        "--system": bool(options.system),
+        "--context-size": options.context_size is not None,
+        "--output-file": options.output_file is not None,
+        "--max-batch-size": options.max_batch_size is not None,
+        "--max-total-tokens": options.max_total_tokens is not None,
+        "--logits": options.logits is not None,
+        "--logits-of": options.logits_of is not None,
+        "--stats": options.stats,
+    }
+    modes = [mode for mode in _MODES if given[mode]]
+    if not modes:
+        raise UsageError("nothing says what to generate: give --prompt, --chat or --batch", advice=(see,))
+    if len(modes) > 1:
+        raise UsageError(f"{' and '.join(modes)} exclude each other", advice=(see,))
+    for name, meant in _IS_FOR.items():
+        if given[name] and modes[0] not in meant:
+            raise UsageError(f"{name} is for {' and '.join(meant)}, not for {modes[0]}", advice=(see,))
+    if options.raw and options.system:
+        raise UsageError("--raw takes no --system: it continues the text as it stands", advice=(see,))
+    if options.logits_of and not options.logits:
+        raise UsageError("--logits-of says which logits --logits writes, and there is no --logits", advice=(see,))
+    if options.max_tokens == 0 and (options.chat or (options.prompt is not None and not options.logits)):
+        raise UsageError("--max-tokens 0 generates nothing; it is for --logits and --batch", advice=(see,))
+    if "" in options.stop:
+        raise UsageError("--stop has an empty text", advice=(see,))
+    if options.logits is not None:
+        from mlcbuild.runtime.logits_names import check_logits_path
+
+        check_logits_path(options.logits, several=options.batch is not None)
+    if options.batch is not None and str(options.batch) != "-" and not options.batch.exists():
+        raise UsageError(f"--batch: there is no file {options.batch}")
+    for name, path in (("--output-file", options.output_file), ("--logits", options.logits)):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise UsageError(f"{name}: there is no directory {path.parent}")
+    for text, what in ((options.prompt or "", "the prompt"), (options.system, "the system message")):
+        check_text(text, what)
+    for text in options.stop:
+        check_text(text, "the text of --stop")

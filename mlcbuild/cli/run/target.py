@@ -45,9 +45,9 @@ def build_and_run(request: BuildRequest, arguments: tuple[str, ...], options: Gl
     program = _executable(target).program
     if program:
         return _execute(directory / program, arguments, options)
-    from mlcbuild.cli.run.generation import generate_text
+    from mlcbuild.cli.run.generation import run_package
 
-    return generate_text(directory, generation[0], options)
+    return run_package(directory, generation[0], options)
 
 
 class _HelpShownError(Exception):

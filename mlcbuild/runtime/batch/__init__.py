@@ -1,0 +1,1 @@
+"""Many prompts at a time: requests as JSON lines, computed together, results in the order of the requests."""
