@@ -143,7 +143,8 @@ def test_what_a_sequence_has_of_a_text_already_is_kept(package: Path) -> None:
     engine.prefill(text)
     for shared in (40, 39, 17, 16, 15, 30, 1, 0, 8, *(int(number) for number in random.integers(0, 40, 12))):
         shared = min(shared, engine.length)
-        text = [*text[:shared], *(int(token) for token in random.integers(261, 300, 42 - shared))]
+        other = [(text[shared] + 1) % 300] if shared < len(text) else []
+        text = [*text[:shared], *other, *(int(token) for token in random.integers(1, 300, 42 - shared))]
         kept = engine.keep(text)
         assert kept == shared
         assert engine.length == kept
