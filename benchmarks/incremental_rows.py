@@ -78,7 +78,7 @@ def only(*mnemonics: str) -> frozenset[str]:
 
 
 _CUT_OFF = "Its output is the same: early cutoff."
-_OVERRIDE = "Sizes that change no kernel first matter in Lower."
+_OVERRIDE = "ConfigureModel checks them; sizes that change no kernel first matter in Lower."
 
 ROWS: tuple[Row, ...] = (
     Row(name="nothing", change="nothing", edit=None, only=only()),
@@ -94,21 +94,21 @@ ROWS: tuple[Row, ...] = (
         change="`max_batch_size = 16`",
         edit=override("max_batch_size", 16),
         note=_OVERRIDE,
-        only=only("Lower", "Link"),
+        only=only("ConfigureModel", "Lower", "Link"),
     ),
     Row(
         name="context-window-size",
         change="`context_window_size = 1024`",
         edit=override("context_window_size", 1024),
         note=_OVERRIDE,
-        only=only("Lower", "Link"),
+        only=only("ConfigureModel", "Lower", "Link"),
     ),
     Row(
         name="prefill-chunk-size",
         change="`prefill_chunk_size = 256`",
         edit=override("prefill_chunk_size", 256),
         note=_OVERRIDE,
-        only=only("Lower", "Link"),
+        only=only("ConfigureModel", "Lower", "Link"),
     ),
     Row(
         name="phase0-equal",
