@@ -130,7 +130,8 @@ def write_gguf(
             str: writer.add_string,
         }
         writer.kv_data[0].pop(key, None)
-        kinds.get(type(value), writer.add_array)(key, value)
+        unsigned = type(value) is int and value >= 0 and key.endswith("_token_id")  # as llama.cpp wants it
+        (writer.add_uint32 if unsigned else kinds.get(type(value), writer.add_array))(key, value)
     for name, tensor in tensors.items():
         stored = _interleaved(name, tensor, config) if architecture in _INTERLEAVED else tensor
         if kind == "F32" or tensor.ndim == 1:

@@ -19,6 +19,7 @@ from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
 from mlcbuild.compiler.models.license import stated_in_directory, stated_in_metadata, write_licenses
 from mlcbuild.compiler.models.resolving import AnyFamily, resolve_config
 from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
+from mlcbuild.compiler.tokenizer.converted import converted_files
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
 from mlcbuild.compiler.tokenizer.vocabulary import read_tokenizer, vocabulary_of, write_vocabulary
 from mlcbuild.compiler.weights.adapter import adapter_error
@@ -92,18 +93,15 @@ def _import_directory(directory: Path, config: Path, tokenizer: Path, families: 
         config.write_text(json.dumps(untied, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     else:
         shutil.copyfile(own, config)
-    if not (directory / "tokenizer.json").is_file():
-        others = [name for name in ("tokenizer.model", "vocab.json") if (directory / name).is_file()]
-        raise StageError(
-            f"{directory} holds no tokenizer.json",
-            advice=(f"{others[0]} alone is not read: transformers' AutoTokenizer saves tokenizer.json of it",)
-            if others
-            else (f"it holds: {_names(directory)}",),
-        )
+    made = {} if (directory / "tokenizer.json").is_file() else converted_files(directory)
+    if made is None:
+        raise StageError(f"{directory} holds no tokenizer.json", advice=(f"it holds: {_names(directory)}",))
     for name in TOKENIZER_FILES:
         if (directory / name).is_file():
             refuse_placeholder(_head(directory / name), directory / name)
             shutil.copyfile(directory / name, tokenizer / name)
+    for name, text in made.items():
+        (tokenizer / name).write_text(text, encoding="utf-8")
 
 
 def _has_own_head(directory: Path, own: Path, families: Sequence[AnyFamily]) -> bool:

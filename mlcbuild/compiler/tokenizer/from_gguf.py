@@ -1,26 +1,28 @@
 """A `tokenizer.json` and `tokenizer_config.json` from the vocabulary that a GGUF file carries.
 
-Two kinds of vocabulary are read: `gpt2` (byte-level BPE with merges; `tokenizer.ggml.pre` names how text is
-cut first, see `tokenizer.cuts`) and `llama` (SentencePiece BPE with scores, byte fallback).
+`tokenizer.ggml.model` names its kind: `gpt2` (byte-level BPE with merges; `tokenizer.ggml.pre` names how text is cut
+first, see `tokenizer.cuts`), `llama` (SentencePiece BPE), `t5` (SentencePiece Unigram) or `bert` (WordPiece).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
+from tokenizers import AddedToken, Tokenizer
 
-from mlcbuild.compiler.tokenizer.byte_level import byte_level
+from mlcbuild.compiler.tokenizer.around import add_around
+from mlcbuild.compiler.tokenizer.byte_level import byte_level_tokenizer
 from mlcbuild.compiler.tokenizer.cuts import CUTS, Cut
+from mlcbuild.compiler.tokenizer.from_pieces import SPACE, piece_tokenizer
+from mlcbuild.compiler.tokenizer.sentencepiece_model import Piece, PieceKind, SentencePieceModel, check_pieces
+from mlcbuild.compiler.tokenizer.word_pieces import word_piece_tokenizer
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values
 
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
-
-_SPACE = "\u2581"
+_CHARSMAP = "tokenizer.ggml.precompiled_charsmap"
+_BERT = "bert"
 
 # Texts of tokens that end an answer, whatever the metadata says: those of llama.cpp (`special_eog_ids` in
 # src/llama-vocab.cpp). Files of many converters name `<|end_of_text|>` alone, and the model ends its turns otherwise.
@@ -33,17 +35,26 @@ def tokenizer_files(file: GGUFFile, cuts: Mapping[str, Cut]) -> dict[str, str]:
     """Texts by file name; `cuts` are the model's own, beside those that all files may name. Raises StageError for a
     vocabulary of another kind, or a damaged one."""
     kind = file.string("tokenizer.ggml.model")
-    adds_bos = kind == "llama"
+    adds_bos, adds_eos = kind in ("llama", _BERT), kind in ("t5", _BERT)
     if kind == "gpt2":
         cut = _cut(file, cuts)
         tokenizer, adds_bos = _byte_level(file, cut), cut.adds_bos
-    elif kind == "llama":
-        tokenizer = _sentence_piece(file)
+    elif kind in ("llama", "t5"):
+        tokenizer = _sentence_piece(file, is_unigram=kind == "t5")
+    elif kind == _BERT:
+        tokenizer = _word_pieces(file)
     else:
-        raise StageError(f'{file.path}: the tokenizer is of the kind "{kind}"; "gpt2" and "llama" can be rebuilt')
+        known = '"gpt2", "llama", "t5" and "bert"'
+        raise StageError(f'{file.path}: the tokenizer is of the kind "{kind}"; {known} can be rebuilt')
     _add_special_tokens(file, tokenizer)
-    configuration = _configuration(file, adds_bos_by_default=adds_bos)
-    _add_template(tokenizer, configuration)
+    names = _BERT_TOKENS if kind == _BERT else _TOKENS
+    configuration = _configuration(file, names, adds_bos=adds_bos, adds_eos=adds_eos)
+    first, last = (configuration.get(f"{name}_token") for name in list(names)[:2])
+    add_around(
+        tokenizer,
+        first=[str(first)] if first is not None and configuration["add_bos_token"] else [],
+        last=[str(last)] if last is not None and configuration["add_eos_token"] else [],
+    )
     files = {
         "tokenizer.json": tokenizer.to_str(pretty=False) + "\n",
         "tokenizer_config.json": json.dumps(configuration, indent=2, ensure_ascii=False) + "\n",
@@ -70,21 +81,10 @@ def _token_id(file: GGUFFile, name: str, count: int, *, default: int | None = No
     return number
 
 
-def _vocabulary(file: GGUFFile) -> dict[str, int]:
-    tokens = file.strings("tokenizer.ggml.tokens")
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    if len(vocabulary) != len(tokens):
-        raise StageError(f"{file.path}: the vocabulary holds a token twice")
-    return vocabulary
-
-
 def _byte_level(file: GGUFFile, cut: Cut) -> Tokenizer:
+    vocabulary = {piece.text: number for number, piece in enumerate(_pieces(file))}
     merges = [_merge(file, text) for text in file.strings("tokenizer.ggml.merges")]
-    model = _bpe(file, vocab=_vocabulary(file), merges=merges, ignore_merges=cut.ignore_merges)
-    tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = byte_level(cut)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
+    return byte_level_tokenizer(vocabulary, merges, cut, where=str(file.path))
 
 
 def _cut(file: GGUFFile, cuts: Mapping[str, Cut]) -> Cut:
@@ -98,13 +98,6 @@ def _cut(file: GGUFFile, cuts: Mapping[str, Cut]) -> Cut:
     return known[name]
 
 
-def _bpe(file: GGUFFile, **arguments: Any) -> models.BPE:
-    try:
-        return models.BPE(**arguments)
-    except Exception as error:  # the library raises nothing more specific
-        raise StageError(f"{file.path}: the vocabulary is damaged: {error}") from error
-
-
 def _merge(file: GGUFFile, text: str) -> tuple[str, str]:
     left, space, right = text.partition(" ")
     if not space:
@@ -112,86 +105,102 @@ def _merge(file: GGUFFile, text: str) -> tuple[str, str]:
     return left, right
 
 
-def _sentence_piece(file: GGUFFile) -> Tokenizer:
-    vocabulary = _vocabulary(file)
-    scores = file.floats("tokenizer.ggml.scores")
-    kinds = file.integers("tokenizer.ggml.token_type")
-    if not len(scores) == len(kinds) == len(vocabulary):
-        raise StageError(f"{file.path}: tokens, scores and token types are not of one number")
-    number = _token_id(file, "unknown", len(vocabulary), default=0)
-    model = _bpe(
-        file,
-        vocab=vocabulary,
-        merges=_merges_from_scores(vocabulary, scores, kinds),
-        unk_token=None if number is None else file.strings("tokenizer.ggml.tokens")[number],
-        fuse_unk=True,
-        byte_fallback=True,
+def _sentence_piece(file: GGUFFile, *, is_unigram: bool) -> Tokenizer:
+    """llama.cpp's defaults: BPE has the space before a text, and 0 for what is unknown; Unigram no space, and 2."""
+    pieces = _pieces(file, scored=True)
+    unknown = _token_id(file, "unknown", len(pieces), default=2 if is_unigram else 0)
+    charsmap = _CHARSMAP if is_unigram and _CHARSMAP in file.metadata else ""
+    model = SentencePieceModel(
+        pieces=pieces,
+        is_unigram=is_unigram,
+        special={} if unknown is None else {"unk": unknown},
+        charsmap=bytes(number & 0xFF for number in file.integers(charsmap)) if charsmap else b"",
+        adds_prefix=file.boolean("tokenizer.ggml.add_space_prefix", default=not is_unigram),
+        trims=is_unigram and file.boolean("tokenizer.ggml.remove_extra_whitespaces", default=False),
     )
-    tokenizer = Tokenizer(model)
-    steps: list[normalizers.Normalizer] = [normalizers.Replace(" ", _SPACE)]
-    endings: list[decoders.Decoder] = [
-        decoders.Replace(_SPACE, " "),
-        decoders.ByteFallback(),
-        decoders.Fuse(),
-    ]
-    if file.boolean("tokenizer.ggml.add_space_prefix", default=True):
-        steps.insert(0, normalizers.Prepend(_SPACE))
-        endings.append(decoders.Strip(" ", 1, 0))
-    tokenizer.normalizer = normalizers.Sequence(steps)
-    tokenizer.decoder = decoders.Sequence(endings)
-    return tokenizer
+    # The converter writes user-defined tokens with spaces as they are in a text: they are found there, as added tokens.
+    return piece_tokenizer(model, where=str(file.path), keeps_user_defined=False)
 
 
-def _merges_from_scores(vocabulary: dict[str, int], scores: list[float], kinds: list[int]) -> list[tuple[str, str]]:
-    """SentencePiece keeps no merges: a pair may merge where the result is a token, best score first."""
-    found: list[tuple[float, int, int, tuple[str, str]]] = []
-    for token, number in vocabulary.items():
-        if kinds[number] != _NORMAL:
-            continue
-        for split in range(1, len(token)):
-            left, right = vocabulary.get(token[:split]), vocabulary.get(token[split:])
-            if left is not None and right is not None:
-                found.append((-scores[number], left, right, (token[:split], token[split:])))
-    return [pair for _, _, _, pair in sorted(found)]
+def _word_pieces(file: GGUFFile) -> Tokenizer:
+    """The converter marks the beginning of a word and leaves out BERT's mark of a piece that goes on one."""
+    pieces = _pieces(file)
+    texts = [_as_in_bert(piece) for piece in pieces]
+    unknown = _token_id(file, "unknown", len(pieces), default=min(100, len(pieces) - 1)) or 0
+    lowercase = file.boolean("tokenizer.ggml.normalizer.lowercase", default=True)
+    key = "tokenizer.ggml.normalizer.strip_accents"
+    return word_piece_tokenizer(
+        {text: number for number, text in enumerate(texts)},
+        unknown=texts[unknown],
+        lowercase=lowercase,
+        strips_accents=file.boolean(key, default=lowercase),
+        where=str(file.path),
+    )
+
+
+def _as_in_bert(piece: Piece) -> str:
+    if piece.kind in (PieceKind.CONTROL, PieceKind.UNKNOWN, PieceKind.USER_DEFINED):
+        return piece.text
+    return piece.text[1:] if piece.text.startswith(SPACE) else f"##{piece.text}"
+
+
+def _pieces(file: GGUFFile, *, scored: bool = False) -> tuple[Piece, ...]:
+    """The vocabulary. Tokens of types that llama.cpp does not know are normal ones."""
+    texts, kinds = file.strings("tokenizer.ggml.tokens"), file.integers("tokenizer.ggml.token_type")
+    scores = file.floats("tokenizer.ggml.scores") if scored else [0.0] * len(texts)
+    if not len(texts) == len(kinds) == len(scores):
+        raise StageError(f"{file.path}: tokens, scores and token types are not of one number")
+    known = {int(kind): kind for kind in PieceKind}
+    pieces = tuple(
+        Piece(text=text, score=score, kind=known.get(kind, PieceKind.NORMAL))
+        for text, kind, score in zip(texts, kinds, scores, strict=True)
+    )
+    check_pieces(pieces, str(file.path))
+    return pieces
 
 
 def _add_special_tokens(file: GGUFFile, tokenizer: Tokenizer) -> None:
     """Control tokens never come from text cut by rules; user-defined ones do, and are no secrets to the
     decoder."""
-    kinds = file.integers("tokenizer.ggml.token_type")
-    tokens = file.strings("tokenizer.ggml.tokens")
-    if len(kinds) != len(tokens):
-        raise StageError(f"{file.path}: tokens and token types are not of one number")
-    control = [token for token, kind in zip(tokens, kinds, strict=True) if kind in (_CONTROL, _UNKNOWN)]
+    pieces = _pieces(file)
+    control = [piece.text for piece in pieces if piece.kind in (PieceKind.CONTROL, PieceKind.UNKNOWN)]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in control])
-    defined = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _USER_DEFINED]
+    defined = [piece.text for piece in pieces if piece.kind is PieceKind.USER_DEFINED]
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in defined])
 
 
-def _configuration(file: GGUFFile, *, adds_bos_by_default: bool) -> dict[str, object]:
+# By their names in tokenizer_config.json: those in the metadata, and the number that a file without them means. The
+# first two are those before and after a text.
+_TOKENS: Mapping[str, tuple[tuple[str, ...], int | None]] = {
+    "bos": (("bos",), None),
+    "eos": (("eos",), None),
+    "pad": (("padding",), None),
+    "unk": (("unknown",), None),
+}
+_BERT_TOKENS: Mapping[str, tuple[tuple[str, ...], int | None]] = {
+    "cls": (("cls", "bos"), 101),
+    "sep": (("seperator", "eos"), 102),  # the format's own spelling
+    "pad": (("padding",), None),
+    "unk": (("unknown",), 100),
+    "mask": (("mask",), None),
+}
+
+
+def _configuration(
+    file: GGUFFile, names: Mapping[str, tuple[tuple[str, ...], int | None]], *, adds_bos: bool, adds_eos: bool
+) -> dict[str, object]:
     tokens = file.strings("tokenizer.ggml.tokens")
     configuration: dict[str, object] = {
-        "add_bos_token": file.boolean("tokenizer.ggml.add_bos_token", default=adds_bos_by_default),
-        "add_eos_token": file.boolean("tokenizer.ggml.add_eos_token", default=False),
+        "add_bos_token": file.boolean("tokenizer.ggml.add_bos_token", default=adds_bos),
+        "add_eos_token": file.boolean("tokenizer.ggml.add_eos_token", default=adds_eos),
         "clean_up_tokenization_spaces": False,
         "tokenizer_class": "PreTrainedTokenizerFast",
     }
-    for key, name in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"), ("unk", "unknown")):
-        number = _token_id(file, name, len(tokens))
+    for name, (keys, default) in names.items():
+        stated = next((key for key in keys if f"tokenizer.ggml.{key}_token_id" in file.metadata), keys[0])
+        number = _token_id(file, stated, len(tokens), default=default)
         if number is not None:
-            configuration[f"{key}_token"] = tokens[number]
+            configuration[f"{name}_token"] = tokens[number]
     if "tokenizer.chat_template" in file.metadata:
         configuration["chat_template"] = file.string("tokenizer.chat_template")
     return configuration
-
-
-def _add_template(tokenizer: Tokenizer, configuration: dict[str, object]) -> None:
-    """The tokens that encoding adds before and after a text."""
-    bos, eos = (configuration.get(f"{key}_token") for key in ("bos", "eos"))
-    first = [bos] if configuration["add_bos_token"] and isinstance(bos, str) else []
-    last = [eos] if configuration["add_eos_token"] and isinstance(eos, str) else []
-    if first or last:
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=[*first, "$A", *last],
-            special_tokens=[(token, tokenizer.token_to_id(token)) for token in sorted({*first, *last})],
-        )
