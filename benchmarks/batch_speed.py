@@ -76,8 +76,8 @@ def measure(
     *,
     prompts: int,
     shortest: int = 8,
-    longest: int = 200,
-    new_tokens: int = 32,
+    longest: int = 100,
+    new_tokens: int = 16,
     batch_size: int | None = None,
     total_tokens: int | None = None,
     threads: int = 0,
@@ -169,8 +169,8 @@ def main() -> None:
     parser.add_argument("package", type=Path, help="directory of a built model_package")
     parser.add_argument("--prompts", type=int, default=256)
     parser.add_argument("--shortest", type=int, default=8, help="tokens")
-    parser.add_argument("--longest", type=int, default=200, help="tokens")
-    parser.add_argument("--new-tokens", type=int, default=32)
+    parser.add_argument("--longest", type=int, default=100, help="tokens")
+    parser.add_argument("--new-tokens", type=int, default=16)
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--total-tokens", type=int)
     parser.add_argument("--threads", type=int, default=0)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # Files whose tests share what takes much longer to make than to use are dealt out as one.
 _TOGETHER = {
+    "tests/cli/test_batch.py": "tests/runtime/test_generation.py",
     "tests/cli/test_chat.py": "tests/runtime/test_generation.py",
     "tests/runtime/batch/test_run.py": "tests/runtime/test_generation.py",
     "tests/runtime/test_chat.py": "tests/runtime/test_generation.py",

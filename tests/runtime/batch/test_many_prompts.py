@@ -16,5 +16,6 @@ from tests.smollm2 import smollm2_gguf
 def test_256_prompts_of_smollm2(tmp_path: Path, kernel_store: Path) -> None:
     package = build_package(smollm2_gguf(), tmp_path, quantization="q4f32_1", kernel_store=kernel_store)
     measured = measure(package, prompts=256)
+    print(measured)
     assert measured.largest_difference <= measured.bound
     assert measured.batch_tokens_per_second > measured.alone_tokens_per_second
