@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import s_tir, tirx
 
 from mlcbuild.compiler.kernels.blocks import inline_all, plain_blocks
@@ -119,16 +120,16 @@ def _match_block(func: tirx.PrimFunc, block: s_tir.SBlock) -> MatrixProduct | No
     if not all(isinstance(axis.dom.extent, tirx.IntImm) for axis in (n_axis, k_axis)):
         return None
     long = [axis for axis in outer if not _is_one(axis.dom.extent)]
-    if len(long) > 1 or not _is_sum_into(store):
+    if len(long) > 1 or not is_sum_into(store):
         return None
     row = long[0].var if long else None
-    product = _without_casts(store.value.b)
+    product = without_casts(store.value.b)
     if not isinstance(product, tirx.Mul):
         return None
     k, n = k_axis.var, n_axis.var
     for left, right in ((product.a, product.b), (product.b, product.a)):
-        x = _without_casts(left)
-        matrix = _match_matrix(_without_casts(right), n=n, k=k)
+        x = without_casts(left)
+        matrix = match_matrix(without_casts(right), n=n, k=k)
         if matrix is None or not isinstance(x, tvm.ir.TensorLoad) or not x.indices[-1].same_as(k):
             continue
         spatial = [axis.var for axis in outer]
@@ -156,7 +157,8 @@ def _is_one(extent: Expression) -> bool:
     return isinstance(extent, tirx.IntImm) and int(extent) == 1
 
 
-def _is_sum_into(store: tirx.BufferStore) -> bool:
+def is_sum_into(store: tirx.BufferStore) -> bool:
+    """Whether something is added to the element that is stored."""
     value = store.value
     return (
         isinstance(value, tirx.Add) and isinstance(value.a, tvm.ir.TensorLoad) and value.a.source.same_as(store.buffer)
@@ -180,31 +182,34 @@ def _outer_indices(
     return tuple(result)
 
 
-def _without_casts(expression: Expression) -> Expression:
+def without_casts(expression: Expression) -> Expression:
+    """What an expression is converted from."""
     while isinstance(expression, tirx.Cast):
         expression = expression.value
     return expression
 
 
-def _match_matrix(expression: Expression, *, n: tirx.Var, k: tirx.Var) -> tirx.Var | PackedMatrix | None:
+def match_matrix(
+    expression: Expression, *, n: tirx.Var, k: tirx.Var, expert: Expression | None = None
+) -> tirx.Var | PackedMatrix | None:
+    """The matrix that `expression` reads at [n, k]; of several, one an `expert`, at [expert, n, k]."""
     if isinstance(expression, tvm.ir.TensorLoad):
-        indices = list(expression.indices)
-        fits = len(indices) == 2 and indices[0].same_as(n) and indices[1].same_as(k)
+        fits = _is_in_row(expression, n, expert) and expression.indices[-1].same_as(k)
         return expression.source if fits and _is_float(expression.source) else None
     if not isinstance(expression, tirx.Mul):
         return None
-    integers, scale = _without_casts(expression.a), _without_casts(expression.b)
-    group = _divided_index(scale, n=n, k=k)
+    integers, scale = without_casts(expression.a), without_casts(expression.b)
+    group = _divided_index(scale, n=n, k=k, expert=expert)
     if group is None or not isinstance(integers, tirx.Sub) or not isinstance(integers.b, tirx.FloatImm):
         return None
-    masked = _without_casts(integers.a)
+    masked = without_casts(integers.a)
     if not isinstance(masked, tirx.BitwiseAnd) or not isinstance(masked.b, tirx.IntImm):
         return None
     shifted = masked.a
     if not isinstance(shifted, tirx.RShift):
         return None
-    per_word = _divided_index(shifted.a, n=n, k=k)
-    bits = _shift_bits(_without_casts(shifted.b), k=k, per_word=per_word)
+    per_word = _divided_index(shifted.a, n=n, k=k, expert=expert)
+    bits = _shift_bits(without_casts(shifted.b), k=k, per_word=per_word)
     if per_word is None or bits is None or int(masked.b) != (1 << bits) - 1:
         return None
     if str(shifted.a.source.dtype) != "uint32" or not _is_float(scale.source):
@@ -223,11 +228,18 @@ def _is_float(buffer: tirx.Var) -> bool:
     return str(buffer.dtype) in FLOATS
 
 
-def _divided_index(load: Expression, *, n: tirx.Var, k: tirx.Var) -> int | None:
-    """d where `load` reads [n, k // d]."""
-    if not isinstance(load, tvm.ir.TensorLoad) or len(load.indices) != 2 or not load.indices[0].same_as(n):
+def _divided_index(load: Expression, *, n: tirx.Var, k: tirx.Var, expert: Expression | None) -> int | None:
+    """d where `load` reads [n, k // d], or [expert, n, k // d]."""
+    if not isinstance(load, tvm.ir.TensorLoad) or not _is_in_row(load, n, expert):
         return None
-    return _operand(load.indices[1], tirx.FloorDiv, k)
+    return _operand(load.indices[-1], tirx.FloorDiv, k)
+
+
+def _is_in_row(load: Expression, n: tirx.Var, expert: Expression | None) -> bool:
+    *outer, row, _ = load.indices if len(load.indices) > 1 else (None, None)
+    if not isinstance(row, tirx.Var) or not row.same_as(n) or len(outer) != (expert is not None):
+        return False
+    return expert is None or bool(tvm_ffi.structural_equal(outer[0], expert))
 
 
 def _operand(expression: Expression, kind: Any, variable: tirx.Var) -> int | None:
@@ -239,5 +251,5 @@ def _shift_bits(expression: Expression, *, k: tirx.Var, per_word: int | None) ->
     """b where `expression` is k % per_word * b."""
     if not isinstance(expression, tirx.Mul) or not isinstance(expression.b, tirx.IntImm):
         return None
-    place = _without_casts(expression.a)
+    place = without_casts(expression.a)
     return int(expression.b) if per_word and _operand(place, tirx.FloorMod, k) == per_word else None

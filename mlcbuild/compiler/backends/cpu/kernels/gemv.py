@@ -39,7 +39,7 @@ _CHAINS = 2  # sums that a row keeps at once, so that additions need not wait fo
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Block:
+class Block:
     """A run of equal blocks of words along a row: where it begins, how many, and how many words each has."""
 
     first_word: int
@@ -70,21 +70,21 @@ class Parts:
 def multiply_one(product: MatrixProduct) -> Parts | None:
     """The product's first row, with the epilogue; None where the matrix is not packed in a way that fits."""
     matrix = product.matrix
-    blocks = _blocks(matrix, product.k) if isinstance(matrix, PackedMatrix) else None
+    blocks = blocks_of(matrix, product.k) if isinstance(matrix, PackedMatrix) else None
     if blocks is None or not isinstance(matrix, PackedMatrix):
         return None
     return _build(product, matrix, blocks)
 
 
-def _blocks(matrix: PackedMatrix, k: int) -> list[_Block] | None:
+def blocks_of(matrix: PackedMatrix, k: int) -> list[Block] | None:
     """Blocks of eight words, and one of four at the end; None where groups and blocks do not nest."""
     words, rest = divmod(k, matrix.per_word)
     words_per_group = matrix.group // matrix.per_word
     if rest or matrix.group % matrix.per_word or matrix.bits * matrix.per_word > 32 or k % matrix.group:
         return None
-    blocks = [_Block(first_word=0, count=words // LANES, lanes=LANES)]
+    blocks = [Block(first_word=0, count=words // LANES, lanes=LANES)]
     if words % LANES == LANES // 2:
-        blocks.append(_Block(first_word=words - LANES // 2, count=1, lanes=LANES // 2))
+        blocks.append(Block(first_word=words - LANES // 2, count=1, lanes=LANES // 2))
     elif words % LANES:
         return None
     if any(block.lanes % words_per_group and words_per_group % block.lanes for block in blocks):
@@ -92,7 +92,7 @@ def _blocks(matrix: PackedMatrix, k: int) -> list[_Block] | None:
     return [block for block in blocks if block.count]
 
 
-def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[_Block]) -> Parts:
+def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[Block]) -> Parts:
     words = product.k // matrix.per_word
     spread = tirx.decl_buffer((product.k,), "float32", name="spread")
     start = tirx.decl_buffer((words,), "float32", name="start")
@@ -102,7 +102,13 @@ def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[_Block]) -
             T.reads(product.x_at(0, slice(0, product.k)))
             T.writes(spread[0 : product.k], start[0:words])
             for block in blocks:
-                _spread_x(product, matrix, block, spread, start)
+                spread_x(
+                    matrix,
+                    block,
+                    lambda k: product.x_at(0, k),
+                    lambda value, place: store(spread, value, place),
+                    lambda value, place: store(start, value, place),
+                )
 
     def multiply() -> None:
         with loop(product.n, parallel=product.n * product.k >= WORTH_THREADS) as row:
@@ -112,7 +118,7 @@ def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[_Block]) -
                 T.reads(spread[0 : product.k], start[0:words], matrix.words[n, 0:words], matrix.scales[n, 0:groups])
                 indices = product.output_at(0, n)
                 T.writes(product.output[tuple(indices)])
-                sums = [_row_sum(matrix, block, n, spread, start) for block in blocks]
+                sums = [row_sum(matrix, block, n, spread, start) for block in blocks]
                 total = sums[0]
                 for other in sums[1:]:
                     total = total + other
@@ -123,22 +129,25 @@ def _build(product: MatrixProduct, matrix: PackedMatrix, blocks: list[_Block]) -
     return Parts(steps=[prepare, multiply], scratch=[spread, start])
 
 
-def _spread_x(product: MatrixProduct, matrix: PackedMatrix, block: _Block, spread: Buffer, start: Buffer) -> None:
-    """Lays out x for the masked integers of a block, and the sums that lanes start with."""
+def spread_x(
+    matrix: PackedMatrix,
+    block: Block,
+    x: Callable[[Expression], Expression],
+    store_spread: Callable[[Expression, Expression], None],
+    store_start: Callable[[Expression, Expression], None],
+) -> None:
+    """Lays out x for the masked integers of a block, and the sums that lanes start with; both are stored by a value and
+    its place."""
     per_word = matrix.per_word
     with loop(block.count) as number, loop(block.lanes) as lane:
         word = block.first_word + number * block.lanes + lane
         total = T.float32(0)
         for place in range(per_word):
-            value = float32(product.x_at(0, word * per_word + place), 1)
+            value = float32(x(word * per_word + place), 1)
             scaled = value * T.float32(2.0 ** -_exponent(matrix, place))
-            store(
-                spread,
-                scaled,
-                (block.first_word + number * block.lanes) * per_word + place * block.lanes + lane,
-            )
+            store_spread(scaled, (block.first_word + number * block.lanes) * per_word + place * block.lanes + lane)
             total = total + value
-        store(start, total * T.float32(-matrix.offset), word)
+        store_start(total * T.float32(-matrix.offset), word)
 
 
 def _exponent(matrix: PackedMatrix, place: int) -> int:
@@ -146,7 +155,7 @@ def _exponent(matrix: PackedMatrix, place: int) -> int:
     return 0 if matrix.bits * (place + 1) == 32 else matrix.bits * place
 
 
-def _row_sum(matrix: PackedMatrix, block: _Block, n: Expression, spread: Buffer, start: Buffer) -> Expression:
+def row_sum(matrix: PackedMatrix, block: Block, n: Expression, spread: Buffer, start: Buffer) -> Expression:
     """The sum over one run of blocks of row n."""
     count = block.lanes
     total = T.alloc_buffer((count,), "float32")

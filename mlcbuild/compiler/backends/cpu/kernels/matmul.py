@@ -32,7 +32,7 @@ from mlcbuild.compiler.kernels.building import (
 )
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct, PackedMatrix, match_matrix_product
 
-_TILE = 8  # matrix rows that are restored together
+TILE = 8  # matrix rows that are restored together
 _VECTORS = 4  # vectors that are multiplied together
 
 
@@ -58,17 +58,17 @@ def schedule_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Prim
     after it."""
     del target
     product = match_matrix_product(func)
-    if product is None or product.k % LANES or not _whole_groups(product):
+    if product is None or product.k % LANES or not whole_groups(product.matrix, product.k):
         return None
     return _build(product)
 
 
-def _whole_groups(product: MatrixProduct) -> bool:
-    matrix = product.matrix
+def whole_groups(matrix: Buffer | PackedMatrix, k: int) -> bool:
+    """Whether rows are whole groups, and groups whole words, of a matrix that is packed."""
     if not isinstance(matrix, PackedMatrix):
         return True
-    nests = matrix.group % matrix.per_word == 0 and product.k % matrix.group == 0
-    return nests and matrix.bits * matrix.per_word <= 32
+    nests = matrix.group % matrix.per_word == 0 and k % matrix.group == 0
+    return bool(nests and matrix.bits * matrix.per_word <= 32)
 
 
 def _build(product: MatrixProduct) -> tirx.PrimFunc:
@@ -99,7 +99,7 @@ def _one_of_several(product: MatrixProduct) -> Parts | None:
 
 def _multiply_several(product: MatrixProduct) -> Parts:
     rows, k = product.rows, product.k
-    tile_rows = _largest_divisor(product.n, _TILE)
+    tile_rows = largest_divisor(product.n, TILE)
     steps: list[Callable[[], None]] = []
     scratch: list[Buffer] = []
     x: Buffer | None = None
@@ -115,8 +115,8 @@ def _multiply_several(product: MatrixProduct) -> Parts:
                 first = T.axis.spatial(tiles, number) * tile_rows
                 T.reads(*_reads(product, x, first, tile_rows))
                 T.writes(product.output[tuple(product.output_at(slice(0, rows), slice(first, first + tile_rows)))])
-                tile = _restore(product, first, tile_rows)
-                _multiply_tile(product, x, tile)
+                tile = restore(product, first, tile_rows)
+                multiply_tile(product, x, tile)
             if product.epilogue is not None:
                 with loop(rows) as row, T.vectorized(0, tile_rows) as column:
                     T.add_to_parent(product.epilogue.at(row, number * tile_rows + column))
@@ -125,7 +125,7 @@ def _multiply_several(product: MatrixProduct) -> Parts:
     return Parts(steps=steps, scratch=scratch)
 
 
-def _largest_divisor(number: int, limit: int) -> int:
+def largest_divisor(number: int, limit: int) -> int:
     """The largest power of two up to `limit` that divides `number`."""
     divisor = limit
     while number % divisor:
@@ -155,7 +155,7 @@ def _convert_x(product: MatrixProduct, x: Buffer) -> None:
             store(x, float32(product.x_at(row, places), LANES), row, places)
 
 
-def _restore(product: MatrixProduct, first: Expression, rows: int) -> _Tile:
+def restore(product: MatrixProduct, first: Expression, rows: int) -> _Tile:
     """Writes a tile in float32, unless the matrix is, or each of its elements is used once."""
     matrix, k = product.matrix, product.k
     if not isinstance(matrix, PackedMatrix) and (str(matrix.dtype) == "float32" or product.rows == 1):
@@ -185,15 +185,16 @@ def _restore_row(matrix: PackedMatrix, k: int, n: Expression, restored: Buffer, 
             store(restored, values, row, lanes(place * count, count))
 
 
-def _multiply_tile(product: MatrixProduct, x: Buffer | None, tile: _Tile) -> None:
+def multiply_tile(product: MatrixProduct, x: Buffer | None, tile: _Tile) -> None:
+    """All vectors with a tile; `x` has them in float32, None where they are stored so."""
     rows = product.rows
     if not isinstance(rows, int) or rows >= _VECTORS:
         with loop(tirx.floordiv(rows, _VECTORS)) as number:
-            _multiply_some(product, x, tile, number * _VECTORS, _VECTORS, _largest_divisor(tile.rows, 2))
+            _multiply_some(product, x, tile, number * _VECTORS, _VECTORS, largest_divisor(tile.rows, 2))
     if not isinstance(rows, int) or rows % _VECTORS:
         whole = tirx.floordiv(rows, _VECTORS) * _VECTORS
         with loop(rows - whole) as number:
-            _multiply_some(product, x, tile, whole + number, 1, _largest_divisor(tile.rows, 4))
+            _multiply_some(product, x, tile, whole + number, 1, largest_divisor(tile.rows, 4))
 
 
 def _multiply_some(

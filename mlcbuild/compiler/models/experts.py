@@ -1,0 +1,157 @@
+"""The module of a mixture of experts.
+
+A batch's rows, a token's choices each, are put into the order of their experts, so that kernels read the matrix of an
+expert once for all its rows, and no other expert's. One token alone needs no order.
+"""
+
+from __future__ import annotations
+
+from tvm import te, tirx
+from tvm.relax.frontend import nn
+
+from mlcbuild.compiler.models import routing
+from mlcbuild.compiler.models.decoder import FeedForwardConfig
+from mlcbuild.compiler.models.feed_forward import ACTIVATIONS, GatedFeedForward
+from mlcbuild.compiler.models.mixture import MixtureConfig
+from mlcbuild.compiler.models.parameters import ParameterRole
+from mlcbuild.compiler.quantization.layers import Experts, Linear
+from mlcbuild.compiler.quantization.reader import Reader
+
+_OPAQUE = 8  # TVM's number of kernels that fusion leaves alone
+
+
+class Router(Linear):
+    """The product whose results are the experts' logits, which is not quantized."""
+
+    def __init__(self, config: MixtureConfig, hidden_size: int, reader: Reader, *, name: str) -> None:
+        super().__init__(
+            hidden_size,
+            config.experts,
+            reader=reader,
+            name=name,
+            bias=config.router.bias,
+            role=ParameterRole.ROUTER,
+        )
+        self.e_score_correction_bias = (
+            nn.Parameter((config.experts,), reader.scheme.model_dtype) if config.router.correction_bias else None
+        )
+
+
+class Mixture:
+    """The mixture of the layer called `layer`. `modules` are its modules by their names below the layer."""
+
+    def __init__(self, config: MixtureConfig, hidden_size: int, reader: Reader, *, layer: str) -> None:
+        names, inner = config.names, config.intermediate_size
+        self.config = config
+        self.dtype = reader.scheme.model_dtype
+        self.activation = ACTIVATIONS[config.activation]
+        self.router = Router(config, hidden_size, reader, name=f"{layer}.{names.router}")
+        shape = (config.experts, 2 * inner, hidden_size)
+        self.gate_up = Experts(shape, reader=reader, name=f"{layer}.{names.gate_up}")
+        shape = (config.experts, hidden_size, inner)
+        self.down = Experts(shape, reader=reader, name=f"{layer}.{names.down}")
+        self.modules: dict[str, nn.Module] = {
+            names.router: self.router,
+            names.gate_up: self.gate_up,
+            names.down: self.down,
+        }
+        self.shared: nn.Module | None = None
+        self.shared_gate: nn.Module | None = None
+        if config.shared is not None:
+            shared = FeedForwardConfig(intermediate_size=config.shared.intermediate_size, activation=config.activation)
+            self.shared = GatedFeedForward(shared, hidden_size, reader, name=f"{layer}.{names.shared}")
+            self.modules[names.shared] = self.shared
+            if config.shared.gated:
+                name = f"{layer}.{names.shared_gate}"
+                self.shared_gate = Linear(hidden_size, 1, reader=reader, name=name, role=ParameterRole.ROUTER)
+                self.modules[names.shared_gate] = self.shared_gate
+
+    def __call__(self, hidden: nn.Tensor) -> nn.Tensor:
+        """(batch, n, hidden) → the same."""
+        batch, length, size = hidden.shape
+        tokens = nn.op.reshape(hidden, (batch * length, size))
+        result = self._experts(tokens)
+        if self.shared is not None:
+            shared = self.shared(tokens)
+            if self.shared_gate is not None:
+                shared = nn.op.sigmoid(self.shared_gate(tokens)) * shared
+            result = result + shared
+        return nn.op.reshape(result, (batch, length, size))
+
+    def _experts(self, tokens: nn.Tensor) -> nn.Tensor:
+        """(tokens, hidden) → the same."""
+        choice = routing.choose(self.router(tokens, "float32"), self.router.e_score_correction_bias, self.config)
+        count = tokens.shape[0]
+        if isinstance(count, int | tirx.IntImm) and int(count) == 1:
+            order, experts, numbers = None, choice.experts, []
+        else:
+            order = routing.ordered(choice.experts, self.config)
+            experts, numbers = order.experts, [order.numbers]
+        inner = _product(self.gate_up, tokens, experts, *numbers)
+        if self.config.weighs_input:
+            inner = nn.op.tensor_expr_op(_weighed, "weigh_rows", [inner, choice.weights, *numbers])
+        gate, up = nn.op.split(inner, 2, axis=-1)
+        rows = _product(self.down, self.activation(gate) * up, experts)
+        weights = [] if self.config.weighs_input else [choice.weights]
+        places = [] if order is None else [order.places]
+
+        def total(rows: te.Tensor, *given: te.Tensor) -> te.Tensor:
+            return _sum_of_choices(rows, given[0] if weights else None, given[-1] if places else None, dtype=self.dtype)
+
+        return nn.op.tensor_expr_op(total, "sum_of_experts", [rows, *weights, *places])
+
+
+def _product(matrices: Experts, x: nn.Tensor, experts: nn.Tensor, *numbers: nn.Tensor) -> nn.Tensor:
+    """Rows times the matrices of their `experts` (tokens, choices): (tokens, choices, out). x has such rows
+    (tokens, choices, in), or it has tokens (tokens, in), of which `numbers` tell the choices."""
+    return nn.op.tensor_expr_op(
+        expert_product, "expert_matmul", [x, experts, matrices.restored(), *numbers], attrs={"op_pattern": _OPAQUE}
+    )
+
+
+def expert_product(x: te.Tensor, experts: te.Tensor, matrices: te.Tensor, *numbers: te.Tensor) -> te.Tensor:
+    """The product that `kernels.expert_product` knows, of x's dtype, with sums of it."""
+    tokens, choices = experts.shape
+    k = te.reduce_axis((0, matrices.shape[2]), "k")
+
+    def element(token: tirx.Var, choice: tirx.Var, n: tirx.Var) -> tirx.Expr:
+        if x.ndim == 3:
+            value = x[token, choice, k]
+        elif numbers:
+            value = x[tirx.floordiv(numbers[0][token, choice].astype("int64"), choices), k]
+        else:
+            value = x[token, k]
+        return te.sum(value * matrices[experts[token, choice].astype("int64"), n, k], axis=k)
+
+    return te.compute((tokens, choices, matrices.shape[1]), element, name="expert_matmul")
+
+
+def _weighed(rows: te.Tensor, weights: te.Tensor, *numbers: te.Tensor) -> te.Tensor:
+    """Rows (tokens, choices, n) times the weights of their choices."""
+    choices = rows.shape[1]
+
+    def element(token: tirx.Var, choice: tirx.Var, n: tirx.Var) -> tirx.Expr:
+        weight = weights[token, choice]
+        if numbers:
+            number = numbers[0][token, choice].astype("int64")
+            weight = weights[tirx.floordiv(number, choices), tirx.floormod(number, choices)]
+        return (rows[token, choice, n].astype("float32") * weight).astype(rows.dtype)
+
+    return te.compute(rows.shape, element, name="weighed")
+
+
+def _sum_of_choices(rows: te.Tensor, weights: te.Tensor | None, places: te.Tensor | None, *, dtype: str) -> te.Tensor:
+    """(tokens, choices, n) → (tokens, n): each token's rows, which lie at `places`, times their weights."""
+    tokens, choices, size = rows.shape
+    choice = te.reduce_axis((0, choices), "choice")
+
+    def element(token: tirx.Var, n: tirx.Var) -> tirx.Expr:
+        at = token, choice
+        if places is not None:
+            place = places[token, choice].astype("int64")
+            at = tirx.floordiv(place, choices), tirx.floormod(place, choices)
+        row = rows[(*at, n)].astype("float32")
+        return te.sum(row if weights is None else row * weights[token, choice], axis=choice)
+
+    total = te.compute((tokens, size), element, name="sum_of_experts")
+    return total if dtype == "float32" else te.compute(total.shape, lambda t, n: total[t, n].astype(dtype), name="cast")
