@@ -129,9 +129,10 @@ class ExpertRun(MatrixProduct):
 
     of: ExpertProduct
     first: Expression
+    source: Expression | None = None  # the row of x, where somebody who reads one only has found it before
 
     def x_at(self, row: Expression, k: Expression) -> Expression:
-        return self.of.x_row(self.of.source(self.first + row), k)
+        return self.of.x_row(self.of.source(self.first + row) if self.source is None else self.source, k)
 
     def output_at(self, row: Expression, n: Expression) -> list[Expression]:
         return [*self.of._place(self.first + row), n]

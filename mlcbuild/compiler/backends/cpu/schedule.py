@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from mlcbuild.compiler.backends.cpu.kernels.expert_product import schedule_expert_product
 from mlcbuild.compiler.backends.cpu.kernels.fallback import schedule_fallback
 from mlcbuild.compiler.backends.cpu.kernels.gemv import schedule_gemv
 from mlcbuild.compiler.backends.cpu.kernels.matmul import schedule_matmul
 from mlcbuild.compiler.backends.cpu.kernels.rows import schedule_rows
 from mlcbuild.compiler.kernels.scheduling import Scheduling
 
-SCHEDULING = Scheduling(rules=(schedule_gemv, schedule_matmul, schedule_rows, schedule_fallback))
+SCHEDULING = Scheduling(
+    rules=(schedule_gemv, schedule_matmul, schedule_expert_product, schedule_rows, schedule_fallback)
+)

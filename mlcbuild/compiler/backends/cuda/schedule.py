@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlcbuild.compiler.backends.cuda.kernels import library
+from mlcbuild.compiler.backends.cuda.kernels.expert_product import schedule_expert_product
 from mlcbuild.compiler.backends.cuda.kernels.gemv import schedule_packed_gemv
 from mlcbuild.compiler.backends.cuda.kernels.matmul import schedule_matmul
 from mlcbuild.compiler.kernels.scheduling import Scheduling
@@ -12,6 +13,7 @@ SCHEDULING = Scheduling(
     rules=(
         schedule_packed_gemv,
         schedule_matmul,
+        schedule_expert_product,
         library.schedule_plain_matmul,
         library.schedule_gemv,
         library.schedule_reduction,

@@ -16,23 +16,24 @@ from mlcbuild.compiler.kernels.building import Expression, store
 from mlcbuild.compiler.kernels.matmul_pattern import MatrixProduct
 
 MOST = 8
-_ROWS = 16
-_WARP = 32
-_WARPS = 8
+ROWS = 16
+WARP = 32
+WARPS = 8
 
 
 def multiply_few(product: MatrixProduct) -> None:
     """The kernel's body, for at most `MOST` vectors."""
     tiles = 2 if product.n >= 1 << 13 else 1
     with (
-        T.thread_binding(0, -(-product.n // (_ROWS * tiles)), thread="blockIdx.x") as block,
-        T.thread_binding(0, _WARPS, thread="threadIdx.y") as warp,
-        T.thread_binding(0, _WARP, thread="threadIdx.x") as lane,
+        T.thread_binding(0, -(-product.n // (ROWS * tiles)), thread="blockIdx.x") as block,
+        T.thread_binding(0, WARPS, thread="threadIdx.y") as warp,
+        T.thread_binding(0, WARP, thread="threadIdx.x") as lane,
     ):
-        _thread(product, tiles, block * (_ROWS * tiles), warp, lane)
+        multiply_tiles(product, tiles, block * (ROWS * tiles), warp, lane)
 
 
-def _thread(product: MatrixProduct, tiles: int, first: Expression, warp: Expression, lane: Expression) -> None:
+def multiply_tiles(product: MatrixProduct, tiles: int, first: Expression, warp: Expression, lane: Expression) -> None:
+    """What a thread does for a block's tiles of the matrix, from its row `first` on, with at most `MOST` vectors."""
     g, t = T.bind(lane // 4), T.bind(lane % 4)
     sums = T.alloc_buffer((tiles * 4,), "float32", scope="local")
     gpu.fill(sums, T.float32(0), tiles * 4)
@@ -41,12 +42,12 @@ def _thread(product: MatrixProduct, tiles: int, first: Expression, warp: Express
     high = T.alloc_buffer((4,), "uint32", scope="local")
     x = T.alloc_buffer((operands.WORDS * 4,), "uint32", scope="local")
     steps = operands.steps(product)
-    with T.serial(0, -(-steps // _WARPS)) as turn:
-        step = turn * _WARPS + warp
+    with T.serial(0, -(-steps // WARPS)) as turn:
+        step = turn * WARPS + warp
         with gpu.when(step < steps):
             group = T.bind(step * 4 + t)
             with gpu.unrolled(tiles * 2) as slot:
-                there = operands.limited(first + slot * 8 + g, product.n, whole=product.n % (_ROWS * tiles) == 0)
+                there = operands.limited(first + slot * 8 + g, product.n, whole=product.n % (ROWS * tiles) == 0)
                 matrix.read(slot, there, group)
             gpu.fill(x, T.uint32(0), operands.WORDS * 4)
             with (
@@ -65,19 +66,19 @@ def _finish(
     product: MatrixProduct, tiles: int, first: Expression, warp: Expression, lane: Expression, sums: Expression
 ) -> None:
     """Adds up what the warps have, and stores the results."""
-    rows = _ROWS * tiles
+    rows = ROWS * tiles
     size = MOST * rows
-    shared = T.alloc_buffer((_WARPS * size,), "float32", scope="shared")
+    shared = T.alloc_buffer((WARPS * size,), "float32", scope="shared")
     with gpu.unrolled(tiles) as tile:
         for place in range(4):
-            column, row = lane % 4 * 2 + place % 2, tile * _ROWS + place // 2 * 8 + lane // 4
+            column, row = lane % 4 * 2 + place % 2, tile * ROWS + place // 2 * 8 + lane // 4
             store(shared, sums[tile * 4 + place], warp * size + column * rows + row)
     gpu.synchronize()
-    place = warp * _WARP + lane
+    place = warp * WARP + lane
     column, row = tirx.floordiv(place, rows), tirx.floormod(place, rows)
     within = tirx.all(column < product.rows, place < size)
     if product.n % rows:
         within = tirx.all(within, first + row < product.n)
     with gpu.when(within):
-        total = gpu.total(_WARPS, lambda other: shared[other * size + place])
+        total = gpu.total(WARPS, lambda other: shared[other * size + place])
         store_result(product, total, row=column, n=first + row)
