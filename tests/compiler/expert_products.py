@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,29 +48,38 @@ def product(
     return te.create_prim_func([x, chosen, *stored, *order, expert_product(x, chosen, matrices, *order)])
 
 
-def arrays(
-    func_chosen: Array, experts: int, n: int, k: int, *, dtype: str, packed: bool, numbers: Array | None, rows: bool
-) -> tuple[list[Array], Array]:
-    """The arguments of such a kernel for chosen experts (tokens, choices), and the result in float64."""
+def arguments(
+    chosen: Array, experts: int, n: int, k: int, *, dtype: str, packed: bool, numbers: Array | None, rows: bool
+) -> list[Array]:
+    """The arguments of such a kernel for chosen experts (tokens, choices), with room for the result."""
     random = np.random.default_rng(3)
-    tokens, choices = func_chosen.shape
+    tokens, choices = chosen.shape
     kind = dtype_of(dtype)
-    x = random.standard_normal((tokens, choices, k) if rows else (tokens, k)).astype(kind)
+    x = random.standard_normal((tokens, choices, k) if rows else (tokens, k), np.float32).astype(kind)
     if packed:
         words = random.integers(0, 2**32, (experts, n, k // 8), dtype=np.uint32)
-        scales = (random.random((experts, n, k // 32)) / 8).astype(kind)
-        integers = (words[..., None] >> (4 * np.arange(8, dtype=np.uint32))) & 15
-        values = integers.reshape(experts, n, k).astype(np.float64) - 7
-        matrices: Array = values * np.repeat(scales.astype(np.float64), 32, axis=-1)
-        stored = [words, scales]
+        stored = [words, (random.random((experts, n, k // 32), np.float32) / 8).astype(kind)]
     else:
-        stored = [random.standard_normal((experts, n, k)).astype(kind)]
-        matrices = stored[0].astype(np.float64)
-    order = np.arange(tokens * choices).reshape(tokens, choices) if numbers is None else numbers
-    vectors = x.astype(np.float64).reshape(-1, k) if rows else x.astype(np.float64)[order.reshape(-1) // choices]
-    expected = np.einsum("rnk,rk->rn", matrices[func_chosen.reshape(-1)], vectors).reshape(tokens, choices, n)
-    given: Sequence[Array] = [] if numbers is None else [numbers.astype(np.int32)]
-    return [x, func_chosen.astype(np.int32), *stored, *given, np.zeros((tokens, choices, n), kind)], expected
+        stored = [random.standard_normal((experts, n, k), np.float32).astype(kind)]
+    order = [] if numbers is None else [numbers.astype(np.int32)]
+    return [x, chosen.astype(np.int32), *stored, *order, np.zeros((tokens, choices, n), kind)]
+
+
+def arrays(
+    chosen: Array, experts: int, n: int, k: int, *, dtype: str, packed: bool, numbers: Array | None, rows: bool
+) -> tuple[list[Array], Array]:
+    """The arguments, and the result in float64."""
+    given = arguments(chosen, experts, n, k, dtype=dtype, packed=packed, numbers=numbers, rows=rows)
+    x, _, *stored = (array.astype(np.float64) if array.dtype != np.uint32 else array for array in given)
+    tokens, choices = chosen.shape
+    matrices = stored[0]
+    if packed:
+        integers = (stored[0][..., None] >> (4 * np.arange(8, dtype=np.uint32))) & 15
+        matrices = (integers.reshape(experts, n, k).astype(np.float64) - 7) * np.repeat(stored[1], 32, axis=-1)
+    order = np.arange(tokens * choices) if numbers is None else numbers.reshape(-1)
+    vectors = x.reshape(-1, k) if rows else x[order // choices]
+    expected = np.einsum("rnk,rk->rn", matrices[chosen.reshape(-1)], vectors).reshape(tokens, choices, n)
+    return given, expected
 
 
 def sorted_choices(chosen: Array) -> tuple[Array, Array]:

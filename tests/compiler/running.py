@@ -16,6 +16,7 @@ from tvm import relax
 
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from tests.compiler import schemes
+from tests.compiler.resolving import parameters_of
 
 Array = npt.NDArray[Any]
 
@@ -103,12 +104,10 @@ def random_model(config: Mapping[str, object], *, seed: int = 0) -> Any:
 def store(model: Any, scheme: QuantizationScheme) -> dict[str, Array]:
     """The model's weights as the scheme stores them, under MLC-LLM's names. The model's own weights become
     what the stored ones stand for, so that it computes with the same numbers."""
-    import torch
-
     document = model.config.to_dict()
-    state = dict(model.named_parameters())
-    stored = schemes.stored(document, scheme, {name: tensor.detach().numpy() for name, tensor in state.items()})
-    with torch.no_grad():
-        for name, numbers in schemes.restored(document, scheme, stored).items():
-            state[name].copy_(torch.from_numpy(numbers))
+    state = {name: tensor.detach().numpy() for name, tensor in model.named_parameters()}  # the model's own memory
+    stored = schemes.stored(document, scheme, state)
+    sources = {tensor.name: tensor for parameter in parameters_of(document).parameters for tensor in parameter.sources}
+    for name, numbers in schemes.restored(document, scheme, stored).items():
+        schemes.tensor_of(state, sources[name])[...] = numbers
     return stored

@@ -51,7 +51,7 @@ def stored(document: Mapping[str, object], of: QuantizationScheme, tensors: Mapp
     MLC-LLM's."""
     found: dict[str, Array] = {}
     for parameter in parameters_of(document).parameters:
-        parts = [tensors[tensor.name] for tensor in parameter.sources]
+        parts = [tensor_of(tensors, tensor) for tensor in parameter.sources]
         whole = carry_out(parameter.operations, parts).astype(dtype_of(of.model_dtype))
         arrays = encoder(of).encode(parameter, whole)
         found |= {tensor.name: array for tensor, array in zip(of.stored(parameter), arrays, strict=True)}
@@ -63,10 +63,21 @@ def restored(document: Mapping[str, object], of: QuantizationScheme, weights: Ma
     found: dict[str, Array] = {}
     for parameter in parameters_of(document).parameters:
         whole = encoder(of).decode(parameter, [weights[tensor.name] for tensor in of.stored(parameter)])
-        sizes = np.cumsum([tensor.shape[0] for tensor in parameter.sources])[:-1]
-        parts = np.split(whole.astype(np.float32), sizes)
-        found |= {tensor.name: part for tensor, part in zip(parameter.sources, parts, strict=True)}
+        wide = whole.astype(np.float32)
+        is_stacked = parameter.role is ParameterRole.EXPERTS
+        for part, numbers in zip(parameter.parts, wide if is_stacked else [wide], strict=True):
+            sizes = np.cumsum([tensor.shape[0] for tensor in part.sources])[:-1]
+            arrays = np.split(numbers, sizes)
+            found |= {tensor.name: array for tensor, array in zip(part.sources, arrays, strict=True)}
     return found
+
+
+def tensor_of(tensors: Mapping[str, Array], wanted: CheckpointTensor) -> Array:
+    """A tensor of a checkpoint, which may have it in another layout; then a view, if operations leave it as one."""
+    if wanted.name in tensors:
+        return tensors[wanted.name]
+    layout = next(other for other in wanted.others if other.name in tensors)
+    return carry_out(layout.operations, [tensors[layout.name]])
 
 
 def _loaded(plugin: str) -> Any:

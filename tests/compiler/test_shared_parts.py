@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend import nn
 
-from mlcbuild.compiler.models.decoder import Activation
+from mlcbuild.compiler.models.activation import Activation
 from mlcbuild.compiler.models.feed_forward import ACTIVATIONS
 from mlcbuild.compiler.models.rotary import RopeScaling, RotaryEmbedding, RotaryForm
 from tests.compiler import schemes

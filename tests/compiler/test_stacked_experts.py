@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlcbuild.compiler.models.checkpoint_layout import ExpertNames
 from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, SharedExperts
-from mlcbuild.compiler.models.mixture_parameters import ExpertNames, mixture
+from mlcbuild.compiler.models.mixture_parameters import LayerPlaces, mixture
 from mlcbuild.compiler.models.parameters import Parameter, ParameterList, ParameterRole, write_parameters
 from mlcbuild.compiler.quantization.scheme import Weight
 from mlcbuild.compiler.stages import import_weights, index_weights, quantize
@@ -21,6 +22,7 @@ from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription, dtype_of
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
+from tests.compiler.checkpoint_layouts import checkpoint_layouts
 from tests.compiler.tiny_models import Array
 
 _LAYER = "model.layers.0"
@@ -35,25 +37,8 @@ def _parameters(experts: int, hidden: int, inner: int, *, shared: bool = True) -
         router=RouterConfig(correction_bias=True),
         shared=SharedExperts(intermediate_size=inner, gated=True) if shared else None,
     )
-    return ParameterList(parameters=tuple(mixture(_LAYER, config, hidden, gguf="blk.0", tensors=_NAMES)))
-
-
-def _checkpoints(parameters: ParameterList) -> dict[str, dict[str, Array]]:
-    """The same random numbers in each layout: an expert a tensor, all experts in one, and as llama.cpp has them."""
-    random = np.random.default_rng(0)
-    found: dict[str, dict[str, Array]] = {"apart": {}, "fused": {}, "gguf": {}}
-    for tensor in [tensor for parameter in parameters.parameters for tensor in parameter.sources]:
-        numbers = random.standard_normal(tensor.shape).astype(np.float32)
-        found["apart"][tensor.name] = numbers
-        assert tensor.gguf is not None
-        for name, layout in (("fused", tensor.others[0] if tensor.others else None), ("gguf", tensor.gguf)):
-            if layout is None:
-                found[name][tensor.name] = numbers
-            else:
-                whole = found[name].setdefault(layout.name, np.zeros(layout.shape, np.float32))
-                part = carry_out(layout.operations, [np.arange(whole.size).reshape(whole.shape)])
-                whole.reshape(-1)[part.reshape(-1)] = numbers.reshape(-1)
-    return found
+    places = LayerPlaces(own=_LAYER, checkpoint=_LAYER, gguf="blk.0")
+    return ParameterList(parameters=tuple(mixture(places, config, hidden, _NAMES)))
 
 
 def _write(path: Path, layout: str, tensors: Mapping[str, Array]) -> Path:
@@ -122,7 +107,7 @@ def test_every_layout_gives_the_same_shards_and_one_expert_is_in_memory(
     directory = tmp_path_factory.mktemp("layouts")
     parameters = _parameters(experts, hidden, inner)
     write_parameters(parameters, directory / "parameters.json")
-    checkpoints = _checkpoints(parameters)
+    checkpoints = checkpoint_layouts(parameters)
     shards = {
         layout: _imported(directory / layout, _write(directory / f"of_{layout}", layout, tensors))
         for layout, tensors in checkpoints.items()
@@ -204,7 +189,7 @@ def test_the_parts_of_stacked_experts_are_the_experts() -> None:
 def test_an_expert_that_is_missing_is_told(tmp_path: Path, layout: str, message: str) -> None:
     parameters = _parameters(2, 4, 4, shared=False)
     write_parameters(parameters, tmp_path / "parameters.json")
-    tensors = _checkpoints(parameters)[layout]
+    tensors = checkpoint_layouts(parameters)[layout]
     left_out = ("experts.1.w3.weight", "gate_up_proj", "ffn_gate_exps.weight")
     kept = {name: tensor for name, tensor in tensors.items() if not name.endswith(left_out)}
     with pytest.raises(StageError) as raised:
@@ -214,7 +199,7 @@ def test_an_expert_that_is_missing_is_told(tmp_path: Path, layout: str, message:
 
 def test_fused_experts_of_another_number_are_told(tmp_path: Path) -> None:
     write_parameters(_parameters(2, 4, 4, shared=False), tmp_path / "parameters.json")
-    tensors = _checkpoints(_parameters(3, 4, 4, shared=False))["fused"]
+    tensors = checkpoint_layouts(_parameters(3, 4, 4, shared=False))["fused"]
     with pytest.raises(StageError) as raised:
         _imported(tmp_path / "out", _write(tmp_path / "model", "fused", tensors))
     assert any("gate_up_proj is 3×8×4 and has to be 2×8×4" in line for line in raised.value.advice)

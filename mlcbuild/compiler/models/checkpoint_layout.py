@@ -15,6 +15,28 @@ class TensorName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertNames:
+    """What Hugging Face's checkpoints call the parts of a mixture, below the layer's name.
+
+    `module` is the mixture's. `gate`, `up` and `down` are the names of an expert's matrices behind `experts.<number>.`,
+    and `router` the router's below the module. `fused_gate_up` and `fused_down` are names of tensors (experts, out, in)
+    of all experts, and `fused_router` is the router in such checkpoints. `shared` are the shared experts, and
+    `shared_gate` is what gates them.
+    """
+
+    module: str = "mlp"
+    gate: str = "gate_proj"
+    up: str = "up_proj"
+    down: str = "down_proj"
+    router: str = "gate"
+    fused_gate_up: tuple[str, ...] = ("mlp.experts.gate_up_proj",)
+    fused_down: tuple[str, ...] = ("mlp.experts.down_proj",)
+    fused_router: str = "mlp.gate"
+    shared: str = "shared_expert"
+    shared_gate: str = "shared_expert_gate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLayout:
     """Tensors by their names; those from `attention_norm` on are below a layer, in a GGUF file below `blk.N`. The
     values here are those of a llama.
@@ -53,6 +75,7 @@ class CheckpointLayout:
     )
     up: TensorName = TensorName("mlp.up_proj", "ffn_up")
     down: TensorName = TensorName("mlp.down_proj", "ffn_down")
+    experts: ExpertNames = ExpertNames()
     grouped_qkv: bool = False
     transposed: bool = False
     one_added: bool = False

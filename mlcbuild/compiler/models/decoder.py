@@ -10,10 +10,13 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
+from mlcbuild.compiler.models.activation import Activation, read_activation
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.description import Layers
+from mlcbuild.compiler.models.mixture import MixtureConfig
 from mlcbuild.compiler.models.rotary import RotaryEmbedding, RotaryForm, read_rotary
 from mlcbuild.compiler.models.sizes import ContextLimits
 
@@ -22,25 +25,6 @@ class AttentionKind(enum.Enum):
     """How queries meet keys, by the word of TVM's KV cache."""
 
     GROUPED_QUERY = "mha"  # each key-value head serves an equal number of query heads: one, some or all
-
-
-class Activation(enum.Enum):
-    """The function inside a feed-forward, by Hugging Face's word."""
-
-    SILU = "silu"
-    GELU = "gelu"  # x Φ(x)
-    GELU_TANH = "gelu_pytorch_tanh"  # its approximation by a hyperbolic tangent
-    GELU_SIGMOID = "quick_gelu"  # its approximation by a sigmoid: x σ(1.702 x)
-    RELU = "relu"
-    RELU_SQUARED = "relu2"
-
-
-_OTHER_NAMES = {
-    "swish": Activation.SILU,
-    "gelu_new": Activation.GELU_TANH,
-    "gelu_fast": Activation.GELU_TANH,
-}
-"""Further words that Hugging Face has for the same functions."""
 
 
 class NormKind(enum.Enum):
@@ -112,6 +96,7 @@ class FeedForwardConfig:
     """down(activation(gate(x)) · up(x)), by way of `intermediate_size` elements; down(activation(up(x))) if it is not
     `gated`."""
 
+    KIND: ClassVar[str] = "feed forward"
     intermediate_size: int
     activation: Activation = Activation.SILU
     bias: bool = False
@@ -124,7 +109,7 @@ class LayerKind:
 
     name: str
     attention: AttentionConfig | None = None
-    feed_forward: FeedForwardConfig | None = None
+    feed_forward: FeedForwardConfig | MixtureConfig | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +129,7 @@ class DecoderConfig:
     num_layers: int
     norm: NormConfig
     attention: AttentionConfig
-    feed_forward: FeedForwardConfig
+    feed_forward: FeedForwardConfig | MixtureConfig
     tie_word_embeddings: bool
     wiring: Wiring = Wiring.NORM_BEFORE
     learned_positions: int = 0
@@ -213,7 +198,7 @@ def read_decoder(
     positions = read_limits(reader).max_position_embeddings
     feed_forward = FeedForwardConfig(
         intermediate_size=reader.integer("intermediate_size", low=1, high=1 << 20, default=intermediate_default),
-        activation=_activation(reader),
+        activation=read_activation(reader),
         bias=mlp_bias,
         gated=gated,
     )
@@ -277,11 +262,3 @@ def read_window(reader: ConfigReader) -> ContextLimits:
     """The limits of a model whose attention sees the tokens of `sliding_window`, or all of the text if that is null."""
     window = reader.integer("sliding_window", low=1, high=MAX_CONTEXT) if reader.has("sliding_window") else -1
     return replace(read_limits(reader), sliding_window=window)
-
-
-def _activation(reader: ConfigReader) -> Activation:
-    names = {kind.value: kind for kind in Activation} | _OTHER_NAMES
-    name = reader.string("hidden_act", default="silu")
-    if name not in names:
-        raise reader.fail("hidden_act", f'is "{name}"; known: {", ".join(sorted(names))}')
-    return names[name]

@@ -8,7 +8,9 @@ from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
 from mlcbuild.compiler.models.attention import Attention
 from mlcbuild.compiler.models.decoder import DecoderConfig, Wiring
+from mlcbuild.compiler.models.experts import Mixture
 from mlcbuild.compiler.models.feed_forward import FeedForward
+from mlcbuild.compiler.models.mixture import MixtureConfig
 from mlcbuild.compiler.models.norm import make_norm
 from mlcbuild.compiler.models.placing import place
 from mlcbuild.compiler.quantization.reader import Reader
@@ -25,7 +27,11 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]
         self.wiring, self.residual_scale = config.wiring, config.residual_scale
         names, hidden = config.names, config.hidden_size
         self.attention = Attention(config.attention, names, hidden, reader, layer=name)
-        self.feed_forward = FeedForward(config.feed_forward, names, hidden, reader, layer=name)
+        self.feed_forward: FeedForward | Mixture
+        if isinstance(config.feed_forward, MixtureConfig):
+            self.feed_forward = Mixture(config.feed_forward, hidden, reader, layer=name)
+        else:
+            self.feed_forward = FeedForward(config.feed_forward, names, hidden, reader, layer=name)
         made: dict[str, nn.Module] = {}
 
         def norm(own_name: str, *wirings: Wiring) -> nn.Module | None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormScope, Wiring
+from mlcbuild.compiler.models.mixture import MixtureConfig
+from mlcbuild.compiler.models.mixture_parameters import LayerPlaces, mixture
 from mlcbuild.compiler.models.operations import AddOne, Concatenate, Flatten, Operation, Permute, Reshape, Split, Stack
 from mlcbuild.compiler.models.parameters import (
     CheckpointTensor,
@@ -183,6 +185,13 @@ class _Layer(_Builder):
 
     def feed_forward(self) -> list[Parameter]:
         config, names, layout = self.config.feed_forward, self.config.names, self.layout
+        if isinstance(config, MixtureConfig):
+            places = LayerPlaces(
+                own=f"{names.layers}.{self.number}",
+                checkpoint=f"{layout.layers}.{self.number}",
+                gguf=f"blk.{self.number}",
+            )
+            return mixture(places, config, self.config.hidden_size, layout.experts)
         inner, hidden, bias = config.intermediate_size, self.config.hidden_size, config.bias
         if not config.gated:
             found = self.linear(names.up, (layout.up,), (inner,), hidden, bias=bias)

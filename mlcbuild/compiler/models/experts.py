@@ -11,7 +11,8 @@ from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.models import routing
 from mlcbuild.compiler.models.decoder import FeedForwardConfig
-from mlcbuild.compiler.models.feed_forward import ACTIVATIONS, GatedFeedForward
+from mlcbuild.compiler.models.decoder_names import DecoderNames
+from mlcbuild.compiler.models.feed_forward import ACTIVATIONS, FeedForward
 from mlcbuild.compiler.models.mixture import MixtureConfig
 from mlcbuild.compiler.models.parameters import ParameterRole
 from mlcbuild.compiler.quantization.layers import Experts, Linear
@@ -55,12 +56,13 @@ class Mixture:
             names.gate_up: self.gate_up,
             names.down: self.down,
         }
-        self.shared: nn.Module | None = None
+        self.shared: FeedForward | None = None
         self.shared_gate: nn.Module | None = None
         if config.shared is not None:
             shared = FeedForwardConfig(intermediate_size=config.shared.intermediate_size, activation=config.activation)
-            self.shared = GatedFeedForward(shared, hidden_size, reader, name=f"{layer}.{names.shared}")
-            self.modules[names.shared] = self.shared
+            own = DecoderNames(gate_up=f"{names.shared}.gate_up_proj", down=f"{names.shared}.down_proj")
+            self.shared = FeedForward(shared, own, hidden_size, reader, layer=layer)
+            self.modules |= self.shared.modules
             if config.shared.gated:
                 name = f"{layer}.{names.shared_gate}"
                 self.shared_gate = Linear(hidden_size, 1, reader=reader, name=name, role=ParameterRole.ROUTER)

@@ -7,7 +7,8 @@ from functools import partial
 
 from tvm.relax.frontend import nn
 
-from mlcbuild.compiler.models.decoder import Activation, FeedForwardConfig
+from mlcbuild.compiler.models.activation import Activation
+from mlcbuild.compiler.models.decoder import FeedForwardConfig
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.quantization.layers import Linear
 from mlcbuild.compiler.quantization.reader import Reader

@@ -26,10 +26,10 @@ def decoder_document(
     special tokens.
 
     Metadata are those below `architecture`, of which the caller reads `also_read` itself; `class_name` is transformers'
-    class of the model. Raises StageError for what no decoder here has: experts, heads that are rotated in part, and
-    metadata that is not read (`gguf_keys`).
+    class of the model. Raises StageError for heads that are rotated in part, for experts, unless the caller reads
+    `expert_count`, and for metadata that is not read (`gguf_keys`).
     """
-    if file.integer(f"{architecture}.expert_count", 0) > 0:
+    if file.integer(f"{architecture}.expert_count", 0) > 0 and "expert_count" not in also_read:
         raise StageError(f"{file.path} holds a mixture of experts, which is not supported")
     heads = file.integer(f"{architecture}.attention.head_count")
     hidden = file.integer(f"{architecture}.embedding_length")

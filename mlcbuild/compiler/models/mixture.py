@@ -11,8 +11,8 @@ import enum
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mlcbuild.compiler.models.activation import Activation
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import Activation
 
 
 class RouterScores(enum.Enum):
@@ -97,8 +97,16 @@ class MixtureConfig:
             raise ValueError(f"{self.experts} experts, {groups.chosen} of {groups.count} groups of which can be chosen")
 
 
-def read_experts(reader: ConfigReader, *, experts: str, per_token: str = "num_experts_per_tok") -> tuple[int, int]:
-    """How many experts there are, and how many a token uses, by the names of the two fields. Raises StageError naming a
-    field that is missing or out of range."""
-    count = reader.integer(experts, low=1, high=1 << 12)
-    return count, reader.integer(per_token, low=1, high=min(count, 64))
+def read_experts(reader: ConfigReader, *fields: str) -> tuple[int, int]:
+    """How many experts there are, and how many a token uses, by `num_experts_per_tok`.
+
+    `fields` have the number of experts; left out, `num_experts` and `num_local_experts`, which are one to transformers.
+    Raises StageError naming a field that is missing, out of range or not the same as the other.
+    """
+    names = fields or ("num_experts", "num_local_experts")
+    there = [name for name in names if reader.document.get(name) is not None]
+    there = there or [name for name in names if reader.has(name)] or [names[0]]
+    counts = [reader.integer(name, low=1, high=1 << 12) for name in there]
+    if len(set(counts)) > 1:
+        raise reader.fail(there[0], f'is {counts[0]}, and "{there[1]}", which means the same, is {counts[1]}')
+    return counts[0], reader.integer("num_experts_per_tok", low=1, high=min(counts[0], 64))

@@ -6,53 +6,37 @@ in memory; llama.cpp has all experts in one, but gate and up apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from mlcbuild.compiler.models.checkpoint_layout import ExpertNames
 from mlcbuild.compiler.models.mixture import MixtureConfig, SharedExperts
 from mlcbuild.compiler.models.operations import Concatenate, Operation, Reshape, Slice, Stack
 from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole, TensorLayout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpertNames:
-    """What Hugging Face's checkpoints call the parts of a mixture, below the layer's name.
+class LayerPlaces(NamedTuple):
+    """A layer by its name in packages, in Hugging Face's checkpoints and in GGUF files."""
 
-    `module` is the mixture's, `gate`, `up` and `down` are the names of an expert's matrices behind `experts.<number>.`.
-    `router` is the router's below the module. `fused_gate_up` and `fused_down` are tensors (experts, out, in) of all
-    experts, and `fused_router` the router in such checkpoints. `shared` are the shared experts', and `shared_gate` what
-    gates them.
-    """
-
-    module: str = "mlp"
-    gate: str = "gate_proj"
-    up: str = "up_proj"
-    down: str = "down_proj"
-    router: str = "gate"
-    fused_gate_up: str = "mlp.experts.gate_up_proj"
-    fused_down: str = "mlp.experts.down_proj"
-    fused_router: str = "mlp.gate"
-    shared: str = "shared_expert"
-    shared_gate: str = "shared_expert_gate"
+    own: str
+    checkpoint: str
+    gguf: str
 
 
-def mixture(
-    layer: str, config: MixtureConfig, hidden: int, *, gguf: str, tensors: ExpertNames | None = None
-) -> list[Parameter]:
-    """The parameters of `models.experts.Mixture` in a layer; `gguf` is the block's name in a GGUF file."""
-    names = tensors or ExpertNames()
-    found = _router(layer, config, hidden, gguf, names) + _experts(layer, config, hidden, gguf, names)
-    return found if config.shared is None else found + _shared(layer, config, config.shared, hidden, gguf, names)
+def mixture(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: ExpertNames) -> list[Parameter]:
+    """The parameters of `models.experts.Mixture` in a layer."""
+    found = _router(layer, config, hidden, names) + _experts(layer, config, hidden, names)
+    return found if config.shared is None else found + _shared(layer, config, config.shared, hidden, names)
 
 
-def _router(layer: str, config: MixtureConfig, hidden: int, gguf: str, names: ExpertNames) -> list[Parameter]:
+def _router(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: ExpertNames) -> list[Parameter]:
     def one(kind: str, shape: tuple[int, ...], role: ParameterRole, own: str, gguf_name: str) -> Parameter:
         source = CheckpointTensor(
-            name=f"{layer}.{names.module}.{names.router}.{kind}",
+            name=f"{layer.checkpoint}.{names.module}.{names.router}.{kind}",
             shape=shape,
-            gguf=TensorLayout(name=f"{gguf}.{gguf_name}", shape=shape),
-            others=(TensorLayout(name=f"{layer}.{names.fused_router}.{kind}", shape=shape),),
+            gguf=TensorLayout(name=f"{layer.gguf}.{gguf_name}", shape=shape),
+            others=(TensorLayout(name=f"{layer.checkpoint}.{names.fused_router}.{kind}", shape=shape),),
         )
-        return Parameter(name=f"{layer}.{config.names.router}.{own}", role=role, shape=shape, sources=(source,))
+        return Parameter(name=f"{layer.own}.{config.names.router}.{own}", role=role, shape=shape, sources=(source,))
 
     matrix = (config.experts, hidden)
     found = [one("weight", matrix, ParameterRole.ROUTER, "weight", "ffn_gate_inp.weight")]
@@ -64,45 +48,52 @@ def _router(layer: str, config: MixtureConfig, hidden: int, gguf: str, names: Ex
     return found
 
 
-def _experts(layer: str, config: MixtureConfig, hidden: int, gguf: str, names: ExpertNames) -> list[Parameter]:
-    inner, experts = config.intermediate_size, f"{layer}.{names.module}.experts"
+def _experts(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: ExpertNames) -> list[Parameter]:
+    inner, experts = config.intermediate_size, f"{layer.checkpoint}.{names.module}.experts"
     gate_up = (config.experts, 2 * inner, hidden)
     down = (config.experts, hidden, inner)
 
-    def part(number: int, name: str, gguf_name: str, shape: tuple[int, int], fused: TensorLayout) -> CheckpointTensor:
+    def part(
+        number: int,
+        name: str,
+        gguf_name: str,
+        shape: tuple[int, int],
+        fused: tuple[str, ...],
+        whole: tuple[int, ...],
+        *rows: Operation,
+    ) -> CheckpointTensor:
         stacked = TensorLayout(
-            name=f"{gguf}.{gguf_name}.weight", shape=(config.experts, *shape), operations=_expert(number, shape)
+            name=f"{layer.gguf}.{gguf_name}.weight", shape=(config.experts, *shape), operations=_expert(number, shape)
         )
-        return CheckpointTensor(name=f"{experts}.{number}.{name}.weight", shape=shape, gguf=stacked, others=(fused,))
+        others = [
+            TensorLayout(name=f"{layer.checkpoint}.{other}", shape=whole, operations=_expert(number, shape, *rows))
+            for other in fused
+        ]
+        own = f"{experts}.{number}.{name}.weight"
+        return CheckpointTensor(name=own, shape=shape, gguf=stacked, others=tuple(others))
 
     def half(number: int, which: int) -> CheckpointTensor:
-        shape = (inner, hidden)
         rows = Slice(axis=1, begin=which * inner, end=(which + 1) * inner)
-        fused = TensorLayout(
-            name=f"{layer}.{names.fused_gate_up}", shape=gate_up, operations=_expert(number, shape, rows)
-        )
         name, gguf_name = ((names.gate, "ffn_gate_exps"), (names.up, "ffn_up_exps"))[which]
-        return part(number, name, gguf_name, shape, fused)
+        return part(number, name, gguf_name, (inner, hidden), names.fused_gate_up, gate_up, rows)
 
-    def whole(number: int) -> CheckpointTensor:
-        shape = (hidden, inner)
-        fused = TensorLayout(name=f"{layer}.{names.fused_down}", shape=down, operations=_expert(number, shape))
-        return part(number, names.down, "ffn_down_exps", shape, fused)
+    def lower(number: int) -> CheckpointTensor:
+        return part(number, names.down, "ffn_down_exps", (hidden, inner), names.fused_down, down)
 
     numbers = range(config.experts)
     return [
         Parameter(
-            name=f"{layer}.{config.names.gate_up}.weight",
+            name=f"{layer.own}.{config.names.gate_up}.weight",
             role=ParameterRole.EXPERTS,
             shape=gate_up,
             sources=tuple(half(number, which) for number in numbers for which in (0, 1)),
             operations=(Stack(axis=0), Reshape(shape=gate_up)),
         ),
         Parameter(
-            name=f"{layer}.{config.names.down}.weight",
+            name=f"{layer.own}.{config.names.down}.weight",
             role=ParameterRole.EXPERTS,
             shape=down,
-            sources=tuple(whole(number) for number in numbers),
+            sources=tuple(lower(number) for number in numbers),
             operations=(Stack(axis=0),),
         ),
     ]
@@ -114,16 +105,16 @@ def _expert(number: int, shape: tuple[int, int], *rest: Operation) -> tuple[Oper
 
 
 def _shared(
-    layer: str, config: MixtureConfig, shared: SharedExperts, hidden: int, gguf: str, names: ExpertNames
+    layer: LayerPlaces, config: MixtureConfig, shared: SharedExperts, hidden: int, names: ExpertNames
 ) -> list[Parameter]:
-    inner, source = shared.intermediate_size, f"{layer}.{names.module}.{names.shared}"
+    inner, source = shared.intermediate_size, f"{layer.checkpoint}.{names.module}.{names.shared}"
 
     def tensor(name: str, gguf_name: str, rows: int, columns: int) -> CheckpointTensor:
         shape = (rows, columns)
-        there = TensorLayout(name=f"{gguf}.{gguf_name}.weight", shape=shape)
+        there = TensorLayout(name=f"{layer.gguf}.{gguf_name}.weight", shape=shape)
         return CheckpointTensor(name=f"{source}.{name}.weight", shape=shape, gguf=there)
 
-    own = f"{layer}.{config.names.shared}"
+    own = f"{layer.own}.{config.names.shared}"
     found = [
         Parameter(
             name=f"{own}.gate_up_proj.weight",
@@ -145,12 +136,14 @@ def _shared(
     if shared.gated:
         shape = (1, hidden)
         there = TensorLayout(
-            name=f"{gguf}.ffn_gate_inp_shexp.weight", shape=shape[1:], operations=(Reshape(shape=shape),)
+            name=f"{layer.gguf}.ffn_gate_inp_shexp.weight", shape=shape[1:], operations=(Reshape(shape=shape),)
         )
-        gate = CheckpointTensor(name=f"{layer}.{names.module}.{names.shared_gate}.weight", shape=shape, gguf=there)
+        gate = CheckpointTensor(
+            name=f"{layer.checkpoint}.{names.module}.{names.shared_gate}.weight", shape=shape, gguf=there
+        )
         found.append(
             Parameter(
-                name=f"{layer}.{config.names.shared_gate}.weight",
+                name=f"{layer.own}.{config.names.shared_gate}.weight",
                 role=ParameterRole.ROUTER,
                 shape=shape,
                 sources=(gate,),

@@ -13,6 +13,7 @@ from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder, read_l
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_mixture import mixture_document
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -50,7 +51,10 @@ def _is_mistral(reader: ConfigReader) -> bool:
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
-    """A Mistral has the architecture of a llama. Only the window tells, and a file without one needs no other type."""
+    """A Mistral has the architecture of a llama. Only the window tells, and a file without one needs no other type. So
+    has a Mixtral, which has experts."""
+    if file.integer("llama.expert_count", 0) > 0:
+        return mixture_document(file, architecture="llama", model_type="mixtral", class_name="MixtralForCausalLM")
     window = file.integer(f"llama.{_GGUF_WINDOW}", 0)
     model_type, class_name = ("mistral", "MistralForCausalLM") if window else ("llama", "LlamaForCausalLM")
     document = decoder_document(

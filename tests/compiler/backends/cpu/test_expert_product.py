@@ -23,8 +23,18 @@ def _check(kernel: Any, chosen: Array, experts: int, n: int, k: int, **options: 
     np.testing.assert_allclose(found, expected, rtol=0, atol=_ROUNDING[options["dtype"]] * np.abs(expected).max() * 2)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize(("packed", "n", "k"), [(True, 24, 256), (True, 6, 96), (False, 12, 72)])
+_SHAPES = [(True, 24, 256), (True, 6, 96), (False, 12, 72)]
+_OFTEN = [("float32", True, 24), ("float16", True, 6), ("bfloat16", False, 12)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "packed", "n", "k"),
+    [
+        pytest.param(dtype, *shape, marks=[] if (dtype, *shape[:2]) in _OFTEN else pytest.mark.exhaustive)
+        for dtype in ("float32", "float16", "bfloat16")
+        for shape in _SHAPES
+    ],
+)
 def test_rows_times_the_matrices_of_their_experts(dtype: str, packed: bool, n: int, k: int) -> None:
     experts, choices = 5, 2
     func = product(experts, n, k, choices, None, dtype=dtype, packed=packed, numbers=True)
@@ -37,8 +47,20 @@ def test_rows_times_the_matrices_of_their_experts(dtype: str, packed: bool, n: i
     _check(kernel, everybody, experts, n, k, dtype=dtype, packed=packed, numbers=numbers, rows=False)
 
 
-@pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize(("tokens", "choices"), [(1, 1), (1, 4), (None, 1), (None, 3)])
+@pytest.mark.parametrize(
+    ("packed", "tokens", "choices"),
+    [
+        (True, 1, 4),
+        (False, None, 3),
+        *(
+            pytest.param(packed, tokens, choices, marks=pytest.mark.exhaustive)
+            for packed in (True, False)
+            for tokens, choices in ((1, 1), (None, 1))
+        ),
+        pytest.param(False, 1, 4, marks=pytest.mark.exhaustive),
+        pytest.param(True, None, 3, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_rows_in_any_order(packed: bool, tokens: int | None, choices: int) -> None:
     """One token's choices are not sorted, and the second product reads rows that the first one made."""
     for rows in (False, True):

@@ -27,8 +27,22 @@ def _choices(name: str, experts: int, choices: int) -> Array:
 
 
 @needs_gxx
-@pytest.mark.parametrize("name", ["one token", "several tokens", "all to one expert"])
-@pytest.mark.parametrize(("packed", "n", "k"), [(True, 40, 192), (False, 32, 96)])
+@pytest.mark.parametrize(
+    ("name", "packed", "n", "k"),
+    [
+        ("several tokens", True, 40, 192),
+        ("all to one expert", False, 32, 96),
+        *(
+            pytest.param(name, *shape, marks=pytest.mark.exhaustive)
+            for name, shape in [
+                ("one token", (True, 40, 192)),
+                ("one token", (False, 32, 96)),
+                ("several tokens", (False, 32, 96)),
+                ("all to one expert", (True, 40, 192)),
+            ]
+        ),
+    ],
+)
 def test_rows_times_the_matrices_of_their_experts(tmp_path: Path, name: str, packed: bool, n: int, k: int) -> None:
     experts, choices = 4, 2
     func = product(experts, n, k, choices, None, dtype="float16", packed=packed, numbers=True)
@@ -42,7 +56,7 @@ def test_rows_times_the_matrices_of_their_experts(tmp_path: Path, name: str, pac
 
 
 @needs_gxx
-@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("rows", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_one_token_needs_no_order(tmp_path: Path, rows: bool) -> None:
     kernel = schedule_expert_product(product(6, 48, 128, 3, 1, dtype="float16", rows=rows), TARGET)
     assert kernel is not None

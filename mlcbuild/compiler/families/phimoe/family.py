@@ -1,0 +1,63 @@
+"""Phi 3.5 with mixtures of experts, of which each token uses two, weighed by a sparse mixer.
+
+Defaults are those of transformers' `PhimoeConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormKind, read_decoder, read_window
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, RouterScores, read_experts
+
+_DEFAULTS: dict[str, object] = {
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1e6,
+    "intermediate_size": 6400,
+    "num_local_experts": 16,
+    "num_experts_per_tok": 2,
+}
+_LAYOUT = CheckpointLayout(
+    experts=ExpertNames(module="block_sparse_moe", gate="w1", up="w3", down="w2", fused_router="mlp.router")
+)
+
+
+def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    reader = reader.with_defaults(**_DEFAULTS)
+    bias = reader.boolean("attention_bias", default=False)
+    config = read_decoder(reader, qkv_bias=bias, output_bias=bias)
+    experts, chosen = read_experts(reader)
+    if chosen != 2:
+        raise reader.fail("num_experts_per_tok", f"is {chosen}; a sparse mixer chooses 2")
+    near = reader.number("router_jitter_noise", low=0.0, high=1e3, default=0.01)
+    mixture = MixtureConfig(
+        experts=experts,
+        experts_per_token=chosen,
+        intermediate_size=config.feed_forward.intermediate_size,
+        activation=config.feed_forward.activation,
+        router=RouterConfig(scores=RouterScores.SPARSE_MIXER, near=near),
+    )
+    own: dict[str, object] = {"num_local_experts": experts, "num_experts_per_tok": chosen}
+    if reader.has("sliding_window"):
+        own |= {"sliding_window_size": None, "attention_sink_size": None}
+    norm = NormConfig(epsilon=config.norm.epsilon, kind=NormKind.LAYER, bias=True)
+    head_bias = reader.boolean("lm_head_bias", default=False)
+    if head_bias and config.tie_word_embeddings:
+        raise reader.fail("lm_head_bias", "is true; a head that is the embedding has none")
+    config = replace(config, norm=norm, feed_forward=mixture, head_bias=head_bias)
+    return decoder_model(reader, config, _LAYOUT, limits=read_window(reader), own=own)
+
+
+FAMILY = Family(
+    name="phimoe",
+    models="Phi 3.5 with experts",
+    model_types=("phimoe",),
+    configuration=DecoderConfig,
+    resolve=resolve,
+)

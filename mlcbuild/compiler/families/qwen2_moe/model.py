@@ -1,0 +1,9 @@
+"""Qwen2-MoE on TVM's `relax.frontend.nn`: the shared decoder as it is."""
+
+from __future__ import annotations
+
+from mlcbuild.compiler.families.qwen2_moe.family import FAMILY
+from mlcbuild.compiler.models.causal_lm import CausalLM
+from mlcbuild.compiler.models.compilable import ModelBuilder
+
+MODEL = ModelBuilder(family=FAMILY, build=CausalLM)

@@ -1,0 +1,85 @@
+"""Qwen3 with mixtures of experts.
+
+Defaults are those of transformers' `Qwen3MoeConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.decoder import DecoderConfig, QueryKeyNorm, read_decoder
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.decoder_names import DecoderNames
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_mixture import mixture_document
+from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, read_experts
+from mlcbuild.compiler.models.mixture_layers import read_dense_layers, with_mixture
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
+
+_DEFAULTS: dict[str, object] = {
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 32768,
+    "intermediate_size": 6144,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+}
+_CHAT_CONFIG = (
+    *("hidden_act", "hidden_size", "intermediate_size", "attention_bias", "num_attention_heads", "num_hidden_layers"),
+    *("num_key_value_heads", "rms_norm_eps", "rope_theta", "vocab_size", "tie_word_embeddings"),
+    *("context_window_size", "prefill_chunk_size", "tensor_parallel_shards", "head_dim", "dtype", "max_batch_size"),
+    *("weight_block_size", "moe_intermediate_size", "num_experts_per_tok", "num_experts", "decoder_sparse_step"),
+    "norm_topk_prob",
+)
+
+
+def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    reader = reader.with_defaults(**_DEFAULTS)
+    bias = reader.boolean("attention_bias", default=False)
+    config = read_decoder(reader, qkv_bias=bias, output_bias=bias)
+    if reader.boolean("use_sliding_window", default=False):
+        raise reader.fail("use_sliding_window", "is true; here every layer sees all of the text")
+    experts, chosen = read_experts(reader)
+    inner = reader.integer("moe_intermediate_size", low=1, high=1 << 20)
+    normalized = reader.boolean("norm_topk_prob", default=False)
+    mixture = MixtureConfig(
+        experts=experts,
+        experts_per_token=chosen,
+        intermediate_size=inner,
+        activation=config.feed_forward.activation,
+        router=RouterConfig(normalized=normalized),
+    )
+    dense = read_dense_layers(reader, config.num_layers)
+    own = {
+        "intermediate_size": config.feed_forward.intermediate_size,
+        "moe_intermediate_size": inner,
+        "num_experts_per_tok": chosen,
+        "num_experts": experts,
+        "decoder_sparse_step": reader.integer("decoder_sparse_step", low=1, high=1 << 12, default=1),
+        "norm_topk_prob": normalized,
+    }
+    attention = replace(config.attention, query_key_norm=QueryKeyNorm(norm=config.norm))
+    config = replace(config, attention=attention, names=DecoderNames(qkv="self_attn.c_attn"))
+    config = with_mixture(config, mixture, dense=dense)
+    return decoder_model(reader, config, CheckpointLayout(), fields=_CHAT_CONFIG, own=own)
+
+
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    """As llama.cpp computes it, the weights of the chosen experts are normalized."""
+    document = mixture_document(file, architecture="qwen3moe", model_type="qwen3_moe", class_name="Qwen3MoeForCausalLM")
+    return document | {"norm_topk_prob": True}
+
+
+FAMILY = Family(
+    name="qwen3_moe",
+    models="Qwen3 with experts",
+    model_types=("qwen3_moe",),
+    configuration=DecoderConfig,
+    resolve=resolve,
+    gguf={"qwen3moe": GGUFArchitecture(config=_config_of_gguf)},
+)
