@@ -8,6 +8,7 @@ from mlcbuild.engine.action import Artifact, DerivedArtifact, SourceArtifact
 from mlcbuild.rules.families import family_plugins
 from mlcbuild.rules.known_model import known_model
 from mlcbuild.rules.licenses import UnknownLicenseError, license_expression
+from mlcbuild.rules.lora import LORA, LORA_SHARES, lora
 from mlcbuild.rules.providers import FilesInfo, LicenseInfo, ModelInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
@@ -27,6 +28,8 @@ def implement(context: RuleContext) -> Providers:
         config = _Config(file=files[0][1], attribute="config")
     if source_label is None:
         assert config is not None
+        if target.has("lora"):
+            raise context.error("a model without `source` has no weights to merge adapters into", attribute="lora")
         return (_model(context, config), FilesInfo(files=(("config.json", config.file),)), own_license)
     source = context.files(source_label)
     if not source.files:
@@ -51,6 +54,7 @@ def implement(context: RuleContext) -> Providers:
         tokenizer=imported.output("out/tokenizer/"),
         vocabulary=imported.output("out/vocabulary.json"),
         source=source,
+        lora=lora(context),
     )
     placed = FilesInfo(files=(("config.json", config.file), ("tokenizer/", imported.output("out/tokenizer/"))))
     return (model, placed, replace(own_license, stated=imported.output("out/licenses/")))
@@ -122,6 +126,8 @@ MODEL = Rule(
                 doc="A config.json. Alone it is the model's shape, enough for a library; beside `source` it stands "
                 "in for the source's own.",
             ),
+            LORA,
+            LORA_SHARES,
             Attribute(
                 name="license",
                 kind=AttributeKind.STRING,

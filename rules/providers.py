@@ -64,6 +64,14 @@ class ToolInfo(Provider):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoraInfo:
+    """Adapters of a model: their files, those of the first below `0/`, and how much of each is added."""
+
+    adapters: FilesInfo = FilesInfo()
+    shares: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelInfo(Provider):
     """A model: its config.json, what its family made of it, and, unless it is a shape alone, its weights and
     tokenizer."""
@@ -78,6 +86,7 @@ class ModelInfo(Provider):
     tokenizer: DerivedArtifact | None = None
     vocabulary: DerivedArtifact | None = None  # vocabulary.json of ImportConfig
     source: FilesInfo | None = None
+    lora: LoraInfo = LoraInfo()
 
 
 @dataclass(frozen=True, kw_only=True)

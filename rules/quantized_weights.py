@@ -1,6 +1,7 @@
 """`quantized_weights`: a model's weights, quantized, in MLC's shard format.
 
-ConfigureModel → ImportWeights → Quantize (one a shard, as its manifest announces) → IndexWeights.
+ConfigureModel → ImportWeights → Quantize (one a shard, as its manifest announces) → IndexWeights. For a model with LoRA
+adapters, MergeLora comes before each Quantize.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcbuild.compiler.manifest import read_manifest
-from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, Discovery
+from mlcbuild.engine.action import Action, DerivedArtifact, DiscoveredArtifacts, Discovery
 from mlcbuild.rules import schemes
 from mlcbuild.rules.configured_model import ConfiguredModel, configure
-from mlcbuild.rules.providers import FilesInfo, ModelInfo, WeightsInfo
+from mlcbuild.rules.providers import FilesInfo, LoraInfo, ModelInfo, WeightsInfo
 from mlcbuild.rules.rule import Providers, Rule, RuleContext, stage_action
 from mlcbuild.workspace.schema import Attribute, AttributeKind, RuleSchema
 
@@ -33,17 +34,23 @@ ENCODE = Attribute(
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeShards:
-    """Announces one Quantize action for each shard that ImportWeights wrote, and the groups of what they make."""
+    """Announces one Quantize action for each shard that ImportWeights wrote, after one that merges `lora` into it where
+    the model has adapters, and the groups of what they make."""
 
     owner: str
     parameters: DerivedArtifact
+    lora: LoraInfo
     quantization: str
     encode: str
 
     def __call__(self, *, discovering: str, manifest: bytes) -> Discovery:
         document = read_manifest(manifest)
-        actions = []
+        actions, merges = [], []
         for index, shard in enumerate(document["shards"]):
+            imported = DerivedArtifact(action=discovering, path=f"out/shards/{shard['file']}")
+            if self.lora.adapters.files:
+                merges.append(self._merge(imported, shard["file"], index))
+                imported = DerivedArtifact(action=merges[-1].identifier, path=f"out/{shard['file']}")
             actions.append(
                 stage_action(
                     f"{self.owner} Quantize {index}",
@@ -51,7 +58,7 @@ class QuantizeShards:
                     "mlcbuild.compiler.stages.quantize:run",
                     owner=self.owner,
                     inputs={
-                        "shard": DerivedArtifact(action=discovering, path=f"out/shards/{shard['file']}"),
+                        "shard": imported,
                         "parameters": self.parameters,
                     },
                     outputs={
@@ -73,7 +80,19 @@ class QuantizeShards:
             DerivedArtifact(action=action.identifier, path=f"out/records_{index:05d}.json")
             for index, action in enumerate(actions)
         )
-        return Discovery(actions=tuple(actions), groups=(("records", records), ("shards", shards)))
+        return Discovery(actions=(*merges, *actions), groups=(("records", records), ("shards", shards)))
+
+    def _merge(self, imported: DerivedArtifact, file: str, index: int) -> Action:
+        """The merged shard has the imported one's name: what no adapter changes is quantized once for both models."""
+        return stage_action(
+            f"{self.owner} MergeLora {index}",
+            "MergeLora",
+            "mlcbuild.compiler.stages.merge_lora:run",
+            owner=self.owner,
+            inputs={"shard": imported, "parameters": self.parameters, "adapters": self.lora.adapters},
+            outputs={"merged": file},
+            parameters={"shares": list(self.lora.shares)},
+        )
 
 
 def quantize(
@@ -93,7 +112,11 @@ def quantize(
         outputs={"manifest": "manifest.json", "shards": "shards/"},
         manifest="manifest",
         discoverer=QuantizeShards(
-            owner=str(context.label), parameters=configured.parameters, quantization=quantization, encode=encode
+            owner=str(context.label),
+            parameters=configured.parameters,
+            lora=model.lora,
+            quantization=quantization,
+            encode=encode,
         ),
     )
     index = context.stage(

@@ -22,10 +22,7 @@ def adapter_error(directory: Path) -> StageError | None:
         return None
     return StageError(
         f"{directory} holds an adapter ({_kind(config)}), not a model: {config}",
-        advice=(
-            f"merge it into its base model{_base(config)}, for instance with peft's merge_and_unload, and give the "
-            "merged model as the source",
-        ),
+        advice=(f"give its base model{_base(config)} as the `source`, and the adapter as `lora`",),
     )
 
 

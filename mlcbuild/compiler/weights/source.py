@@ -62,6 +62,13 @@ def open_source(path: Path) -> WeightSource:
     return _open_file(path)
 
 
+def open_adapter_file(path: Path) -> WeightSource:
+    """The reader for an adapter's file, safetensors or a torch checkpoint. Raises StageError for another one."""
+    if weight_format(path) is WeightFormat.GGUF:
+        raise StageError(f"{path} is a GGUF file; adapters are read from safetensors and torch checkpoints")
+    return _open_file(path)
+
+
 def gguf_files(path: Path) -> tuple[Path, ...]:
     """The GGUF file that `open_source` would read, or the parts of it; nothing where it would read another format.
 
