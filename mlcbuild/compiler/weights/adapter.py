@@ -32,7 +32,7 @@ def _kind(config: Path) -> str:
 
 def _base(config: Path) -> str:
     name = _fields(config).get("base_model_name_or_path")
-    return f', "{name}"' if isinstance(name, str) and name else ""
+    return f', "{name}",' if isinstance(name, str) and name else ""
 
 
 def _fields(config: Path) -> dict[str, object]:
