@@ -49,6 +49,7 @@ class BuildEventPublisher:
         self._targets: dict[str, TargetResult] = {}
         self._failures: dict[str, ActionFailure] = {}
         self._totals = TargetTotals()
+        self._announced_by: dict[str, str] = {}
         self.executed: dict[str, PathStep] = {}
 
     @property
@@ -70,9 +71,15 @@ class BuildEventPublisher:
         )
 
     def wanted(self, announced: AnnounceWanted) -> None:
+        if announced.discovered_by:
+            self._announced_by.update(dict.fromkeys(announced.identifiers, announced.discovered_by))
         self._publish(
             ActionsAdded(
-                count=announced.count, total=announced.total, discovered_by=announced.discovered_by, time=self.now
+                count=len(announced.identifiers),
+                total=announced.total,
+                discovered_by=announced.discovered_by,
+                time=self.now,
+                identifiers=announced.identifiers,
             )
         )
 
@@ -150,6 +157,7 @@ class BuildEventPublisher:
             shared_with=report.shared_with,
             shared_by=report.shared_by,
             output_files=output_files,
+            announced_by=self._announced_by.get(identifier, ""),
         )
         self._totals.add(event)
         self._publish(event)

@@ -49,12 +49,16 @@ class BuildStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionsAdded:
-    """`count` more actions are needed, `total` so far. `discovered_by` is the action that led to them, or ""."""
+    """`count` more actions are needed, `total` so far. `discovered_by` is the action that led to them, or "".
+
+    `identifiers` names them, so that a log that was cut short tells what was left to do.
+    """
 
     count: int  # how many more
     total: int  # how many so far
     discovered_by: str = ""  # the action that announced them
     time: float = 0.0  # since the build began, in seconds
+    identifiers: tuple[str, ...] = ()  # their names for programs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +110,7 @@ class ActionFinished:
     shared_with: str = ""  # the equal action whose result or failure it took
     shared_by: tuple[str, ...] = ()  # equal actions that took its result or failure
     output_files: tuple[FileEntry, ...] = ()  # of its result, by path in it; none where it has no result
+    announced_by: str = ""  # the action whose manifest names it; "" where a rule declares it
 
     @property
     def seconds(self) -> float:

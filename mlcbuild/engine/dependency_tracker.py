@@ -20,7 +20,7 @@ class DependencyTracker:
         self._state = state
         self._failures = failures
         self._wanted = 0  # actions, in all
-        self._wanted_for: dict[str, int] = {}  # not announced yet, by the action that discovered them
+        self._wanted_for: dict[str, list[str]] = {}  # not announced yet, by the action that discovered them
 
     def want(self, node: Consumer) -> None:
         """Something that was asked for needs `node`."""
@@ -29,9 +29,11 @@ class DependencyTracker:
 
     def announce(self) -> None:
         """Say how many actions are wanted that were not before."""
-        for cause, count in self._wanted_for.items():
-            self._wanted += count
-            self._state.instructions.append(AnnounceWanted(count=count, total=self._wanted, discovered_by=cause))
+        for cause, names in self._wanted_for.items():
+            self._wanted += len(names)
+            self._state.instructions.append(
+                AnnounceWanted(identifiers=tuple(names), total=self._wanted, discovered_by=cause)
+            )
         self._wanted_for = {}
 
     def register(self, node: Consumer) -> bool:
@@ -57,8 +59,7 @@ class DependencyTracker:
                 if state is NodeState.UNWANTED:
                     self.want(producer)
                     self._state.queue.wanted(producer)
-                    cause = producer.discovered_by
-                    self._wanted_for[cause] = self._wanted_for.get(cause, 0) + 1
+                    self._wanted_for.setdefault(producer.discovered_by, []).append(producer.name)
                 unready[id(producer)] = producer
         except BuildError as error:
             self._failures.fail(node, str(error))

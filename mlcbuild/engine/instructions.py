@@ -19,9 +19,9 @@ class DigestSources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnounceWanted:
-    """`count` further actions are needed, `total` in all so far; `discovered_by` names the action that led to them."""
+    """Further actions are needed, `total` in all so far; `discovered_by` names the action that led to them."""
 
-    count: int
+    identifiers: tuple[str, ...]
     total: int
     discovered_by: str = ""
 

@@ -13,6 +13,8 @@ from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.reports.event_log import EventLog
 from mlcbuild.engine.build_events import (
     ActionFinished,
+    ActionsAdded,
+    ActionStarted,
     ActionStatus,
     BuildEvent,
     BuildFinished,
@@ -65,6 +67,7 @@ class EventLogText:
     """What an event log tells. Where `exit_code` is None, the end is missing."""
 
     actions: Sequence[ActionFinished]
+    begun: Sequence[ActionsAdded | ActionStarted] = ()
     targets: Sequence[TargetFinished] = ()
     notices: Sequence[str] = ()
     exit_code: int | None = 0
@@ -98,6 +101,7 @@ class EventLogText:
                 axes=self.axes,
                 jobs=self.jobs,
             ),
+            *self.begun,
             *self.actions,
             *(Notice(message=message, time=1.5) for message in self.notices),
             *self.targets,

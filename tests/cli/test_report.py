@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from mlcbuild.cli.main import main
 from mlcbuild.cli.report_page.html import SCRIPTS, STYLE, asset, page_html
+from mlcbuild.engine.build_events import ActionsAdded, ActionStarted
+from tests.cli.kernel_workspace import enter_kernel_workspace
 from tests.cli.report_builds import BUILD_FILE, EventLogText, action, small_build
 
 Snapshot = Callable[[str, str], None]
@@ -153,6 +155,58 @@ def test_an_event_log_that_was_cut_short_is_shown(tmp_path: Path, capsys: Captur
     assert [target["success"] for target in build["targets"]] == [None, None, None]
 
 
+def test_actions_that_were_announced_and_have_no_end_are_listed(tmp_path: Path, capsys: Capture) -> None:
+    announced = [f"//m:a CompileKernel {name}" for name in ("add", "mul", "div")]
+    build = EventLogText(
+        actions=[
+            action("Partition", "executed_local", 0.1, 0.2),
+            action("CompileKernel add", "executed_local", 0.2, 0.4, announced_by="//m:a Partition"),
+        ],
+        begun=[
+            ActionsAdded(count=2, total=2, identifiers=("//m:a Partition", "//m:a Link")),
+            ActionsAdded(count=3, total=5, identifiers=tuple(announced), discovered_by="//m:a Partition"),
+            ActionStarted(identifier=announced[1], mnemonic="CompileKernel", executor="local", time=0.3),
+        ],
+        exit_code=None,
+    )
+    events = build.write(tmp_path / "events.jsonl")
+    shown, _ = reported(capsys, "--events", str(events), "--to", str(tmp_path / "page.html"))
+    assert [(each["identifier"], each["status"], each.get("announced_by", "")) for each in shown["actions"]] == [
+        ("//m:a Partition", "executed_local", ""),
+        ("//m:a CompileKernel add", "executed_local", "//m:a Partition"),
+        ("//m:a Link", "unfinished", ""),
+        ("//m:a CompileKernel mul", "unfinished", "//m:a Partition"),
+        ("//m:a CompileKernel div", "unfinished", "//m:a Partition"),
+    ]
+    assert [each.get("message", "") for each in shown["actions"][3:]] == ["it had begun when the log ended", ""]
+
+
+def test_kernels_know_what_announced_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """In records and in event logs, whether they ran, came from a cache, or could not run."""
+    root = enter_kernel_workspace(tmp_path, monkeypatch)
+    assert main(["build", "//:package", "--events", "events.jsonl"]) == 0
+    (root / "model.txt").write_text((root / "model.txt").read_text().replace("second", "other"))
+    assert main(["build", "//:package", "--from-cache-only"]) == 10
+    assert main(["build", "//:package", "--jobs", "1"]) == 0
+    for arguments in (["--events", "events.jsonl"], ["2"], ["1"]):
+        shown, _ = reported(capsys, *arguments, "--to", str(tmp_path / "page.html"))
+        kernels = [each for each in shown["actions"] if each["mnemonic"] == "CompileKernel"]
+        assert [each["announced_by"] for each in kernels] == ["//:model Partition"] * (3 if arguments != ["2"] else 0)
+        assert all("announced_by" not in each for each in shown["actions"] if each not in kernels)
+
+
+def test_a_page_on_standard_output_is_nothing_else(workspace: Path, capsys: Capture) -> None:
+    assert main(["build", ":copy"]) == 0
+    capsys.readouterr()
+    assert main(["report", "--to", "-"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("<!doctype html>")
+    assert page.endswith("</html>\n")
+    assert main(["report", "--to", "page.html"]) == 0
+    assert (workspace / "page.html").read_text() == page
+    assert not (workspace / "-").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
@@ -168,6 +222,7 @@ def test_an_event_log_that_was_cut_short_is_shown(tmp_path: Path, capsys: Captur
         ),
     ],
 )
+@pytest.mark.usefixtures("eighty_columns")
 def test_another_file_is_an_error_that_says_so(
     name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: Snapshot, capsys: Capture
 ) -> None:

@@ -58,6 +58,18 @@ def test_each_view_works_without_network_and_without_complaints(
     assert browser.requests() == [small.as_uri()]
 
 
+def test_an_action_lists_what_it_announced(browser: Browser, tmp_path: Path) -> None:
+    kernels = [
+        action(f"CompileKernel k{number}", "disk_hit", 1, 1, announced_by="//m:a Partition") for number in range(20)
+    ]
+    page = written(tmp_path, EventLogText(actions=[action("Partition", "executed_local", 0, 1), *kernels]))
+    browser.open(page, "#actions?action=%2F%2Fm%3Aa+Partition")
+    assert "Announced 20" in browser.text("#action")
+    assert "CompileKernel k0" in browser.text("#action")
+    browser.open(page, "#actions?q=announced%3APartition+-k1")
+    assert len(titles(browser)) == 9
+
+
 def test_the_overview_tells_how_the_build_ended(browser: Browser, small: Path) -> None:
     browser.open(small)
     assert browser.text("h1") == "Failed after 10.0 s: 1 of 3 targets not built"

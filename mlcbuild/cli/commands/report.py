@@ -36,8 +36,8 @@ def report(
             "--to",
             metavar="FILE",
             show_default=False,
-            help="Where to write the page. Default: .mlcbuild/report.html, or with --events the name of that file "
-            "with .html.",
+            help="Where to write the page; - is standard output. Default: .mlcbuild/report.html, or with --events the "
+            "name of that file with .html.",
         ),
     ] = None,
     compare: Annotated[
@@ -70,4 +70,4 @@ def report(
     from mlcbuild.cli.report_page.command import ReportRequest, write_report
 
     request = ReportRequest(build=build, events=events, compare=compare, to=to, disk_cache=disk_cache)
-    print(write_report(request, global_options(context)))
+    write_report(request, global_options(context))

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _DIGEST = re.compile(r"[0-9a-f]+/[0-9]+")
+UNFINISHED = "unfinished"
+"""The status of an action without an end, in a log that was cut short."""
+
 _CACHED = ("up_to_date", "disk_hit", "remote_hit")
 
 
@@ -49,6 +52,7 @@ class PageAction:
     shared_with: str = ""
     shared_by: tuple[str, ...] = ()
     output_files: tuple[OutputFile, ...] = ()
+    announced_by: str = ""
 
     @property
     def seconds(self) -> float:
@@ -154,6 +158,24 @@ def page_action(event: Mapping[str, Any]) -> PageAction:
         shared_with=text_of(event, "shared_with"),
         shared_by=texts_of(event, "shared_by"),
         output_files=tuple(_output_file(item) for item in list_of(event, "output_files")),
+        announced_by=text_of(event, "announced_by"),
+    )
+
+
+def unfinished_action(identifier: str, started: Mapping[str, Any], announced_by: str) -> PageAction:
+    """An action without an end, from its `action_started` event, which is empty if it had not begun."""
+    owner, _, rest = identifier.partition(" ")
+    began = number_of(started, "time")
+    return PageAction(
+        identifier=identifier,
+        title=text_of(started, "title") or identifier,
+        mnemonic=text_of(started, "mnemonic") or rest.partition(" ")[0],
+        owner=owner,
+        status=UNFINISHED,
+        start=began,
+        time=began,
+        message="it had begun when the log ended" if started else "",
+        announced_by=announced_by,
     )
 
 

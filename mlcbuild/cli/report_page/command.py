@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from mlcbuild.errors import LocalEnvironmentError, UsageError
 _READERS = 8  # threads; a disk that is not in memory answers many small reads at once sooner than one by one
 DEFAULT_NAME = "report.html"
 NO_COMPARISON = "none"
+STANDARD_OUTPUT = Path("-")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class ReportRequest:
     """What the command line asks for.
 
     The build is that of `events`, or else the recorded `build`. `compare` names a recorded build or a file of events;
-    "": the last build of the same targets before it, "none": no comparison.
+    "": the last build of the same targets before it, "none": no comparison. `to` is a file, or "-" for standard output.
     """
 
     build: str = "1"
@@ -43,8 +45,8 @@ class ReportRequest:
 
 
 @without_collector()
-def write_report(request: ReportRequest, options: GlobalOptions) -> Path:
-    """Write the page and return its path.
+def write_report(request: ReportRequest, options: GlobalOptions) -> None:
+    """Write the page and print its path; or print the page, if it goes to standard output.
 
     Raises UsageError for a build that is not there, WorkspaceError outside of a workspace, and LocalEnvironmentError if
     the file cannot be written.
@@ -60,12 +62,15 @@ def write_report(request: ReportRequest, options: GlobalOptions) -> Path:
             lambda done: progress("reading the disk cache", done, total),
         )
     page = page_html(build_document(build, comparison), details)
+    if path == STANDARD_OUTPUT:
+        sys.stdout.write(page)
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, page)
     except OSError as error:
         raise LocalEnvironmentError(f"the report cannot be written: {path}: {error.strerror}") from None
-    return path
+    print(path)
 
 
 def _of_events(request: ReportRequest, options: GlobalOptions) -> tuple[PageBuild, PageBuild | None, Path]:
@@ -98,6 +103,11 @@ def _named(name: str, options: GlobalOptions) -> PageBuild:
 
 def _with_actions(directory: Path, wanted: str) -> BuildRecord:
     record = chosen(directory, wanted)
+    if record.error:
+        raise UsageError(
+            f"build {record.invocation[:8]} failed before any action was known: there is nothing to show",
+            advice=(record.error.splitlines()[0],),
+        )
     if record.is_no_op:
         raise UsageError(
             f"build {record.invocation[:8]} had nothing to do: there is nothing to show",

@@ -42,6 +42,7 @@ _PLAIN = (
     "exit_code",
     "message",
     "shared_with",
+    "announced_by",
     "peak_bytes",
 )
 _TIMES = ("start", "time", "queued_seconds", "input_seconds", "output_seconds")

@@ -21,13 +21,13 @@ from mlcbuild.cli.report_page.build import (
     skipped_target,
     text_of,
     texts_of,
+    unfinished_action,
 )
 from mlcbuild.cli.reports.event_log import VERSION
 from mlcbuild.errors import UsageError
 from mlcbuild.regular_files import open_regular
 
 _ENDED = "action_finished"
-_UNUSED = ("action_started", "actions_added")
 _NO_BUILD = 37  # the exit code of a file that was cut short: mlcbuild did not come to its end
 
 
@@ -51,10 +51,11 @@ def read_events(path: Path) -> PageBuild:
                 actions.append(page_action(event))
             except ValueError as error:
                 raise UsageError(f"{path}:{number}: an event of another form: {error}") from None
-        elif kind not in _UNUSED:
+        else:
             by_kind.setdefault(str(kind), []).append(event)
     try:
-        return _build(last_ends(actions), by_kind)
+        ended = last_ends(actions)
+        return _build((*ended, *_unfinished(frozenset(each.identifier for each in ended), by_kind)), by_kind)
     except ValueError as error:
         raise UsageError(f"{path} has an event of another form: {error}") from None
 
@@ -86,6 +87,15 @@ def _build(actions: tuple[PageAction, ...], by_kind: Mapping[str, list[Mapping[s
         bytes_downloaded=int(number_of(finished, "bytes_downloaded")),
         bytes_uploaded=int(number_of(finished, "bytes_uploaded")),
     )
+
+
+def _unfinished(ended: frozenset[str], by_kind: Mapping[str, list[Mapping[str, Any]]]) -> Iterator[PageAction]:
+    """The actions that were needed and have no end, which only a log that was cut short has."""
+    started = {text_of(event, "identifier"): event for event in by_kind.get("action_started", ())}
+    for event in by_kind.get("actions_added", ()):
+        for identifier in texts_of(event, "identifiers"):
+            if identifier not in ended:
+                yield unfinished_action(identifier, started.get(identifier, {}), text_of(event, "discovered_by"))
 
 
 def _target(label: str, event: Mapping[str, Any], axes: Mapping[str, Any]) -> PageTarget:

@@ -29,12 +29,13 @@ class ActionPanel {
       this.why(action, details),
       this.description(action),
       this.log(action, details),
+      this.announced(action),
       this.files("Inputs", details.inputs, (file) => this.build.makers(file), "made by"),
       this.files("Outputs", details.outputs, (file) => this.build.users(file), "used by"),
       this.parameters(details),
       this.components(details),
       this.commands(action),
-      details.known || action.status === "failed" || action.status === "skipped" ? null
+      details.known || action.status === "failed" || ["skipped", "unfinished"].includes(action.status) ? null
         : h("p", { class: "hint" }, "Where this page was made, the disk cache did not have what the key was made of."),
     );
   }
@@ -48,6 +49,7 @@ class ActionPanel {
       rows.push(["Slack", action.onPath ? "none: on the critical path" : action.slack === null ? null : `${seconds(action.slack)} longer would not have made the build longer`]);
     }
     if (action.before) rows.push(["Before", this.before(action)]);
+    if (action.announced_by) rows.push(["Announced by", this.actionLink(action.announced_by)]);
     if (action.exit_code) rows.push(["Exit code", String(action.exit_code)]);
     if (action.shared_with) rows.push(["Shared with", this.actionLink(action.shared_with)]);
     if (action.shared_by.length) rows.push(["Shared by", action.shared_by.map((each) => h("div", null, this.actionLink(each)))]);
@@ -110,6 +112,16 @@ class ActionPanel {
     const list = h("ul", { class: "files" }, entries.slice(0, FEW_FILES).map(row));
     const more = entries.length > FEW_FILES ? h("button", { type: "button", class: "more", onclick: () => { list.append(...entries.slice(FEW_FILES).map(row)); more.remove(); } }, `Show all ${number(entries.length)}`) : null;
     return h("section", null, h("h3", null, title, " ", h("small", null, number(entries.length))), list, more);
+  }
+
+  /** The actions that its manifest names: the kernels, for Partition. */
+  announced(action) {
+    const found = this.build.announced.get(action.identifier) ?? [];
+    if (!found.length) return null;
+    const row = (each) => h("li", null, h("span", { class: "path" }, this.actionLink(each.identifier)), h("span", { class: "relation" }, statusLabel(each.status)));
+    const list = h("ul", { class: "files" }, found.slice(0, FEW_FILES).map(row));
+    const all = h("a", { href: this.listLink(fieldQuery("announced", action.identifier)) }, `All ${number(found.length)} in the list of actions`);
+    return h("section", null, h("h3", null, "Announced ", h("small", null, number(found.length))), list, found.length > FEW_FILES ? all : null);
   }
 
   parameters({ parameters }) {

@@ -6,7 +6,7 @@ function completeAction(given, index) {
   const action = {
     title: given.identifier, start: 0, time: 0, cause: "", executor: "", node: "", worker: "", message: "", key: "",
     queued_seconds: 0, input_seconds: 0, output_seconds: 0, peak_bytes: 0, shared_by: [], shared_with: "",
-    slack: null, before: null, onPath: false, ...given, index,
+    announced_by: "", slack: null, before: null, onPath: false, ...given, index,
   };
   action.ran = action.executor !== "";
   action.seconds = action.ran ? Math.max(0, action.time - action.start) : 0;
@@ -29,6 +29,12 @@ class Build {
     this.comparison = document.comparison;
     this.byIdentifier = new Map(this.actions.map((action) => [action.identifier, action]));
     this.ran = this.actions.filter((action) => action.ran);
+    this.announced = new Map();
+    for (const action of this.actions) {
+      if (!action.announced_by) continue;
+      if (!this.announced.has(action.announced_by)) this.announced.set(action.announced_by, []);
+      this.announced.get(action.announced_by).push(action);
+    }
     this.work = this.ran.reduce((sum, action) => sum + action.seconds, 0);
     this.pathSeconds = this.path.reduce((sum, action) => sum + action.seconds, 0);
     this.cached = this.actions.filter((action) => CACHED.has(action.status)).length;
@@ -110,7 +116,7 @@ function targetOutcome(row, exitCode) {
     return row.actions.some((action) => action.status === "failed") ? "failed" : "not built";
   }
   if (row.actions.some((action) => action.status === "not_cached")) return "not cached";
-  if (row.actions.some((action) => action.status === "skipped")) return "not built";
+  if (row.actions.some((action) => action.status === "skipped" || action.status === "unfinished")) return "not built";
   if (!row.requested) return "needed";
   if (row.success !== true && exitCode !== 0) return "not built";
   return row.ran ? "built" : "cached";
@@ -129,6 +135,7 @@ const FIELDS = {
   why: (action) => action.cause,
   target: (action) => action.owner,
   where: (action) => (action.ran ? `${action.executor} ${action.machine}` : ""),
+  announced: (action) => action.announced_by,
   path: (action) => (action.onPath ? "critical" : ""),
 };
 

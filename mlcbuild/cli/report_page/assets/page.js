@@ -16,7 +16,7 @@ const HELP = [
   ["t", "light, dark or the system's theme"], ["?", "this help"],
 ];
 const SEARCHES = [
-  ["matmul qkv", "titles with both words; the first digits of a key find its action"], ["kind:CompileKernel", "kinds of actions"], ["status:failed", "failed, skipped, ran here, ran on ray, from disk, from remote, up to date, not cached"],
+  ["matmul qkv", "titles with both words; the first digits of a key find its action"], ["kind:CompileKernel", "kinds of actions"], ["status:failed", "failed, skipped, unfinished, ran here, ran on ray, from disk, from remote, up to date, not cached"],
   ['why:"first build"', "exactly this cause"], ["target://models", "targets whose label contains this"], ["where:node-2", "machines"], ["path:critical", "the critical path"], ["-kind:Fetch", "all but these"],
 ];
 

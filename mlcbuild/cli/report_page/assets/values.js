@@ -5,6 +5,7 @@ const STATUSES = {
   failed: { name: "failed", colour: "--failed" },
   not_cached: { name: "not cached", colour: "--not-cached" },
   skipped: { name: "skipped", colour: "--skipped" },
+  unfinished: { name: "unfinished", colour: "--skipped" },
   executed_local: { name: "ran here", colour: "--ran-here" },
   executed_ray: { name: "ran on ray", colour: "--ran-on-ray" },
   remote_hit: { name: "from remote", colour: "--from-remote" },
