@@ -15,10 +15,11 @@ from mlcbuild.workspace.matrix_axes import (
     placeholders_in,
     shown,
 )
-from mlcbuild.workspace.schema import AttributeValue, RuleSchema
+from mlcbuild.workspace.schema import COMMON_ATTRIBUTES, COMPATIBLE_WITH, AttributeValue, RuleSchema
 from mlcbuild.workspace.toml import Origin
 from mlcbuild.workspace.values import ValueReader, describe
 
+(_COMPATIBLE_WITH,) = (each for each in COMMON_ATTRIBUTES if each.name == COMPATIBLE_WITH)
 MutableCell = dict[str, AxisValue]
 
 
@@ -155,10 +156,14 @@ def _included(
     values: MutableCell = {}
     for name, raw in entry.items():
         place = where.at(name)
-        is_known = name in axes or (
-            may_be_axis(name, place, reader) and is_used(name, used, schema, place, reader, what="value")
+        # The one common attribute that cells may differ in: which platforms they can be built for.
+        is_known = (
+            name in axes
+            or name == COMPATIBLE_WITH
+            or (may_be_axis(name, place, reader) and is_used(name, used, schema, place, reader, what="value"))
         )
-        found = axis_value(name, raw, schema.by_name.get(name), place, reader) if is_known else None
+        attribute = _COMPATIBLE_WITH if name == COMPATIBLE_WITH else schema.by_name.get(name)
+        found = axis_value(name, raw, attribute, place, reader) if is_known else None
         if found is not None:
             values[name] = found
     return values if len(values) == len(entry) else None

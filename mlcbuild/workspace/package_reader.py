@@ -192,6 +192,8 @@ class PackageReader:
         platform = self.resolver.platform
         values: dict[str, AttributeValue] = {}
         origins: dict[str, Origin] = {name: origin.at(name) for name in ("name", COMPATIBLE_WITH) if name in table}
+        if COMPATIBLE_WITH in cell:
+            origins[COMPATIBLE_WITH] = cell[COMPATIBLE_WITH].origin
         attributes = schema.attributes
         if PLATFORM in schema.by_name:
             # The platform comes first: it selects the values that depend on it.
@@ -244,7 +246,7 @@ class PackageReader:
                 origins=origins,
                 tags=tags,
                 visibility=cast("tuple[str, ...] | None", common.get("visibility")),
-                cell={axis: entry.value for axis, entry in cell.items()},
+                cell={name: entry.value for name, entry in cell.items() if name != COMPATIBLE_WITH},
                 axes=matrix.axes,
                 cell_number=number,
                 platform=platform,
@@ -254,11 +256,17 @@ class PackageReader:
     def _compatible_with(
         self, table: Mapping[str, Any], origin: Origin, reader: ValueReader, cell: Cell
     ) -> tuple[Label | str, ...]:
-        """The platforms by their labels, and kinds of platforms. Errors are collected."""
-        if COMPATIBLE_WITH not in table:
+        """The platforms by their labels, and kinds of platforms: those of the cell, if `include` gives it any, or else
+        those of the table. Errors are collected.
+        """
+        attribute = _COMMON[COMPATIBLE_WITH]
+        if COMPATIBLE_WITH in cell:
+            raw: Any = list(cast("tuple[str, ...]", cell[COMPATIBLE_WITH].value))
+            where = cell[COMPATIBLE_WITH].origin
+        elif COMPATIBLE_WITH in table:
+            raw, where = table[COMPATIBLE_WITH], origin.at(COMPATIBLE_WITH)
+        else:
             return ()
-        attribute, where = _COMMON[COMPATIBLE_WITH], origin.at(COMPATIBLE_WITH)
-        raw = table[COMPATIBLE_WITH]
         written = reader.read(attribute, substitute(raw, cell, attribute, where, reader) if cell else raw, where)
         found: list[Label | str] = []
         for index, entry in enumerate(cast("tuple[str, ...]", written or ())):
