@@ -7,6 +7,7 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mlcbuild.doctor.check import Check
@@ -16,18 +17,36 @@ from mlcbuild.engine.workspace_lock import LOCK_FILE
 from mlcbuild.errors import WorkspaceError
 
 _LOAD_SECONDS = 60.0
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedBuilds:
+    """The history of builds: how many files it has, and which are damaged, with the reasons."""
+
+    count: int
+    damaged: tuple[tuple[Path, str], ...]
 
 
 def workspace_checks(
-    *, name: str, root: Path, state: Path, outputs: Path, count_targets: Callable[[], int]
+    *,
+    name: str,
+    root: Path,
+    state: Path,
+    outputs: Path,
+    count_targets: Callable[[], int],
+    read_history: Callable[[], RecordedBuilds],
 ) -> Sequence[Check]:
-    """`count_targets` loads all packages and counts their targets. It raises WorkspaceError for errors in them."""
+    """`count_targets` loads all packages and counts their targets. It raises WorkspaceError for errors in them.
+    `read_history` reads all records of builds; it raises OSError if their folder cannot be read.
+    """
     return (
         Check(name="found", examine=lambda: ok(f'"{name}" in {root}')),
         Check(name="targets", examine=lambda: targets(count_targets), seconds=_LOAD_SECONDS),
         Check(name="state", examine=lambda: writable(state, root)),
         Check(name="outputs", examine=lambda: writable(outputs, root)),
         Check(name="lock", examine=lambda: lock(state / LOCK_FILE)),
+        Check(name="history", examine=lambda: history(read_history, root), seconds=_LOAD_SECONDS),
         Check(name="crashes", examine=lambda: crashes(state)),
     )
 
@@ -80,6 +99,27 @@ def lock(path: Path) -> Finding:
     finally:
         os.close(descriptor)
     return ok("free")
+
+
+def history(read: Callable[[], RecordedBuilds], root: Path) -> Finding:
+    """A damaged record costs an answer of `log`, `explain` or `report`, and no build."""
+    try:
+        found = read()
+    except OSError as error:
+        return warning(
+            f"the history of builds cannot be read: {error.filename}: {error.strerror or error}",
+            "check the owner and mode of that folder: `mlcbuild log` shows no build",
+        )
+    if not found.damaged:
+        return ok(f"{found.count:,} recorded build{'s' * (found.count != 1)}, no damage", count=found.count)
+    shown = [f"{path.relative_to(root)}: {reason}" for path, reason in found.damaged[:_MOST_NAMED]]
+    more = [f"and {len(found.damaged) - _MOST_NAMED:,} more"] if len(found.damaged) > _MOST_NAMED else []
+    return warning(
+        f"{len(found.damaged):,} of {found.count:,} records of builds are damaged",
+        *shown,
+        *more,
+        "remove these files: `mlcbuild log` leaves them out, or shows less of these builds",
+    )
 
 
 def crashes(state: Path) -> Finding:

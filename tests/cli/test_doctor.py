@@ -21,6 +21,7 @@ from mlcbuild.cli.doctor.output import document, exit_code, finding_lines, summa
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
 from mlcbuild.cli.output.terminal import Style
+from mlcbuild.cli.output.text import COLUMNS
 from mlcbuild.doctor import disk_cache, ray_cluster
 from mlcbuild.doctor.check import Part
 from mlcbuild.doctor.examination import Examined
@@ -29,6 +30,7 @@ from mlcbuild.execution.machine_resources import MachineResources
 from mlcbuild.execution.ray.demand import Node
 from mlcbuild.execution.ray.probing import ProbedNode
 from mlcbuild.execution.ray.settings import RaySettings
+from tests.cli.conftest import at_eighty_columns
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
@@ -112,7 +114,7 @@ def test_a_healthy_workspace_and_disk(place: Path, snapshot: Snapshot, capsys: C
     assert all(" · " in line for line in err.splitlines())  # how far it is, on a machine with much else to do
     # What this file system can do differs; all else is the same everywhere.
     out = re.sub(r"(abilities +).*", r"\1…", out)
-    snapshot("doctor-healthy", shown(out, place))
+    snapshot("doctor-healthy", at_eighty_columns(shown(out, place)))
 
 
 def test_findings_of_a_cluster(snapshot: Snapshot) -> None:
@@ -136,7 +138,7 @@ def test_findings_of_a_cluster(snapshot: Snapshot) -> None:
         examined(ray_cluster.token({"RAY_AUTH_MODE": "disabled"}), part=part, name="token"),
         examined(ray_cluster.token({"RAY_AUTH_TOKEN_PATH": "/nonexistent/token"}), part=part, name="token"),
     ]
-    snapshot("doctor-ray", "\n".join(line for each in found for line in finding_lines(each, Style())) + "\n")
+    snapshot("doctor-ray", "\n".join(line for each in found for line in finding_lines(each, Style(), COLUMNS)) + "\n")
 
 
 def test_nothing_is_left_behind(place: Path, capsys: Capture) -> None:
@@ -155,7 +157,7 @@ def test_outside_a_workspace(place: Path, tmp_path: Path, capsys: Capture, monke
 def test_errors_in_a_workspace_have_their_places(place: Path, snapshot: Snapshot, capsys: Capture) -> None:
     (place / "BUILD.toml").write_text('[workspace]\nname = "example"\n\n[[tool]]\nnam = "y"\n')
     assert main(["doctor", "workspace"]) == 7
-    snapshot("doctor-errors", shown(capsys.readouterr().out, place))
+    snapshot("doctor-errors", at_eighty_columns(shown(capsys.readouterr().out, place)))
 
 
 @pytest.mark.parametrize("parts", [("workspace",), ("workspace", "remote", "ray")])
@@ -254,6 +256,7 @@ clients = {"tvm", "tvm_ffi", "ray", "boto3", "botocore", "grpc", "torch", "numpy
 light = sorted(clients & set(sys.modules))
 assert not any(name.startswith("mlcbuild.doctor") for name in sys.modules)
 import mlcbuild.cli.doctor.output, mlcbuild.doctor.remote, mlcbuild.doctor.signing
+from tests.cli.conftest import at_eighty_columns
 heavy = sorted((clients - {"asyncio"}) & set(sys.modules))
 print(light, heavy)
 """

@@ -21,7 +21,7 @@ from mlcbuild.cli.log import no_op_builds
 from mlcbuild.cli.log.build_list import build_lines
 from mlcbuild.cli.log.no_op_builds import NO_OP_FILE
 from mlcbuild.cli.log.recording import write_record
-from mlcbuild.cli.log.records import no_ops, numbered, records
+from mlcbuild.cli.log.records import numbered, records, unnumbered
 from mlcbuild.cli.main import main
 from mlcbuild.cli.output.terminal import Style
 from mlcbuild.cli.reports.event_log import file_document
@@ -123,8 +123,8 @@ def test_whatever_happens_to_files_the_others_are_read_in_order(steps: list[Step
                 if number_of_file not in damaged:
                     assert len(told) == build.counts["executed_local"]
                     assert build.outcomes["//m:a"].ran == len(told)
-            assert numbers(no_ops(directory)) == idle_kept
-            together = numbered(read, no_ops(directory))
+            assert numbers(unnumbered(directory)) == idle_kept
+            together = numbered(enumerate(read, start=1), unnumbered(directory))
             assert [build.began for _, build in together] == sorted((b.began for _, b in together), reverse=True)
             assert [n for n, build in together if not build.is_no_op] == list(range(1, len(read) + 1))
             assert len(list(directory.glob("*.record"))) <= most if directory.exists() else True
@@ -174,10 +174,10 @@ def test_a_line_of_a_no_op_that_was_cut_anywhere_spoils_no_other(tmp_path: Path)
     content = path.read_bytes()
     for size in range(len(content) + 1):
         path.write_bytes(content[:size])
-        left = numbers(no_ops(tmp_path))
+        left = numbers(unnumbered(tmp_path))
         assert left in ([2, 1], [1], [])
         idle(tmp_path, 3)
-        assert numbers(no_ops(tmp_path)) == [3, *left]
+        assert numbers(unnumbered(tmp_path)) == [3, *left]
 
 
 def test_a_file_size_limit_while_it_is_written_costs_a_line_and_nothing_else(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_file_size_limit_while_it_is_written_costs_a_line_and_nothing_else(tmp
     assert process.exitcode == 0
     assert (tmp_path / NO_OP_FILE).stat().st_size == 300
     idle(tmp_path, 4)
-    assert numbers(no_ops(tmp_path)) == [4, 1]
+    assert numbers(unnumbered(tmp_path)) == [4, 1]
     assert [path.name for path in tmp_path.iterdir()] == [NO_OP_FILE]
 
 
@@ -277,7 +277,7 @@ def test_the_file_of_no_ops_keeps_its_newer_half(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(no_op_builds, "_KEPT", 4 << 10)
     for number in range(200):
         idle(tmp_path, number)
-        left = numbers(no_ops(tmp_path))
+        left = numbers(unnumbered(tmp_path))
         assert left == list(range(number, number - len(left), -1))
         assert left[-1] == 0 or len(left) > 15
     assert (tmp_path / NO_OP_FILE).stat().st_size <= 8 << 10
@@ -302,7 +302,7 @@ def test_commands_at_once_lose_no_build_that_had_nothing_to_do(tmp_path: Path, m
     assert [process.exitcode for process in processes] == [0, 0, 0]
     content = (tmp_path / NO_OP_FILE).read_bytes()
     lines = [line for line in content.split(b"\n") if line]
-    left = numbers(no_ops(tmp_path))
+    left = numbers(unnumbered(tmp_path))
     assert len(left) == len(lines) > 30  # each line is whole
     for start in (1000, 2000, 3000):
         own = [number for number in left if start <= number < start + 200]

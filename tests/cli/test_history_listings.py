@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from mlcbuild.cli.log.build_list import build_lines
-from mlcbuild.cli.log.records import chosen, no_ops, numbered, records
+from mlcbuild.cli.log.records import chosen, numbered, records, unnumbered
 from mlcbuild.cli.main import main
 from mlcbuild.cli.output.terminal import Style
 from mlcbuild.cli.reports.event_log import file_document
@@ -59,7 +60,7 @@ def test_the_list_tells_builds_with_nothing_to_do_apart(
 ) -> None:
     directory = history_of(workspace)
     mixed(directory)
-    builds = numbered(records(directory), no_ops(directory))
+    builds = numbered(enumerate(records(directory), start=1), unnumbered(directory))
     lines = list(build_lines(builds, style=Style(enabled=coloured), width=width))
     if width and not coloured:
         assert max(map(len, lines)) <= width
@@ -142,6 +143,50 @@ def test_builds_with_nothing_to_do_hide_no_reason(workspace: Path, capsys: Captu
     assert [build["no_op"] for build in told(capsys)] == [True] * 4 + [False] * 2
 
 
+def test_a_build_that_fails_before_any_action_is_known_is_in_the_history(workspace: Path, capsys: Capture) -> None:
+    """It takes no number, so that the last build that ran something stays build 1."""
+    assert main(["build", ":copy"]) == 0
+    build_file = workspace / "BUILD.toml"
+    good = build_file.read_text()
+    build_file.write_text(good.replace("[[command]]", "[[comand]]", 1))
+    assert main(["build", ":copy"]) == 7
+    build_file.write_text(good)
+    assert main(["build", ":coppy"]) == 7
+    assert main(["build", ":copy", "--events", "nowhere/events.jsonl"]) == 2  # the command line alone is wrong
+    unknown, wrong, built = told(capsys)
+    assert [each["build"] for each in (unknown, wrong, built)] == [None, None, 1]
+    assert [(each["exit_code"], each["no_op"]) for each in (unknown, wrong, built)] == [
+        (7, False),
+        (7, False),
+        (0, False),
+    ]
+    assert unknown["error"].startswith("no target //:coppy")
+    assert 'did you mean ":copy"?' in unknown["error"] or "copy" in unknown["error"]
+    assert wrong["error"].startswith("BUILD.toml:")
+    assert 'unknown rule "comand"' in wrong["error"]
+    assert (unknown["targets"], unknown["arguments"], built["error"]) == ([":coppy"], ["build", ":coppy"], "")
+    assert main(["log", "--failed"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == ["-", "-"]
+    assert "exit code 7" in listed[0]
+    assert ":coppy: no target //:coppy" in listed[0]
+    invocation = unknown["invocation_id"][:8]
+    assert main(["report", invocation]) == 2
+    assert f"build {invocation} failed before any action was known" in capsys.readouterr().err
+    assert main(["log", "what-ran", "--build", invocation]) == 0
+
+
+def test_a_failed_start_is_remembered_where_there_was_no_build_before(workspace: Path, capsys: Capture) -> None:
+    assert main(["build", ":nothing"]) == 7
+    (failed,) = told(capsys)
+    assert failed["error"].startswith("no target //:nothing")
+    shutil.rmtree(workspace / ".mlcbuild")
+    (workspace / ".mlcbuild").write_text("")  # a history that cannot be written changes no message and no exit code
+    capsys.readouterr()
+    assert main(["build", ":nothing"]) == 7
+    assert capsys.readouterr().err.startswith("error: no target //:nothing")
+
+
 def test_a_no_op_check_that_settles_a_build_remembers_it_and_loads_nothing_for_it(workspace: Path) -> None:
     program = (
         "import sys, time; from mlcbuild.cli.main import main\n"
@@ -159,7 +204,7 @@ def test_a_no_op_check_that_settles_a_build_remembers_it_and_loads_nothing_for_i
         time.sleep(2.1)  # A build settles nothing by stats of files that are younger.
         told.append(build())
     assert told[-1] == "0 []"
-    [settled, *_] = no_ops(history_of(workspace))
+    [settled, *_] = unnumbered(history_of(workspace))
     assert (settled.targets, settled.counts, settled.arguments) == (("//:copy",), {"up_to_date": 1}, ("build", ":copy"))
     assert len(settled.invocation) == 36
     assert settled.invocation[14] == "4"
@@ -177,7 +222,7 @@ def test_five_hundred_builds_are_listed_in_well_under_a_second(workspace: Path) 
         idle(directory, number)
     first.path.unlink()
     begin = time.process_time()
-    builds = numbered(records(directory), no_ops(directory))
+    builds = numbered(enumerate(records(directory), start=1), unnumbered(directory))
     assert len(list(build_lines(builds, style=Style()))) >= 500
     assert len([build for _, build in builds if "//m:a" in build.targets]) == 1000
     listed = time.process_time() - begin

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, GlobalOptions
+from mlcbuild.cli.build.failed_start import remember_failed_start
 from mlcbuild.cli.build.listeners import Listeners, reason_of
 from mlcbuild.cli.build.no_op_check import without_credentials
 from mlcbuild.cli.build.request import BuildRequest
@@ -135,7 +136,7 @@ class Reporting:
         if request.profile:
             trace = self._profile.document(phases=self._phases, build_began=self._build_began)
             errors += _written(request.profile, trace)
-        self._write_record(code)
+        self._write_record(code, failure)
         if request.build_report:
             errors += _written(request.build_report, self.document(code))
         if self._collector:
@@ -157,19 +158,27 @@ class Reporting:
         if isinstance(event, BuildStarted):
             self._build_began = self._options.elapsed() - event.time
 
-    def _write_record(self, code: ExitCode) -> None:
+    def _write_record(self, code: ExitCode, failure: BaseException | None) -> None:
         """Write the build's record for `mlcbuild log`. A full disk loses the record and nothing else."""
-        if self._records is None:
-            return
-        with suppress(OSError):
-            write_record(
-                self._records,
-                self._recorded,
+        if failure is not None and not any(isinstance(event, BuildStarted) for event in self._recorded):
+            remember_failed_start(
+                failure,
+                code,
+                self._options,
+                invocation=self.invocation,
                 began=self._began,
-                arguments=[without_credentials(argument) for argument in self._options.arguments],
-                exit_code=int(code),
-                limits=self._limits,
+                patterns=self._request.patterns,
             )
+        elif self._records is not None:
+            with suppress(OSError):
+                write_record(
+                    self._records,
+                    self._recorded,
+                    began=self._began,
+                    arguments=[without_credentials(argument) for argument in self._options.arguments],
+                    exit_code=int(code),
+                    limits=self._limits,
+                )
 
 
 def _written(path: Path, document: object) -> list[str]:

@@ -54,23 +54,25 @@ def run_doctor(
     for each in examined:
         is_first = not found or found[-1].part is not each.part
         lines = [*([""] * bool(found)), style.bold(each.part.title)] if is_first else []
-        print("\n".join([*lines, *finding_lines(each, style)]), flush=True)
+        print("\n".join([*lines, *finding_lines(each, style, options.width(sys.stdout))]), flush=True)
         found.append(each)
     print(f"\n{summary(found)} · {text.seconds(options.elapsed())}")
     code = exit_code(found)
     if line := retry_line(code):
-        print(line, file=sys.stderr)
+        options.tell([line])
     return code
 
 
-def finding_lines(examined: Examined, style: Style) -> list[str]:
-    """One line for the finding, and below it one for each hint."""
+def finding_lines(examined: Examined, style: Style, width: int = 0) -> list[str]:
+    """One line for the finding, and below it one for each hint, wrapped to `width` columns unless it is 0."""
     finding = examined.finding
     paint = {Verdict.OK: style.good, Verdict.WARNING: style.warning, Verdict.ERROR: style.error}
     verdict = paint.get(finding.verdict, style.dim)(f"{finding.verdict.value:<{_VERDICT_WIDTH}}")
     first = f"{_INDENT}{verdict}  {examined.name:<{_NAME_WIDTH}} {text.printable(finding.measured)}"
     margin = " " * (len(_INDENT) + _VERDICT_WIDTH + 2)
-    return [first, *(f"{margin}{text.printable(hint)}" for hint in finding.advice)]
+    hints = (f"{margin}{text.printable(hint)}" for hint in finding.advice)
+    beside = len(margin) + _NAME_WIDTH + 1 - len(_INDENT)
+    return [*text.wrapped([first], width, indent=beside), *text.wrapped(hints, width)]
 
 
 def summary(found: Sequence[Examined]) -> str:

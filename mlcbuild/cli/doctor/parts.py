@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from mlcbuild.cache.digest import DigestFunction
-from mlcbuild.cli.arguments.options import GlobalOptions
+from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, GlobalOptions
 from mlcbuild.cli.cache.maintenance import store_root
+from mlcbuild.cli.log.record_check import check_records
 from mlcbuild.cli.settings.execution import ExecutionOptions, ResolvedExecution, resolve_execution
 from mlcbuild.cli.settings.remote import RemoteOptions, resolve_remote
 from mlcbuild.cli.workspace.opening import OpenWorkspace, is_in_workspace, open_workspace
@@ -160,6 +161,7 @@ class Parts:
             state=found.state_directory,
             outputs=found.output_root,
             count_targets=lambda: _count_targets(found.load([_EVERYTHING], "")),
+            read_history=lambda: check_records(found.state_directory / RECORD_DIRECTORY),
         )
 
 

@@ -11,7 +11,7 @@ import mlcbuild
 from mlcbuild.cache.disk import default_root
 from mlcbuild.cli.arguments.options import RECORD_DIRECTORY, STATE_DIRECTORY, GlobalOptions
 from mlcbuild.cli.exit_codes import ExitCode, exit_code_of
-from mlcbuild.cli.log.records import iterate, no_ops, stored_bytes
+from mlcbuild.cli.log.records import iterate, stored_bytes, unnumbered
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.errors import error_lines
 from mlcbuild.cli.output.json_output import print_json
@@ -53,7 +53,7 @@ def print_info(options: GlobalOptions, *, configuration: str, output: OutputForm
             print("\n".join(text.listed(value.split(", "), start=f"{name:<16}", indent=16)))
     style = options.style(sys.stderr)
     for error in errors:
-        print("\n".join(error_lines(error, style=style)), file=sys.stderr)
+        options.tell(error_lines(error, style=style))
     return exit_code_of(errors[0]) if errors else ExitCode.OK
 
 
@@ -105,7 +105,7 @@ def _history(directory: Path) -> dict[str, object]:
     return {
         "path": str(directory),
         "builds": sum(1 for _ in iterate(directory)),
-        "no_ops": len(no_ops(directory)),
+        "no_ops": sum(record.is_no_op for record in unnumbered(directory)),
         "bytes": stored_bytes(directory),
     }
 

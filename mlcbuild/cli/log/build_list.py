@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.log.listings import SHOWN_DIGITS, build_document, moment, record_directory
-from mlcbuild.cli.log.records import BuildRecord, no_ops, numbered, records
+from mlcbuild.cli.log.records import BuildRecord, numbered, records, unnumbered
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
-from mlcbuild.cli.output.terminal import OutputFormat, Style, is_terminal, terminal_size
+from mlcbuild.cli.output.terminal import OutputFormat, Style
 
 _COUNTED = (
     ("executed_local", "ran here"),
@@ -33,25 +33,27 @@ Numbered = tuple[int | None, BuildRecord]
 
 
 def print_builds(output: OutputFormat, options: GlobalOptions, *, limit: int | None, failed: bool) -> None:
-    """Print the builds, newest first: `limit` of those that did something, 0 for all, with those in between that had
-    nothing to do. Without a limit all in JSON, else the newest.
+    """Print the builds, newest first: `limit` of those that have a number, 0 for all, with those in between that had
+    nothing to do or failed before any action was known. Without a limit all in JSON, else the newest.
     """
     directory = record_directory(options)
     known = records(directory)
     counted = [pair for pair in enumerate(known, start=1) if not failed or pair[1].exit_code]
     most = limit if limit is not None else 0 if output is OutputFormat.JSON else DEFAULT_LIMIT
     shown = counted[: most or None]
-    builds: list[Numbered] = list(shown)
-    if not failed:
-        oldest = shown[-1][1].began if len(shown) < len(counted) else 0.0
-        builds = numbered(known[: len(shown)], (each for each in no_ops(directory) if each.began >= oldest))
+    oldest = shown[-1][1].began if len(shown) < len(counted) else 0.0
+    others = [each for each in unnumbered(directory) if each.began >= oldest and (each.exit_code or not failed)]
+    builds: list[Numbered] = numbered(shown, others)
     if output is OutputFormat.JSON:
         print_json([{"build": number, "no_op": record.is_no_op, **build_document(record)} for number, record in builds])
         return
     if not builds:
-        print("no recorded build failed" if known and failed else "no build of this workspace is recorded")
-    width = terminal_size(sys.stdout)[0] if is_terminal(sys.stdout, options.environment) else 0
-    for line in build_lines(builds, style=options.style(sys.stdout), width=width):
+        print(
+            "no recorded build failed"
+            if failed and (known or unnumbered(directory))
+            else "no build of this workspace is recorded"
+        )
+    for line in build_lines(builds, style=options.style(sys.stdout), width=options.width(sys.stdout)):
         print(line)
     if len(shown) < len(counted):
         note_older(len(counted) - len(shown), options)
@@ -59,7 +61,7 @@ def print_builds(output: OutputFormat, options: GlobalOptions, *, limit: int | N
 
 def note_older(count: int, options: GlobalOptions) -> None:
     left = text.plural(count, "older build")
-    print(f"{options.style(sys.stderr).warning('note:')} {left}: --limit 0 lists all", file=sys.stderr)
+    options.note(f"{left}: --limit 0 lists all")
 
 
 def build_lines(builds: Sequence[Numbered], *, style: Style, width: int = 0) -> Iterator[str]:
@@ -70,7 +72,8 @@ def build_lines(builds: Sequence[Numbered], *, style: Style, width: int = 0) -> 
     for is_no_op, group in itertools.groupby(builds, key=lambda pair: pair[1].is_no_op):
         rows = list(group)
         for number, record in rows[:1] if is_no_op else rows:
-            what = text.printable(_idle(record, len(rows)) if is_no_op else _done(record))
+            what = _idle(record, len(rows)) if is_no_op else _failed(record) if record.error else _done(record)
+            what = text.printable(what)
             head = f"{number or '-':>3}  {moment(record.began)}  {record.invocation[:SHOWN_DIGITS]}  "
             ended = f"{_NO_OP if is_no_op else ending(record):<11}"
             seconds = f" {text.seconds(record.wall_seconds):>10}"
@@ -100,6 +103,11 @@ def painted(ended: str, record: BuildRecord, style: Style) -> str:
 def _done(record: BuildRecord) -> str:
     counts = ", ".join(f"{record.counts[status]:,} {word}" for status, word in _COUNTED if record.counts.get(status))
     return f"{_targets(record)}: {counts or 'nothing ended'}"
+
+
+def _failed(record: BuildRecord) -> str:
+    """The first line of what the user was told; the others are in JSON."""
+    return f"{_targets(record)}: {record.error.splitlines()[0]}"
 
 
 def _idle(record: BuildRecord, times: int) -> str:

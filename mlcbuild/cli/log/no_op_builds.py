@@ -1,5 +1,5 @@
-"""Builds that had nothing to do, one line each in `.mlcbuild/builds/no-op-builds.log`. It imports little, because the
-no-op check has to be fast.
+"""Builds that did nothing, one line each in `.mlcbuild/builds/no-op-builds.log`: they had nothing to do, or failed
+before any action was known. It imports little, because the no-op check has to be fast.
 
 Each line is a JSON object. It is appended with one write, after a line end: so a line that a full disk or a crash cut
 short spoils no other. The file is locked for that, because several commands may be at it, and one of them may replace
@@ -24,6 +24,7 @@ _MOST_TARGETS = 40  # labels in a line
 _LONGEST = 256 << 10  # bytes of the file; some 1,000 builds
 _KEPT = 128 << 10
 _TRIES = 8
+_LONGEST_ERROR = 2000  # characters
 
 
 def append_no_op(
@@ -40,7 +41,8 @@ def append_no_op(
 
     Nothing is written where no history is kept, or nothing can be written.
     """
-    line = json.dumps(
+    _append(
+        directory,
         {
             "invocation": invocation or str(uuid.uuid4()),
             "began": round(began, 3),
@@ -49,8 +51,42 @@ def append_no_op(
             "target_count": len(targets),
             "actions": actions,
             "wall_seconds": round(wall_seconds, 3),
-        }
+        },
     )
+
+
+def append_failed_start(
+    directory: Path,
+    *,
+    invocation: str,
+    began: float,
+    arguments: Sequence[str],
+    patterns: Sequence[str],
+    exit_code: int,
+    error: str,
+    wall_seconds: float,
+) -> None:
+    """Remember a build that failed before any action was known, as `append_no_op` does. `patterns` are what it was
+    asked for, and `error` is what the user was told.
+    """
+    _append(
+        directory,
+        {
+            "invocation": invocation,
+            "began": round(began, 3),
+            "arguments": list(arguments),
+            "targets": list(patterns[:_MOST_TARGETS]),
+            "target_count": len(patterns),
+            "actions": 0,
+            "wall_seconds": round(wall_seconds, 3),
+            "exit_code": exit_code,
+            "error": error[:_LONGEST_ERROR],
+        },
+    )
+
+
+def _append(directory: Path, document: dict[str, Any]) -> None:
+    line = json.dumps(document)
     path = directory / NO_OP_FILE
     with contextlib.suppress(OSError):
         descriptor = _locked(path)

@@ -65,9 +65,14 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     try:
         with _open(path) as stream:
             summary = json.loads(stream.readline(_LONGEST_SUMMARY))
-        return summary if summary["version"] in (1, VERSION) else None
+        return summary if is_readable_version(summary) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def is_readable_version(summary: Mapping[str, Any]) -> bool:
+    """Raises KeyError for a summary without a version."""
+    return summary["version"] in (1, VERSION)
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

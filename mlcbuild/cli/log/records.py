@@ -1,8 +1,8 @@
 """The recorded builds of a workspace, from `.mlcbuild/builds/`. Nothing else depends on these files.
 
 Builds that did something have a file each (`record_file`) and are numbered from the newest, 1. Builds that had nothing
-to do are lines of one file (`no_op_builds`) and have no number: so they take no build out of reach, and the last build
-that ran something stays number 1 however often it is asked for again.
+to do, or failed before any action was known, are lines of one file (`no_op_builds`) and have no number: so they take no
+build out of reach, and the last build that ran something stays number 1 however often it is asked for again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class BuildRecord:
     What follows the summary in the file is read when it is asked for. A file that is damaged there gives less.
     """
 
-    path: Path | None  # None for a build that had nothing to do: it has no actions to tell of
+    path: Path | None  # None for a build without actions to tell of
     invocation: str
     began: float
     arguments: tuple[str, ...]
@@ -63,11 +63,17 @@ class BuildRecord:
 
     @property
     def is_no_op(self) -> bool:
-        return self.path is None
+        """Whether it had nothing to do."""
+        return self.path is None and not self.exit_code
+
+    @property
+    def error(self) -> str:
+        """Why it failed before any action was known; "" for all other builds."""
+        return str(self.summary.get("error", ""))
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
-        """The labels that were asked for; of a build that had nothing to do, the first forty."""
+        """The labels that were asked for; the first forty of a build without actions, and patterns if it failed."""
         if self.target_count == len(self.first_targets):
             return self.first_targets
         requested = tuple(label for label, target in self.outcomes.items() if target.requested)
@@ -146,14 +152,16 @@ def iterate(directory: Path) -> Iterator[BuildRecord]:
     return (record for record in found if record is not None)
 
 
-def no_ops(directory: Path) -> list[BuildRecord]:
-    """The recorded builds that had nothing to do, newest first."""
-    return [record for document in no_op_lines(directory) if (record := _no_op(document)) is not None]
+def unnumbered(directory: Path) -> list[BuildRecord]:
+    """The recorded builds without actions, newest first."""
+    return [record for document in no_op_lines(directory) if (record := _unnumbered(document)) is not None]
 
 
-def numbered(builds: Iterable[BuildRecord], idle: Iterable[BuildRecord]) -> list[tuple[int | None, BuildRecord]]:
-    """All builds, newest first, with the number of each that did something."""
-    both: list[tuple[int | None, BuildRecord]] = [*enumerate(builds, start=1), *((None, record) for record in idle)]
+def numbered(
+    builds: Iterable[tuple[int, BuildRecord]], others: Iterable[BuildRecord]
+) -> list[tuple[int | None, BuildRecord]]:
+    """All builds, newest first; `others` have no number."""
+    both: list[tuple[int | None, BuildRecord]] = [*builds, *((None, record) for record in others)]
     return sorted(both, key=lambda pair: -pair[1].began)
 
 
@@ -185,7 +193,7 @@ def chosen(directory: Path, wanted: str) -> BuildRecord:
             )
         matching = []
     else:
-        idle = no_ops(directory)
+        idle = unnumbered(directory)
         matching = [record for record in (*known, *idle) if record.invocation.startswith(wanted.lower())]
         known += idle
     if not known:
@@ -198,15 +206,16 @@ def chosen(directory: Path, wanted: str) -> BuildRecord:
 
 def _record(path: Path) -> BuildRecord | None:
     summary = read_summary(path)
-    return None if summary is None else _build(summary, path)
+    return None if summary is None else record_of(summary, path)
 
 
-def _no_op(document: Mapping[str, Any]) -> BuildRecord | None:
-    summary = {**document, "exit_code": 0, "jobs": 0, "counts": {"up_to_date": document.get("actions")}}
-    return _build(summary, None)
+def _unnumbered(document: Mapping[str, Any]) -> BuildRecord | None:
+    summary = {"exit_code": 0, **document, "jobs": 0, "counts": {"up_to_date": document.get("actions")}}
+    return record_of(summary, None)
 
 
-def _build(summary: Mapping[str, Any], path: Path | None) -> BuildRecord | None:
+def record_of(summary: Mapping[str, Any], path: Path | None) -> BuildRecord | None:
+    """The record with this summary; None if fields are missing or wrong."""
     try:
         targets = tuple(map(str, summary["targets"]))
         return BuildRecord(
