@@ -8,13 +8,21 @@ import typer
 
 from mlcbuild.cli.arguments.completion import complete_pattern
 from mlcbuild.cli.arguments.help_format import examples
-from mlcbuild.cli.arguments.options import ConfigOption, QueryOutput, SetOption, global_options
+from mlcbuild.cli.arguments.options import (
+    ConfigOption,
+    QueryOutput,
+    SetOption,
+    ShardOption,
+    TimingsOption,
+    global_options,
+)
 
 QUERY_EXAMPLES = examples(
     "mlcbuild query //models/...                            all targets below models/",
     "mlcbuild query 'deps(//models:smollm2-135m-cpu)'       its dependencies",
     "mlcbuild query 'rdeps(//..., models/x/config.json)'    the targets that need a file",
     "mlcbuild query 'kind(rule, deps(//models:x))' --output tree",
+    "mlcbuild query //models/... --shard 1/4                what `build --shard 1/4` takes of them",
 )
 
 
@@ -42,6 +50,8 @@ def query(
         ),
     ] = QueryOutput.LABEL,
     order: Annotated[bool, typer.Option("--order", help="List dependencies first, instead of by name.")] = False,
+    shard: ShardOption = "",
+    timings: TimingsOption = None,
 ) -> None:
     """List targets and files, and how they depend on each other.
 
@@ -57,14 +67,17 @@ def query(
       filter(regex, x)         the targets of x whose label matches
       set(a b c)  (x)          several patterns; parentheses
     Join expressions by + - ^ (or union, except, intersect).
-    """
-    from mlcbuild.cli.inspection.query import print_query
 
-    print_query(
-        global_options(context).directory,
-        expression,
+    With --shard: the targets of what is found that a build would take for that part.
+    """
+    from mlcbuild.cli.inspection.query import QueryRequest, print_query
+
+    request = QueryRequest(
+        expression=expression,
         configuration=config,
         overrides=tuple(overrides or ()),
-        output=output,
+        shard=shard,
+        timings=tuple(timings or ()),
         in_order=order,
     )
+    print_query(request, output, global_options(context))
