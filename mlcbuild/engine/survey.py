@@ -15,8 +15,10 @@ from pathlib import Path
 
 from mlcbuild.cache.digest import Digest
 from mlcbuild.cache.file_digests import FileDigests
+from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.engine.action import Action, CachePolicy, DerivedArtifact, SourceArtifact
 from mlcbuild.engine.action_cache_lookup import ActionCacheLookup, FoundRemotely, LocalStore, RemoteFailure
+from mlcbuild.engine.action_results import outputs_of
 from mlcbuild.engine.discovery import discover
 from mlcbuild.engine.executor import ExecutionOutcome, FileEntry, OutcomeKind
 from mlcbuild.engine.input_fetcher import FetchedInputs, InputFetcher
@@ -35,6 +37,7 @@ from mlcbuild.engine.scheduler_events import (
     TargetDelivered,
     TargetsRequested,
 )
+from mlcbuild.errors import CacheError, MlcbuildError
 
 _NO_LIMIT = 1 << 20
 _THREADS = 16  # They wait for a remote.
@@ -159,6 +162,28 @@ class Survey:
         """Bring the files of a target of `deliveries` into the store, from the workspace and the remote."""
         delivery = self.deliveries[label]
         return self._fetcher.fetch(self._fetcher.missing(delivery.files), delivery.sources)
+
+    def result_of(self, surveyed: SurveyedAction) -> ActionResult | None:
+        """The result of an action; None if the store has none, also none that came from the remote."""
+        if surveyed.key is None:
+            return None
+        try:
+            return self.store.get(surveyed.key)
+        except CacheError:
+            return None
+
+    def outputs_of(self, surveyed: SurveyedAction) -> tuple[FileEntry, ...] | None:
+        """The files of the result of an action, whose bytes may be at the remote alone; None without a result."""
+        result = self.result_of(surveyed)
+        try:
+            return None if result is None else outputs_of(result, self.store)
+        except (MlcbuildError, ValueError):
+            return None
+
+    def bring(self, digests: Iterable[Digest]) -> None:
+        """Fetch what the store does not have from the remote, as far as that has it."""
+        if missing := self.store.missing(digests):
+            self._fetcher.fetch(missing, ())
 
     def _surveyed(self, report: ReportAction) -> SurveyedAction:
         identifier = report.action.identifier

@@ -16,7 +16,7 @@ import pytest
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cli.main import main
-from tests.cli.conftest import without_times
+from tests.cli.conftest import at_eighty_columns, without_times
 from tests.remote import grpc_server, http_server
 
 Snapshot = Callable[[str, str], None]
@@ -169,6 +169,54 @@ def test_commands_that_only_look_ask_the_remote_if_told_to(
     assert said.startswith("error: --ask-remote: the settings name no remote cache\n")
 
 
+def test_show_looks_results_up_where_it_is_asked_to(place: Callable[[str], Place], server: http_server.Cache) -> None:
+    """The result alone comes; the bytes of an output come with the text that is asked for."""
+    ci, laptop = place("ci"), place("laptop")
+    for each in (ci, laptop):
+        command = BUILD_FILE.replace("cat $0 $0 > $1", "seq 100000 > $1")
+        (each.root / "BUILD.toml").write_text(command)
+    assert ci.build("//:two", "--remote", server.address, "--remote-upload=results")[0] == 0
+    (action,) = json.loads(laptop.run("show", "//:two", "Command", "--output=json")[1])["actions"]
+    assert (action["state"], action["output_files"]) == ("waits", None)
+    for asked, variables in (
+        (["--remote", server.address], {}),
+        (["--ask-remote"], {"MLCBUILD_REMOTE": server.address}),
+    ):
+        shutil.rmtree(laptop.folder / "cache", ignore_errors=True)
+        code, out, _ = laptop.run("show", "//:two", "Command", "--output=json", *asked, **variables)
+        (action,) = json.loads(out)["actions"]
+        assert (code, action["state"]) == (0, "cached")
+        (output,) = action["output_files"]
+        assert (output["path"], output["size_bytes"], output["blob"]) == ("out/two.txt", 588895, None)
+        assert "    not in the disk cache\n" in laptop.run("show", "//:two", "Command", *asked, **variables)[1]
+        code, out, _ = laptop.run("show", "//:two", "Command", "--ir", *asked, **variables)
+        assert (code, len(out)) == (0, 588895)
+    code, _, said = laptop.run("show", "//:two", "--build", "1", "--remote", server.address)
+    assert (code, said.splitlines()[0]) == (2, "error: --build shows what was recorded here, and asks no remote cache")
+
+
+def test_diff_compares_with_results_of_a_remote(place: Callable[[str], Place], server: http_server.Cache) -> None:
+    ci, laptop = place("ci"), place("laptop")
+    for each in ("world", "world again"):
+        (ci.root / "name.txt").write_text(f"{each}\n")
+        assert ci.build("//:two", "--remote", server.address, "--remote-upload=results")[0] == 0
+    for command in ("init -q", "add -A", "-c user.name=a -c user.email=a@example.org commit -qm one"):
+        subprocess.run(["git", *command.split()], cwd=laptop.root, check=True)
+    (laptop.root / "name.txt").write_text("world again\n")
+    asked = ("--remote", server.address)
+    compared = json.loads(laptop.run("diff", "//:two", "--since", "HEAD", "--output=json")[1])
+    assert compared["counts"] == {**dict.fromkeys(compared["counts"], 0), "differs": 1, "not known": 1}
+    compared = json.loads(laptop.run("diff", "//:two", "--since", "HEAD", "--output=json", *asked)[1])
+    assert compared["counts"] == {**dict.fromkeys(compared["counts"], 0), "differs": 1, "follows": 1}
+    assert [each["has_equal_outputs"] for each in compared["actions"]] == [False, False]
+    code, out, _ = laptop.run("diff", "//:two", "--since", "HEAD", "--ir", "--mnemonic=Command", *asked)
+    assert code == 0
+    assert "-one world" in out
+    assert "+one world again" in out
+    code, _, said = laptop.run("diff", "--build", "1", "--build", "2", *asked)
+    assert (code, said.splitlines()[0]) == (2, "error: recorded builds are compared by what was recorded here")
+
+
 def test_affected_narrows_by_the_results_of_a_remote(place: Callable[[str], Place], server: http_server.Cache) -> None:
     ci, laptop = place("ci"), place("laptop")
     for command in ("init -q", "add -A", "-c user.name=a -c user.email=a@example.org commit -qm one"):
@@ -297,7 +345,7 @@ def test_only_signed_results_are_believed_where_keys_are_named(
     keys = {"MLCBUILD_REMOTE": server.address, "MLCBUILD_REMOTE_TRUSTED_KEYS": str(public)}
     code, said = laptop.build("//...", **keys)
     assert code == 0
-    snapshot("remote-unsigned", shown(server, said))
+    snapshot("remote-unsigned", at_eighty_columns(shown(server, said)))
     writes = {**keys, "MLCBUILD_REMOTE_ROLE": "read-write", "MLCBUILD_REMOTE_SIGNING_KEY": str(private)}
     code, said = ci.build("//...", **writes)
     assert code == 0

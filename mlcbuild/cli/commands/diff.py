@@ -13,7 +13,15 @@ from mlcbuild.cli.arguments.completion import (
     complete_pattern,
 )
 from mlcbuild.cli.arguments.help_format import examples
-from mlcbuild.cli.arguments.options import ConfigOption, DiskCacheOption, OutputOption, SetOption, global_options
+from mlcbuild.cli.arguments.options import (
+    AskedRemoteOption,
+    AskRemoteOption,
+    ConfigOption,
+    DiskCacheOption,
+    OutputOption,
+    SetOption,
+    global_options,
+)
 from mlcbuild.cli.output.terminal import OutputFormat
 
 DIFF_EXAMPLES = examples(
@@ -79,12 +87,15 @@ def diff(
         ),
     ] = False,
     disk_cache: DiskCacheOption = None,
+    remote: AskedRemoteOption = "",
+    ask_remote: AskRemoteOption = False,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Compare two targets, revisions, builds or configurations stage by stage.
 
     Nothing runs. Actions are equal, differ by themselves (and why is told), follow others that differ, or are in one
-    state alone. With --set alone the files as they are are compared with the values of --set.
+    state alone. With --set alone the files as they are are compared with the values of --set. Unless asked to, it looks
+    no results up in a remote cache; --ir fetches what it compares from it.
     """
     from mlcbuild.cli.diff.command import DiffRequest, print_differences
     from mlcbuild.cli.inspection.survey import SurveyRequest
@@ -96,6 +107,12 @@ def diff(
         builds=tuple(build or ()),
         mnemonic=mnemonic,
         ir=ir,
-        survey=SurveyRequest(configuration=config, overrides=tuple(overrides or ()), disk_cache=disk_cache),
+        survey=SurveyRequest(
+            configuration=config,
+            overrides=tuple(overrides or ()),
+            disk_cache=disk_cache,
+            remote_address=remote,
+            ask_remote=ask_remote,
+        ),
     )
     print_differences(request, output, global_options(context))

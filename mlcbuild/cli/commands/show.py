@@ -9,7 +9,15 @@ import typer
 
 from mlcbuild.cli.arguments.completion import complete_build, complete_mnemonic, complete_pattern
 from mlcbuild.cli.arguments.help_format import examples
-from mlcbuild.cli.arguments.options import ConfigOption, DiskCacheOption, OutputOption, SetOption, global_options
+from mlcbuild.cli.arguments.options import (
+    AskedRemoteOption,
+    AskRemoteOption,
+    ConfigOption,
+    DiskCacheOption,
+    OutputOption,
+    SetOption,
+    global_options,
+)
 from mlcbuild.cli.output.terminal import OutputFormat
 
 SHOW_EXAMPLES = examples(
@@ -82,13 +90,17 @@ def show(
     config: ConfigOption = "",
     set_: SetOption = None,
     disk_cache: DiskCacheOption = None,
+    remote: AskedRemoteOption = "",
+    ask_remote: AskRemoteOption = False,
     output: OutputOption = OutputFormat.TEXT,
 ) -> None:
     """Look at actions of a target: inputs, outputs with digests and paths, parameters, toolchains, key, log, last run.
 
-    An action is shown as it stands now. Nothing runs, and no remote cache is asked. With --build it is shown as that
-    build recorded it: also its times, its machine, and the components of its key with their former values.
+    An action is shown as it stands now. Nothing runs. Unless asked to, it looks no results up in a remote cache; --ir,
+    --changes and --dump fetch what they show from it. With --build an action is shown as that build recorded it: also
+    its times, its machine, and the components of its key with their former values.
     """
+    from mlcbuild.cli.inspection.survey import SurveyRequest
     from mlcbuild.cli.show.command import ShowRequest, show_actions
 
     request = ShowRequest(
@@ -98,8 +110,12 @@ def show(
         changes=changes,
         dump=dump,
         passes=passes,
-        configuration=config,
-        overrides=tuple(set_ or ()),
-        disk_cache=disk_cache,
+        survey=SurveyRequest(
+            configuration=config,
+            overrides=tuple(set_ or ()),
+            disk_cache=disk_cache,
+            remote_address=remote,
+            ask_remote=ask_remote,
+        ),
     )
     show_actions(request, output, global_options(context))

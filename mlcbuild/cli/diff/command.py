@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from mlcbuild.cache.file_digests import FileDigests
@@ -17,7 +18,7 @@ from mlcbuild.cli.diff.comparison import ComparedAction, compared
 from mlcbuild.cli.diff.ir import OutputDifference, has_ir_to_compare, ir_differences
 from mlcbuild.cli.diff.output import comparison_document, comparison_lines, ir_lines
 from mlcbuild.cli.diff.side import Side, recorded_side, surveyed_side
-from mlcbuild.cli.explain.output import file_diffs
+from mlcbuild.cli.explain.output import file_diffs, lines_of_diffs
 from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying, without_collector
 from mlcbuild.cli.log.listings import build_title, record_directory
 from mlcbuild.cli.log.records import chosen
@@ -25,6 +26,7 @@ from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
 from mlcbuild.cli.rendering.opening import renderer_of
+from mlcbuild.cli.settings.remote import ResolvedRemote
 from mlcbuild.cli.show.shown_action import announced_in_order
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
 from mlcbuild.engine.survey import all_wanted
@@ -36,8 +38,9 @@ from mlcbuild.workspace.pattern import Pattern, parse_pattern
 
 _FORMS = (
     "`mlcbuild diff TARGET OTHER` compares two targets",
-    "`mlcbuild diff PATTERN… --since REV` with a revision, `--against-config NAME` with a configuration,",
-    "  `--build N` with a recorded build, `--set …` with the files as they are",
+    "`mlcbuild diff PATTERN… --since REV` compares a revision with now,",
+    "`--against-config NAME` two configurations, `--build N` a recorded build with now,",
+    "and `--set …` the files as they are with other values",
 )
 
 
@@ -68,6 +71,8 @@ class DiffRequest:
             raise UsageError(f"{' and '.join(ways)} name two things to compare with", advice=("give one of them",))
         if len(self.builds) > 2:
             raise UsageError("--build is given more than twice", advice=("give the two builds to compare",))
+        if len(self.builds) == 2 and self.survey.asks_remote:
+            raise UsageError("recorded builds are compared by what was recorded here", advice=("ask no remote cache",))
         if len(self.builds) == 2 and self.survey.overrides:
             raise UsageError("--set does not change recorded builds", advice=("leave it out",))
         if not self.patterns and len(self.builds) < 2:
@@ -92,17 +97,18 @@ def print_differences(request: DiffRequest, output: OutputFormat, options: Globa
     workspace = open_workspace(options.directory, to_load=True)
     with ExitStack() as stack:
         before, now, surveyed = _sides(request, workspace, stored, options, stack)
-        actions = _of_mnemonic(compared(before, now, stored), request.mnemonic)
+        actions = _of_mnemonic(compared(before, now), request.mnemonic)
         explanations = [each.explanation for each in actions if each.explanation]
         diffs = file_diffs(explanations, stored.blob, _reader(surveyed.root if surveyed else workspace.root))
-        differences = _ir(actions, request, workspace, stored, options) if request.ir else None
+        differences = _ir(actions, request, workspace, options) if request.ir else None
         if output is OutputFormat.JSON:
             print_json(comparison_document(before, now, actions, diffs, differences))
             return
         style = options.style(sys.stdout)
         if differences is None:
             version = _version_of(surveyed.parts) if surveyed else lambda _: ""
-            print("\n".join(comparison_lines(before, now, actions, diffs, version, style)))
+            lines = comparison_lines(before, now, actions, diffs, version, style)
+            options.show(lines, verbatim=lines_of_diffs(diffs))
             return
         for each in differences:
             if each.missing:
@@ -127,14 +133,13 @@ def _ir(
     actions: Sequence[ComparedAction],
     request: DiffRequest,
     workspace: OpenWorkspace,
-    stored: StoredResults,
     options: GlobalOptions,
 ) -> list[OutputDifference]:
     wanted = [each for each in actions if has_ir_to_compare(each, request.mnemonic)]
     if not wanted:
         return []
     with renderer_of(workspace, request.survey.disk_cache, options) as renderer:
-        return ir_differences(wanted, stored, renderer)
+        return ir_differences(wanted, renderer)
 
 
 def _sides(
@@ -147,28 +152,28 @@ def _sides(
         wants = _wants_by_pattern(patterns)
         before, now = (_recorded(name, stored, wants, options) for name in request.builds)
         return before, now, None
+    surveyed = partial(_surveyed, remote=survey.remote(workspace, options), say=options.note)
     two_targets = not (request.since or request.against_configuration or request.builds or survey.overrides)
     if two_targets:
         one, other = (
-            stack.enter_context(_surveyed(workspace, (label,), survey, label, single=True))
-            for label in request.patterns
+            stack.enter_context(surveyed(workspace, (label,), survey, label, single=True)) for label in request.patterns
         )
         return one.side, other.side, other
     here = _title(survey) if request.against_configuration else "the workspace as it is"
     if survey.overrides and not request.against_configuration:
         here = f"the workspace with {', '.join(survey.overrides)}"
-    now_surveyed = stack.enter_context(_surveyed(workspace, request.patterns, survey, here))
+    now_surveyed = stack.enter_context(surveyed(workspace, request.patterns, survey, here))
     if request.builds:
         owners = frozenset(str(label) for label in now_surveyed.analysis.targets)
         before = _recorded(request.builds[0], stored, owners.__contains__, options)
     elif request.since:
-        before = _at_revision(request, workspace, options, stack)
+        before = _at_revision(request, workspace, surveyed, options, stack)
     else:
         former = replace(survey, overrides=())
         if request.against_configuration:
             former = replace(survey, configuration=request.against_configuration)
         title = _title(former) if request.against_configuration else "the files as they are"
-        before = stack.enter_context(_surveyed(workspace, request.patterns, former, title)).side
+        before = stack.enter_context(surveyed(workspace, request.patterns, former, title)).side
     return before, now_surveyed.side, now_surveyed
 
 
@@ -176,7 +181,13 @@ def _title(survey: SurveyRequest) -> str:
     return f"configuration {survey.configuration or 'default'}"
 
 
-def _at_revision(request: DiffRequest, workspace: OpenWorkspace, options: GlobalOptions, stack: ExitStack) -> Side:
+def _at_revision(
+    request: DiffRequest,
+    workspace: OpenWorkspace,
+    survey: Callable[..., AbstractContextManager[_Surveyed]],
+    options: GlobalOptions,
+    stack: ExitStack,
+) -> Side:
     revision = stack.enter_context(checked_out(workspace.root, request.since, output=workspace.settings.output))
     own = OwnCode(workspace.root, revision)
     if path := own.analysis_changed():
@@ -185,7 +196,7 @@ def _at_revision(request: DiffRequest, workspace: OpenWorkspace, options: Global
         former = open_workspace(revision.root)
         title = f"{request.since} ({revision.commit[:8]})" if request.since != revision.commit else request.since
         digests = RevisionDigests(workspace, revision)
-        surveyed = _surveyed(former, request.patterns, request.survey, title, digests=digests, own_code=own.former)
+        surveyed = survey(former, request.patterns, request.survey, title, digests=digests, own_code=own.former)
         return stack.enter_context(surveyed).side
     except UsageError:
         raise
@@ -206,6 +217,8 @@ def _surveyed(
     single: bool = False,
     digests: FileDigests | None = None,
     own_code: Path | None = None,
+    remote: ResolvedRemote | None,
+    say: Callable[[str], object],
 ) -> Iterator[_Surveyed]:
     loaded = workspace.load(patterns, survey.configuration, survey.overrides)
     analysis = analyse(loaded, workspace.rules)
@@ -221,6 +234,8 @@ def _surveyed(
         disk_cache=survey.disk_cache,
         digests=digests,
         own_code=own_code,
+        remote=remote,
+        say=say,
     ) as parts:
         side = surveyed_side(title, parts.survey, announced_in_order(analysis.actions, parts.survey))
         yield _Surveyed(side=side, parts=parts, analysis=analysis, root=workspace.root)

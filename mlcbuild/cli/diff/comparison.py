@@ -9,11 +9,7 @@ from mlcbuild.cli.diff.pairing import paired
 from mlcbuild.cli.diff.side import Side, SideAction
 from mlcbuild.cli.explain.explanation import Explanation
 from mlcbuild.cli.explain.reasons import only_inputs_differ
-from mlcbuild.cli.log.stored_results import StoredResults
-from mlcbuild.engine.action_results import outputs_of
-from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.key_difference import KeyContent, differences
-from mlcbuild.errors import MlcbuildError
 
 _OF_A_FUNCTION = ("argument", "group", "output", "result")  # what another function takes and makes, is another matter
 _FORGOTTEN = "what its key was made of is no longer in the disk cache"
@@ -49,7 +45,7 @@ class ComparedAction:
         return found
 
 
-def compared(before: Side, now: Side, stored: StoredResults) -> list[ComparedAction]:
+def compared(before: Side, now: Side) -> list[ComparedAction]:
     """All actions in the order of `now`. Those that only `before` has come behind what they come behind there."""
     pairs = paired(before, now)
     partners = {other.identifier: one for one, other in pairs}
@@ -67,7 +63,7 @@ def compared(before: Side, now: Side, stored: StoredResults) -> list[ComparedAct
         if partner is None:
             found.append(ComparedAction(outcome=_alone(each, Outcome.ONLY_NOW, before), before=None, now=each))
         else:
-            found.append(_compared(partner, each, stored))
+            found.append(_compared(partner, each))
         found += behind.get(each.identifier, [])
     return found
 
@@ -76,19 +72,7 @@ def _alone(action: SideAction, outcome: Outcome, other: Side) -> Outcome:
     return Outcome.NOT_KNOWN if action.is_announced and other.has_unknown else outcome
 
 
-def output_files(action: SideAction, stored: StoredResults) -> tuple[FileEntry, ...] | None:
-    """The files of the action's result; None if the disk cache has none."""
-    found = stored.result(action.key) if action.key else None
-    if found is None:
-        return None
-    result, store = found
-    try:
-        return outputs_of(result, store)
-    except (MlcbuildError, ValueError):
-        return None
-
-
-def _compared(before: SideAction, now: SideAction, stored: StoredResults) -> ComparedAction:
+def _compared(before: SideAction, now: SideAction) -> ComparedAction:
     if before.key and before.key == now.key:
         return ComparedAction(outcome=Outcome.EQUAL, before=before, now=now, has_equal_outputs=True)
     both_known = bool(before.key and now.key)
@@ -113,7 +97,7 @@ def _compared(before: SideAction, now: SideAction, stored: StoredResults) -> Com
         outcome = Outcome.NOT_KNOWN
     elif found and _follows(explanation):
         outcome = Outcome.FOLLOWS
-    equal = _equal_outputs(before, now, stored) if both_known else None
+    equal = _equal_outputs(before, now) if both_known else None
     if equal and outcome is Outcome.DIFFERS:
         explanation = replace(explanation, what="differs, and makes the same outputs")
     return ComparedAction(outcome=outcome, before=before, now=now, explanation=explanation, has_equal_outputs=equal)
@@ -137,8 +121,8 @@ def _renamed(content: KeyContent, before: SideAction, now: SideAction) -> KeyCon
     return replace(content, components=components)
 
 
-def _equal_outputs(before: SideAction, now: SideAction, stored: StoredResults) -> bool | None:
-    old, new = output_files(before, stored), output_files(now, stored)
+def _equal_outputs(before: SideAction, now: SideAction) -> bool | None:
+    old, new = before.outputs(), now.outputs()
     if old is None or new is None:
         return None
     names = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mlcbuild.cli.diff.comparison import ComparedAction, Outcome, output_files
-from mlcbuild.cli.log.stored_results import StoredResults
+from mlcbuild.cli.diff.comparison import ComparedAction, Outcome
 from mlcbuild.cli.rendering.renderer import Renderer, Rendering
 from mlcbuild.cli.show.ir import IR_FORMS, text_difference
 from mlcbuild.engine.executor import FileEntry
@@ -29,9 +28,7 @@ def has_ir_to_compare(compared: ComparedAction, mnemonic: str) -> bool:
     return compared.outcome in outcomes and not compared.has_equal_outputs
 
 
-def ir_differences(
-    actions: Sequence[ComparedAction], stored: StoredResults, renderer: Renderer
-) -> list[OutputDifference]:
+def ir_differences(actions: Sequence[ComparedAction], renderer: Renderer) -> list[OutputDifference]:
     """The differences of the IR outputs, in the order of the actions. Files of output directories are left out: other
     actions read them one by one.
     """
@@ -40,12 +37,14 @@ def ir_differences(
     for compared in actions:
         assert compared.before
         assert compared.now
-        old, new = output_files(compared.before, stored), output_files(compared.now, stored)
+        old, new = compared.before.outputs(), compared.now.outputs()
         if old is None or new is None:
             when = "before" if old is None else "now"
-            reason = f"the disk cache has no result of it as it is {when}"
+            reason = f"no cache that was asked has a result of it as it is {when}"
             found.append(OutputDifference(action=compared.shown.title, path="", missing=reason))
             continue
+        for side, files in ((compared.before, old), (compared.now, new)):
+            side.fetch(each.digest for each in _files(files))
         former = {_name(each.path, compared.before.kernel): each for each in _files(old)}
         for entry in _files(new):
             other = former.get(_name(entry.path, compared.now.kernel))

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from mlcbuild.cache.digest import Digest
 from mlcbuild.cli.console.action_names import recorded_title
 from mlcbuild.cli.inspection.aquery import announces_unknown
 from mlcbuild.cli.log.records import BuildRecord
 from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.engine.action import Action
+from mlcbuild.engine.action_results import outputs_of
 from mlcbuild.engine.code_listing import CodeListing
+from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.key_difference import KeyContent
 from mlcbuild.engine.survey import Survey, SurveyedAction
+from mlcbuild.errors import MlcbuildError
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideAction:
     """An action on one side. `key` is "" if it is not known. `content` makes what the key consists of, None if the disk
-    cache has forgotten it; without a key it has no inputs. `details` say what the action does, for kernels.
+    cache has forgotten it; without a key it has no inputs. `outputs` makes the files of its result, None if no cache
+    that was asked has one, and `fetch` brings blobs of them from a remote cache. `details` say what the action does,
+    for kernels.
     """
 
     identifier: str
@@ -30,6 +36,8 @@ class SideAction:
     key: str
     details: Mapping[str, Any]
     content: Callable[[], KeyContent | None]
+    outputs: Callable[[], tuple[FileEntry, ...] | None]
+    fetch: Callable[[Iterable[Digest]], object] = lambda _: None
     action: Action | None = None
     waits_for: str = ""
 
@@ -82,12 +90,25 @@ def surveyed_side(title: str, survey: Survey, actions: list[SurveyedAction]) -> 
                 key=each.key.hash if each.key else "",
                 details=dict(each.action.description.details) if each.action.description else {},
                 content=partial(content, each),
+                outputs=partial(survey.outputs_of, each),
+                fetch=survey.bring,
                 action=each.action,
                 waits_for=each.waits_for,
             )
             for each in actions
         ),
     )
+
+
+def _stored_outputs(stored: StoredResults, key: str) -> tuple[FileEntry, ...] | None:
+    found = stored.result(key) if key else None
+    if found is None:
+        return None
+    result, store = found
+    try:
+        return outputs_of(result, store)
+    except (MlcbuildError, ValueError):
+        return None
 
 
 def recorded_side(title: str, build: BuildRecord, stored: StoredResults, wants: Callable[[str], bool]) -> Side:
@@ -110,6 +131,7 @@ def recorded_side(title: str, build: BuildRecord, stored: StoredResults, wants: 
                 key=each.get("key", ""),
                 details=each.get("details", {}),
                 content=partial(content, each.get("key", "")),
+                outputs=partial(_stored_outputs, stored, each.get("key", "")),
             )
             for identifier, each in actions.items()
         ),

@@ -41,9 +41,13 @@ class SurveyRequest:
     remote_address: str = ""
     ask_remote: bool = False
 
+    @property
+    def asks_remote(self) -> bool:
+        return bool(self.remote_address) or self.ask_remote
+
     def remote(self, workspace: OpenWorkspace, options: GlobalOptions) -> ResolvedRemote | None:
         """The remote cache to ask; None for none. Raises UsageError if it is to be asked, and none is set."""
-        if not (self.remote_address or self.ask_remote):
+        if not self.asks_remote:
             return None
         found = resolve_remote(RemoteOptions(address=self.remote_address), options.environment, workspace.settings)
         if found is None and self.ask_remote:
@@ -107,9 +111,13 @@ def surveying(
         if cache is not None:
             cache.start(say)
         survey.walk(analysis.actions, targets)
-        for failure in survey.remote_failures:
+        told = tuple(survey.remote_failures)
+        for failure in told:
             say(failure)
         yield SurveyParts(survey=survey, toolchains=toolchains, store=store, remote=cache)
+        for failure in survey.remote_failures:
+            if failure not in told:
+                say(failure)
         if state.is_dir():
             toolchains.save()
             implementations.save()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,8 @@ from pathlib import Path
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.build.parts import targets_of
 from mlcbuild.cli.inspection.aquery import announces_unknown
-from mlcbuild.cli.inspection.survey import SurveyParts, surveying, without_collector
+from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying, without_collector
 from mlcbuild.cli.log.listings import record_directory
-from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.output import text
 from mlcbuild.cli.output.json_output import print_json
 from mlcbuild.cli.output.terminal import OutputFormat
@@ -27,6 +26,7 @@ from mlcbuild.cli.show.shown_action import ActionViewer, announced_in_order
 from mlcbuild.cli.show.wanted import Wanted, chosen_of
 from mlcbuild.cli.workspace.opening import OpenWorkspace, open_workspace
 from mlcbuild.engine.action import DerivedArtifact
+from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.survey import SurveyedAction, all_wanted
 from mlcbuild.errors import MlcbuildError, UsageError
 from mlcbuild.rules.analysis import AnalysedTarget, analyse
@@ -44,9 +44,11 @@ class ShowRequest:
     changes: bool = False
     dump: Path | None = None
     passes: bool = False
-    configuration: str = ""
-    overrides: tuple[str, ...] = ()
-    disk_cache: Path | None = None
+    survey: SurveyRequest
+
+    @property
+    def disk_cache(self) -> Path | None:
+        return self.survey.disk_cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,11 @@ class SurveyedTarget:
             advice = (f"{', '.join(having)} has it",) if having else error.advice
             raise UsageError(error.message, advice=advice) from None
 
+    def bring(self, files: Iterable[Sequence[FileEntry]]) -> None:
+        """Fetch what the disk cache does not have of these files from the remote cache, if one is asked."""
+        if self.parts.remote is not None:
+            self.parts.survey.bring([entry.digest for each in files for entry in each])
+
     def version(self, toolchain: str) -> str:
         try:
             return self.parts.toolchains.version(toolchain)
@@ -94,7 +101,7 @@ class SurveyedTarget:
 def surveyed_target(request: ShowRequest, wanted: Wanted, options: GlobalOptions) -> Iterator[SurveyedTarget]:
     """Survey the target. Raises UsageError where it is not one, WorkspaceErrors, and what a survey raises."""
     workspace = open_workspace(options.directory, to_load=True)
-    loaded = workspace.load((wanted.target,), request.configuration, request.overrides)
+    loaded = workspace.load((wanted.target,), request.survey.configuration, request.survey.overrides)
     analysis = analyse(loaded, workspace.rules)
     if len(analysis.requested) != 1:
         raise UsageError(
@@ -102,7 +109,14 @@ def surveyed_target(request: ShowRequest, wanted: Wanted, options: GlobalOptions
             advice=(f"mlcbuild query '{wanted.target}' lists them",),
         )
     (target,) = analysis.requested
-    with surveying(workspace, analysis, all_wanted(analysis.actions), disk_cache=request.disk_cache) as parts:
+    with surveying(
+        workspace,
+        analysis,
+        all_wanted(analysis.actions),
+        disk_cache=request.disk_cache,
+        remote=request.survey.remote(workspace, options),
+        say=options.note,
+    ) as parts:
         ordered = announced_in_order(analysis.actions, parts.survey)
         own = tuple(each for each in ordered if each.action.owner == str(target.label))
         others: dict[str, list[SurveyedAction]] = {}
@@ -117,7 +131,6 @@ def surveyed_target(request: ShowRequest, wanted: Wanted, options: GlobalOptions
                 places[artifact.action] = (*places.get(artifact.action, ()), path)
         viewer = ActionViewer(
             survey=parts.survey,
-            stored=StoredResults(request.disk_cache),
             runs=LastRuns.read(record_directory(options), {each.action.identifier for each in own}),
             state_directory=workspace.state_directory,
             placed=places,
@@ -153,6 +166,11 @@ def _check(request: ShowRequest, wanted: Wanted, output: OutputFormat) -> None:
             )
         if given and request.build:
             raise UsageError(f"{option} and --build do not go together", advice=("`mlcbuild diff` compares builds",))
+    if request.build and request.survey.asks_remote:
+        raise UsageError(
+            "--build shows what was recorded here, and asks no remote cache",
+            advice=("leave out --build, or --remote and --ask-remote",),
+        )
     if request.passes and request.dump is None:
         raise UsageError("--passes needs --dump", advice=("give the folder for the texts: --dump DIR",))
     if request.dump is not None:
@@ -179,6 +197,7 @@ def _print_texts(
         for each in target.chosen(wanted)
     ]
     style = options.style(sys.stdout)
+    target.bring([*(each.outputs or () for each in chosen), *(each.inputs for each in chosen if request.changes)])
     with renderer_of(target.workspace, request.disk_cache, options) as renderer:
         if request.changes:
             if len(chosen) > 1:
@@ -195,7 +214,7 @@ def _print_texts(
                 }
             )
         else:
-            print_ir(chosen, renderer, style, options.style(sys.stderr))
+            print_ir(chosen, renderer, style, options.note)
 
 
 def _dump(
@@ -208,6 +227,7 @@ def _dump(
     build = f"`mlcbuild build {target.label}` makes it"
     if not actions:
         raise UsageError(f"the disk cache has no result of {target.label}", advice=(build,))
+    target.bring([*(each.outputs for each in actions), *(each.surveyed.inputs for each in actions if request.passes)])
     with renderer_of(target.workspace, request.disk_cache, options) as renderer:
         dump = write_dump(target.label, actions, folder, renderer, passes=request.passes)
     if output is OutputFormat.JSON:
@@ -246,19 +266,18 @@ def _print(target: SurveyedTarget, wanted: Wanted, output: OutputFormat, options
     if wanted.mnemonic and len(chosen) == 1:
         (only,) = chosen
         source = target.parts.survey.keys.source_of(only.action, only.inputs)
-        print("\n".join(action_lines(viewer.view(only), source, target.version, viewer.blob_path, style)))
+        options.show(action_lines(viewer.view(only), source, target.version, viewer.blob_path, style))
         return
     views = [viewer.view(each, with_details=False) for each in chosen]
     if wanted.mnemonic:
-        print("\n".join(list_of_mnemonic(target.label, views, style)))
+        options.show(list_of_mnemonic(target.label, views, style))
         return
     if views:
-        print("\n".join(target_table(target.label, views, style)))
+        options.show(target_table(target.label, views, style))
     else:
         print(f"{style.bold(target.label)}  no actions")
     if target.others:
         needed = ", ".join(f"{label} ({len(group)})" for label, group in target.others.items())
-        print(f"it needs actions of {needed}")
-    note = options.style(sys.stderr).warning("note:")
+        options.show([f"it needs actions of {needed}"])
     for each in unknown:
-        print(f"{note} the actions that {each.action.title} announces are known once it has run", file=sys.stderr)
+        options.note(f"the actions that {each.action.title} announces are known once it has run")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +27,10 @@ class FilesOfAction:
     outputs: tuple[FileEntry, ...] | None
 
 
+Note = Callable[[str], object]
+"""Tells people something that is no result."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Shown:
     title: str
@@ -35,7 +38,7 @@ class _Shown:
     rendering: Rendering
 
 
-def print_ir(actions: Sequence[FilesOfAction], renderer: Renderer, style: Style, notes: Style) -> None:
+def print_ir(actions: Sequence[FilesOfAction], renderer: Renderer, style: Style, note: Note) -> None:
     """Print the IR outputs of actions; of an action without any, its other texts. Raises UsageError without a result.
 
     If there is one text, it is printed alone, so that it can be kept as a file; else each has a heading.
@@ -47,10 +50,10 @@ def print_ir(actions: Sequence[FilesOfAction], renderer: Renderer, style: Style,
             heading = f"# {each.title}: {each.entry.path}, {each.rendering.form.title}"
             print(("\n" if number else "") + style.bold(text.printable(heading)))
         print(text.printable(each.rendering.text), end="")
-    print_missing(((f"{each.title}: {each.entry.path}", each.rendering) for each in rendered), notes)
+    print_missing(((f"{each.title}: {each.entry.path}", each.rendering) for each in rendered), note)
 
 
-def print_missing(rendered: Iterable[tuple[str, Rendering]], notes: Style) -> None:
+def print_missing(rendered: Iterable[tuple[str, Rendering]], note: Note) -> None:
     """Print a note for each reason for which files have no text, with the name of the first file."""
     reasons: dict[str, list[str]] = {}
     for name, rendering in rendered:
@@ -58,7 +61,7 @@ def print_missing(rendered: Iterable[tuple[str, Rendering]], notes: Style) -> No
             reasons.setdefault(rendering.missing, []).append(name)
     for reason, names in reasons.items():
         more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-        print(f"{notes.warning('note:')} {text.printable(f'no text of {names[0]}{more}: {reason}')}", file=sys.stderr)
+        note(f"no text of {names[0]}{more}: {reason}")
 
 
 def ir_documents(action: FilesOfAction, renderer: Renderer) -> list[dict[str, Any]]:

@@ -133,7 +133,7 @@ def _output_lines(shown: ShownAction, blob_path: Callable[[FileEntry], str]) -> 
             for entry in files:
                 digest = entry.digest.hash[:_SHOWN_DIGITS]
                 lines += [f"  {text.printable(entry.path)}  {byte_count(entry.digest.size_bytes)}  {digest}"]
-                lines += [f"    {blob_path(entry)}"]
+                lines += [f"    {blob_path(entry) or 'not in the disk cache'}"]
             continue
         total = byte_count(sum(entry.digest.size_bytes for entry in files))
         lines.append(f"  {text.printable(declared)}  {text.plural(len(files), 'file')}, {total}")

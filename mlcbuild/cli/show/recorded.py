@@ -56,11 +56,11 @@ def print_recorded(
         log = _log(action, stored, directory.parent / LOG_DIRECTORY)
         components = stored.components(action.get("key", ""))
         before = stored.components(action.get("previous_key", ""))
-        print("\n".join(_lines(record, action, components, before, log)))
+        options.show(_lines(record, action, components, before, log))
     else:
         style = options.style(sys.stdout)
         print(f"{style.bold(label)}  {text.plural(len(found), 'action')} in the build of {build_title(record)}")
-        print("\n".join(_table(found)))
+        options.show(_table(found))
 
 
 def _label(target: str, options: GlobalOptions) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,11 @@ from mlcbuild.cli.arguments.options import LOG_DIRECTORY
 from mlcbuild.cli.console.action_logs import log_path
 from mlcbuild.cli.inspection.aquery import action_document, artifact_name
 from mlcbuild.cli.log.listings import described
-from mlcbuild.cli.log.stored_results import StoredResults
 from mlcbuild.cli.show.last_runs import LastRuns, Recorded
 from mlcbuild.engine.action import Action, DiscoveredArtifacts, Input, SourceArtifact
-from mlcbuild.engine.action_results import outputs_of
 from mlcbuild.engine.executor import FileEntry
 from mlcbuild.engine.survey import Survey, SurveyedAction
-from mlcbuild.errors import MlcbuildError
+from mlcbuild.errors import CacheError
 from mlcbuild.regular_files import read_regular
 
 
@@ -96,23 +95,13 @@ class ActionViewer:
     """
 
     survey: Survey
-    stored: StoredResults
     runs: LastRuns
     state_directory: Path
     placed: Mapping[str, tuple[str, ...]]
 
     def outputs(self, surveyed: SurveyedAction) -> tuple[FileEntry, ...] | None:
         """The files of its cached result; None without one."""
-        if surveyed.key is None:
-            return None
-        found = self.stored.result(surveyed.key.hash)
-        if found is None:
-            return None
-        result, store = found
-        try:
-            return outputs_of(result, store)
-        except (MlcbuildError, ValueError):
-            return None
+        return self.survey.outputs_of(surveyed)
 
     def view(self, surveyed: SurveyedAction, *, with_details: bool = True) -> ShownAction:
         """Without details its inputs and its log are left out."""
@@ -146,8 +135,12 @@ class ActionViewer:
 
     def _log(self, surveyed: SurveyedAction) -> str:
         """The log of its result, or of the last run if that failed."""
-        if surveyed.key is not None and (log := self.stored.log(surveyed.key.hash)):
-            return log
+        result = self.survey.result_of(surveyed)
+        if result is not None and result.stdout_digest is not None:
+            self.survey.bring([result.stdout_digest])
+            with suppress(CacheError):
+                if log := self.survey.store.read(result.stdout_digest):
+                    return log.decode("utf-8", "replace")
         ended = self.runs.ends.get(surveyed.action.identifier)
         if ended is None or ended.action["status"] != "failed":
             return ""
@@ -172,7 +165,7 @@ class ActionViewer:
             ],
             "output_files": None
             if shown.outputs is None
-            else [{**_file(entry), "blob": self.blob_path(entry)} for entry in shown.outputs],
+            else [{**_file(entry), "blob": self.blob_path(entry) or None} for entry in shown.outputs],
             "placed": list(shown.placed),
             "log": shown.log,
             "last_run": None if shown.last is None else _run(shown.last),
@@ -182,8 +175,8 @@ class ActionViewer:
         }
 
     def blob_path(self, entry: FileEntry) -> str:
-        """The file of the disk cache that has these bytes."""
-        return str(self.survey.store.path_of(entry.digest))
+        """The file of the disk cache that has these bytes; "" if none has, but maybe a remote cache."""
+        return "" if self.survey.store.missing([entry.digest]) else str(self.survey.store.path_of(entry.digest))
 
 
 def _file(entry: FileEntry) -> dict[str, Any]:
