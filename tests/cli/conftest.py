@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from mlcbuild.cli.output.text import COLUMNS, wrapped
+
 _DIRECTORY = Path(__file__).parent / "snapshots"
 UPDATE_VARIABLE = "MLCBUILD_UPDATE_SNAPSHOTS"
 
@@ -46,5 +48,23 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("NO_COLOR", "MLCBUILD_DEBUG", "FORCE_COLOR", *remote):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no settings"))
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "0")  # Lines of any length, so that searches for a message find it.
     monkeypatch.setenv("TERM", "xterm-256color")
+
+
+@pytest.fixture
+def eighty_columns(monkeypatch: pytest.MonkeyPatch, _plain_environment: None) -> None:
+    """What is printed is wrapped at 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def at_eighty_columns(text: str) -> str:
+    """A message as it is printed at 80 columns. For a text whose paths or figures have been replaced."""
+    return "".join(f"{line}\n" for line in wrapped(text.splitlines(), COLUMNS))
+
+
+def long_folder(folder: Path) -> Path:
+    """A folder below `folder` whose path is at least 80 columns long: it is broken in the same way on each machine."""
+    made = folder / "x".ljust(80 - len(f"{folder}/"), "x")
+    made.mkdir()
+    return made

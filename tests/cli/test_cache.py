@@ -21,6 +21,7 @@ from mlcbuild.cli.settings.cache_limits import read_age, read_size
 from mlcbuild.cli.settings.user_file import CACHE_SETTINGS, read_user_settings
 from mlcbuild.errors import UsageError
 from tests.cache.stores import BLAKE3, DAY, base_of, blob_file, check_store, contents, publish, used_at
+from tests.cli.conftest import at_eighty_columns
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
@@ -153,7 +154,7 @@ def test_an_unreadable_store_is_an_error_with_its_file(
     monkeypatch.setattr("mlcbuild.cache.inventory._content", refuse)
     for command in ("gc", "stats", "verify"):
         assert main(["cache", command]) == 36
-    snapshot("cache-unreadable", shown(capsys.readouterr().err, store))
+    snapshot("cache-unreadable", at_eighty_columns(shown(capsys.readouterr().err, store)))
 
 
 def test_verify(store: DiskStore, snapshot: Snapshot, capsys: Capture) -> None:
@@ -169,7 +170,7 @@ def test_verify(store: DiskStore, snapshot: Snapshot, capsys: Capture) -> None:
     blob_file(store, BLAKE3.of_bytes(b"inside")).unlink()
     assert main(["cache", "verify"]) == 36
     bad = capsys.readouterr()
-    snapshot("cache-verify", shown(good.out + bad.out + bad.err, store))
+    snapshot("cache-verify", at_eighty_columns(shown(good.out + bad.out + bad.err, store)))
     assert {path.name for path in (base_of(store) / "corrupt").iterdir()} == {blob.name, f"{broken.name}.result"}
     assert not blob.exists()
     assert not broken.exists()
@@ -233,7 +234,8 @@ def test_a_build_tells_of_a_cache_on_a_network_file_system_and_goes_on(
     (root / "file").write_text("x")
     (root / "BUILD.toml").write_text('[workspace]\nname = "example"\n[[filegroup]]\nname = "a"\nsrcs = ["file"]\n')
     assert main(["build", ":a"]) == 0
-    snapshot("build-network-cache", shown(capsys.readouterr().err.splitlines()[0], store))
+    note = capsys.readouterr().err.splitlines()[0]
+    snapshot("build-network-cache", at_eighty_columns(shown(note, store)))
 
 
 def test_limits_may_come_from_variables_and_options_come_first(
@@ -287,7 +289,7 @@ def test_errors_in_the_users_settings_are_reported_together(
     assert "empty" in out  # what the cache holds does not depend on limits
     assert main(["cache", "gc"]) == 7
     assert capsys.readouterr() == ("", err)
-    snapshot("cache-settings-errors", err.replace(str(tmp_path), "<tmp>"))
+    snapshot("cache-settings-errors", at_eighty_columns(err.replace(str(tmp_path), "<tmp>")))
 
 
 def test_the_page_shows_settings_that_can_be_read(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from mlcbuild.cache.remote.counters import Counters
 from mlcbuild.cli.cache.transfer import Silence
 from mlcbuild.cli.main import main
 from mlcbuild.cli.output.slow_progress import SlowProgress
+from tests.cli.conftest import at_eighty_columns
 from tests.cli.test_remote_builds import Place, results_in, shown
 from tests.remote import grpc_server, http_server
 from tests.remote.fault_proxy import Fault, faulty
@@ -132,7 +133,7 @@ def test_what_has_no_result_is_named_and_the_rest_comes(
     server.log.clear()
     code, out, said = second.run("cache", "pull", "//...", "//:mine", "//:broken", "--remote", server.address)
     assert code == 1
-    snapshot("cache-pull-incomplete", same(server, second, said + out))
+    snapshot("cache-pull-incomplete", at_eighty_columns(same(server, second, said + out)))
     assert "PUT" not in server.methods()
     code, out, _ = second.run(
         "cache", "pull", "//...", "//:mine", "//:broken", "--remote", server.address, "--output=json"
@@ -198,7 +199,8 @@ def test_a_server_that_falls_silent_ends_a_push(
         code, out, said = first.run("cache", "push", "//...", "--remote", proxy.endpoint, **WRITES, **IMPATIENT)
         assert time.monotonic() - began < 30
         assert (code, out) == (36, "1 result already there · 2 not sent\n")
-        snapshot("cache-push-silence", said[said.index("error:") :].replace(proxy.endpoint, "http://server"))
+        told = said[said.index("error:") :].replace(proxy.endpoint, "http://server")
+        snapshot("cache-push-silence", at_eighty_columns(told))
         proxy.faults.clear()
         code, out, said = first.run("cache", "push", "//...", "--remote", proxy.endpoint, **WRITES)
     assert (code, said) == (0, "")
@@ -219,7 +221,8 @@ def test_a_server_that_falls_silent_ends_a_pull(
         code, out, said = second.run("cache", "pull", "//...", "--remote", proxy.endpoint, **IMPATIENT)
         assert time.monotonic() - began < 60
     assert (code, out) == (36, "1 result already here · a build has to run 2 actions\n")
-    snapshot("cache-pull-silence", said[said.index("error:") :].replace(proxy.endpoint, "http://server"))
+    told = said[said.index("error:") :].replace(proxy.endpoint, "http://server")
+    snapshot("cache-pull-silence", at_eighty_columns(told))
 
 
 def test_a_server_that_is_slow_is_waited_for(place: Callable[[str], Place], server: http_server.Cache) -> None:
@@ -266,7 +269,7 @@ def test_a_push_of_targets_that_are_not_built_says_which(
     first.build("//:one", "//:mine")
     code, out, said = first.run("cache", "push", "//...", "//:mine", "--remote", server.address, **WRITES)
     assert code == 1
-    snapshot("cache-push-incomplete", same(server, first, said + out))
+    snapshot("cache-push-incomplete", at_eighty_columns(same(server, first, said + out)))
     assert len(results_in(server)) == 1, "what is true of this machine only stays here"
     code, out, said = first.run("cache", "push", "//...", "--remote", server.address, "--output=json", **WRITES)
     snapshot("cache-push-json", same(server, first, out))
@@ -308,6 +311,7 @@ def test_a_push_sends_what_was_fetched_lazily_no_second_time(
         pytest.param(["pull"], {}, id="no targets"),
     ],
 )
+@pytest.mark.usefixtures("eighty_columns")
 def test_errors(
     place: Callable[[str], Place],
     arguments: list[str],

@@ -17,6 +17,7 @@ from mlcbuild.cli.output.standard_streams import ReaderLeftError
 from mlcbuild.query.expression import FUNCTIONS
 from mlcbuild.rules.families import families
 from mlcbuild.rules.registry import load_rules
+from tests.cli.conftest import at_eighty_columns
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
@@ -115,9 +116,10 @@ def test_errors_on_the_command_line(arguments: str, workspace: Path, snapshot: S
     out, err = capsys.readouterr()
     assert out == ""
     name = "".join(letter if letter.isalnum() else "-" for letter in arguments).strip("-")
-    snapshot(f"usage-{name}", err.replace(str(workspace), "<root>"))
+    snapshot(f"usage-{name}", at_eighty_columns(err.replace(str(workspace), "<root>")))
 
 
+@pytest.mark.usefixtures("eighty_columns")
 def test_errors_in_the_workspace_are_reported_together_with_their_places(
     workspace: Path, snapshot: Snapshot, capsys: Capture
 ) -> None:

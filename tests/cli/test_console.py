@@ -22,6 +22,7 @@ from mlcbuild.cli.console.console import Console
 from mlcbuild.cli.console.live_display import live_lines
 from mlcbuild.cli.console.progress import Progress
 from mlcbuild.cli.output.terminal import Style
+from mlcbuild.cli.output.text import COLUMNS
 from mlcbuild.engine.build_events import (
     ActionFinished,
     ActionsAdded,
@@ -172,6 +173,7 @@ def plain(
         show_log=show_log,
         quiet=quiet,
         verbose=verbose,
+        width=lambda: COLUMNS,
         clock=Clock(),
     )
     for event in events:

@@ -172,6 +172,7 @@ def test_configurations_and_overrides_are_compared(built: Path, capsys: Capture)
         ("no-mnemonic", ["//:model", "//:other", "--mnemonic", "Compile"]),
     ],
 )
+@pytest.mark.usefixtures("eighty_columns")
 def test_errors(name: str, arguments: list[str], snapshot: Snapshot, workspace: Path, capsys: Capture) -> None:
     snapshot(f"usage-diff-{name}", told(capsys, *arguments, fails=2))
 

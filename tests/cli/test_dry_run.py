@@ -72,6 +72,7 @@ def test_results_of_the_disk_cache_would_be_used_and_are_not_placed(built: Path,
     assert not (built / "mlcbuild-out").exists()
 
 
+@pytest.mark.usefixtures("eighty_columns")
 def test_changed_code_would_run_all_kernels_and_what_needs_them_depends_on_them(
     built: Path, capsys: Capture, snapshot: Snapshot
 ) -> None:

@@ -186,6 +186,7 @@ def test_a_failure_shows_the_end_of_its_log(root: Path, snapshot: Snapshot, caps
     assert (actions["executed_local"], actions["failed"], actions["skipped"], actions["total"]) == (1, 1, 1, 3)
 
 
+@pytest.mark.usefixtures("eighty_columns")
 def test_equal_targets_are_told_of_their_own_action_and_who_shares_it(
     root: Path, snapshot: Snapshot, capsys: Capture
 ) -> None:

@@ -14,6 +14,7 @@ from mlcbuild.cli.init.json_places import JsonFile, Keys, read_json
 from mlcbuild.cli.main import main
 from mlcbuild.cli.workspace.opening import open_workspace
 from mlcbuild.rules.analysis import analyse
+from tests.cli.conftest import at_eighty_columns
 from tests.compiler.tiny_models import checkpoint, write_gguf
 
 Snapshot = Callable[[str, str], None]
@@ -87,7 +88,8 @@ def imported(root: Path, text: str, capsys: Capture) -> str:
     assert main(["import", "spec.json"]) == 0
     out, err = capsys.readouterr()
     assert out == f"{root}/BUILD.toml\n"
-    return ((root / "BUILD.toml").read_text() + "--\n" + err).replace(str(root.parent), "<tmp>")
+    err = at_eighty_columns(err.replace(str(root.parent), "<tmp>"))
+    return (root / "BUILD.toml").read_text().replace(str(root.parent), "<tmp>") + "--\n" + err
 
 
 def targets(root: Path) -> Mapping[str, object]:

@@ -67,6 +67,7 @@ def remember(
         ("show-target-color", ["--color", "always", "show", "//m:a", "--build", "1"]),
     ],
 )
+@pytest.mark.usefixtures("eighty_columns")
 def test_listings_of_builds(
     name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture
 ) -> None:
@@ -95,6 +96,7 @@ def test_help(command: str, snapshot: Snapshot, capsys: Capture) -> None:
         ("no-such-kernel", ["show", "//m:a", "CompileKernel", "nothing", "--build", "1"]),
     ],
 )
+@pytest.mark.usefixtures("eighty_columns")
 def test_errors(name: str, arguments: list[str], workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
     remember(workspace)
     assert main(arguments) == 2

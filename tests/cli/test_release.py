@@ -16,6 +16,7 @@ import pytest
 
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
+from tests.cli.conftest import at_eighty_columns
 from tests.cli.kernel_workspace import enter_kernel_workspace
 
 Snapshot = Callable[[str, str], None]
@@ -87,7 +88,8 @@ def test_a_release_is_verified_with_the_public_key_alone(
     spoilt = run(capsys, "verify", str(to), "--key", str(keys / "release.pub"))
     assert [code for code, *_ in (dry, made, again, verified, spoilt)] == [0, 0, 0, 0, ExitCode.NOT_VERIFIED]
     steps = {"release --dry-run": dry, "release": made, "release again": again, "verify": verified, "spoilt": spoilt}
-    snapshot("release", "".join(f"── {name}\n{out}{err}" for name, (_, out, err) in steps.items()))
+    told = "".join(f"── {name}\n{out}{err}" for name, (_, out, err) in steps.items())
+    snapshot("release", at_eighty_columns(told))
 
 
 def test_errors_are_told_in_colour_where_that_is_wanted(
@@ -207,7 +209,7 @@ def test_what_cannot_be_released_is_an_error_before_anything_is_written(
         code, out, err = run(capsys, *line.split())
         told.append(f"── {line} → {code}\n{out}{err}".replace(str(tmp_path), "…"))
     assert not (tmp_path / "out").exists()
-    snapshot("release-errors", "".join(told))
+    snapshot("release-errors", at_eighty_columns("".join(told)))
 
 
 def test_verifying_loads_no_workspace_no_client_and_no_compiler(keys: Path, tmp_path: Path) -> None:

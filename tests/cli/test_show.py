@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mlcbuild.cli.main import main
+from tests.cli.conftest import at_eighty_columns
 from tests.cli.kernel_workspace import enter_kernel_workspace
 
 Snapshot = Callable[[str, str], None]
@@ -72,9 +73,9 @@ def test_listings_and_errors(built: Path, snapshot: Snapshot, capsys: Capture) -
     for name, arguments in LISTINGS.items():
         for color, suffix in (("never", ""), ("always", "-color")):
             assert main(["--color", color, "show", *arguments]) == 0
-            snapshot(f"show-{name}{suffix}", steady(capsys.readouterr().out, built))
+            snapshot(f"show-{name}{suffix}", at_eighty_columns(steady(capsys.readouterr().out, built)))
     for name, arguments in ERRORS.items():
-        snapshot(f"usage-show-{name}", shown(capsys, *arguments, fails=2))
+        snapshot(f"usage-show-{name}", at_eighty_columns(shown(capsys, *arguments, fails=2)))
 
 
 def test_outputs_are_named_with_their_bytes(built: Path, capsys: Capture) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,129 +14,105 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from mlcbuild.cache import file_systems
+from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import application, main
+from mlcbuild.cli.output import slow_progress
 from mlcbuild.cli.output.text import COLUMNS, cell_width
-from tests.cli.conftest import without_times
+from tests.cli.conftest import long_folder, without_times
 from tests.cli.kernel_workspace import enter_kernel_workspace
+from tests.remote import http_server
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
-# What a command prints in a workspace whose model was built and then edited.
+# What a command prints in a copy of a workspace that was built twice, and then edited.
 PRINTED: dict[str, tuple[str, ...]] = {
     "affected": ("affected", "--since", "HEAD", "--output", "text"),
     "aquery": ("aquery", "mnemonic('^Partition$', //:model)"),
-    "build": ("build", "//:package", "--dry-run"),
-    "cache-gc": ("cache", "gc", "--max-size", "much"),
-    "cache-pull": ("cache", "pull", "//:package"),
-    "cache-push": ("cache", "push", "//:package"),
-    "cache-rm": ("cache", "rm", "zz"),
-    "cache-stats": ("cache", "stats", "extra"),
-    "cache-verify": ("cache", "verify", "extra"),
-    "clean": ("clean", "extra"),
-    "diff": ("diff", "//:model", "//:nothing"),
-    "doctor": ("doctor", "nothing"),
+    "build": ("build", "//:package", "//:notes", "--dry-run"),
+    "cache-gc": ("cache", "gc", "--max-size", "0"),
+    "cache-pull": ("cache", "pull", "//:notes", "--remote", "{server}", "--disk-cache", "{empty}"),
+    "cache-push": ("cache", "push", "//:notes", "--remote", "{server}"),
+    "cache-rm": ("cache", "rm", "//:notes"),
+    "cache-stats": ("cache", "stats", "--max-age", "30d"),
+    "cache-verify": ("cache", "verify"),
+    "clean": ("clean",),
+    "diff": ("diff", "//:package", "--build", "1"),
+    "doctor": ("doctor", "workspace"),
     "explain": ("explain", "//:package"),
-    "fetch": ("fetch", "//:model"),
-    "help": ("help", "nothing-of-the-kind"),
-    "import": ("import", "no-such-file.json"),
+    "fetch": ("fetch", "//:fetched"),
+    "help": ("help", "labels"),
+    "import": ("--workspace", "{empty}", "import", "{empty}/spec.json"),
     "info": ("info", "--legal"),
-    "init": ("init",),
-    "log": ("log", "nothing"),
-    "log-critical-path": ("log", "critical-path", "--build", "17"),
-    "log-what-ran": ("log", "what-ran", "--build", "17"),
+    "init": ("--workspace", "{empty}", "init"),
+    "log": ("log",),
+    "log-critical-path": ("log", "critical-path"),
+    "log-what-ran": ("log", "what-ran"),
     "matrix": ("matrix", "//..."),
     "query": ("query", "deps(//:package)", "--output", "tree"),
-    "release": ("release", "//:package"),
-    "report": ("report", "17"),
-    "run": ("run", "//:model"),
-    "show": ("show", "//:nothing"),
+    "release": ("release", "//:notes", "--to", "{place}/release", "--key", "{key}", "--version", "1.0"),
+    "report": ("report",),
+    "run": ("run", "//:greeting"),
+    "show": ("show", "//:model", "CompileKernel", "matmul", "--build", "2"),
     "shutdown": ("shutdown",),
-    "verify": ("verify", "nowhere"),
-    "version": ("version", "extra"),
+    "verify": ("verify", "{place}/release", "--key", "{key}.pub"),
+    "version": ("version",),
 }
+# What is done in the copy before.
+PREPARED: dict[str, tuple[str, ...]] = {
+    "cache-pull": PRINTED["cache-push"],
+    "verify": PRINTED["release"],
+}
+# The width of their columns differs from run to run.
+MEASURED = ("cache-stats", "log", "show", "diff")
+MORE_TARGETS = """
+[[command]]
+name = "notes"
+tool = ":join"
+inputs = ["notes.md"]
+arguments = ["{{inputs}}", "{{outputs}}"]
+outputs = ["notes.txt"]
 
-# Snapshots with longer lines than 80 columns, and what is in these lines.
-FOR_PROGRAMS = "a format that programs read"
-FILE = "a file that a command writes"
-NAMES = "names, paths and digests, which are not broken"
-MESSAGE = "a message, which an editor or a search finds as one line"
-WIDE: dict[str, str] = {
-    "log-history-wide": "how a wider terminal is used",
-    **dict.fromkeys(
-        [
-            "annotations",
-            "build-report",
-            "ci-reports-of-errors",
-            "events",
-            "job-summary",
-            "junit",
-            "profile",
-            "profile-nodes",
-        ],
-        FOR_PROGRAMS,
-    ),
-    **dict.fromkeys(
-        ["import-delivery", "import-lib-delivery", "import-package-config", "init-empty", "init-gguf", "init-hf"],
-        FILE,
-    ),
-    **dict.fromkeys(
-        [
-            "build-failure-shared",
-            "cache-pull-incomplete",
-            "cache-verify",
-            "console-table",
-            "console-table-long",
-            "doctor-healthy",
-            "dry-run-code",
-            "help-topic",
-            "help-topic-colour",
-            "log-builds",
-            "log-critical-path",
-            "log-what-ran",
-            "log-what-ran-slowest",
-            "release",
-            "show-kernel",
-            "show-kernel-color",
-            "show-link",
-            "show-link-color",
-            "show-partition",
-            "show-partition-color",
-            "show-tool",
-            "show-tool-color",
-        ],
-        NAMES,
-    ),
-    **dict.fromkeys(
-        [
-            "build-network-cache",
-            "cache-pull-silence",
-            "cache-push-incomplete",
-            "cache-push-silence",
-            "cache-settings-errors",
-            "cache-unreadable",
-            "columns-doctor",
-            "columns-doctor-colour",
-            "doctor-errors",
-            "doctor-ray",
-            "release-errors",
-            "remote-unsigned",
-            "usage-build---x----y",
-            "usage-cache-transfer-a-reader",
-            "usage-cache-transfer-both",
-            "usage-cache-transfer-nothing",
-            "usage-diff-alone",
-            "usage-diff-nothing",
-            "usage-diff-three",
-            "usage-query---output-yaml---x",
-            "usage-query-kind-model",
-            "workspace-errors",
-            "workspace-errors-colour",
-        ],
-        MESSAGE,
-    ),
-}
+[[tool]]
+name = "sh"
+path = "/bin/sh"
+
+[[command]]
+name = "greeting"
+tool = ":sh"
+arguments = ["-c", "printf '#!/bin/sh\\necho good morning\\n' > $0; chmod +x $0", "{{outputs}}"]
+outputs = ["greeting"]
+
+[[local_file]]
+name = "fetched"
+path = "{tool}"
+sha256 = "{digest}"
+"""
+SPEC = """{
+  "default_quantization": ["q4f16_1"],
+  "default_compile_options": [{"device": "cuda"}],
+  "tasks": [{"model_id": "Tiny", "model": "HF://a/tiny"}]
+}"""
+
+# Snapshots that may have longer lines than 80 columns.
+FOR_PROGRAMS = frozenset(
+    {
+        "annotations",
+        "build-report",
+        "ci-reports-of-errors",
+        "events",
+        "job-summary",
+        "junit",
+        "profile",
+        "profile-nodes",
+    }
+)
+WRITTEN_FILES = frozenset({"import-delivery", "import-lib-delivery", "import-package-config", "init-gguf", "init-hf"})
+WIDER_TERMINAL = frozenset({"log-history-wide"})
+CODE_OF_A_PAGE = frozenset({"help-topic", "help-topic-colour"})  # which people copy
+WIDE = FOR_PROGRAMS | WRITTEN_FILES | WIDER_TERMINAL | CODE_OF_A_PAGE
 
 
 def commands() -> Iterator[str]:
@@ -164,46 +143,102 @@ def test_help(name: str, snapshot: Snapshot, capsys: Capture) -> None:
 
 
 def test_no_line_is_wider_than_80_columns() -> None:
-    found: dict[str, int] = {}
+    """But for a path, a digest or a label, which stands alone in its line then, and for a matrix in TOML."""
+    wide: dict[str, list[str]] = {}
     for path in sorted(SNAPSHOTS.glob("*.txt")):
         shown = re.sub(r"␛\[[0-9;]*[A-Za-z]", "", path.read_text(encoding="utf-8"))
-        widest = max(map(cell_width, shown.splitlines()), default=0)
-        if widest > COLUMNS:
-            found[path.stem] = widest
-    assert {name: width for name, width in found.items() if name not in WIDE} == {}
-    assert [name for name in WIDE if name not in found] == [], "these fit now, and need no exception"
+        found = [line for line in shown.splitlines() if cell_width(line) > COLUMNS]
+        if path.stem in WRITTEN_FILES:
+            found = [line for line in found if not line.removeprefix("# ").startswith("matrix = ")]
+            assert not found, f"{path.stem}: {found}"
+        elif path.stem not in WIDE:
+            wide[path.stem] = [line for line in found if len(line.split()) > 1]
+        else:
+            assert found, f"{path.stem} fits now, and needs no exception"
+    assert {name: lines for name, lines in wide.items() if lines} == {}
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("snapshots")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a workspace, its disk cache and a key. Its path is long, so that lines break at the same words
+    wherever it lies."""
+    folder = long_folder(tmp_path_factory.mktemp("built"))
     with pytest.MonkeyPatch.context() as patch:
         root = enter_kernel_workspace(folder, patch)
+        tool = folder / "join.sh"
+        more = MORE_TARGETS.format(tool=tool, digest=hashlib.sha256(tool.read_bytes()).hexdigest())
+        (root / "BUILD.toml").write_text((root / "BUILD.toml").read_text() + more)
+        (root / "notes.md").write_text("what is new\n")
         (root / ".gitignore").write_text("mlcbuild-out/\n.mlcbuild/\n__pycache__/\n")
         for command in ("init -q", "add -A", "-c user.name=a -c user.email=a@example.org commit -qm one"):
             subprocess.run(["git", *command.split()], cwd=root, check=True)
-        assert main(["build", "//:package", "--quiet"]) == 0
-        (root / "model.txt").write_text((root / "model.txt").read_text().replace("second", "other"))
-        yield root
+        for program in ("genpkey -algorithm ed25519 -out key", "pkey -in key -pubout -out key.pub"):
+            subprocess.run(["openssl", *program.split()], cwd=folder, check=True, capture_output=True)
+        model = root / "model.txt"
+        assert main(["build", "//:package", "//:notes", "//:greeting", "--quiet", "--jobs", "2"]) == 0
+        model.write_text(model.read_text().replace("first", "another"))
+        assert main(["build", "//:package", "--quiet", "--jobs", "2"]) == 0
+        model.write_text(model.read_text().replace("second", "other"))
+    return folder
+
+
+@pytest.fixture
+def server() -> Iterator[http_server.Cache]:
+    with http_server.running() as cache:
+        yield cache
 
 
 @pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.usefixtures("eighty_columns")
 def test_output_at_80_columns(
-    name: str, workspace: Path, snapshot: Snapshot, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    built: Path,
+    tmp_path: Path,
+    server: http_server.Cache,
+    snapshot: Snapshot,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(workspace)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(workspace.parent / "cache"))
+    monkeypatch.setenv("MLCBUILD_REMOTE_ROLE", "read-write")
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    monkeypatch.setattr(slow_progress, "_QUIET_SECONDS", 60.0)
+    (tmp_path / "mounts").write_text("rootfs / ext4 rw 0 0\n")
+    monkeypatch.setattr(file_systems, "MOUNTS", tmp_path / "mounts")
     shown = []
     for colour in ("never", "always"):
-        capsys.readouterr()
-        main(["--color", colour, *PRINTED[name]])
-        out, err = capsys.readouterr()
-        shown.append(_stable(out + err, workspace.parent))
+        server.blobs.clear()
+        (tmp_path / colour).mkdir()
+        place = long_folder(tmp_path / colour)
+        shutil.copytree(built, place, symlinks=True, dirs_exist_ok=True)
+        empty = place / "empty"
+        empty.mkdir()
+        (empty / "spec.json").write_text(SPEC)
+        monkeypatch.chdir(place / "workspace")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+        names = {"server": server.address, "place": str(place), "empty": str(empty), "key": str(place / "key")}
+        if name in PREPARED:
+            assert main([each.format(**names) for each in PREPARED[name]]) == 0
+        capfd.readouterr()
+        command = ["--color", colour, *(each.format(**names) for each in PRINTED[name])]
+        # `run` becomes the program that it starts.
+        is_replaced = name == "run"
+        code = subprocess.call([sys.executable, "-m", "mlcbuild.cli.main", *command]) if is_replaced else main(command)
+        assert code in (0, int(ExitCode.WOULD_RUN) if name == "build" else 0)
+        out, err = capfd.readouterr()
+        shown.append(_stable(name, out + err, place, built, server.address))
     snapshot(f"columns-{name}", shown[0])
     snapshot(f"columns-{name}-colour", shown[1])
-    assert re.sub("\x1b\\[[0-9;]*m", "", shown[1]) == shown[0]
+    without_colour = re.sub("\x1b\\[[0-9;]*m", "", shown[1])
+    assert [line.rstrip() for line in without_colour.splitlines()] == shown[0].splitlines()
 
 
-def _stable(text: str, folder: Path) -> str:
-    text = without_times(text).replace(str(folder), "<tmp>")
-    return re.sub(r"\b[0-9a-f]{16}(?:[0-9a-f]{48})?\b", "DIGEST", text)
+def _stable(name: str, text: str, place: Path, built: Path, server: str) -> str:
+    """Without what differs from run to run and from machine to machine."""
+    text = without_times(text).replace(str(place), "<tmp>").replace(str(built), "<tmp>").replace(server, "<server>")
+    text = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,?  ?)[0-9a-f]{8}", r"2026-11-29 12:00:00\1c0ffee00", text)
+    text = re.sub(r"\b[0-9a-f]{16}(?:[0-9a-f]{48})?\b|\b[0-9a-f]{12}\b|SHA256:[A-Za-z0-9+/]{43}", "DIGEST", text)
+    text = re.sub(r"\d[\d,.]* ?([kMGT]?B|ms|%)(?!\w)", "N", text)
+    text = re.sub(r"(?<![\d.])\d+\.\d\d(?![\d.])", "0.00", text)
+    text = re.sub(r"\d+(?:\.\d+){2,}\S*", "1.2.3", text)
+    text = re.sub(r"\d+( blobs| +N\n)", r"N\1", text)
+    return re.sub(r"(?<=\S)  +", "  ", text) if name.startswith(MEASURED) else text

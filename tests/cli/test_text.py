@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlcbuild.cli.output import text
+from mlcbuild.cli.output.terminal import wrapping_width
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,42 @@ def test_a_shortened_text_never_exceeds_its_width(content: str, width: int) -> N
 def test_both_ends_of_a_shortened_name_stay() -> None:
     shown = text.shortened("//models:llama-3-70b-instruct CompileKernel", 21)
     assert shown == "//models:l…pileKernel"
+
+
+@given(
+    st.lists(st.sampled_from(["a", "of", "//models:llama", "`mlcbuild log`", "模型", "x" * 25]), min_size=1),
+    st.sampled_from(["", "  ", "    "]),
+    st.integers(20, 60),
+)
+def test_wrapped_lines_have_all_words_and_fit_unless_a_word_does_not(words: list[str], margin: str, width: int) -> None:
+    line = margin + " ".join(words)
+    lines = list(text.wrapped([line], width))
+    assert " ".join(each.strip() for each in lines) == line.strip()
+    assert all(text.cell_width(each) <= width or len(each.split()) == 1 for each in lines)
+    assert all(each.startswith(f"{margin}    ") for each in lines[1:])
+    assert list(text.wrapped([line], 0)) == [line]
+
+
+def test_a_command_in_backquotes_is_not_broken_and_colour_takes_no_room() -> None:
+    told = "error: give one of them, or see `mlcbuild help remote-settings` for more"
+    assert list(text.wrapped([told], 40)) == [
+        "error: give one of them, or see",
+        "    `mlcbuild help remote-settings` for",
+        "    more",
+    ]
+    painted = [line.replace("error:", "\x1b[1;31merror:\x1b[0m") for line in (told, *text.wrapped([told], 40))]
+    assert list(text.wrapped(painted[:1], 40)) == painted[1:]
+
+
+def test_logs_and_what_is_verbatim_are_not_wrapped() -> None:
+    lines = ["  │ " + "word " * 10, "+" + "word " * 10]
+    assert list(text.wrapped(lines, 20, verbatim=lines[1:])) == lines
+    assert len(list(text.wrapped(lines, 20))) > 2
+
+
+@pytest.mark.parametrize(("told", "width"), [("80", 80), ("0", 0), ("", 0), ("wide", 0), ("-3", 0)])
+def test_only_a_terminal_or_a_variable_has_a_width(told: str, width: int) -> None:
+    assert wrapping_width(io.StringIO(), {"COLUMNS": told}) == width
 
 
 def test_wide_characters_take_two_columns() -> None:

@@ -55,7 +55,7 @@ def _environment(folder: Path) -> dict[str, str]:
         "HOME": str(folder / "home"),
         "XDG_CACHE_HOME": str(folder / "cache"),
         "XDG_CONFIG_HOME": str(folder / "settings"),
-        "COLUMNS": "80",
+        "COLUMNS": "0",  # lines of any length, as in the pages
         "TERM": "dumb",
         "LC_ALL": "C.UTF-8",
         **{f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in _GIT.items()},

@@ -41,7 +41,7 @@ def print_affected(
         print_json({"since": revision.commit, "targets": found})
         return
     for label, reason in found.items():
-        print(f"{label}  {reason}" if output is AffectedOutput.TEXT else label)
+        options.show([f"{label}  {reason}" if output is AffectedOutput.TEXT else label])
 
 
 def _compared(workspace: OpenWorkspace, now: WorkspaceState, revision: Revision, surveys: _Surveys) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -13,8 +13,8 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from mlcbuild.cli.arguments.completion import complete_configuration, complete_pattern
-from mlcbuild.cli.output.terminal import ColorChoice, OutputFormat, Style, style_for
-from mlcbuild.cli.output.text import printable
+from mlcbuild.cli.output.terminal import ColorChoice, OutputFormat, Style, style_for, wrapping_width
+from mlcbuild.cli.output.text import printable, wrapped
 
 STATE_DIRECTORY = ".mlcbuild"
 """The folder of a workspace's local state, below its root: logs, state of the last build, tracebacks."""
@@ -117,7 +117,24 @@ class GlobalOptions:
 
     def note(self, message: str) -> None:
         """Print a note on standard error."""
-        print(f"{self.style(sys.stderr).warning('note:')} {printable(message)}", file=sys.stderr, flush=True)
+        self.tell([f"{self.style(sys.stderr).warning('note:')} {printable(message)}"])
+
+    def tell(self, lines: Iterable[str]) -> None:
+        """Print lines for people on standard error, wrapped to its width."""
+        self._print(lines, sys.stderr)
+
+    def show(self, lines: Iterable[str], *, verbatim: Collection[str] = ()) -> None:
+        """Print lines of a result that people read on standard output, wrapped to its width but for `verbatim`."""
+        self._print(lines, sys.stdout, verbatim)
+
+    def _print(self, lines: Iterable[str], stream: TextIO, verbatim: Collection[str] = ()) -> None:
+        for line in wrapped(lines, self.width(stream), verbatim=verbatim):
+            print(line, file=stream)
+        stream.flush()
+
+    def width(self, stream: TextIO) -> int:
+        """The columns into which text is wrapped; 0 for lines of any length."""
+        return wrapping_width(stream, self.environment)
 
     def elapsed(self) -> float:
         """Seconds since the command began."""

@@ -26,7 +26,7 @@ def usage_error(error: typer.TyperException) -> UsageError:
     if option in _GLOBAL_OPTIONS:
         advice.append(f"put it before the command: mlcbuild {option} … {path.removeprefix('mlcbuild ')} …")
     elif option.startswith(("-/", "-:")):
-        advice.append(f"put patterns of targets to leave out after --: {path} -- //models/... -//models:x")
+        advice.append(f"put patterns of targets to leave out after --: `{path} -- //models/... -//models:x`")
     elif option and path == "mlcbuild run":
         advice.append("put arguments for the program after --: mlcbuild run LABEL -- " + option)
     advice.append(f"see {path} --help")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +88,7 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
     for note in part.notes:
         options.note(note)
     if asked.verbose and part.reasons:
-        print(*part.reasons, sep="\n", file=sys.stderr, flush=True)
+        options.tell(part.reasons)
     targets = targets_of(analysis.requested, output=f"{workspace.settings.output}/{loaded.configuration.name}")
     if not targets and not asked.shard:
         options.note("no targets match")
@@ -112,12 +111,10 @@ def print_dry_run(asked: DryRun, output: OutputFormat, options: GlobalOptions) -
             }
         )
         return code
-    for line in _lines(pending):
-        print(line)
+    options.show(_lines(pending))
     counted = ", ".join(f"{counts[state]:,} {shown}" for state, shown, _ in _COUNTED if counts[state])
     head = text.plural(len(known), "action")
-    sys.stdout.flush()  # The sum comes last, also where both streams go into one file.
-    print(f"{head}: {counted}" if counted else head, file=sys.stderr, flush=True)
+    options.tell([f"{head}: {counted}" if counted else head])
     return code
 
 

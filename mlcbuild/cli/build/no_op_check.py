@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import mlcbuild
+from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.output import text
 from mlcbuild.engine.no_op_record import NoOpRecord, load_no_op_record
 
@@ -80,13 +81,12 @@ def current_build(request: str, *, directory: Path, state_directory: str) -> tup
     return None
 
 
-def print_no_op(build: NoOpRecord, *, wall_seconds: float, quiet: bool) -> None:
+def print_no_op(build: NoOpRecord, options: GlobalOptions, *, quiet: bool) -> None:
     """Print what the whole build would print."""
-    for note in build.notes:
-        print(note, file=sys.stderr, flush=True)
+    options.tell(build.notes)
     if not quiet:
         counts = f"{text.plural(build.actions, 'action')}: {build.actions} up to date"
-        print(f"{counts} · {text.seconds(wall_seconds)}", file=sys.stderr, flush=True)
+        options.tell([f"{counts} · {text.seconds(options.elapsed())}"])
     for path in build.outputs:
         print(path)
 

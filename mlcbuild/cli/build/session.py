@@ -113,6 +113,7 @@ class _Session:
             show_log=request.show_log,
             quiet=request.progress is ProgressChoice.QUIET,
             verbose=request.verbose,
+            width=lambda: self._options.width(sys.stderr),
         )
         self._listeners.add("progress", console)
         try:
@@ -195,5 +196,5 @@ class _Session:
     def _write(self, lines: Sequence[str]) -> None:
         if self._console:
             self._console.say(lines)
-        elif lines:
-            print(*lines, sep="\n", file=sys.stderr, flush=True)
+        else:
+            self._options.tell(lines)

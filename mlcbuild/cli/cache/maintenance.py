@@ -27,10 +27,9 @@ def store_root(disk_cache: Path | None) -> Path:
 def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputFormat, options: GlobalOptions) -> None:
     """Remove results until the store is within the limits, and print what was removed. Raises InfrastructureError."""
     root = store_root(disk_cache)
-    style = options.style(sys.stderr)
 
     def on_wait() -> None:
-        print(f"{style.warning('note:')} waiting for another gc of {root}", file=sys.stderr, flush=True)
+        options.note(f"waiting for another gc of {root}")
 
     try:
         with slow_progress(options) as progress:
@@ -43,12 +42,10 @@ def collect_garbage(disk_cache: Path | None, limits: Limits, output: OutputForma
     print(_collected_line(collected))
     if collected.failed:
         failed = text.plural(collected.failed, "file")
-        print(f"{style.warning('note:')} {failed} could not be removed: {collected.reason}", file=sys.stderr)
+        options.note(f"{failed} could not be removed: {collected.reason}")
     if collected.over_bytes:
-        print(
-            f"{style.warning('note:')} {byte_count(collected.over_bytes)} above the limit remain: "
-            "running builds use them, or are writing them",
-            file=sys.stderr,
+        options.note(
+            f"{byte_count(collected.over_bytes)} above the limit remain: running builds use them, or are writing them"
         )
 
 
@@ -78,12 +75,12 @@ def verify_cache(disk_cache: Path | None, output: OutputFormat, options: GlobalO
         return code
     style = options.style(sys.stderr)
     for damage in found.damaged:
-        print(f"{style.error('damaged:')} {damage.kind} {damage.hash}: {damage.reason}", file=sys.stderr)
+        options.tell([f"{style.error('damaged:')} {damage.kind} {damage.hash}: {damage.reason}"])
     if found.damaged:
-        print(f"  moved to quarantine below {root}; the next build that needs them makes them again", file=sys.stderr)
+        options.tell([f"  moved to quarantine below {root}; the next build that needs them makes them again"])
     print(_findings(found))
     if line := retry_line(code):
-        print(line, file=sys.stderr)
+        options.tell([line])
     return code
 
 

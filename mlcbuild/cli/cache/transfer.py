@@ -53,6 +53,7 @@ class Reporter:
     """Prints notes and the outcome, and clears the progress line before."""
 
     def __init__(self, options: GlobalOptions, progress: SlowProgress) -> None:
+        self._options = options
         self._style = options.style(sys.stderr)
         self._progress = progress
 
@@ -66,7 +67,7 @@ class Reporter:
             print_json(document)
             return
         self._print_missing(missing)
-        print(outcome, flush=True)
+        self._options.show([outcome])
         if note:
             self._write(note)
 
@@ -80,7 +81,7 @@ class Reporter:
 
     def _write(self, line: str) -> None:
         self._progress.close()
-        print(line, file=sys.stderr, flush=True)
+        self._options.tell([line])
 
 
 def opened_remote(transfer: Transfer, options: GlobalOptions, *, writes: bool) -> tuple[OpenWorkspace, ResolvedRemote]:
@@ -102,12 +103,10 @@ def opened_remote(transfer: Transfer, options: GlobalOptions, *, writes: bool) -
         if policy.role.value != "read-write":
             reason = f'this machine has the role "{policy.role.value}"'
             advice = (
-                "if this machine may send results, set MLCBUILD_REMOTE_ROLE=read-write, as CI jobs do,\n"
-                'or role = "read-write" in [remote] of your settings.toml'
+                "if this machine may send results, set MLCBUILD_REMOTE_ROLE=read-write, as CI jobs do, or "
+                '`role = "read-write"` in [remote] of your settings.toml'
             )
-        raise UsageError(
-            f"{configuration.shown} is read-only for this command: {reason}", advice=tuple(advice.splitlines())
-        )
+        raise UsageError(f"{configuration.shown} is read-only for this command: {reason}", advice=(advice,))
     policy = dataclasses.replace(policy, purpose=Purpose.PUSH if writes else Purpose.PULL)
     if transfer.jobs:
         policy = dataclasses.replace(policy, downloads=transfer.jobs, uploads=transfer.jobs)

@@ -166,7 +166,7 @@ def build(
             from mlcbuild.cli.log.no_op_builds import append_no_op
 
             found, root = current
-            print_no_op(found, wall_seconds=options.elapsed(), quiet=quiet or progress is ProgressChoice.QUIET)
+            print_no_op(found, options, quiet=quiet or progress is ProgressChoice.QUIET)
             append_no_op(
                 root / STATE_DIRECTORY / RECORD_DIRECTORY,
                 began=time.time() - options.elapsed(),

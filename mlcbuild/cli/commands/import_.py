@@ -37,4 +37,4 @@ def import_(
     """
     from mlcbuild.cli.init.importing import import_spec
 
-    import_spec(global_options(context).directory, file, start=Path.cwd(), output=output)
+    import_spec(file, global_options(context), start=Path.cwd(), output=output)

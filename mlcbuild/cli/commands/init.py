@@ -47,13 +47,14 @@ def init(
     """
     from mlcbuild.cli.init.new_workspace import initialize
 
-    root = global_options(context).directory
+    options = global_options(context)
+    root = options.directory
     if ci is None:
-        initialize(root, model, start=Path.cwd())
+        initialize(model, options, start=Path.cwd())
         return
     from mlcbuild.cli.init.ci import check_ci_files, write_ci_files
 
     check_ci_files(root, ci)
     if model or not (root / BUILD_FILE).exists():
-        initialize(root, model, start=Path.cwd())
-    write_ci_files(root, ci)
+        initialize(model, options, start=Path.cwd())
+    write_ci_files(root, ci, options)

@@ -40,7 +40,8 @@ class Console:
     """Writes to `stream`; `live` allows it to move the cursor. With `quiet` it writes failures and notes alone, with
     `verbose` also a line for each action that ran.
 
-    `keep_log` stores an action's log and returns its path, "" if it stored none. `clock` returns seconds.
+    `keep_log` stores an action's log and returns its path, "" if it stored none. `width` returns the columns into which
+    lines are wrapped, 0 for lines of any length, and `clock` seconds.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Console:
         show_log: bool = False,
         quiet: bool = False,
         verbose: bool = False,
+        width: Callable[[], int] = lambda: 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stream = stream
@@ -61,6 +63,7 @@ class Console:
         self._show_log = show_log
         self._quiet = quiet
         self._verbose = verbose
+        self._width = width
         self._clock = clock
         self._progress = Progress()
         self._began: float | None = None  # the clock when the build began; None before and after a build
@@ -158,7 +161,7 @@ class Console:
     def _write(self, lines: Sequence[str]) -> None:
         if not lines:
             return
-        whole = "".join(f"{line}\n" for line in lines)
+        whole = "".join(f"{line}\n" for line in text.wrapped(lines, self._width()))
         if self._area and self._began is not None:
             self._draw(above=whole)
         else:

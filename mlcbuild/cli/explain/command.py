@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.build.parts import targets_of
 from mlcbuild.cli.explain.explanation import Explanation
 from mlcbuild.cli.explain.other_machine import OtherMachine
-from mlcbuild.cli.explain.output import explanation_lines, file_diffs
+from mlcbuild.cli.explain.output import explanation_lines, file_diffs, lines_of_diffs
 from mlcbuild.cli.explain.reasons import Reasons
 from mlcbuild.cli.inspection.survey import SurveyParts, SurveyRequest, surveying, without_collector
 from mlcbuild.cli.log.listings import build_title, record_directory
@@ -53,7 +53,7 @@ def explain_targets(request: ExplainRequest, output: OutputFormat, options: Glob
     with surveying(workspace, analysis, targets, disk_cache=disk_cache, remote=remote, say=options.note) as parts:
         stored = StoredResults(disk_cache)
         reasons = Reasons(parts.survey, stored)
-        printer = _Printer(parts=parts, stored=stored, root=workspace.root, output=output, say=options.note)
+        printer = _Printer(parts=parts, stored=stored, root=workspace.root, output=output, options=options)
         if other is not None:
             printer.against(other, reasons)
             return
@@ -80,7 +80,7 @@ class _Printer:
     stored: StoredResults
     root: Path
     output: OutputFormat
-    say: Callable[[str], None]
+    options: GlobalOptions
 
     def now(self, explanations: Sequence[Explanation]) -> None:
         waiting = [each for each in explanations if each.what == "waits" and not each.differences]
@@ -93,19 +93,19 @@ class _Printer:
             verb = "waits" if len(waiting) == 1 else "wait"
             start = f"{text.plural(len(waiting), 'action')} {verb} for these:"
             names = text.first_of([text.printable(each.title) for each in waiting], _MOST_WAITING)
-            print("\n".join(text.listed(names, start=start, indent=2)))
+            self.options.show(text.listed(names, start=start, indent=2))
         self._note_unknown()
         if not explanations:
-            self.say("no targets match")
+            self.options.note("no targets match")
 
     def past(self, record: BuildRecord | None, explanations: Sequence[Explanation], *, was_asked: bool) -> None:
         if self.output is OutputFormat.JSON:
             self._json(record.invocation if record else "", explanations)
             return
         if not was_asked:
-            self.say("nothing would run" + (f"; this is what ran {build_title(record)}" if record else ""))
+            self.options.note("nothing would run" + (f"; this is what ran {build_title(record)}" if record else ""))
         elif not explanations:
-            self.say("nothing of these targets ran in that build")
+            self.options.note("nothing of these targets ran in that build")
         self._print(explanations)
 
     def against(self, other: OtherMachine, reasons: Reasons) -> None:
@@ -131,12 +131,11 @@ class _Printer:
             counts.append(f"{len(compared.unknown_here):,} have no key here yet")
         if compared.unknown_there:
             counts.append(f"{len(compared.unknown_there):,} are not in the report")
-        print("; ".join(counts))
+        self.options.show(["; ".join(counts)])
 
     def _print(self, explanations: Sequence[Explanation]) -> None:
-        lines = explanation_lines(explanations, self._diffs(explanations), self._version)
-        if lines:
-            print("\n".join(lines))
+        diffs = self._diffs(explanations)
+        self.options.show(explanation_lines(explanations, diffs, self._version), verbatim=lines_of_diffs(diffs))
 
     def _json(self, build: str, explanations: Sequence[Explanation]) -> None:
         print_json({"build": build, "actions": self._document(explanations)})
@@ -165,4 +164,4 @@ class _Printer:
 
         for each in self.parts.survey.actions.values():
             if announces_unknown(each):
-                self.say(f"what {each.action.title} announces is known once it has run")
+                self.options.note(f"what {each.action.title} announces is known once it has run")

@@ -36,6 +36,11 @@ def file_diffs(
     return found
 
 
+def lines_of_diffs(diffs: Mapping[str, list[str]]) -> frozenset[str]:
+    """The lines of text diffs as explanations have them, which are not wrapped."""
+    return frozenset(_diff_line(line) for diff in diffs.values() for line in diff)
+
+
 def explanation_lines(
     explanations: Sequence[Explanation], diffs: Mapping[str, list[str]], version_of: Callable[[str], str]
 ) -> list[str]:
@@ -94,7 +99,7 @@ def _difference(
         case "input":
             path = explanation.source_path(each.name)
             shown = explanation.maker_of(each.name) or each.name
-            return [_row("file", f"{shown} {change}"), *(f"    {line}" for line in diffs.get(path, ()))]
+            return [_row("file", f"{shown} {change}"), *map(_diff_line, diffs.get(path, ()))]
         case "parameter":
             inside = each.inside or ((each.name, each.before, each.now),)
             rows = [_row("parameter", f"{path}: {old or _NONE} → {new or _NONE}") for path, old, new in inside]
@@ -138,6 +143,10 @@ def _some(rows: list[str]) -> list[str]:
 
 def _more(count: int) -> list[str]:
     return [_row("", f"and {count - _MOST_CHANGES:,} more")] if count > _MOST_CHANGES else []
+
+
+def _diff_line(line: str) -> str:
+    return text.printable(f"    {line}")
 
 
 def _row(kind: str, value: str) -> str:

@@ -74,7 +74,7 @@ def update_pins(patterns: tuple[str, ...], configuration: str, options: GlobalOp
                 print(f"{hints['branch']} of {hints['repository']} is at {commit}", file=sys.stderr)
             digest = observe(info.kind, hints)
         except FetchError as error:
-            print("\n".join(error_lines(error, style=style)), file=sys.stderr)
+            options.tell(error_lines(error, style=style))
             failed.append(label)
             continue
         found = _Observed(target=loaded.targets[label], digest=digest, commit=commit)

@@ -16,10 +16,11 @@ Value = str | int | bool | Sequence["Value"] | Mapping[str, "Value"]
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
-_WIDTH = 100
+_WIDTH = 80
 _INTRODUCTION = """\
-# What is built, and for which platforms. `mlcbuild info` lists all rules and their attributes.
-# Builds write to mlcbuild-out/ and .mlcbuild/: keep both out of version control.
+# What is built, and for which platforms. `mlcbuild info` lists all rules and
+# their attributes. Builds write to mlcbuild-out/ and .mlcbuild/: keep both out
+# of version control.
 """
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from mlcbuild.cli.arguments.options import CiSystem
+from mlcbuild.cli.arguments.options import CiSystem, GlobalOptions
 from mlcbuild.errors import LocalEnvironmentError, UsageError
 
 _FILES = Path(__file__).with_name("ci_files")
@@ -34,7 +33,7 @@ def check_ci_files(root: Path, system: CiSystem) -> None:
         )
 
 
-def write_ci_files(root: Path, system: CiSystem) -> None:
+def write_ci_files(root: Path, system: CiSystem, options: GlobalOptions) -> None:
     """Write the files and print their paths. The list of what jobs install stays if it is there.
 
     Raises LocalEnvironmentError.
@@ -51,5 +50,4 @@ def write_ci_files(root: Path, system: CiSystem) -> None:
         except OSError as error:
             raise LocalEnvironmentError(f"{path} cannot be written: {error.strerror or error}") from None
         print(path)
-    told = f"next: name the wheel in {_REQUIREMENTS}, and set the variables that {_FIRST[system]} lists"
-    print(told, file=sys.stderr)
+    options.tell([f"next: name the wheel in {_REQUIREMENTS}, and set the variables that {_FIRST[system]} lists"])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
+from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.init.build_file import Table, build_text, check_place, target_name, write_new
 from mlcbuild.cli.init.json_places import read_json
 from mlcbuild.cli.init.matrices import Matrices, by_message
@@ -17,14 +17,14 @@ from mlcbuild.rules.backend import backends
 from mlcbuild.workspace.packages import BUILD_FILE
 
 
-def import_spec(root: Path, argument: str, *, start: Path, output: OutputFormat) -> None:
-    """Write `BUILD.toml` at `root` for the file that `argument` names, relative to `start`. Prints the path, and on
-    standard error what the file asks for and the tables do not have, each with its place in the file.
+def import_spec(argument: str, options: GlobalOptions, *, start: Path, output: OutputFormat) -> None:
+    """Write `BUILD.toml` in the folder of `options` for the file that `argument` names, relative to `start`. Prints the
+    path, and on standard error what the file asks for and the tables do not have, each with its place in the file.
 
     Raises UsageError where there is a BUILD.toml already or the file cannot be read, WorkspaceError for a file of
     another form; then nothing is written.
     """
-    root = Path(os.path.normpath(root))
+    root = Path(os.path.normpath(options.directory))
     build_file = root / BUILD_FILE
     notes = check_place(root, build_file)
     file = read_json(start / argument, path=argument)
@@ -54,14 +54,8 @@ def import_spec(root: Path, argument: str, *, start: Path, output: OutputFormat)
     print(build_file)
     for (message, advice), places in found.items():
         more = f" (and {len(places) - 1} more like it)" if len(places) > 1 else ""
-        print(f"{file.location(places[0])}: {message}{more}", file=sys.stderr)
-        if advice:
-            print(f"  {advice}", file=sys.stderr)
-    for note in notes:
-        print(note, file=sys.stderr)
+        options.tell([f"{file.location(places[0])}: {message}{more}", *([f"  {advice}"] if advice else [])])
+    options.tell(notes)
     left = f", {plural(len(matrices.not_mapped), 'value')} of the file not mapped" if found else ""
-    print(f"{plural(matrices.target_count, 'target')}{left}", file=sys.stderr)
-    print("next:", file=sys.stderr)
-    if matrices.fetches:
-        print("  mlcbuild fetch --update //...", file=sys.stderr)
-    print("  mlcbuild query //...", file=sys.stderr)
+    fetch = ["  mlcbuild fetch --update //..."] if matrices.fetches else []
+    options.tell([f"{plural(matrices.target_count, 'target')}{left}", "next:", *fetch, "  mlcbuild query //..."])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.init.build_file import Table, build_text, check_place, target_name, write_new
 from mlcbuild.cli.init.source import Source, models_in, read_source
 from mlcbuild.errors import LocalEnvironmentError
@@ -21,14 +21,15 @@ _OF_RULE = {
 }
 
 
-def initialize(root: Path, argument: str, *, start: Path) -> None:
-    """Write `BUILD.toml` at `root` for the model that `argument` names, relative to `start`; for "" for the only model
-    in that folder, if there is one. Prints the path of the file, and on standard error what it has and what comes next.
+def initialize(argument: str, options: GlobalOptions, *, start: Path) -> None:
+    """Write `BUILD.toml` in the folder of `options` for the model that `argument` names, relative to `start`; for ""
+    for the only model in that folder, if there is one. Prints the path of the file, and on standard error what it has
+    and what comes next.
 
     Raises UsageError where there is a file or a workspace already, and for an argument that names no model or one that
     cannot be built; then nothing is written.
     """
-    root = Path(os.path.normpath(root))
+    root = Path(os.path.normpath(options.directory))
     file = root / BUILD_FILE
     notes = check_place(root, file)
     source = read_source(argument, root=root, start=start) if argument else _only_model(root, notes)
@@ -42,8 +43,7 @@ def initialize(root: Path, argument: str, *, start: Path) -> None:
         notes.append(f"{source.link[0].name} is a link to {source.link[1]}")
     write_new(file, build_text(tables))
     print(file)
-    for line in (*notes, *_told(source, rule, targets, found)):
-        print(line, file=sys.stderr)
+    options.tell((*notes, *_told(source, rule, targets, found)))
 
 
 def _only_model(root: Path, notes: list[str]) -> Source | None:

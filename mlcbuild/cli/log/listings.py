@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ SHOWN_DIGITS = 8
 """Of an invocation or a key."""
 
 _LEAST_SLACKS = 10
+_BELOW = 4  # columns before a cell that stands below its line
 STATUSES = {
     "up_to_date": "up to date",
     "disk_hit": "from disk",
@@ -67,7 +69,7 @@ def print_what_ran(
         for action in ran
     ]
     titles = ("seconds", "queued", "input", "output", "memory", "where", "why", "action")
-    print("\n".join(table(titles, rows, right=range(5))))
+    print("\n".join(table(titles, rows, right=range(5), width=options.width(sys.stdout))))
 
 
 def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions) -> None:
@@ -112,7 +114,8 @@ def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions
         )
         for step in record.critical_path
     ]
-    print("\n".join(table(("seconds", "share", "action"), rows, right=range(2))))
+    width = options.width(sys.stdout)
+    print("\n".join(table(("seconds", "share", "action"), rows, right=range(2), width=width)))
     if record.slacks:
         print(f"\n{text.plural(len(record.slacks), 'action')} beside it; those with the least slack:")
         least = list(record.slacks.items())[:_LEAST_SLACKS]
@@ -124,7 +127,7 @@ def print_critical_path(build: str, output: OutputFormat, options: GlobalOptions
             )
             for name, slack in least
         ]
-        print("\n".join(table(("slack", "seconds", "action"), rows, right=range(2))))
+        print("\n".join(table(("slack", "seconds", "action"), rows, right=range(2), width=width)))
     if record.jobs:
         print(
             f"\n{text.seconds(work)} of work take at least {text.seconds(share)} on {text.plural(record.jobs, 'job')},"
@@ -191,6 +194,7 @@ def build_document(record: BuildRecord) -> dict[str, Any]:
         "arguments": list(record.arguments),
         "targets": list(record.targets),
         "exit_code": record.exit_code,
+        "error": record.error,
         "wall_seconds": record.wall_seconds,
         "jobs": record.jobs,
         "actions": dict(record.counts),
@@ -202,19 +206,22 @@ def moment(began: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began))
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int]) -> list[str]:
-    """Columns as wide as their cells. Those of `right` are right-aligned, the last one is not padded."""
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int], width: int = 0) -> list[str]:
+    """Columns as wide as their cells. Those of `right` are right-aligned, the last one is not padded.
+
+    If a line is wider than `width` (0: any), its last cell stands below it.
+    """
     lines = [titles, *rows]
     widths = [max(text.cell_width(line[column]) for line in lines) for column in range(len(titles) - 1)]
-    return [
-        "  ".join(
-            [
-                *(
-                    f"{cell:>{width}}" if column in right else f"{cell:<{width}}"
-                    for column, (cell, width) in enumerate(zip(line[:-1], widths, strict=True))
-                ),
-                line[-1],
-            ]
+    shown = []
+    for *cells, last in lines:
+        aligned = "  ".join(
+            f"{cell:>{room}}" if column in right else f"{cell:<{room}}"
+            for column, (cell, room) in enumerate(zip(cells, widths, strict=True))
         )
-        for line in lines
-    ]
+        whole = f"{aligned}  {last}"
+        if width and text.cell_width(whole) > width:
+            shown += [aligned.rstrip(), *text.wrapped([" " * _BELOW + last], width)]
+        else:
+            shown.append(whole)
+    return shown

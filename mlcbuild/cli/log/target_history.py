@@ -71,7 +71,7 @@ def print_target_history(
     if not builds:
         print(f"no recorded build {'failed for' if failed else 'did anything for'} {target}")
         return
-    print("\n".join(history_lines(builds)))
+    options.show(history_lines(builds))
     if older := sum(1 for _ in found):
         note_older(older, options)
 

@@ -57,7 +57,7 @@ def report_error(failure: BaseException, options: GlobalOptions) -> ExitCode:
         environment=options.environment,
         state_directory=_state_directory(options.directory),
     )
-    print("\n".join(lines), file=sys.stderr)
+    options.tell(lines)
     return code_of(failure)
 
 
@@ -70,7 +70,7 @@ def report_run_error(failure: Exception, options: GlobalOptions) -> ExitCode:
     else:
         lines.append(f"  the traceback is in {_write_traceback(failure, _state_directory(options.directory))}")
         lines.append(f"  set {DEBUG_VARIABLE}=1 to see it here")
-    print("\n".join(lines), file=sys.stderr)
+    options.tell(lines)
     return ExitCode.RUN_FAILED
 
 

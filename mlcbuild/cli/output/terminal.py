@@ -74,3 +74,14 @@ def terminal_size(stream: TextIO) -> tuple[int, int]:
     except (OSError, ValueError):
         return 80, 24
     return size.columns or 80, size.lines or 24
+
+
+def wrapping_width(stream: TextIO, environment: Mapping[str, str]) -> int:
+    """The columns into which text for people is wrapped: COLUMNS, or those of a terminal; 0 for lines of any length.
+
+    A log or a pipe has no width, and a search finds a message there as one line.
+    """
+    told = environment.get("COLUMNS", "")
+    if told.isascii() and told.isdigit() and int(told):
+        return int(told)
+    return terminal_size(stream)[0] if is_terminal(stream, environment) else 0

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from mlcbuild.errors import readable
 
 COLUMNS = 80
 """The width of what is printed for people where no terminal tells one. Long names alone exceed it."""
+
+_CONTINUED = 4  # columns by which the further lines of a wrapped line are indented
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+# A command in backquotes is one word, because people copy it.
+_WORD = re.compile(r"(\s*)((?:`[^`\s][^`]*`|\S)+)")
 
 
 def seconds(value: float) -> str:
@@ -70,6 +76,52 @@ def listed(items: Sequence[str], *, start: str, indent: int) -> list[str]:
             lines[-1] = lines[-1].rstrip()
             lines.append(" " * indent + piece)
     return lines
+
+
+def wrapped(
+    lines: Iterable[str], width: int, *, verbatim: Collection[str] = (), indent: int = _CONTINUED
+) -> Iterator[str]:
+    """The lines of a message, those that are wider than `width` columns broken at spaces; width 0 breaks none.
+
+    Further lines are indented by `indent` columns more. No word is broken, so a long path has a longer line; neither is
+    a command in backquotes that fits into a line, nor a line of a log behind its bar, nor one of `verbatim`.
+    """
+    for line in lines:
+        if not width or _shown_width(line) <= width or _is_logged(line) or line in verbatim:
+            yield line
+        else:
+            yield from _broken(line, width, indent)
+
+
+def _broken(line: str, width: int, indent: int) -> Iterator[str]:
+    content = line.lstrip(" ")
+    margin = " " * (len(line) - len(content) + indent)
+    current, is_empty = line[: len(line) - len(content)], True
+    for gap, word in _words(content, width - len(margin)):
+        if is_empty or _shown_width(current + gap + word) <= width:
+            current += word if is_empty else gap + word
+        else:
+            yield current
+            current = margin + word
+        is_empty = False
+    yield current
+
+
+def _words(content: str, room: int) -> Iterator[tuple[str, str]]:
+    """Each word and the gap before it. What is in backquotes is one word unless it is wider than `room`."""
+    for gap, word in _WORD.findall(content):
+        if _shown_width(word) <= room:
+            yield gap, word
+        else:
+            yield from ((gap if not index else " ", part) for index, part in enumerate(word.split()))
+
+
+def _shown_width(line: str) -> int:
+    return cell_width(_COLOUR.sub("", line))
+
+
+def _is_logged(line: str) -> bool:
+    return _COLOUR.sub("", line).lstrip(" ").startswith("│")
 
 
 def first_of(items: Sequence[str], most: int) -> list[str]:

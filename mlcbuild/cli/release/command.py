@@ -74,12 +74,12 @@ def make_and_write(order: ReleaseOrder, output: OutputFormat, options: GlobalOpt
                 return ExitCode.WOULD_RUN
             warn_of_unlicensed(gathered, options)
             if gathered.contents is None:
-                print_planned(gathered, destination.address, output)
+                print_planned(gathered, destination.address, output, options)
                 return ExitCode.OK
             made = make_release(gathered.contents, key)
             written = _write(destination, made, progress)
             progress.close()
-            print_released(made, written, gathered, output)
+            print_released(made, written, gathered, output, options)
     return ExitCode.OK
 
 

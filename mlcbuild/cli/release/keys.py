@@ -38,7 +38,7 @@ def public_key(path: Path) -> PublicKey:
         return PublicKey.parse(_content(path, "--key"))
     except ValueError as error:
         raise UsageError(
-            f"--key: {path} {error}", advice=(f"the public key of a private one: {MAKE_ITS_PUBLIC_KEY}",)
+            f"--key: {path} {error}", advice=(f"the public key of a private one: `{MAKE_ITS_PUBLIC_KEY}`",)
         ) from None
 
 

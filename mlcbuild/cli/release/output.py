@@ -32,8 +32,8 @@ def warn_of_unlicensed(gathered: Gathered, options: GlobalOptions) -> None:
     style = options.style(sys.stderr)
     for label in gathered.unlicensed:
         told = f"{label} has no licence: neither its attribute nor its source says one"
-        print(f"{style.warning('warning:')} {told}", file=sys.stderr)
-        print('  write license = "…", an SPDX expression; --require-license makes this an error', file=sys.stderr)
+        advice = '  write license = "…", an SPDX expression; --require-license makes this an error'
+        options.tell([f"{style.warning('warning:')} {told}", advice])
 
 
 def print_not_cached(gathered: Gathered, output: OutputFormat, options: GlobalOptions) -> None:
@@ -54,7 +54,7 @@ def print_not_cached(gathered: Gathered, output: OutputFormat, options: GlobalOp
         gone = f"{text.plural(count, 'file')} of its results {'is' if count == 1 else 'are'} in no cache any more"
         lines.append(f"{style.error('not cached:')} {label}: {gone}")
     lines.append("nothing was released: --build builds first what has no cached result")
-    print(*lines, sep="\n", file=sys.stderr)
+    options.tell(lines)
 
 
 def _event(surveyed: SurveyedAction) -> ActionFinished:
@@ -78,7 +78,7 @@ def _event(surveyed: SurveyedAction) -> ActionFinished:
     )
 
 
-def print_planned(gathered: Gathered, address: str, output: OutputFormat) -> None:
+def print_planned(gathered: Gathered, address: str, output: OutputFormat, options: GlobalOptions) -> None:
     """The files of targets. Before they are here, only their sizes are known."""
     planned = dict(sorted(gathered.planned.items()))
     if output is OutputFormat.JSON:
@@ -95,12 +95,14 @@ def print_planned(gathered: Gathered, address: str, output: OutputFormat) -> Non
     width = max(len(byte_count(size)) for size in planned.values())
     for path, size in planned.items():
         print(f"{byte_count(size):>{width}}  {text.printable(path)}")
-    sys.stdout.flush()
+    sys.stdout.flush()  # The sum comes last, also where both streams go into one file.
     counted = f"{text.plural(len(planned), 'file')}, {byte_count(sum(planned.values()))}"
-    print(f"would release {counted}, and what describes them, to {address}", file=sys.stderr)
+    options.tell([f"would release {counted}, and what describes them, to {address}"])
 
 
-def print_released(made: MadeRelease, written: Written, gathered: Gathered, output: OutputFormat) -> None:
+def print_released(
+    made: MadeRelease, written: Written, gathered: Gathered, output: OutputFormat, options: GlobalOptions
+) -> None:
     """The address of a release, and what was written there; or as JSON."""
     contents = gathered.contents
     assert contents is not None
@@ -127,4 +129,4 @@ def print_released(made: MadeRelease, written: Written, gathered: Gathered, outp
     print(written.address, flush=True)
     verb = "was there already" if written.was_there else "released"
     kept = f" · {text.plural(written.kept, 'file')} of an interrupted release kept" if written.kept else ""
-    print(f"{verb}: {counted}{kept}", signed, sep="\n", file=sys.stderr)
+    options.tell([f"{verb}: {counted}{kept}", signed])

@@ -90,7 +90,7 @@ def _print(found: Verification, key: PublicKey, options: GlobalOptions) -> None:
             f"{style.error(f'{problem.kind.value}:')} {told}",
             *(f"  {text.printable(each)}" for each in problem.details),
         ]
-        print(*lines, sep="\n", file=sys.stderr)
+        options.tell(lines)
     if found.subjects is None:
         print("not verified: nothing in this release can be believed")
         return

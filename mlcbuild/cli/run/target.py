@@ -85,6 +85,6 @@ def _execute(program: Path, arguments: tuple[str, ...], options: GlobalOptions) 
         for number, handler in handlers.items():
             signal.signal(number, handler)
         style = options.style(sys.stderr)
-        print(f"{style.error('error:')} {program} cannot be run: {error.strerror}", file=sys.stderr)
-        print("  check that it is a program and has the executable bit", file=sys.stderr)
+        head = f"{style.error('error:')} {program} cannot be run: {error.strerror}"
+        options.tell([head, "  check that it is a program and has the executable bit"])
         return ExitCode.RUN_FAILED
