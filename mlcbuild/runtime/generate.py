@@ -12,7 +12,7 @@ import numpy as np
 from mlcbuild.errors import UsageError
 from mlcbuild.runtime.answer import Answer, FinishReason
 from mlcbuild.runtime.chat_message import one_turn
-from mlcbuild.runtime.engine import Engine
+from mlcbuild.runtime.engine import Engine, LoadProgress
 from mlcbuild.runtime.model import Array
 from mlcbuild.runtime.package import ModelPackage
 from mlcbuild.runtime.sampling import Sampler, Sampling
@@ -148,6 +148,7 @@ def generate(
     stop_strings: Sequence[str] = (),
     every_logit: bool = False,
     threads: int = 0,
+    loaded: LoadProgress = lambda _done, _total: None,
 ) -> Generation:
     """Generate text with a package: the answer to one turn, or with `raw` the continuation of a text.
 
@@ -158,7 +159,7 @@ def generate(
         raise UsageError(f"the number of new tokens is {max_tokens}; it cannot be negative")
     tokenizer = PackageTokenizer(ModelPackage.open(package))
     ids = tokenizer.encode_raw(prompt) if raw else tokenizer.encode_chat(one_turn(prompt, system=system))
-    engine = Engine(package, threads=threads)  # last: weights may take minutes to load
+    engine = Engine(package, threads=threads, loaded=loaded)  # last: weights may take minutes to load
     if not engine.cache_sizes.slides:
         max_tokens = min(max_tokens, room_for_answer(len(ids), engine.context_window_size))
     engine.reset(capacity=len(ids) + max_tokens)

@@ -33,6 +33,12 @@ class CacheSizes:
         return min(tokens, self.sliding_window + self.prefill_chunk) if self.slides else tokens
 
 
+def sequence_pages(sizes: CacheSizes, tokens: int) -> int:
+    """How many pages a sequence of that many tokens takes at a time, beside others. A window that slides lies across
+    the boundaries of pages, at its sinks and at its beginning."""
+    return pages_of(sizes.held(tokens)) + (2 if sizes.slides else 0)
+
+
 class KVCache:
     """Room for `sequences` sequences with `tokens` tokens in all, on the library's device, in pages of
     `PAGE_TOKENS`."""

@@ -63,7 +63,8 @@ class PackageTokenizer:
         template = self._config.get("chat_template")
         if not isinstance(template, str):
             raise UsageError(
-                "the model has no chat template: it continues text and answers none", advice=("use --raw",)
+                "the model has no chat template: it continues text and answers none",
+                advice=("use --raw with --prompt, or in a batch a prompt instead of messages",),
             )
         for message in messages:
             check_text(message.content, "the prompt" if message.role == USER else f"the {message.role} message")

@@ -15,6 +15,8 @@ import pytest
 import tvm_ffi
 
 from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.runtime.batch.sequences import SequenceBatch
+from mlcbuild.runtime.kv_cache import PAGE_TOKENS, sequence_pages
 from mlcbuild.runtime.model import Model
 from tests.compiler import schemes
 from tests.compiler.parity import bound, reference
@@ -188,6 +190,32 @@ def test_what_runs_packages_keeps_no_more_than_the_window_needs(compiled: _Compi
         compiled.check(model.prefill(compiled.texts[1][:first]), 1, first - 1)
         for place in range(first, _TEXT):
             compiled.check(model.decode(compiled.texts[1][place]), 1, place)
+
+
+def test_a_text_that_goes_on_is_kept_behind_a_window_and_another_one_starts_over(compiled: _Compiled) -> None:
+    model = Model(compiled.path, lambda wanted: (compiled.weights[tensor.name] for tensor in wanted))
+    one, other = compiled.texts[:2]
+    model.reset(capacity=_TEXT)
+    compiled.check(model.prefill(one[:30]), 0, 29)
+    assert model.keep(one[:60]) == 30
+    compiled.check(model.prefill(one[30:60]), 0, 59)
+    assert model.keep([*one[:20], -1, *other]) == 0
+    compiled.check(model.prefill(other[:50]), 1, 49)
+
+
+def test_sequences_of_a_batch_slide_beside_each_other(compiled: _Compiled) -> None:
+    model = Model(compiled.path, lambda wanted: (compiled.weights[tensor.name] for tensor in wanted))
+    pages = sequence_pages(model.cache_sizes, _TEXT)
+    batch = SequenceBatch(model, sequences=2, tokens=2 * pages * PAGE_TOKENS)
+    for sequence in (0, 1):
+        batch.add(sequence)
+    first = batch.prefill({0: compiled.texts[0][:5], 1: compiled.texts[1][:40]})
+    for sequence, row, place in ((0, first[0], 4), (1, first[1], 39)):
+        compiled.check(row, sequence, place)
+    for step in range(_TEXT - 40):
+        rows = batch.decode({0: compiled.texts[0][5 + step], 1: compiled.texts[1][40 + step]})
+        compiled.check(rows[0], 0, 5 + step)
+        compiled.check(rows[1], 1, 40 + step)
 
 
 def test_a_window_of_one_token_is_a_window(tmp_path: Path, kernel_store: Path) -> None:

@@ -17,6 +17,7 @@ from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output.slow_progress import SlowProgress, slow_progress
 from mlcbuild.cli.output.text import plural, seconds
 from mlcbuild.cli.run.generation_options import DEFAULT_MAX_TOKENS, GenerationOptions, LogitsOf
+from mlcbuild.cli.run.loading import loading
 
 if TYPE_CHECKING:
     from mlcbuild.runtime.batch.request import BatchRequest, RejectedRequest, RequestDefaults
@@ -49,9 +50,9 @@ def run_batch(package: Path, wanted: GenerationOptions, options: GlobalOptions) 
         source = stack.enter_context(_opened(wanted.batch))
         output = stack.enter_context(_written(wanted.output_file))
         logits = stack.enter_context(_logits_file(wanted.logits))
+        with loading(options) as loaded:
+            engine = Engine(package, threads=wanted.threads, loaded=loaded)
         progress = stack.enter_context(slow_progress(options))
-        progress.show_unmeasured("loading the weights")
-        engine = Engine(package, threads=wanted.threads)
         limits = BatchLimits.of(engine, max_batch_size=wanted.max_batch_size, max_total_tokens=wanted.max_total_tokens)
         run = BatchRun(
             engine,

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output.errors import error_lines
-from mlcbuild.cli.output.slow_progress import slow_progress
 from mlcbuild.cli.output.text import plural
 from mlcbuild.cli.run.chat_commands import HELP, Command, read_command
 from mlcbuild.cli.run.chat_lines import ChatLines
 from mlcbuild.cli.run.generation import sampling_of, statistics_line, stream
 from mlcbuild.cli.run.generation_options import GenerationOptions
+from mlcbuild.cli.run.loading import loading
 from mlcbuild.errors import MlcbuildError
 
 if TYPE_CHECKING:
@@ -60,9 +60,8 @@ def open_chat(package: Path, wanted: GenerationOptions, options: GlobalOptions) 
 
     tokenizer = PackageTokenizer(ModelPackage.open(package))
     tokenizer.encode_chat(one_turn("?", system=wanted.system))  # a template that fails is told before weights are read
-    with slow_progress(options) as progress:
-        progress.show_unmeasured("loading the weights")
-        engine = Engine(package, threads=wanted.threads)
+    with loading(options) as loaded:
+        engine = Engine(package, threads=wanted.threads, loaded=loaded)
     return Chat(
         engine,
         tokenizer,

@@ -13,6 +13,7 @@ from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output.errors import report_run_error
 from mlcbuild.cli.output.standard_streams import ReaderLeftError
 from mlcbuild.cli.run.generation_options import DEFAULT_MAX_TOKENS, GenerationOptions, LogitsOf
+from mlcbuild.cli.run.loading import loading
 from mlcbuild.errors import MlcbuildError
 
 if TYPE_CHECKING:
@@ -49,17 +50,19 @@ def generate_text(package: Path, wanted: GenerationOptions, options: GlobalOptio
 
     assert wanted.prompt is not None
     sampling = sampling_of(wanted)
-    generation = generate(
-        package,
-        wanted.prompt,
-        raw=wanted.raw,
-        system=wanted.system,
-        max_tokens=DEFAULT_MAX_TOKENS if wanted.max_tokens is None else wanted.max_tokens,
-        sampling=sampling,
-        stop_strings=wanted.stop,
-        every_logit=wanted.logits_of is LogitsOf.ALL,
-        threads=wanted.threads,
-    )
+    with loading(options) as loaded:
+        generation = generate(
+            package,
+            wanted.prompt,
+            raw=wanted.raw,
+            system=wanted.system,
+            max_tokens=DEFAULT_MAX_TOKENS if wanted.max_tokens is None else wanted.max_tokens,
+            sampling=sampling,
+            stop_strings=wanted.stop,
+            every_logit=wanted.logits_of is LogitsOf.ALL,
+            threads=wanted.threads,
+            loaded=loaded,
+        )
     if wanted.max_tokens == 0:
         for _ in generation:
             pass

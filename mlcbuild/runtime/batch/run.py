@@ -16,14 +16,12 @@ from mlcbuild.runtime.batch.scheduler import BatchScheduler, Decode, Prefill
 from mlcbuild.runtime.batch.sequences import SequenceBatch
 from mlcbuild.runtime.engine import Engine
 from mlcbuild.runtime.generate import room_for_answer
-from mlcbuild.runtime.kv_cache import PAGE_TOKENS, pages_of
+from mlcbuild.runtime.kv_cache import PAGE_TOKENS, pages_of, sequence_pages
 from mlcbuild.runtime.model import Array
 from mlcbuild.runtime.sampling import Sampler
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 
 DEFAULT_TOTAL_TOKENS = 8192
-_PAGES_OF_A_WINDOW = 2  # a window that slides lies across page boundaries, at its sinks and at its beginning
-
 KeepLogits = Callable[[int, Sequence[int], Array], None]
 
 
@@ -173,7 +171,7 @@ class BatchRun:
         most = request.max_tokens
         if not sizes.slides:
             most = min(most, room_for_answer(len(prompt), self._engine.context_window_size))
-        pages = pages_of(sizes.held(len(prompt) + most)) + (_PAGES_OF_A_WINDOW if sizes.slides else 0)
+        pages = sequence_pages(sizes, len(prompt) + most)
         if pages > self._pages:
             raise UsageError(
                 f"the prompt of {len(prompt)} tokens and an answer of up to {most} do not fit the KV cache, which "
