@@ -70,6 +70,20 @@ class LoraInfo:
     adapters: FilesInfo = FilesInfo()
     shares: tuple[float, ...] = ()
 
+    @property
+    def each(self) -> tuple[FilesInfo, ...]:
+        """The files of each adapter."""
+        return tuple(
+            FilesInfo(
+                files=tuple(
+                    (path.removeprefix(f"{number}/"), artifact)
+                    for path, artifact in self.adapters.files
+                    if path.startswith(f"{number}/")
+                )
+            )
+            for number in range(len(self.shares))
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo(Provider):

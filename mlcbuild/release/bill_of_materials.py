@@ -125,7 +125,11 @@ def _model(model: ModelInfo) -> Component:
         licenses=_licenses(model.license),
         purl=_package_url(origin.uri) if origin else None,
         external_references=_references(origin, model.license_link),
-        components=[_material(each, model.label) for each in source.files] if source else (),
+        components=[
+            _material(each, model.label)
+            for one in (*([source] if source else []), *model.adapters)
+            for each in one.files
+        ],
         properties=_properties({**said, **_origin_properties(origin)}),
     )
 

@@ -57,6 +57,7 @@ class ModelInfo:
     license_link: str = ""
     license_texts: tuple[str, ...] = ()  # paths in the release
     source: SourceInfo | None = None
+    adapters: tuple[SourceInfo, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

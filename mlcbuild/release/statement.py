@@ -71,8 +71,8 @@ def _dependencies(contents: ReleaseContents) -> list[dict[str, Any]]:
         )
         found.append({**described, "annotations": {"changed": revision.is_changed}})
     for model in contents.models:
-        if model.source is not None:
-            found += [_descriptor(material) for material in _materials(model.source)]
+        for source in (*([model.source] if model.source else []), *model.adapters):
+            found += [_descriptor(material) for material in _materials(source)]
     for toolchain in contents.toolchains:
         described = _descriptor(
             Material(

@@ -13,6 +13,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import main
+from tests.compiler.test_lora import write_adapter
 from tests.compiler.tiny_models import checkpoint, write_gguf
 
 Capture = pytest.CaptureFixture[str]
@@ -93,6 +94,18 @@ def test_licences_and_sources_are_those_of_attributes_and_files(
     assert "BUILD.toml:13:1: //:silent has no licence, and --require-license was given" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
     assert main(["release", "//:stated", "--unsigned", "--to", str(tmp_path / "other"), "--require-license"]) == 0
+
+
+def test_adapters_are_materials_of_the_model_that_they_are_merged_into(
+    workspace: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    write_adapter(workspace / "style")
+    written = (workspace / "BUILD.toml").read_text()
+    (workspace / "BUILD.toml").write_text(written.replace('source = "folder"', 'source = "folder"\nlora = ["style"]'))
+    files = {each["name"]: each for each in released(tmp_path)["model //:silent"]["components"]}
+    own = hashlib.sha256((workspace / "style/adapter_model.safetensors").read_bytes()).hexdigest()
+    assert {"alg": "SHA-256", "content": own} in files["style/adapter_model.safetensors"]["hashes"]
+    assert files.keys() >= {"style/adapter_config.json", "folder/m.gguf"}
 
 
 def test_a_pattern_with_a_wildcard_releases_no_models_and_no_sources(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import struct
 from pathlib import Path
 
 import gguf
@@ -52,6 +55,42 @@ def test_every_type_that_the_library_knows_is_read_or_holds_no_weights() -> None
     plain = {"F32", "F16", "BF16"}
     others = {"Q8_1", "I8", "I16", "I32", "I64", "F64"}
     assert {kind.name for kind in gguf.GGMLQuantizationType} == {*TYPES, *plain, *others}
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((), r"the tensor w has rows of 1 elements, in blocks of 256"),
+        ((100, 3), r"the tensor w has rows of 100 elements, in blocks of 256"),
+        ((256, 1 << 62), r"is truncated: it ends at byte \d+ and should have \d+"),
+        ((1 << 63, 1 << 63), r"is truncated: it ends at byte"),
+        ((256, 3), r"is truncated: it ends at byte"),
+        ((256, 1, 1, 1, 1), r"the tensor w has 5 axes"),
+    ],
+)
+def test_shapes_that_cannot_be_are_told(tmp_path: Path, shape: tuple[int, ...], message: str) -> None:
+    """A header with one tensor of type Q4_K, fastest axis first, and the bytes of two of its blocks."""
+    sizes = b"".join(struct.pack("<Q", size) for size in shape)
+    entry = struct.pack("<Q", 1) + b"w" + struct.pack("<I", len(shape)) + sizes + struct.pack("<IQ", 12, 0)
+    content = (b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + entry).ljust(96, b"\0") + bytes(288)
+    (tmp_path / "m.gguf").write_bytes(content)
+    with pytest.raises(StageError, match=message):
+        GGUFWeights(tmp_path / "m.gguf")
+
+
+def test_any_damage_to_a_header_is_told_or_read(tmp_path: Path) -> None:
+    path = write_one_tensor(tmp_path / "m.gguf", "Q4_K", np.zeros((2, 144), np.uint8))
+    whole, source = path.read_bytes(), random.Random(0)
+    for _ in range(400):
+        broken = bytearray(whole)
+        for _ in range(source.randrange(1, 5)):
+            broken[source.randrange(8, 120)] = source.choice((0, 1, 255, source.randrange(256)))
+        path.write_bytes(broken)
+        with contextlib.suppress(StageError):
+            weights = GGUFWeights(path)
+            for name in weights.descriptions:
+                weights.read(name)
+            weights.close()
 
 
 def test_integers_are_no_weights(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from mlcbuild.compiler.models.parameters import write_parameters
 from mlcbuild.compiler.stages import import_weights, merge_lora
+from mlcbuild.compiler.weights.lora import LoraAdapter
 from mlcbuild.errors import StageError
 from tests.compiler.resolving import parameters_of
 from tests.compiler.tiny_models import TINY, Array, checkpoint
@@ -115,6 +116,19 @@ def test_weights_of_less_precision_are_merged_in_float32(tmp_path: Path) -> None
     assert merged[f"{QUERY}.weight"].dtype == np.float32
     np.testing.assert_array_equal(merged[f"{QUERY}.weight"], expected[f"{QUERY}.weight"])
     assert merged["model.norm.weight"].dtype == np.float16
+
+
+@pytest.mark.parametrize("fan_in_fan_out", [True, False])
+def test_a_weight_that_is_stored_with_its_inputs_first_gets_the_transpose(tmp_path: Path, fan_in_fan_out: bool) -> None:
+    """GPT-2's. Where only one way fits, it is taken, as PEFT corrects the field."""
+    source = np.random.default_rng(1)
+    down, up = (source.standard_normal(shape).astype(np.float32) for shape in ((4, 6), (10, 4)))
+    tensors = {"h.0.attn.c_attn.lora_A.weight": down, "h.0.attn.c_attn.lora_B.weight": up}
+    adapter = LoraAdapter(write_adapter(tmp_path / "adapter", tensors, fan_in_fan_out=fan_in_fan_out))
+    assert not adapter.problem("h.0.attn.c_attn.weight", (6, 10))
+    merged = adapter.merged("h.0.attn.c_attn.weight", np.zeros((6, 10), np.float32))
+    np.testing.assert_allclose(merged, 6 / 4 * (up @ down).T, rtol=1e-5, atol=1e-5)
+    adapter.close()
 
 
 VARIANTS: Mapping[str, dict[str, object]] = {

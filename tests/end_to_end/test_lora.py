@@ -75,6 +75,7 @@ def test_what_is_wrong_with_adapters_is_told_with_its_place(world: World) -> Non
     write_adapter(world.root / "other", {f"{QUERY}x.lora_A.weight": np.ones((4, 64), np.float32)})
     for lines, message in (
         (('lora = ["plain"]',), "adapter //:plain holds no adapter_config.json"),
+        (('lora = ["style", "style"]',), '//:style appears twice in "lora"'),
         (('lora = ["style"]', "lora_shares = { other = 1 }"), "other is none of the adapters in `lora`"),
         (('lora = ["style"]', 'lora_shares = { style = "1" }'), "the share of style is 1; it has to be a number"),
     ):

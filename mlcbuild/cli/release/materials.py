@@ -46,6 +46,9 @@ Digester = Callable[[FileEntry, Path], str]
 """The SHA-256 of a file of the store."""
 
 
+_SOURCE, _LORA = "source", "lora "
+
+
 def model_requests(labels: Iterable[Label], analysis: Analysis) -> list[RequestedTarget]:
     """Requests for the files that say where models come from and what their licences are. They are not released."""
     requests = []
@@ -53,7 +56,8 @@ def model_requests(labels: Iterable[Label], analysis: Analysis) -> list[Requeste
         target = analysis.targets[label]
         model, license_info = target.provided(AnalysedModel), target.provided(LicenseInfo)
         if model is not None and model.source is not None:
-            requests.append(_request(label, "source", model.source))
+            requests.append(_request(label, _SOURCE, model.source))
+            requests += [_request(label, f"{_LORA}{number}", files) for number, files in enumerate(model.lora.each)]
         if license_info is None:
             continue
         if license_info.stated is not None:
@@ -131,6 +135,7 @@ class ModelDescriber:
                 license_link=stated.link,
                 license_texts=tuple(text.path for text in texts),
                 source=self._source(label),
+                adapters=self._adapters(label),
             ),
             texts=texts,
         )
@@ -139,7 +144,7 @@ class ModelDescriber:
         name = f"{label} {what}"
         if name not in self._survey.deliveries:
             return ()
-        if what != "source":  # Weights are gigabytes, and their digests are known.
+        if not what.startswith((_SOURCE, _LORA)):  # Weights are gigabytes, and their digests are known.
             self._survey.fetch(name)
         return self._survey.deliveries[name].files
 
@@ -160,21 +165,32 @@ class ModelDescriber:
 
     def _source(self, label: Label) -> SourceInfo | None:
         named = self._loaded.targets[label].optional_label("source")
-        if named is None:
+        model = self._analysis.targets[label].provided(AnalysedModel)
+        if named is None or model is None or model.source is None:
             return None
-        files = tuple(self._source_file(label, named, entry) for entry in self._files(label, "source"))
+        return self._made_of(named, model.source, self._files(label, _SOURCE))
+
+    def _adapters(self, label: Label) -> tuple[SourceInfo, ...]:
+        model = self._analysis.targets[label].provided(AnalysedModel)
+        each = model.lora.each if model else ()
+        return tuple(
+            self._made_of(named, files, self._files(label, f"{_LORA}{number}"))
+            for number, (named, files) in enumerate(
+                zip(self._loaded.targets[label].labels("lora"), each, strict=True) if each else ()
+            )
+        )
+
+    def _made_of(self, named: Label, given: FilesInfo, entries: Sequence[FileEntry]) -> SourceInfo:
+        files = tuple(self._source_file(named, given, entry) for entry in entries)
         target = self._analysis.targets.get(named)
         fetched = target.provided(FetchInfo) if target else None
         return SourceInfo(
             name=str(named), origin=_origin(str(named), fetched, self._pin(named)) if fetched else None, files=files
         )
 
-    def _source_file(self, label: Label, named: Label, entry: FileEntry) -> Material:
+    def _source_file(self, named: Label, given: FilesInfo, entry: FileEntry) -> Material:
         """Of a file of the workspace the SHA-256 too. One that was fetched is in no need of being here."""
-        model = self._analysis.targets[label].provided(AnalysedModel)
-        assert model is not None
-        assert model.source is not None
-        artifact = dict(model.source.files).get(entry.path)
+        artifact = dict(given.files).get(entry.path)
         digests: tuple[Digested, ...] = (digested(self._store.function, entry.digest.hash),)
         if not isinstance(artifact, SourceArtifact):
             if self._is_pinned_file(named):

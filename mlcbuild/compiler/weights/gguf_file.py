@@ -275,10 +275,10 @@ def _size(cursor: _Cursor, name: str, number: int, shape: tuple[int, ...]) -> in
         block_elements, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType(number)]
     except (ValueError, KeyError) as error:
         raise StageError(f"{cursor.name}: the tensor {name} is of the unknown type {number}") from error
-    if shape and shape[-1] % block_elements:
+    row = shape[-1] if shape else 1
+    if row % block_elements:
         raise StageError(
-            f"{cursor.name} is damaged: the tensor {name} has rows of {shape[-1]} elements, in blocks of "
-            f"{block_elements}"
+            f"{cursor.name} is damaged: the tensor {name} has rows of {row} elements, in blocks of {block_elements}"
         )
     count = 1
     for size in shape:
