@@ -15,6 +15,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
+from mlcbuild.compiler.models.attention_rules import NO_RULES, AttentionRules
 from mlcbuild.compiler.models.decoder import AttentionConfig
 
 PLACEHOLDER = "mlcbuild.create_paged_kv_cache"
@@ -24,8 +25,9 @@ PLACEHOLDER = "mlcbuild.create_paged_kv_cache"
 class KVCacheGeometry:
     """Kind of attention, shapes, dtype and rotary embedding of a cache.
 
-    `attention_kind` is TVM's word. Where it `rotates`, `rope_scale` multiplies positions, and `rope_scaling` holds the
-    arguments of TVM's frequency rule, sorted by name, empty for the plain one.
+    `attention_kind` is TVM's word. `num_attention_heads` counts heads that hold scores of `rules` as well. Where it
+    `rotates`, `rope_scale` multiplies positions, and `rope_scaling` holds the arguments of TVM's frequency rule, sorted
+    by name, empty for the plain one.
     """
 
     attention_kind: str
@@ -38,6 +40,7 @@ class KVCacheGeometry:
     rope_scale: float
     rope_scaling: tuple[tuple[str, object], ...]
     dtype: str
+    rules: AttentionRules = NO_RULES
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces."""
@@ -49,6 +52,7 @@ class KVCacheGeometry:
         """The inverse of `to_json`."""
         document = json.loads(text)
         document["rope_scaling"] = tuple(sorted(document["rope_scaling"].items()))
+        document["rules"] = AttentionRules(**document["rules"])
         return KVCacheGeometry(**document)
 
     @property

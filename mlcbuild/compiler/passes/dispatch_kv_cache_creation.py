@@ -10,6 +10,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
 
 from mlcbuild.compiler import ir
+from mlcbuild.compiler.models.attention_rules import NO_RULES, AttentionRules
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
 from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.compiler.script_parsing import quick_script_parsing
@@ -47,7 +48,7 @@ def dispatch_kv_cache_creation(
     `TIRPagedKVCache`, and add these kernels to the module.
 
     `exchange` is given a module of that function and its kernels, and returns it with kernels of a backend's own. Only
-    these know a `window`. Raises InternalError for a window without them.
+    these know a `window`, and what else a model's attention computes. Raises InternalError for these without them.
     """
     found = _find_placeholder(module)
     if found is None:
@@ -56,6 +57,8 @@ def dispatch_kv_cache_creation(
         raise InternalError(
             f"the kernels for {target.kind.name} know no window, and one of {window.size} tokens is wanted"
         )
+    if found.geometry.rules != NO_RULES and exchange is None:
+        raise InternalError(f"the kernels for {target.kind.name} know no {found.geometry.rules}")
     created = _creation(found, target=target, slides=window is not None)
     if exchange is not None:
         created = exchange(created, found.geometry)
@@ -89,6 +92,25 @@ def _find_placeholder(module: tvm.IRModule) -> _Placeholder | None:
     return None
 
 
+def _slides(asked: tvm.tirx.Var, *, slides: bool, rules: AttentionRules) -> tvm.tirx.Expr:
+    """Whether the cache may drop tokens. An engine that asks for no window of the whole model gets a cache that keeps
+    all; attention leaves out the same. Where only some layers have a window, the others need what it would drop."""
+    if slides:
+        return tirx.IntImm("int64", 1)
+    return asked if rules == NO_RULES else tirx.IntImm("int64", 0)
+
+
+def _without_trees(created: relax.Call) -> relax.Call:
+    """The creation of a cache without kernels for token trees, which it then refuses: TVM's know no rules."""
+
+    def is_of_trees(argument: relax.Expr) -> bool:
+        fields = argument.fields if isinstance(argument, relax.Tuple) else []
+        return any(isinstance(field, tvm.ir.GlobalVar) and "tree_attn" in field.name_hint for field in fields)
+
+    arguments = [relax.Tuple([]) if is_of_trees(argument) else argument for argument in created.args]
+    return relax.Call(created.op, arguments, created.attrs, created.ty_args)
+
+
 def _creation(placeholder: _Placeholder, *, target: tvm.target.Target, slides: bool) -> tvm.IRModule:
     geometry = placeholder.geometry
     sizes = placeholder.sizes
@@ -100,8 +122,7 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target, slides: b
             max_total_seq_len=sizes[1],
             prefill_chunk_size=sizes[2],
             page_size=sizes[3],
-            # An engine that asks for no window gets a cache that keeps all tokens; attention leaves out the same.
-            support_sliding_window=tirx.IntImm("int64", 1) if slides else sizes[4],
+            support_sliding_window=_slides(sizes[4], slides=slides, rules=geometry.rules),
             layer_partition=relax.ShapeExpr([0, geometry.num_hidden_layers]),
             num_hidden_layers=geometry.num_hidden_layers,
             num_attention_heads=geometry.num_attention_heads,
@@ -123,6 +144,7 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target, slides: b
             layer_sliding_window_size=LAYER_WINDOW,
         )
         with builder.dataflow():
-            value = builder.emit_output(cache._expr)
+            created = cache._expr if geometry.rules == NO_RULES else _without_trees(cache._expr)
+            value = builder.emit_output(created)
         builder.emit_func_output(value)
     return ir.without_spans(builder.finalize())

@@ -22,6 +22,7 @@ def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> 
             rope_scaling=dict(geometry.rope_scaling),
             layer_window=LAYER_WINDOW,
             window=context.window,
+            rules=geometry.rules,
         )
 
     return dispatch_kv_cache_creation(module, context.target, window=context.window, exchange=exchanged)

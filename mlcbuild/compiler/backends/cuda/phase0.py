@@ -19,7 +19,11 @@ from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass
 def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
     def exchanged(created: tvm.IRModule, geometry: KVCacheGeometry) -> tvm.IRModule:
         return with_own_kernels(
-            created, rope_scaling=dict(geometry.rope_scaling), target=context.target, window=context.window
+            created,
+            rope_scaling=dict(geometry.rope_scaling),
+            target=context.target,
+            window=context.window,
+            rules=geometry.rules,
         )
 
     return dispatch_kv_cache_creation(module, context.target, window=context.window, exchange=exchanged)

@@ -10,6 +10,7 @@ import tvm
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels import attention, rope
+from mlcbuild.compiler.models.attention_rules import NO_RULES, AttentionRules
 from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.errors import InternalError, StageError
 
@@ -22,15 +23,16 @@ def with_vector_kernels(
     rope_scaling: Mapping[str, Any],
     layer_window: int,
     window: SlidingWindow | None = None,
+    rules: AttentionRules = NO_RULES,
 ) -> tvm.IRModule:
     """`module` with kernels that TVM's `TIRPagedKVCache` put into it for a CPU exchanged for our own.
 
     The arguments are those of the cache: the base and the scale of rotary embeddings, their frequency rule, and
-    `layer_sliding_window_size`; `window` is what attention sees. Kernels of a frequency rule or type that there is none
-    for stay as they are; raises StageError where these would have to know a window, and InternalError where TVM's
-    kernels have other names.
+    `layer_sliding_window_size`; `window` is what attention sees, and `rules` what else it computes. Kernels of a
+    frequency rule or type that there is none for stay as they are; raises StageError where these would have to know a
+    window or rules, and InternalError where TVM's kernels have other names.
     """
-    rule: Any = {"rope_scaling": rope_scaling}
+    rule: Any = {"rope_scaling": rope_scaling, "rules": rules}
     attentions: dict[str, Callable[[tirx.PrimFunc], tirx.PrimFunc]] = {
         "batch_decode_paged_kv_cpu": partial(attention.paged_decode, **rule),
         "batch_decode_paged_kv_cpu_sliding_window": partial(
@@ -57,6 +59,8 @@ def with_vector_kernels(
                 "RoPE scaling",
                 advice=("to build without the window, override sliding_window_size = -1",),
             )
+        elif rules != NO_RULES:
+            raise StageError("there are no CPU kernels for this model's attention with this dtype and head size")
     variable, kernel = functions["fused_rope"]
     if rope.fits(kernel, rope_scaling):
         made[variable] = rope.rotate(kernel, theta=theta, scale=scale, rope_scaling=rope_scaling)

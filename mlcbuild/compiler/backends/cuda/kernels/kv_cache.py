@@ -10,12 +10,15 @@ import tvm
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda.kernels import attention
+from mlcbuild.compiler.backends.cuda.kernels import attention_rules as ruled
 from mlcbuild.compiler.backends.cuda.kernels import window as windowed
+from mlcbuild.compiler.models.attention_rules import NO_RULES, AttentionRules
 from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.errors import InternalError, StageError
 
 _DECODE, _DECODE_SLIDING = "batch_decode_paged_kv", "batch_decode_paged_kv_sliding_window"
-_PREFILL_SLIDING, _RAGGED = "batch_prefill_paged_kv_sliding_window", "batch_prefill_ragged_kv"
+_PREFILL, _PREFILL_SLIDING = "batch_prefill_paged_kv", "batch_prefill_paged_kv_sliding_window"
+_RAGGED = "batch_prefill_ragged_kv"
 _Make = Callable[[tirx.PrimFunc], tirx.PrimFunc]
 
 
@@ -25,16 +28,17 @@ def with_own_kernels(
     rope_scaling: Mapping[str, Any],
     target: tvm.target.Target,
     window: SlidingWindow | None = None,
+    rules: AttentionRules = NO_RULES,
 ) -> tvm.IRModule:
     """`module` with kernels that TVM's `TIRPagedKVCache` put into it for an NVIDIA GPU exchanged for our own.
 
     Kernels of a frequency rule, type or architecture that there is none for stay as they are, except for what a
-    `window` hides. Raises StageError for a window with a frequency rule that the kernels for it do not know, and
-    InternalError if TVM's kernels have other names.
+    `window` hides or `rules` say. Raises StageError for a window with a frequency rule that the kernels for it do not
+    know, or with rules, and InternalError if TVM's kernels have other names.
     """
     functions = {str(variable.name_hint): (variable, kernel) for variable, kernel in module.functions_items()}
     ours: dict[str, _Make] = {
-        _DECODE: partial(attention.paged_decode, rope_scaling=rope_scaling),
+        _DECODE: partial(attention.paged_decode, rope_scaling=rope_scaling, rules=rules),
         _DECODE_SLIDING: partial(attention.paged_decode, rope_scaling=rope_scaling, sliding_window=True, window=window),
     }
     changed: dict[str, _Make] = {}
@@ -44,6 +48,14 @@ def with_own_kernels(
             _PREFILL_SLIDING: partial(windowed.paged_prefill, window=window, rope_scaling=rope_scaling),
             _RAGGED: partial(windowed.ragged_prefill, window=window, rope_scaling=rope_scaling),
         }
+        if rules != NO_RULES:
+            raise StageError("the GPU kernels for a sliding window of all layers are for plain attention alone")
+    elif rules != NO_RULES:
+        changed = {
+            _DECODE: partial(ruled.paged_decode, rules=rules),
+            _PREFILL: partial(ruled.paged_prefill, rules=rules),
+            _RAGGED: partial(ruled.ragged_prefill, rules=rules),
+        }
     missing = sorted(name for name in ours | changed if name not in functions)
     if missing:
         raise InternalError(f"TVM's key-value cache has no kernels of the names {', '.join(missing)}")
@@ -52,8 +64,8 @@ def with_own_kernels(
         variable, kernel = functions[name]
         if name in ours and attention.fits(kernel, rope_scaling, target):
             made[variable] = ours[name](kernel)
-        elif name in changed and window is not None:
-            if not windowed.fits(kernel, rope_scaling, window):
+        elif name in changed:
+            if window is not None and not windowed.fits(kernel, rope_scaling, window):
                 raise StageError(
                     f"there are no GPU kernels for an attention sink of {window.sink} tokens with this RoPE scaling",
                     advice=("to build without the sink, override attention_sink_size = 0",),

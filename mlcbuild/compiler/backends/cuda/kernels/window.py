@@ -15,17 +15,22 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import tvm
 import tvm.tirx.script.builder as T  # noqa: N812
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels.launching import register
+from mlcbuild.compiler.backends.cuda.kernels.tvm_attention import (
+    followed_by,
+    hide_in_decode,
+    hide_in_prefill,
+    is_load,
+    load_of,
+)
 from mlcbuild.compiler.kernels.building import Buffer, Expression, converted, statement, store
 from mlcbuild.compiler.kernels.rotary import angle, supports
 from mlcbuild.compiler.models.window import SlidingWindow
-from mlcbuild.errors import InternalError
 
 _WARP = 32
 
@@ -38,29 +43,16 @@ def fits(original: tirx.PrimFunc, rope_scaling: Mapping[str, Any], window: Slidi
 def paged_decode(original: tirx.PrimFunc, window: SlidingWindow) -> tirx.PrimFunc:
     """One query token for each sequence. `original` is TVM's kernel, whose parameters are kept."""
     first_keys, positions = original.params[5], original.params[6]
-    changed = 0
-
-    def seen(branch: tirx.IfThenElse) -> tirx.Stmt:
-        nonlocal changed
-        condition = branch.condition
-        if not isinstance(condition, tirx.LT) or not _stores_to(branch.then_case, "S_local"):
-            return branch
-        changed += 1
-        key = kept.value + condition.a
-        return _with_condition(branch, tirx.And(condition, sees(window, query=query, key=key)))
+    query = load_of(original.body, positions)
 
     def further(position: tirx.Add) -> Any:
-        if not _is_load(position.a, first_keys):
+        if not is_load(position.a, first_keys):
             return position
         return sink_turned(window, query=query, key=position)
 
-    query = _load(original.body, positions)
-    kept = _FirstKey(first_keys, _load(original.body, first_keys).indices[0])
     # Positions of keys first: the conditions that come second name positions too.
-    body = tvm_ffi.structural_map(original.body, (tirx.Add, further))
-    body = kept.stored(tvm_ffi.structural_map(body, (tirx.IfThenElse, seen)))
-    _require(original, changed, 1)
-    return original.with_body(body)
+    turned = original.with_body(tvm_ffi.structural_map(original.body, (tirx.Add, further)))
+    return hide_in_decode(turned, lambda query, key: sees(window, query=query, key=key))
 
 
 def paged_prefill(original: tirx.PrimFunc, window: SlidingWindow, *, rope_scaling: Mapping[str, Any]) -> tirx.PrimFunc:
@@ -86,7 +78,7 @@ def paged_prefill(original: tirx.PrimFunc, window: SlidingWindow, *, rope_scalin
         return count, rows
 
     sinks = _Sinks(original.params[7:], queries, starts, first_keys, int(pages.shape[2]), window, rope_scaling, keys_of)
-    return _followed_by(near, sinks.statement())
+    return followed_by(near, sinks.statement())
 
 
 def ragged_prefill(original: tirx.PrimFunc, window: SlidingWindow, *, rope_scaling: Mapping[str, Any]) -> tirx.PrimFunc:
@@ -109,7 +101,7 @@ def ragged_prefill(original: tirx.PrimFunc, window: SlidingWindow, *, rope_scali
 
     given = [positions, *original.params[7:]]
     sinks = _Sinks(given, queries, starts, first_keys, int(keys.shape[1]), window, rope_scaling, keys_of)
-    return _followed_by(near, sinks.statement())
+    return followed_by(near, sinks.statement())
 
 
 def sees(window: SlidingWindow, *, query: Expression, key: Expression) -> Expression:
@@ -133,57 +125,12 @@ def _near_keys(
     original: tirx.PrimFunc, window: SlidingWindow, *, starts: Buffer, first_keys: Buffer, positions: Buffer
 ) -> tirx.PrimFunc:
     """TVM's kernel for several queries with the keys of the window alone, without the sink."""
-    causal = next(parameter for parameter in original.params if str(parameter.name) == "causal")
-    kept = _FirstKey(first_keys, _load(original.body, first_keys).indices[0])
-    changed = 0
 
-    def seen(branch: tirx.IfThenElse) -> tirx.Stmt:
-        nonlocal changed
-        if not _names(branch.condition, causal):
-            return branch
-        changed += 1
-        # if_then_else(…, …, if_then_else(causal > 0, column < keys - (starts[b + 1] - starts[b]) + row + 1, …))
-        limit = branch.condition.args[2].args[1]
-        column, row = limit.a, limit.b.a.b
-        sequence = limit.b.a.a.b.b.indices[0]
-        # Rows behind the last query are computed as well, and go nowhere.
-        token = tirx.min(starts[sequence] + row, starts[sequence + 1] - 1)
-        key = kept.value + column
-        near = positions[token] - key < window.size - window.sink
-        if window.sink:
-            near = tirx.And(key >= window.sink, near)
-        return _with_condition(branch, tirx.And(branch.condition, near))
+    def is_near(query: Expression, key: Expression) -> Expression:
+        near = query - key < window.size - window.sink
+        return tirx.And(key >= window.sink, near) if window.sink else near
 
-    try:
-        body = kept.stored(tvm_ffi.structural_map(original.body, (tirx.IfThenElse, seen)))
-    except AttributeError as error:
-        raise _other_form(original) from error
-    _require(original, changed, 2)
-    return original.with_body(body)
-
-
-class _FirstKey:
-    """The position of a sequence's first key, which TVM's kernels read where they rotate keys, kept in a register.
-
-    It is stored where the number of keys is: TVM's search for common subexpressions puts what a rotation and a
-    condition further down have in common behind its first use.
-    """
-
-    def __init__(self, first_keys: Buffer, sequence: Expression) -> None:
-        self._load = first_keys[sequence]
-        self._register = tirx.decl_buffer((1,), "int32", name="first_key", scope="local")
-        self.value = self._register[0]
-
-    def stored(self, body: tirx.Stmt) -> tirx.Stmt:
-        def statements(sequence: tirx.SeqStmt) -> tirx.Stmt:
-            made: list[tirx.Stmt] = []
-            for each in sequence.seq:
-                made.append(each)
-                if _stores_to(each, "kv_chunk_len"):
-                    made += [tirx.AllocBuffer(self._register), tirx.BufferStore(self._register, self._load, [0])]
-            return tirx.SeqStmt(made)
-
-        return tvm_ffi.structural_map(body, (tirx.SeqStmt, statements))
+    return hide_in_prefill(original, is_near, starts=starts, first_keys=first_keys, positions=positions)
 
 
 class _Sinks:
@@ -290,66 +237,3 @@ class _Sinks:
             of_thread(end)
             with gpu.when(lane == 0):
                 store(self.logarithms, largest[0] + tirx.log2(total[0]), token, head)
-
-
-def _followed_by(function: tirx.PrimFunc, launch: tirx.Stmt) -> tirx.PrimFunc:
-    """A kernel that starts another device function behind its own."""
-    root = function.body.block
-    block = s_tir.SBlock(
-        iter_vars=[],
-        reads=[],
-        writes=[],
-        name_hint="root",
-        body=tirx.SeqStmt([root.body, launch]),
-        alloc_buffers=root.alloc_buffers,
-    )
-    return function.with_body(s_tir.SBlockRealize([], True, block))
-
-
-def _with_condition(branch: tirx.IfThenElse, condition: Expression) -> tirx.IfThenElse:
-    return tirx.IfThenElse(condition, branch.then_case, branch.else_case)
-
-
-def _stores_to(body: tirx.Stmt, name: str) -> bool:
-    return isinstance(body, tirx.BufferStore) and str(body.buffer.name) == name
-
-
-def _is_load(expression: Any, buffer: Buffer) -> bool:
-    return isinstance(expression, tvm.ir.TensorLoad) and expression.source.same_as(buffer)
-
-
-def _load(body: tirx.Stmt, buffer: Buffer) -> Expression:
-    """The load of a buffer of which a kernel has one element a sequence."""
-    found: list[Any] = []
-
-    def look(load: Any) -> Any:
-        if _is_load(load, buffer):
-            found.append(load)
-        return load
-
-    tvm_ffi.structural_map(body, (tvm.ir.TensorLoad, look))
-    if not found:
-        raise InternalError(f"TVM's attention kernel does not read {buffer.name}")
-    return found[0]
-
-
-def _names(expression: Expression, variable: tirx.Var) -> bool:
-    found = False
-
-    def look(each: tirx.Var) -> tirx.Var:
-        nonlocal found
-        found = found or each.same_as(variable)
-        return each
-
-    tvm_ffi.structural_map(expression, (tirx.Var, look))
-    return found
-
-
-def _require(original: tirx.PrimFunc, changed: int, expected: int) -> None:
-    if changed != expected:
-        raise _other_form(original)
-
-
-def _other_form(original: tirx.PrimFunc) -> InternalError:
-    name = original.attrs.get("global_symbol", "")
-    return InternalError(f"TVM's kernel {name} hides keys in a form that is not known")

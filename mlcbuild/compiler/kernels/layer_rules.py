@@ -1,0 +1,24 @@
+"""How kernels of the KV cache take the rules of a model's attention (`models.attention_rules`) from a layer's scale."""
+
+from __future__ import annotations
+
+import tvm.tirx.script.builder as T  # noqa: N812
+from tvm import tirx
+
+from mlcbuild.compiler.kernels.building import Expression
+from mlcbuild.compiler.models.attention_rules import AttentionRules
+
+
+def factor(scale: Expression, rules: AttentionRules) -> Expression:
+    """What scores are multiplied by: the scale of a layer that sees less than the others is negative."""
+    return tirx.abs(scale) if rules.window else scale
+
+
+def sees_less(scale: Expression) -> Expression:
+    """Whether a layer with this scale sees less than the others."""
+    return scale < T.float32(0)
+
+
+def oldest_seen(rules: AttentionRules, query: Expression) -> Expression:
+    """The position of the oldest key that a query of such a layer sees, by its own; it may be negative."""
+    return query - tirx.floormod(query, rules.window) if rules.chunked else query - (rules.window - 1)
