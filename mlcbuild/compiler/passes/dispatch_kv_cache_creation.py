@@ -14,7 +14,7 @@ from mlcbuild.compiler.models.attention_rules import NO_RULES, AttentionRules
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
 from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.compiler.script_parsing import quick_script_parsing
-from mlcbuild.errors import InternalError
+from mlcbuild.errors import InternalError, StageError
 
 LAYER_WINDOW = 1024  # tokens that a layer with a sliding window sees: TVM's default, for models that have such layers
 NAME = "create_tir_paged_kv_cache"  # what engines look for: a cache whose kernels are part of the library
@@ -48,7 +48,8 @@ def dispatch_kv_cache_creation(
     `TIRPagedKVCache`, and add these kernels to the module.
 
     `exchange` is given a module of that function and its kernels, and returns it with kernels of a backend's own. Only
-    these know a `window`, and what else a model's attention computes. Raises InternalError for these without them.
+    these know a `window`, and what else a model's attention computes. Raises InternalError for a window without them, and
+    StageError for the rest.
     """
     found = _find_placeholder(module)
     if found is None:
@@ -58,7 +59,10 @@ def dispatch_kv_cache_creation(
             f"the kernels for {target.kind.name} know no window, and one of {window.size} tokens is wanted"
         )
     if found.geometry.rules != NO_RULES and exchange is None:
-        raise InternalError(f"the kernels for {target.kind.name} know no {found.geometry.rules}")
+        raise StageError(
+            f"the kernels for {target.kind.name} compute plain attention alone: not layers that see less than others,"
+            " capped scores or sinks"
+        )
     created = _creation(found, target=target, slides=window is not None)
     if exchange is not None:
         created = exchange(created, found.geometry)
