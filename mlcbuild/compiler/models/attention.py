@@ -15,6 +15,13 @@ from mlcbuild.compiler.quantization.layers import Linear
 from mlcbuild.compiler.quantization.reader import Reader
 
 
+class Sinks(nn.Module):  # type: ignore[misc]
+    """For each query head, a score that belongs to no key: `weight` (heads,)."""
+
+    def __init__(self, heads: int, *, dtype: str) -> None:
+        self.weight = nn.Parameter((heads,), dtype)
+
+
 class Attention:
     """The attention of the layer called `layer`: queries, keys and values are one product.
 
@@ -43,6 +50,11 @@ class Attention:
                 self.norms.append(make_head_norm(config.query_key_norm, heads, width, dtype=dtype))
                 self.modules[name] = self.norms[-1]
 
+        self.sinks: Sinks | None = None
+        if config.sinks:
+            self.sinks = Sinks(config.query_heads, dtype=reader.scheme.model_dtype)
+            self.modules[names.sinks] = self.sinks
+
     def __call__(
         self, hidden: nn.Tensor, cache: PagedKVCache, layer: relax.Expr, turns: nn.Tensor | None = None
     ) -> nn.Tensor:
@@ -59,7 +71,14 @@ class Attention:
             return normed if turns is None else turned(normed, turns, self.config)
 
         changes = self.norms or turns is not None
-        attended = attend(cache, qkv, layer=layer, config=self.config, change=change if changes else None)
+        attended = attend(
+            cache,
+            qkv,
+            layer=layer,
+            config=self.config,
+            change=change if changes else None,
+            sinks=None if self.sinks is None else self.sinks.weight,
+        )
         return self.output(attended)
 
     def _normed(self, heads: nn.Tensor) -> nn.Tensor:

@@ -14,7 +14,7 @@ from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
 from mlcbuild.compiler.models.decoder import DecoderConfig
 from mlcbuild.compiler.models.decoder_layer import DecoderLayer
-from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, create_placeholder
+from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, create_placeholder, given_heads
 from mlcbuild.compiler.models.norm import make_norm
 from mlcbuild.compiler.models.outlining import Outliner
 from mlcbuild.compiler.models.parameters import ParameterRole
@@ -59,13 +59,13 @@ class Decoder:
             batch, length, width = hidden.shape
             places = cache.get_query_positions(batch * length)
             hidden = hidden + nn.op.reshape(self.positions(places), (batch, length, width))
-        more = []
-        if (table := self.config.attention.rotary.table) is not None:
-            more.append(turns(cache, table, hidden.shape[0] * hidden.shape[1])._expr)
+        tables = dict.fromkeys(layer.rotary_table for layer in self.layers if layer.rotary_table is not None)
+        made = {table: turns(cache, table, hidden.shape[0] * hidden.shape[1])._expr for table in tables}
         first = [layer.first_norm for layer in self.layers]
         norms = [*first[1:], self.norm if first[0] is not None else None]
         normed = hidden if first[0] is None else first[0](hidden)
         for number, layer in enumerate(self.layers):
+            more = [] if layer.rotary_table is None else [made[layer.rotary_table]]
             arguments = [hidden._expr, normed._expr, cache._expr, relax.prim_value(number), *more]
             hidden, normed = self._layer(layer, arguments, norms[number], kind=self.kinds[number])
         return self.norm(hidden) if first[0] is None else normed
@@ -247,7 +247,7 @@ def cache_geometry(config: DecoderConfig, *, dtype: str) -> KVCacheGeometry:
     return KVCacheGeometry(
         attention_kind=attention.kind.value,
         num_hidden_layers=config.num_layers,
-        num_attention_heads=attention.query_heads,
+        num_attention_heads=given_heads(attention),
         num_key_value_heads=attention.key_value_heads,
         head_dim=attention.head_dim,
         rotates=attention.rotary.in_cache,
@@ -255,6 +255,7 @@ def cache_geometry(config: DecoderConfig, *, dtype: str) -> KVCacheGeometry:
         rope_scale=attention.rotary.position_scale,
         rope_scaling=tuple(sorted(attention.rotary.tvm_scaling.items())) if attention.rotary.in_cache else (),
         dtype=dtype,
+        rules=config.rules,
     )
 
 

@@ -43,6 +43,7 @@ class CheckpointLayout:
 
     - `qkv` and `gate_up` have a name for each part that is a tensor of its own: one where the parts are fused.
     - `query_norm` and `key_norm` have `{head}` in their names where each head's weights are a tensor.
+    - `sinks` is the whole name of a tensor.
     - `grouped_qkv`: a fused tensor has for each key-value head the rows of its queries, its key and its value. Else it
       has all queries, all keys, all values.
     - `transposed`: matrices of layers are (in, out), as those of Conv1D in transformers. llama.cpp's are (out, in).
@@ -68,6 +69,7 @@ class CheckpointLayout:
     )
     query_norm: TensorName = TensorName("self_attn.q_norm", "attn_q_norm")
     key_norm: TensorName = TensorName("self_attn.k_norm", "attn_k_norm")
+    sinks: TensorName = TensorName("self_attn.sinks", "attn_sinks.weight")
     output: TensorName = TensorName("self_attn.o_proj", "attn_output")
     gate_up: tuple[TensorName, ...] = (
         TensorName("mlp.gate_proj", "ffn_gate"),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from mlcbuild.compiler.models.activation import Activation, read_activation
+from mlcbuild.compiler.models.attention_rules import AttentionRules
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.description import Layers
@@ -77,7 +78,11 @@ class Wiring(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
-    """Softmax(`softmax_scale` · Q Kᵀ) V, with queries and keys turned by `rotary`."""
+    """Softmax(`softmax_scale` · Q Kᵀ) V, with queries and keys turned by `rotary`.
+
+    `window` is how many tokens a token sees, itself among them; 0 for all that are not behind it. `soft_cap` and
+    `sinks` are as in `attention_rules.AttentionRules`; a model has them in all layers, or in none.
+    """
 
     query_heads: int
     key_value_heads: int
@@ -89,6 +94,9 @@ class AttentionConfig:
     output_bias: bool = False
     query_key_norm: QueryKeyNorm | None = None
     qkv_clip: float = 0.0  # queries, keys and values are kept between its negative and this; 0 for no bounds
+    window: int = 0
+    soft_cap: float = 0.0
+    sinks: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,8 +124,8 @@ class LayerKind:
 class DecoderConfig:
     """Embedding, `num_layers` layers of attention and feed-forward, a last norm, and a head.
 
-    All layers are equal, unless `kinds_of_layers` names one of `kinds` for each. Raises ValueError for another name,
-    and for another number of them.
+    All layers are equal, unless `kinds_of_layers` names one of `kinds` for each. Raises ValueError for another name or
+    another number of them, and for kinds that cannot share the kernels of one KV cache.
 
     `learned_positions` is how many positions have a vector that is added to the embedding; 0 where none has. The
     embedding, what a layer adds, and logits are multiplied by `embedding_scale`, `residual_scale` and `logit_scale`.
@@ -146,7 +154,22 @@ class DecoderConfig:
         unknown = set(self.kinds_of_layers) - {kind.name for kind in self.kinds}
         if unknown:
             raise ValueError(f"not a kind of layer: {min(unknown)!r}")
-        _ = self.layers
+        _ = self.layers, self.rules
+
+    @property
+    def rules(self) -> AttentionRules:
+        """What attention of the layers computes, by the kernels that they share."""
+        found = [self.attention, *(kind.attention for kind in self.kinds if kind.attention is not None)]
+        windows = {each.window for each in found if each.window}
+        same = {
+            (each.query_heads, each.key_value_heads, each.head_dim, each.soft_cap, each.sinks, each.rotary.in_cache)
+            for each in found
+        }
+        if len(windows) > 1 or len(same) > 1:
+            raise ValueError(f"layers cannot share a KV cache: {found}")
+        return AttentionRules(
+            window=max(windows, default=0), soft_cap=self.attention.soft_cap, sinks=self.attention.sinks
+        )
 
     @property
     def layers(self) -> Layers:

@@ -13,6 +13,7 @@ from mlcbuild.compiler.models.feed_forward import FeedForward
 from mlcbuild.compiler.models.mixture import MixtureConfig
 from mlcbuild.compiler.models.norm import make_norm
 from mlcbuild.compiler.models.placing import place
+from mlcbuild.compiler.models.rotary_tables import RotaryTable
 from mlcbuild.compiler.quantization.reader import Reader
 
 
@@ -53,6 +54,11 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]
     @property
     def first_norm(self) -> nn.Module | None:
         return self.norms[0]
+
+    @property
+    def rotary_table(self) -> RotaryTable | None:
+        """By which the model turns queries and keys of this layer, if it does."""
+        return self.attention.config.rotary.table
 
     def forward(
         self,

@@ -28,6 +28,7 @@ class DecoderNames:
     qkv: str = "self_attn.qkv_proj"
     query_norm: str = "self_attn.q_norm"
     key_norm: str = "self_attn.k_norm"
+    sinks: str = "self_attn.sinks"
     output: str = "self_attn.o_proj"
     gate_up: str = "mlp.gate_up_proj"
     gate: str = ""

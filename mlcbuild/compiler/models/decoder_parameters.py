@@ -140,6 +140,10 @@ class _Layer(_Builder):
                     found.append(self.norm_of_each_head(name, source, heads, config.head_dim))
                 else:
                     found += self.norm(self.name(name), self.source(source), norm, *shape)
+        if config.sinks:
+            found.append(
+                self.vector(f"{self.name(names.sinks)}.weight", self.source(layout.sinks), (config.query_heads,))
+            )
         return found + self.linear(names.output, (layout.output,), (hidden,), query, bias=config.output_bias)
 
     def norm_of_each_head(self, name: str, source: TensorName, heads: int, head_dim: int) -> Parameter:

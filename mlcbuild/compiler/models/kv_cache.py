@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
@@ -66,6 +66,11 @@ class KVCacheGeometry:
         }
 
 
+def given_heads(config: AttentionConfig) -> int:
+    """How many heads of queries the cache is given: behind those of a key-value head comes one of their sinks."""
+    return config.query_heads + (config.key_value_heads if config.sinks else 0)
+
+
 def attend(
     cache: PagedKVCache,
     qkv: nn.Tensor,
@@ -73,13 +78,15 @@ def attend(
     layer: relax.Expr,
     config: AttentionConfig,
     change: Callable[[nn.Tensor], nn.Tensor] | None = None,
+    sinks: nn.Tensor | None = None,
 ) -> nn.Tensor:
     """Append keys and values of a layer, by its number, to the cache and attend over it. The cache rotates queries and
     keys, if it is one that does.
 
     `qkv` (batch, n, (query heads + 2 key-value heads) * head_dim) → (batch, n, query heads * head_dim). What the model
     does to queries and keys before is a `change` of (batch * n, all heads, head_dim) to the same. Each side is reshaped
-    once, which costs nothing: two reshapes in a row would become a copy.
+    once, which costs nothing: two reshapes in a row would become a copy. `sinks` (query heads,) are scores of no key,
+    for a layer that has them.
     """
     batch, length, _ = qkv.shape
     heads, width = config.query_heads, config.head_dim
@@ -87,14 +94,55 @@ def attend(
     given = nn.op.reshape(qkv, (batch * length, total, width))
     if change is not None:
         given = change(given)
+    if sinks is not None:
+        given = _with_sinks(given, sinks, config)
+    # A layer that sees less than others tells the kernels so by the sign (`attention_rules`).
+    scale = -config.softmax_scale if config.window else config.softmax_scale
     attended = relax.BlockBuilder.current().emit(
         relax.call_dps_packed(
             "vm.builtin.attention_kv_cache_attention_with_fused_qkv",
-            [cache._expr, layer, relax.prim_value(config.softmax_scale), given._expr],
-            out_ty=relax.TensorType((batch * length, heads, width), qkv.dtype),
+            [cache._expr, layer, relax.prim_value(scale), given._expr],
+            out_ty=relax.TensorType((batch * length, given_heads(config), width), qkv.dtype),
         )
     )
-    return nn.op.reshape(nn.Tensor(_expr=attended), (batch, length, heads * width))
+    result = nn.Tensor(_expr=attended)
+    if sinks is not None:
+        result = _without_sinks(result, config)
+    return nn.op.reshape(result, (batch, length, heads * width))
+
+
+def _with_sinks(qkv: nn.Tensor, sinks: nn.Tensor, config: AttentionConfig) -> nn.Tensor:
+    """(tokens, all heads, head_dim) with a head behind the queries of each key-value head whose first elements are the
+    sinks of these. Raises ValueError for more queries than a head has elements."""
+    group = config.query_heads // config.key_value_heads
+    if group > config.head_dim:
+        raise ValueError(f"the sinks of {group} heads do not fit into {config.head_dim} elements")
+    queries = given_heads(config)
+
+    def compute(x: te.Tensor, by_head: te.Tensor) -> te.Tensor:
+        def element(token: tirx.Var, head: tirx.Var, place: tirx.Var) -> tirx.Expr:
+            key_head, number = head // (group + 1), head % (group + 1)
+            own = x[token, tirx.if_then_else(head < queries, head - key_head, head - config.key_value_heads), place]
+            sink = tirx.if_then_else(place < group, by_head[key_head * group + place], tirx.const(0, by_head.dtype))
+            return tirx.if_then_else(tirx.all(head < queries, number == group), sink, own)
+
+        return te.compute((x.shape[0], queries + 2 * config.key_value_heads, x.shape[2]), element, name="with_sinks")
+
+    return nn.op.tensor_expr_op(compute, "with_sinks", [qkv, sinks])
+
+
+def _without_sinks(attended: nn.Tensor, config: AttentionConfig) -> nn.Tensor:
+    """(tokens, heads of queries and sinks, head_dim) without the heads of sinks."""
+    group = config.query_heads // config.key_value_heads
+
+    def compute(x: te.Tensor) -> te.Tensor:
+        return te.compute(
+            (x.shape[0], config.query_heads, x.shape[2]),
+            lambda token, head, place: x[token, head + head // group, place],
+            name="without_sinks",
+        )
+
+    return nn.op.tensor_expr_op(compute, "without_sinks", [attended])
 
 
 def create_placeholder(geometry: KVCacheGeometry, sizes: Sequence[tirx.Var]) -> PagedKVCache:

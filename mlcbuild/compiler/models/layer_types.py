@@ -39,8 +39,8 @@ def every_nth_is_full(n: int, *, layers: int) -> tuple[str, ...]:
 
 
 def from_a_layer_on(reader: ConfigReader, *, layers: int) -> tuple[str, ...]:
-    """The types by the fields of Qwen2 and its like: with `use_sliding_window` and a `sliding_window`, layers from number
-    `max_window_layers` on have a window."""
+    """The types by the fields of Qwen2 and its like: with `use_sliding_window` and a `sliding_window`, layers from
+    number `max_window_layers` on have a window."""
     first = layers
     if reader.boolean("use_sliding_window", default=False) and reader.has("sliding_window"):
         first = reader.integer("max_window_layers", low=0, high=1 << 12, default=_MAX_WINDOW_LAYERS)
@@ -75,9 +75,7 @@ def with_windows(
     names = sorted(set(types))
     found = {name: of(name) for name in names}
     if len({each.rotary for each in found.values()}) > 1:
-        found = {
-            name: replace(each, rotary=each.rotary.in_model(each.head_dim)) for name, each in found.items()
-        }
+        found = {name: replace(each, rotary=each.rotary.in_model(each.head_dim)) for name, each in found.items()}
     if names == [FULL]:
         return replace(config, attention=found[FULL])
     return replace(

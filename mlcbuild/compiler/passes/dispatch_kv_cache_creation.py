@@ -48,8 +48,8 @@ def dispatch_kv_cache_creation(
     `TIRPagedKVCache`, and add these kernels to the module.
 
     `exchange` is given a module of that function and its kernels, and returns it with kernels of a backend's own. Only
-    these know a `window`, and what else a model's attention computes. Raises InternalError for a window without them, and
-    StageError for the rest.
+    these know a `window`, and what else a model's attention computes. Raises InternalError for a window without them,
+    and StageError for the rest.
     """
     found = _find_placeholder(module)
     if found is None:
