@@ -23,7 +23,7 @@ class Sinks(nn.Module):  # type: ignore[misc]
 
 
 class Attention:
-    """The attention of the layer called `layer`: queries, keys and values are one product.
+    """The attention of the layer called `layer`.
 
     `modules` are its modules by their names below the layer.
     """
@@ -33,8 +33,12 @@ class Attention:
     ) -> None:
         self.config = config
         width = config.head_dim
-        rows = (config.query_heads + 2 * config.key_value_heads) * width
-        self.qkv = Linear(hidden_size, rows, reader=reader, bias=config.qkv_bias, name=f"{layer}.{names.qkv}")
+        rows = [count * width for count in (config.query_heads, config.key_value_heads, config.key_value_heads)]
+        products = dict(zip(names.apart, rows, strict=True)) if names.apart else {names.qkv: sum(rows)}
+        self.qkv = {
+            name: Linear(hidden_size, size, reader=reader, bias=config.qkv_bias, name=f"{layer}.{name}")
+            for name, size in products.items()
+        }
         self.output = Linear(
             config.query_heads * width,
             hidden_size,
@@ -42,7 +46,7 @@ class Attention:
             bias=config.output_bias,
             name=f"{layer}.{names.output}",
         )
-        self.modules: dict[str, nn.Module] = {names.qkv: self.qkv, names.output: self.output}
+        self.modules: dict[str, nn.Module] = {**self.qkv, names.output: self.output}
         self.norms: list[nn.Module] = []
         if config.query_key_norm is not None:
             dtype = reader.scheme.model_dtype
@@ -62,7 +66,8 @@ class Attention:
         embedding that the model applies."""
         if self.config.rotary.table is None:
             turns = None
-        qkv = self.qkv(hidden)
+        products = [product(hidden) for product in self.qkv.values()]
+        qkv = products[0] if len(products) == 1 else nn.op.concat(products, dim=-1)
         if self.config.qkv_clip:
             qkv = nn.op.minimum(nn.op.maximum(qkv, -self.config.qkv_clip), self.config.qkv_clip)
 

@@ -258,6 +258,11 @@ def read_decoder(
     )
 
 
+def read_cap(reader: ConfigReader, name: str) -> float:
+    """A field that bounds scores or logits: c of c tanh(x / c), or 0 for no bound."""
+    return reader.number(name, low=1e-3, high=1e6) if reader.has(name) else 0.0
+
+
 def _check_layers(reader: ConfigReader) -> None:
     """Raise StageError for what transformers does for any model if its configuration says so."""
     if not reader.boolean("is_causal", default=True):

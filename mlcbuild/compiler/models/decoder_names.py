@@ -13,7 +13,8 @@ class DecoderNames:
     """Modules by the path that MLC-LLM gives them; those from `attention_norm` on are below a layer. The values here
     are those of its llama. A part that a decoder does not have has no use for its name.
 
-    Without `gate`, gate and up are one product, called `gate_up`.
+    Queries, keys and values are one product, called `qkv`, or three of the names in `apart`. Without `gate`, gate and
+    up are one product, called `gate_up`.
     """
 
     embedding: str = "model.embed_tokens"
@@ -26,6 +27,7 @@ class DecoderNames:
     feed_forward_norm: str = "post_attention_layernorm"
     after_feed_forward_norm: str = "post_feedforward_layernorm"
     qkv: str = "self_attn.qkv_proj"
+    apart: tuple[str, ...] = ()
     query_norm: str = "self_attn.q_norm"
     key_norm: str = "self_attn.k_norm"
     sinks: str = "self_attn.sinks"

@@ -123,6 +123,12 @@ class _Layer(_Builder):
         hidden = self.config.hidden_size
         if len(layout.qkv) == 1:
             found = self.fused_qkv(config.query_heads, config.key_value_heads, config.head_dim)
+        elif names.apart:
+            found = [
+                parameter
+                for name, source, size in zip(names.apart, layout.qkv, (query, key, key), strict=True)
+                for parameter in self.linear(name, (source,), (size,), hidden, bias=config.qkv_bias)
+            ]
         else:
             found = self.linear(names.qkv, layout.qkv, (query, key, key), hidden, bias=config.qkv_bias, heads=True)
         if config.query_key_norm is not None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
 from mlcbuild.compiler.models.decoder import AttentionConfig, DecoderConfig, LayerKind
-from mlcbuild.compiler.models.rotary import RotaryEmbedding
+from mlcbuild.compiler.models.rotary import RotaryEmbedding, read_rotary
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
@@ -55,6 +55,44 @@ def read_window(reader: ConfigReader, types: Sequence[str]) -> int:
     if not reader.has("sliding_window"):
         raise reader.fail("sliding_window", f'is missing; layers of the type "{SLIDING}" need it')
     return reader.integer("sliding_window", low=1, high=MAX_CONTEXT)
+
+
+def read_rotaries(reader: ConfigReader, *, head_dim: int, bases: Mapping[str, float]) -> dict[str, RotaryEmbedding]:
+    """The rotary embedding of each type of `bases`, which has the base of one that `rope_parameters` says nothing of.
+    `rope_scaling` is that of layers that see all.
+
+    Raises StageError for parameters that are not by type.
+    """
+    tables: dict[str, Mapping[str, object]] = {name: {} for name in bases}
+    if reader.document.get("rope_parameters") not in (None, {}):
+        by_type = reader.table("rope_parameters")
+        for name in by_type.document:
+            if name not in bases:
+                raise reader.fail(
+                    "rope_parameters", f'has "{name}"; it has to have types of layers: {", ".join(bases)}'
+                )
+            if by_type.has(name):
+                tables[name] = by_type.table(name).document
+    if reader.document.get("rope_scaling") not in (None, {}):
+        tables[FULL] = {**tables[FULL], **reader.table("rope_scaling").document}
+    shared = ("partial_rotary_factor", "original_max_position_embeddings")
+    outside = {name: reader.document[name] for name in shared if name in reader.document}
+    positions = reader.integer("max_position_embeddings", low=1, high=MAX_CONTEXT)
+    return {
+        name: read_rotary(
+            ConfigReader(outside | {"rope_theta": base, "rope_parameters": tables[name]}, f'{reader.where}, "{name}"'),
+            max_position_embeddings=positions,
+            head_dim=head_dim,
+        )
+        for name, base in bases.items()
+    }
+
+
+def window_fields(config: DecoderConfig) -> dict[str, object]:
+    """What a `model_config` says of layers that differ: the fields of Hugging Face."""
+    if not config.rules.window:
+        return {}
+    return {"sliding_window": config.rules.window, "layer_types": list(config.kinds_of_layers)}
 
 
 def with_windows(

@@ -1,0 +1,93 @@
+"""The Gemma 3 family, its texts: Gemma 2 with norms of queries and keys in place of capped scores, and rotary bases of
+their own for layers with a window.
+
+Defaults are those of transformers' `Gemma3TextConfig` where a `config.json` leaves a field out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.decoder import DecoderConfig, QueryKeyNorm, Wiring, read_cap, read_decoder
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.decoder_names import DecoderNames
+from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.layer_types import (
+    FULL,
+    SLIDING,
+    every_nth_is_full,
+    read_layer_types,
+    read_rotaries,
+    read_window,
+    with_windows,
+)
+from mlcbuild.compiler.models.rotary import RotaryForm
+
+_DEFAULTS: dict[str, object] = {
+    "vocab_size": 262208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "max_position_embeddings": 131072,
+    "tie_word_embeddings": True,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+}
+# MLC-LLM has the language model inside of one that sees.
+_ROOT = "language_model."
+_NAMES = DecoderNames(
+    embedding=f"{_ROOT}model.embed_tokens",
+    layers=f"{_ROOT}model.layers",
+    norm=f"{_ROOT}model.norm",
+    head=f"{_ROOT}lm_head",
+    apart=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    feed_forward_norm="pre_feedforward_layernorm",
+)
+_LAYOUT = CheckpointLayout(feed_forward_norm=TensorName("pre_feedforward_layernorm", "ffn_norm"), one_added=True)
+
+
+def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    reader = reader.with_defaults(**_DEFAULTS).with_names(hidden_act="hidden_activation")
+    reader.refuse(use_bidirectional_attention=False, attn_logit_softcapping=None)
+    bias = reader.boolean("attention_bias", default=False)
+    config = read_decoder(reader, qkv_bias=bias, output_bias=bias, rotary_form=RotaryForm.NONE)
+    scalar = reader.number("query_pre_attn_scalar", low=1e-6, high=1e6)
+    attention = replace(config.attention, softmax_scale=scalar**-0.5, query_key_norm=QueryKeyNorm(norm=config.norm))
+    config = replace(
+        config,
+        attention=attention,
+        wiring=Wiring.NORM_AROUND,
+        embedding_scale=math.sqrt(config.hidden_size),
+        logit_softcap=read_cap(reader, "final_logit_softcapping"),
+        names=_NAMES,
+    )
+    layers = config.num_layers
+    nth = reader.integer("sliding_window_pattern", low=1, high=1 << 12, default=6)
+    types = read_layer_types(reader, layers=layers, default=every_nth_is_full(nth, layers=layers))
+    rotaries = read_rotaries(
+        reader,
+        head_dim=attention.head_dim,
+        bases={
+            FULL: reader.number("rope_theta", low=1.0, high=1e12, default=1e6),
+            SLIDING: reader.number("rope_local_base_freq", low=1.0, high=1e12, default=1e4),
+        },
+    )
+    config = with_windows(config, types, read_window(reader, types), rotaries=rotaries)
+    own = {"query_pre_attn_scalar": scalar, "rope_local_base_freq": rotaries[SLIDING].base}
+    return decoder_model(reader, config, _LAYOUT, own=own)
+
+
+FAMILY = Family(
+    name="gemma3",
+    models="Gemma 3 (text)",
+    model_types=("gemma3_text",),
+    configuration=DecoderConfig,
+    resolve=resolve,
+)
