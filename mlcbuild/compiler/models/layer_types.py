@@ -1,8 +1,7 @@
 """Which layers of a decoder see all of the text, and which the latest tokens alone: the field `layer_types`, and the
 fields that older configurations have instead.
 
-A layer's type is the name of its kind (`decoder.LayerKind`). Where all layers are of the type that sees all, a decoder
-has no kinds.
+A layer's type is the name of its kind (`decoder.LayerKind`). Where all layers are of one type, a decoder has no kinds.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from mlcbuild.compiler.models.rotary import RotaryEmbedding, read_rotary
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
-_MAX_WINDOW_LAYERS = 28  # as transformers has it in Qwen2Config and its like
+_WINDOW, _MAX_WINDOW_LAYERS = 4096, 28  # as transformers has them in Qwen2Config and its like
 
 
 def read_layer_types(reader: ConfigReader, *, layers: int, default: Sequence[str]) -> tuple[str, ...]:
@@ -38,13 +37,20 @@ def every_nth_is_full(n: int, *, layers: int) -> tuple[str, ...]:
     return tuple(SLIDING if (number + 1) % n else FULL for number in range(layers))
 
 
-def from_a_layer_on(reader: ConfigReader, *, layers: int) -> tuple[str, ...]:
-    """The types by the fields of Qwen2 and its like: with `use_sliding_window` and a `sliding_window`, layers from
-    number `max_window_layers` on have a window."""
+def with_windows_of_qwen(reader: ConfigReader, config: DecoderConfig) -> DecoderConfig:
+    """A decoder with the windows that the fields of Qwen2 and its like say. With `use_sliding_window` and a
+    `sliding_window`, layers have one from number `max_window_layers` on, unless `layer_types` says which do."""
+    layers = config.num_layers
+    reader = reader.with_defaults(sliding_window=_WINDOW)
+    slides = reader.boolean("use_sliding_window", default=False) and reader.has("sliding_window")
     first = layers
-    if reader.boolean("use_sliding_window", default=False) and reader.has("sliding_window"):
+    if slides and not reader.has("layer_types"):
         first = reader.integer("max_window_layers", low=0, high=1 << 12, default=_MAX_WINDOW_LAYERS)
-    return tuple(FULL if number < first else SLIDING for number in range(layers))
+    default = [FULL if number < first else SLIDING for number in range(layers)]
+    types = read_layer_types(reader, layers=layers, default=default)
+    if SLIDING in types and not slides:
+        raise reader.fail("layer_types", f'has the type "{SLIDING}", but "use_sliding_window" is not true')
+    return with_windows(config, types, read_window(reader, types))
 
 
 def read_window(reader: ConfigReader, types: Sequence[str]) -> int:
@@ -92,7 +98,11 @@ def window_fields(config: DecoderConfig) -> dict[str, object]:
     """What a `model_config` says of layers that differ: the fields of Hugging Face."""
     if not config.rules.window:
         return {}
-    return {"sliding_window": config.rules.window, "layer_types": list(config.kinds_of_layers)}
+    windows = [config.of_layer(number).attention.window for number in range(config.num_layers)]
+    return {
+        "sliding_window": config.rules.window,
+        "layer_types": [SLIDING if window else FULL for window in windows],
+    }
 
 
 def with_windows(
@@ -103,22 +113,30 @@ def with_windows(
     rotaries: Mapping[str, RotaryEmbedding] | None = None,
 ) -> DecoderConfig:
     """A decoder whose layers of the type that slides see `window` tokens. Layers of a type that `rotaries` names rotate
-    so; where they differ, the model rotates and the cache does not."""
+    so."""
     attention = config.attention
+    by_type = {
+        name: replace(
+            attention,
+            rotary=(rotaries or {}).get(name, attention.rotary),
+            window=window if name == SLIDING else 0,
+        )
+        for name in types
+    }
+    return with_attentions(config, [(name, by_type[name]) for name in types])
 
-    def of(name: str) -> AttentionConfig:
-        rotary = (rotaries or {}).get(name, attention.rotary)
-        return replace(attention, rotary=rotary, window=window if name == SLIDING else 0)
 
-    names = sorted(set(types))
-    found = {name: of(name) for name in names}
+def with_attentions(config: DecoderConfig, layers: Sequence[tuple[str, AttentionConfig]]) -> DecoderConfig:
+    """A decoder whose layers are of these kinds, by name, with the attention of each. Where they do not rotate alike,
+    the model rotates and the cache does not."""
+    found = dict(layers)
     if len({each.rotary for each in found.values()}) > 1:
         found = {name: replace(each, rotary=each.rotary.in_model(each.head_dim)) for name, each in found.items()}
-    if names == [FULL]:
-        return replace(config, attention=found[FULL])
+    if len(found) == 1:
+        return replace(config, attention=next(iter(found.values())))
     return replace(
         config,
-        attention=found.get(FULL, found[names[0]]),
-        kinds=tuple(LayerKind(name=name, attention=found[name]) for name in names),
-        kinds_of_layers=tuple(types),
+        attention=found[layers[-1][0]],
+        kinds=tuple(LayerKind(name=name, attention=each) for name, each in found.items()),
+        kinds_of_layers=tuple(name for name, _ in layers),
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.attention_kinds import check_full_attention
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
@@ -16,6 +15,7 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.layer_types import with_windows_of_qwen
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -31,8 +31,7 @@ _CHAT_CONFIG = (
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     reader = reader.with_defaults(**_DEFAULTS)
-    config = replace(read_decoder(reader, qkv_bias=True), names=_NAMES)
-    check_full_attention(reader, layers=config.num_layers)
+    config = with_windows_of_qwen(reader, replace(read_decoder(reader, qkv_bias=True), names=_NAMES))
     if reader.has("dual_chunk_attention_config"):
         raise reader.fail("dual_chunk_attention_config", "is set, but attention in chunks is not supported")
     return decoder_model(reader, config, CheckpointLayout(), fields=_CHAT_CONFIG)

@@ -1,0 +1,163 @@
+"""Compiled models whose layers see less than others, or rotate differently, against transformers: prompts that are
+shorter and longer than the window, in pieces and in batches, and decoding beyond the window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+
+from tests.compiler import schemes
+from tests.compiler.parity import bound, reference
+from tests.compiler.pipeline import CPU_TARGET, compile_library
+from tests.compiler.running import Array, Library, random_model, store
+
+pytestmark = pytest.mark.slow
+_WINDOW, _TEXT = 16, 60
+_SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 320,
+    "max_position_embeddings": 512,
+    "sliding_window": _WINDOW,
+}
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_MODELS: dict[str, dict[str, Any]] = {
+    # Caps so low that they are felt.
+    "gemma2": _SIZES | {"query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+    "gemma3_text": _SIZES
+    | {"num_hidden_layers": 5, "sliding_window_pattern": 3, "rope_theta": 50000.0, "query_pre_attn_scalar": 24},
+}
+_IN_CI = ("gemma2", "gemma3_text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compiled:
+    """A library, its weights, texts of `_TEXT` tokens, and their logits as they should be."""
+
+    path: Path
+    weights: dict[str, Array]
+    texts: list[list[int]]
+    logits: list[Array]
+    allowed: float
+
+    def library(self) -> Library:
+        return Library.load(self.path, self.weights)
+
+    def check(self, found: Array, text: int, place: int) -> None:
+        np.testing.assert_allclose(found, self.logits[text][place], rtol=0, atol=self.allowed, err_msg=f"at {place}")
+
+
+def _compile(name: str, changes: dict[str, Any], quantization: str, directory: Path, kernels: Path) -> _Compiled:
+    config = {"model_type": name} | _MODELS[name] | changes
+    scheme = schemes.scheme(quantization)
+    model = random_model(config)
+    weights = store(model, scheme)
+    path = compile_library(config, quantization, CPU_TARGET, directory, kernel_store=kernels)
+    random = np.random.default_rng(1)
+    texts = [[int(token) for token in random.integers(0, config["vocab_size"], _TEXT)] for _ in range(3)]
+    logits = [reference(model, text) for text in texts]
+    largest = max(float(np.abs(each).max()) for each in logits)
+    allowed = 1e-4 * largest if quantization == "q0f32" else bound(config, scheme, largest)
+    return _Compiled(path=path, weights=weights, texts=texts, logits=logits, allowed=allowed)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[] if name in _IN_CI else pytest.mark.exhaustive) for name in _MODELS],
+)
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kernel_store: Path) -> _Compiled:
+    return _compile(request.param, {}, "q0f32", tmp_path_factory.mktemp("windows"), kernel_store)
+
+
+def _add(library: Library, sequence: int, tokens: Sequence[int]) -> Array:
+    return library.decode(sequence, tokens[0]) if len(tokens) == 1 else library.prefill(sequence, tokens)
+
+
+def test_prompts_of_any_length(compiled: _Compiled) -> None:
+    library = compiled.library()
+    for sequence, length in enumerate([1, 15, 16, 17, 33, 60]):
+        library.add(sequence % 4)
+        compiled.check(_add(library, sequence % 4, compiled.texts[0][:length]), 0, length - 1)
+        if sequence >= 1:
+            tvm_ffi.get_global_func("vm.builtin.kv_state_remove_sequence")(library.cache, sequence % 4)
+
+
+@pytest.mark.parametrize("pieces", [[20, *[1] * 40], [8] * 7, [15, 1, 16, 17, 2, 9], [40, 3, 16, 1]])
+def test_texts_in_pieces(compiled: _Compiled, pieces: list[int]) -> None:
+    library = compiled.library()
+    library.add(0)
+    begin = 0
+    for count in pieces:
+        compiled.check(_add(library, 0, compiled.texts[0][begin : begin + count]), 0, begin + count - 1)
+        begin += count
+
+
+def test_sequences_of_different_lengths_in_one_pass(compiled: _Compiled) -> None:
+    library = compiled.library()
+    texts, done = compiled.texts, [0, 0, 0]
+    for sequence in range(3):
+        library.add(sequence)
+    for counts in ([25, 4, 17], [1, 20, 3], [5, 17, 1]):  # batch_prefill
+        pieces = [text[at : at + count] for text, at, count in zip(texts, done, counts, strict=True)]
+        embedded = library.embed([token for piece in pieces for token in piece])[None]
+        last = (np.cumsum(counts) - 1).astype("int32")
+        logits = library.run("batch_prefill", [0, 1, 2], counts, embedded, last)[0]
+        done = [at + count for at, count in zip(done, counts, strict=True)]
+        for sequence in range(3):
+            compiled.check(logits[sequence], sequence, done[sequence] - 1)
+    for _ in range(4):
+        embedded = library.embed([text[at] for text, at in zip(texts, done, strict=True)])[:, None]
+        logits = library.run("batch_decode", [0, 1, 2], [1, 1, 1], embedded)[:, 0]
+        for sequence in range(3):
+            compiled.check(logits[sequence], sequence, done[sequence])
+        done = [at + 1 for at in done]
+    counts = [2, 5, 18]  # batch_verify: the logits of every token
+    pieces = [text[at : at + count] for text, at, count in zip(texts, done, counts, strict=True)]
+    embedded = library.embed([token for piece in pieces for token in piece])[None]
+    logits = library.run("batch_verify", [0, 1, 2], counts, embedded)[0]
+    row = 0
+    for sequence, count in enumerate(counts):
+        for number in range(count):
+            compiled.check(logits[row], sequence, done[sequence] + number)
+            row += 1
+
+
+def test_sequences_share_a_prefix(compiled: _Compiled) -> None:
+    library = compiled.library()
+    library.add(0)
+    library.prefill(0, compiled.texts[0][:40])
+    tvm_ffi.get_global_func("vm.builtin.kv_state_fork_sequence")(library.cache, 0, 1, 30)
+    for sequence, begin in ((0, 40), (1, 30)):
+        compiled.check(library.prefill(sequence, compiled.texts[0][begin : begin + 8]), 0, begin + 7)
+    embedded = library.embed([compiled.texts[0][48], compiled.texts[0][38]])[:, None]
+    logits = library.run("batch_decode", [0, 1], [1, 1], embedded)[:, 0]
+    compiled.check(logits[0], 0, 48)
+    compiled.check(logits[1], 0, 38)
+
+
+def test_a_token_tree_is_refused(compiled: _Compiled) -> None:
+    library = compiled.library()
+    library.add(0)
+    library.prefill(0, compiled.texts[0][:20])
+    shape = tvm_ffi.Shape
+    begin = tvm_ffi.get_global_func("vm.builtin.kv_state_begin_forward")
+    begin(library.cache, shape([0]), shape([3]), shape([-1, 0, 0]))
+    embedded = library.embed(compiled.texts[0][20:23])[None]
+    with pytest.raises(Exception, match="tree_mask"):
+        library.machine["batch_verify"](*_tensors(embedded), library.cache, library.parameters)
+
+
+def _tensors(*arrays: Array) -> list[Any]:
+    import tvm
+
+    return [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in arrays]
