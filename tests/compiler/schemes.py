@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mlcbuild.compiler.models.operations import AddOne
 from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
 from mlcbuild.compiler.weights.operations import carry_out
@@ -67,7 +68,8 @@ def restored(document: Mapping[str, object], of: QuantizationScheme, weights: Ma
         is_stacked = parameter.role is ParameterRole.EXPERTS
         for part, numbers in zip(parameter.parts, wide if is_stacked else [wide], strict=True):
             sizes = np.cumsum([tensor.shape[0] for tensor in part.sources])[:-1]
-            arrays = np.split(numbers, sizes)
+            times = sum(operation.times for operation in part.operations if isinstance(operation, AddOne))
+            arrays = np.split(numbers - times, sizes)
             found |= {tensor.name: array for tensor, array in zip(part.sources, arrays, strict=True)}
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import tvm
 from tvm import relax, tirx
+from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
 
 from mlcbuild.compiler import ir
@@ -58,6 +59,8 @@ def dispatch_kv_cache_creation(
         raise InternalError(
             f"the kernels for {target.kind.name} know no window, and one of {window.size} tokens is wanted"
         )
+    if found.geometry.rules != NO_RULES and window is not None:
+        raise StageError("a sliding window of all layers goes with plain attention alone")
     if found.geometry.rules != NO_RULES and exchange is None:
         raise StageError(
             f"the kernels for {target.kind.name} compute plain attention alone: not layers that see less than others,"
@@ -99,20 +102,20 @@ def _find_placeholder(module: tvm.IRModule) -> _Placeholder | None:
 def _slides(asked: tvm.tirx.Var, *, slides: bool, rules: AttentionRules) -> tvm.tirx.Expr:
     """Whether the cache may drop tokens. An engine that asks for no window of the whole model gets a cache that keeps
     all; attention leaves out the same. Where only some layers have a window, the others need what it would drop."""
-    if slides:
-        return tirx.IntImm("int64", 1)
-    return asked if rules == NO_RULES else tirx.IntImm("int64", 0)
+    if rules != NO_RULES:
+        return tirx.IntImm("int64", 0)
+    return tirx.IntImm("int64", 1) if slides else asked
 
 
-def _without_trees(created: relax.Call) -> relax.Call:
-    """The creation of a cache without kernels for token trees, which it then refuses: TVM's know no rules."""
+@mutator
+class _WithoutNeedless(PyExprMutator):  # type: ignore[misc]
+    """Takes kernels from the creation of a cache: those for token trees, which it then refuses, because TVM's know no
+    rules; and those for caches that drop tokens, which this one does not."""
 
-    def is_of_trees(argument: relax.Expr) -> bool:
-        fields = argument.fields if isinstance(argument, relax.Tuple) else []
-        return any(isinstance(field, tvm.ir.GlobalVar) and "tree_attn" in field.name_hint for field in fields)
-
-    arguments = [relax.Tuple([]) if is_of_trees(argument) else argument for argument in created.args]
-    return relax.Call(created.op, arguments, created.attrs, created.ty_args)
+    def visit_tuple_(self, fields: relax.Tuple) -> relax.Tuple:
+        names = [field.name_hint for field in fields.fields if isinstance(field, tvm.ir.GlobalVar)]
+        needless = any(word in name for name in names for word in ("tree_attn", "sliding_window"))
+        return relax.Tuple([]) if needless else fields
 
 
 def _creation(placeholder: _Placeholder, *, target: tvm.target.Target, slides: bool) -> tvm.IRModule:
@@ -148,7 +151,13 @@ def _creation(placeholder: _Placeholder, *, target: tvm.target.Target, slides: b
             layer_sliding_window_size=LAYER_WINDOW,
         )
         with builder.dataflow():
-            created = cache._expr if geometry.rules == NO_RULES else _without_trees(cache._expr)
-            value = builder.emit_output(created)
+            value = builder.emit_output(cache._expr)
         builder.emit_func_output(value)
-    return ir.without_spans(builder.finalize())
+    created = ir.without_spans(builder.finalize())
+    if geometry.rules == NO_RULES:
+        return created
+    functions = {
+        variable: _WithoutNeedless().visit_expr(function) if variable.name_hint == NAME else function
+        for variable, function in created.functions_items()
+    }
+    return tvm.IRModule(functions, attrs=created.attrs)

@@ -16,12 +16,10 @@ from tvm.relax.frontend.nn.llm._prefill_kernels import _attention_prefill, _atte
 
 from mlcbuild.compiler.backends.cuda.kernels import attention
 from mlcbuild.compiler.backends.cuda.kernels import attention_rules as ruled
-from mlcbuild.compiler.backends.cuda.kernels.kv_cache import with_own_kernels
 from mlcbuild.compiler.kernels.bound_bfloat16 import store_before_binding
 from mlcbuild.compiler.models.attention_rules import AttentionRules
-from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.compiler.script_parsing import quick_script_parsing
-from mlcbuild.errors import InternalError, StageError
+from mlcbuild.errors import InternalError
 from tests.compiler.backends.cuda import cuda_emulation
 from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, run_cuda
 from tests.compiler.ruled_batch import RuledBatch
@@ -114,13 +112,3 @@ def test_a_kernel_of_another_form_is_refused() -> None:
 
     with pytest.raises(InternalError, match="has a form that is not known"):
         ruled.paged_prefill(without_stores(prefill), _CAPPED)
-
-
-def test_rules_beside_a_window_of_all_layers_are_refused() -> None:
-    names = ["batch_decode_paged_kv", "batch_prefill_ragged_kv", "batch_prefill_paged_kv"]
-    names += ["batch_decode_paged_kv_sliding_window", "batch_prefill_paged_kv_sliding_window"]
-    with quick_script_parsing():
-        kernel = _attention_decode(1, 1, 32, "float16", False, {}, _TARGET)
-    module = tvm.IRModule(dict.fromkeys(names, kernel))
-    with pytest.raises(StageError, match="a sliding window of all layers are for plain attention alone"):
-        with_own_kernels(module, rope_scaling={}, target=_TARGET, window=SlidingWindow(size=12), rules=_CAPPED)

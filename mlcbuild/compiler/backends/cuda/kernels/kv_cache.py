@@ -34,7 +34,7 @@ def with_own_kernels(
 
     Kernels of a frequency rule, type or architecture that there is none for stay as they are, except for what a
     `window` hides or `rules` say. Raises StageError for a window with a frequency rule that the kernels for it do not
-    know, or with rules, and InternalError if TVM's kernels have other names.
+    know, and InternalError if TVM's kernels have other names.
     """
     functions = {str(variable.name_hint): (variable, kernel) for variable, kernel in module.functions_items()}
     ours: dict[str, _Make] = {
@@ -48,8 +48,6 @@ def with_own_kernels(
             _PREFILL_SLIDING: partial(windowed.paged_prefill, window=window, rope_scaling=rope_scaling),
             _RAGGED: partial(windowed.ragged_prefill, window=window, rope_scaling=rope_scaling),
         }
-        if rules != NO_RULES:
-            raise StageError("the GPU kernels for a sliding window of all layers are for plain attention alone")
     elif rules != NO_RULES:
         changed = {
             _DECODE: partial(ruled.paged_decode, rules=rules),
