@@ -34,7 +34,7 @@ _DEFAULTS: dict[str, object] = {
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "head_dim": 256,
-    "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_act": "gelu_pytorch_tanh",
     "max_position_embeddings": 131072,
     "tie_word_embeddings": True,
     "query_pre_attn_scalar": 256,
