@@ -103,18 +103,14 @@ def test_only_queries_keys_and_values_have_biases() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"use_sliding_window": True, "max_window_layers": 1},
-            '"use_sliding_window" is true, so layers from number 1 on',
-        ),
-        ({"use_sliding_window": True, "max_window_layers": 0, "sliding_window": 64}, '"use_sliding_window" is true'),
         ({"use_sliding_window": 1}, '"use_sliding_window" is 1; it has to be true or false'),
         (
             {"layer_types": ["full_attention", "sliding_attention"]},
-            '"layer_types" has to be "full_attention" for each of the 2',
+            '"layer_types" has the type "sliding_attention", but "use_sliding_window" is not true',
         ),
-        ({"layer_types": ["full_attention"]}, '"layer_types" has to be "full_attention" for each of the 2'),
-        ({"layer_types": "full_attention"}, '"layer_types" has to be'),
+        ({"layer_types": ["full_attention"]}, '"layer_types" has to be a list of 2 types'),
+        ({"layer_types": "full_attention"}, '"layer_types" has to be a list of 2 types'),
+        ({"layer_types": ["full_attention", "chunked_attention"]}, 'has the type "chunked_attention"; known:'),
         ({"dual_chunk_attention_config": {"chunk_size": 64}}, '"dual_chunk_attention_config" is set'),
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, '"rope_type" is "dynamic"'),
     ],
@@ -143,6 +139,13 @@ def test_a_default_number_of_key_value_heads_that_does_not_fit_is_an_error() -> 
 def test_a_sliding_window_that_no_layer_has_changes_nothing(changes: dict[str, object]) -> None:
     assert model_of({**TINY_QWEN2, **changes}) == model_of(TINY_QWEN2)
     assert model_of(TINY_QWEN2).sizes.sliding_window_size == -1
+
+
+def test_layers_from_a_number_on_have_a_window() -> None:
+    model = model_of({**TINY_QWEN2, "use_sliding_window": True, "max_window_layers": 1, "sliding_window": 64})
+    assert model.layers.kinds == ("full_attention", "sliding_attention")
+    assert model.model_config["layer_types"] == ["full_attention", "sliding_attention"]
+    assert (model.model_config["sliding_window"], model.sizes.sliding_window_size) == (64, -1)
 
 
 @pytest.mark.parametrize("tied", [False, True])
