@@ -26,12 +26,20 @@ from tests.compiler.running import Array, Library, random_model, store
 _ROUNDINGS_A_LAYER = 9
 
 
-def check_logits(config: dict[str, Any], quantization: str, directory: Path, *, kernel_store: Path) -> float:
+def check_logits(
+    config: dict[str, Any],
+    quantization: str,
+    directory: Path,
+    *,
+    kernel_store: Path,
+    known: tuple[Any, dict[str, Array]] | None = None,
+) -> float:
     """Compile a model with random weights for this processor, and compare the logits of its entry functions with
-    those of transformers. Returns the largest difference."""
+    those of transformers. Returns the largest difference. `known` are a model of transformers that computes the same,
+    and the stored weights, where it has no class of the model's type."""
     scheme = schemes.scheme(quantization)
-    model = random_model(config)
-    weights = store(model, scheme)
+    model = random_model(config) if known is None else known[0]
+    weights = store(model, scheme) if known is None else known[1]
     path = compile_library(config, quantization, CPU_TARGET, directory, kernel_store=kernel_store)
     library = Library.load(path, weights)
     first, second = sequences(config["vocab_size"])

@@ -17,9 +17,12 @@ from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
+from tests.compiler import schemes
 from tests.compiler.checkpoint_layouts import checkpoint_layouts
 from tests.compiler.parity import check_logits
+from tests.compiler.pipeline import CUDA_TARGET, compile_library
 from tests.compiler.resolving import model_of, parameters_of, write_resolved
+from tests.compiler.running import random_model
 from tests.compiler.tiny_models import Array
 
 _BASE: dict[str, object] = {
@@ -101,6 +104,43 @@ MODELS: dict[str, dict[str, object]] = {
 def test_logits_equal_those_of_transformers(name: str, quantization: str, tmp_path: Path, kernel_store: Path) -> None:
     difference = check_logits(MODELS[name], quantization, tmp_path, kernel_store=kernel_store)
     assert quantization != "q0f32" or difference < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_deepseek_computes_what_a_qwen2_moe_does_whose_shared_expert_is_not_gated(
+    tmp_path: Path, kernel_store: Path
+) -> None:
+    """transformers has no class of the first DeepSeek with experts. A gate of zero halves what the shared expert makes,
+    and twice its last matrix makes up for that."""
+    import torch
+
+    config = MODELS["deepseek"]
+    sizes = {name: config[name] for name in (*_BASE, "moe_intermediate_size", "num_hidden_layers") if name in config}
+    model = random_model(
+        sizes
+        | {"model_type": "qwen2_moe", "num_experts": 6, "shared_expert_intermediate_size": 64, "mlp_only_layers": [0]}
+        | {"qkv_bias": False}
+    )
+    tensors = {name: tensor.detach().numpy().copy() for name, tensor in model.named_parameters()}
+    with torch.no_grad():
+        for name, tensor in model.named_parameters():
+            if name.endswith("shared_expert_gate.weight"):
+                tensor.zero_()
+            if name.endswith("shared_expert.down_proj.weight"):
+                tensor.mul_(2)
+    own = {name.replace(".shared_expert.", ".shared_experts."): tensor for name, tensor in tensors.items()}
+    weights = schemes.stored(config, schemes.scheme("q0f32"), own)
+    difference = check_logits(config, "q0f32", tmp_path, kernel_store=kernel_store, known=(model, weights))
+    assert difference < 1e-4
+
+
+@pytest.mark.exhaustive
+def test_a_library_for_gpus_builds(tmp_path: Path) -> None:
+    target = {**CUDA_TARGET, "arch": "sm_90a"}
+    assert compile_library(MODELS["qwen2_moe"] | {"hidden_size": 128}, "q4f16_1", target, tmp_path).is_file()
+    kernels = json.loads((tmp_path / "manifest.json").read_text())
+    assert "expert_matmul" in json.dumps(kernels)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class Mixture:
         places = [] if order is None else [order.places]
 
         def total(rows: te.Tensor, *given: te.Tensor) -> te.Tensor:
-            return _sum_of_choices(rows, given[0] if weights else None, given[-1] if places else None, dtype=self.dtype)
+            return sum_of_choices(rows, given[0] if weights else None, given[-1] if places else None, dtype=self.dtype)
 
         return nn.op.tensor_expr_op(total, "sum_of_experts", [rows, *weights, *places])
 
@@ -142,7 +142,7 @@ def _weighed(rows: te.Tensor, weights: te.Tensor, *numbers: te.Tensor) -> te.Ten
     return te.compute(rows.shape, element, name="weighed")
 
 
-def _sum_of_choices(rows: te.Tensor, weights: te.Tensor | None, places: te.Tensor | None, *, dtype: str) -> te.Tensor:
+def sum_of_choices(rows: te.Tensor, weights: te.Tensor | None, places: te.Tensor | None, *, dtype: str) -> te.Tensor:
     """(tokens, choices, n) → (tokens, n): each token's rows, which lie at `places`, times their weights."""
     tokens, choices, size = rows.shape
     choice = te.reduce_axis((0, choices), "choice")

@@ -40,24 +40,24 @@ def choose(logits: nn.Tensor, correction: nn.Tensor | None, config: MixtureConfi
     """The experts of tokens by their `logits` (tokens, experts). `correction` (experts,) is added for choosing."""
     router, count = config.router, config.experts_per_token
     if router.scores is RouterScores.SPARSE_MIXER:
-        ranks = _emit(_ranks, "expert_ranks", logits)
+        ranks = _emit(rank_experts, "expert_ranks", logits)
         weights = _emit(lambda s, r: _sparse_mixer_weights(s, r, count, router.near), "expert_weights", logits, ranks)
-        return Choice(_emit(lambda r: _chosen(r, count), "chosen_experts", ranks), weights)
+        return Choice(_emit(lambda r: experts_of_ranks(r, count), "chosen_experts", ranks), weights)
     scores = nn.op.softmax(logits, axis=-1) if router.scores is RouterScores.SOFTMAX else nn.op.sigmoid(logits)
     by = scores if correction is None else scores + correction.astype("float32")
     if router.groups is not None:
         by = _within_groups(by, router.groups)
-    ranks = _emit(_ranks, "expert_ranks", by)
+    ranks = _emit(rank_experts, "expert_ranks", by)
     weights = _emit(lambda s, r: _of_rank(s, r, count), "expert_weights", scores, ranks)
-    return Choice(_emit(lambda r: _chosen(r, count), "chosen_experts", ranks), _scaled(weights, router))
+    return Choice(_emit(lambda r: experts_of_ranks(r, count), "chosen_experts", ranks), _scaled(weights, router))
 
 
 def ordered(chosen: nn.Tensor, config: MixtureConfig) -> ExpertOrder:
     """The choices (tokens, experts_per_token), those of one expert next to each other."""
-    places = _emit(_places, "expert_places", chosen)
+    places = _emit(places_by_expert, "expert_places", chosen)
     shape = list(chosen.shape)
     experts, numbers = nn.op.tensor_ir_op(
-        _in_order(config.experts_per_token),
+        order_by_expert(config.experts_per_token),
         "expert_order",
         [chosen, places],
         [nn.Tensor.placeholder(shape, "int32"), nn.Tensor.placeholder(shape, "int32")],
@@ -83,7 +83,7 @@ def _is_better(score: te.Tensor, other: te.Tensor, earlier: tirx.Expr) -> tirx.E
     return tirx.any(other > score, tirx.all(other == score, earlier))
 
 
-def _ranks(scores: te.Tensor) -> te.Tensor:
+def rank_experts(scores: te.Tensor) -> te.Tensor:
     """(n, columns) → of each, how many of its row are better, int32."""
     other = te.reduce_axis((0, scores.shape[1]), "other")
 
@@ -94,7 +94,7 @@ def _ranks(scores: te.Tensor) -> te.Tensor:
     return te.compute(scores.shape, rank, name="ranks")
 
 
-def _chosen(ranks: te.Tensor, count: int) -> te.Tensor:
+def experts_of_ranks(ranks: te.Tensor, count: int) -> te.Tensor:
     """(n, experts) → the experts of the ranks 0, 1, … (n, count). It is an expert's number whatever the scores are."""
     expert = te.reduce_axis((0, ranks.shape[1]), "expert")
     return te.compute(
@@ -158,7 +158,7 @@ def _within_groups(scores: nn.Tensor, groups: ExpertGroups) -> nn.Tensor:
         )
 
     inside = _emit(ranks_in_group, "ranks_in_group", scores)
-    best = _emit(_ranks, "group_ranks", _emit(group_scores, "group_scores", scores, inside))
+    best = _emit(rank_experts, "group_ranks", _emit(group_scores, "group_scores", scores, inside))
     return _emit(limited, "within_groups", scores, best)
 
 
@@ -180,7 +180,7 @@ def _sparse_mixer_weights(logits: te.Tensor, ranks: te.Tensor, count: int, near:
     return te.compute(sums.shape, lambda row, rank: tirx.const(1, "float32") / sums[row, rank], name="weights")
 
 
-def _places(chosen: te.Tensor) -> te.Tensor:
+def places_by_expert(chosen: te.Tensor) -> te.Tensor:
     """The place of each choice among all, ordered by expert, then as they are."""
     tokens, choices = chosen.shape
     token, choice = te.reduce_axis((0, tokens), "token"), te.reduce_axis((0, choices), "choice")
@@ -194,7 +194,7 @@ def _places(chosen: te.Tensor) -> te.Tensor:
     return te.compute(chosen.shape, place, name="places")
 
 
-def _in_order(choices: int) -> tirx.PrimFunc:
+def order_by_expert(choices: int) -> tirx.PrimFunc:
     """The kernel from choices and their places to experts and numbers in that order. Each place is written once."""
     tokens = tirx.Var("tokens", "int64")
     shape = (tokens, _size(choices))
