@@ -9,9 +9,9 @@ import pytest
 import tvm
 
 from mlcbuild.compiler.phases import places
-from mlcbuild.compiler.phases.added import added_passes
 from mlcbuild.compiler.phases.entry import Entry, PassOrigin
-from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, PlacedPass, Run, apply
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, Run, apply
+from mlcbuild.compiler.phases.placed import PlacedPass, added_passes
 from mlcbuild.errors import StageError
 from tests.compiler.pipeline import CPU_TARGET
 
@@ -147,6 +147,15 @@ def test_what_an_added_pass_raises_comes_through_and_says_which_it_was() -> None
     assert raised.value.__notes__ == ["raised by the pass m:a, after First"]
     with pytest.raises(StageError, match=r"^unusable$"):
         ran(COMMON, None, (_failing(StageError("unusable")),), AT)
+
+
+def test_a_backends_own_pass_is_told_of_as_a_workspaces_is() -> None:
+    backend: Passes = {"Own": PlacedPass(run=_failing(ValueError("wrong")), after="First")}
+    with pytest.raises(ValueError, match="wrong") as raised:
+        ran(COMMON, backend)
+    assert raised.value.__notes__ == ["raised by the pass Own, after First"]
+    with pytest.raises(StageError, match="the pass Own, before Third returned NoneType, not a module"):
+        ran(COMMON, {"Own": PlacedPass(run=lambda *_: None, before="Third")})
 
 
 @pytest.mark.parametrize("function", [_one_argument, None])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import tvm
 
-from mlcbuild.compiler.phases.added import AddedPass
 from mlcbuild.compiler.phases.entry import Entry
+from mlcbuild.compiler.phases.placed import PlacedPass
 from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values
 
@@ -44,15 +44,6 @@ class PhaseContext:
 Run = Callable[[tvm.IRModule, PhaseContext], tvm.IRModule]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlacedPass:
-    """A pass that only one backend has and no entry names: it runs right `before` or right `after` an entry."""
-
-    run: Run
-    after: str = ""
-    before: str = ""
-
-
 Observer = Callable[[str, tvm.IRModule], None]
 _observer: ContextVar[Observer | None] = ContextVar("observer of passes", default=None)
 
@@ -81,24 +72,22 @@ def apply(
     *,
     common: Passes,
     backend: Passes | None = None,
-    added: Sequence[AddedPass] = (),
+    added: Sequence[PlacedPass] = (),
 ) -> tvm.IRModule:
     """The module after the passes of the entries, in order.
 
     `common` are the implementations that serve every backend; those of `backend` run in their place, and its placed
     passes beside entries. `added` are a workspace's passes, which run around both. Raises StageError for
-    implementations that do not fit the entries, and for an added pass that goes wrong.
+    implementations that do not fit the entries, and for a placed pass that goes wrong.
     """
     chosen = _implementations(entries, common, backend or {})
-    placed = [(name, one) for name, one in (backend or {}).items() if isinstance(one, PlacedPass)]
+    placed = [replace(one, name=name) for name, one in (backend or {}).items() if isinstance(one, PlacedPass)]
     runs: list[tuple[str, Run]] = []
     for entry in entries:
-        runs += [(one.name, one.run) for one in added if one.place == entry.name and one.before]
-        runs += [(name, one.run) for name, one in placed if one.before == entry.name]
+        runs += [(one.name, one) for one in (*added, *placed) if one.before == entry.name]
         if entry.name in chosen:
             runs.append((entry.name, chosen[entry.name]))
-        runs += [(name, one.run) for name, one in placed if one.after == entry.name]
-        runs += [(one.name, one.run) for one in added if one.place == entry.name and not one.before]
+        runs += [(one.name, one) for one in (*placed, *added) if one.after == entry.name]
     config = {"relax.backend.use_cuda_graph": True} if context.cuda_graph else {}
     observer = _observer.get()
     with context.target, tvm.transform.PassContext(opt_level=3, config=config):

@@ -25,9 +25,9 @@ from mlcbuild.compiler.models.description import read_model
 from mlcbuild.compiler.passes.attach_metadata import attached_metadata
 from mlcbuild.compiler.passes.canonical_shape_functions import canonical_shape_function
 from mlcbuild.compiler.passes.phase5 import PASSES
-from mlcbuild.compiler.phases.added import added_passes
 from mlcbuild.compiler.phases.phase5 import PHASE5
 from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, Run, apply
+from mlcbuild.compiler.phases.placed import added_passes
 from mlcbuild.compiler.signature import Signature
 from mlcbuild.compiler.tokenizer.vocabulary import read_vocabulary
 from mlcbuild.errors import StageError
@@ -50,7 +50,7 @@ def run(
     places: Sequence[Mapping[str, str]] = (),
 ) -> None:
     """With `cuda_graph` decoding on a GPU is recorded once and replayed. `backend` has the passes that run in place of
-    the common ones; `passes` are a workspace's, which run at `places` (`phases.added.added_passes`).
+    the common ones; `passes` are a workspace's, which run at `places` (`phases.placed.added_passes`).
 
     Raises StageError for signatures that are not those of the graph's kernels.
     """

@@ -17,9 +17,9 @@ from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.models.window import read_window
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import find_geometry
 from mlcbuild.compiler.passes.phase0 import PASSES
-from mlcbuild.compiler.phases.added import added_passes
 from mlcbuild.compiler.phases.phase0 import PHASE0
 from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, Run, apply
+from mlcbuild.compiler.phases.placed import added_passes
 
 
 def run(
@@ -35,7 +35,7 @@ def run(
     places: Sequence[Mapping[str, str]] = (),
 ) -> None:
     """`backend` has the passes that run in place of the common ones; `passes` are a workspace's, which run at `places`
-    (`phases.added.added_passes`).
+    (`phases.placed.added_passes`).
 
     Raises StageError for files that hold no module, metadata or window, for an unknown target, for a window that the
     target has no kernels for, and for a pass of a workspace that goes wrong.

@@ -12,9 +12,9 @@ from typing import Any
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import target as targets
 from mlcbuild.compiler.passes.phase2 import PASSES
-from mlcbuild.compiler.phases.added import added_passes
 from mlcbuild.compiler.phases.phase2 import PHASE2
 from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, Run, apply
+from mlcbuild.compiler.phases.placed import added_passes
 
 
 def run(
@@ -27,7 +27,7 @@ def run(
     places: Sequence[Mapping[str, str]] = (),
 ) -> None:
     """`backend` has the passes that run in place of the common ones; `passes` are a workspace's, which run at `places`
-    (`phases.added.added_passes`).
+    (`phases.placed.added_passes`).
 
     Raises StageError for a file that holds no module, for an unknown target, and for a pass of a workspace that goes
     wrong.

@@ -1,4 +1,4 @@
-"""Passes that a workspace adds to a phase: where each runs, and what is told when one goes wrong."""
+"""Passes beside the entries of a phase, a backend's and a workspace's: where each runs, and what errors in them say."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ _SIGNATURE = "a pass is a function (module, context) that returns a module, the 
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddedPass:
-    """A function of the workspace, called `package.module:name`, that runs right before or right after an entry."""
+class PlacedPass:
+    """A pass that no entry names: it runs right `before` or right `after` an entry.
 
-    name: str
-    function: Run
-    place: str
-    before: bool
+    A workspace's has the `name` of its function, `package.module:name`; a backend's that under which `Passes` has it.
+    """
 
-    def run(self, module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
-        """The module that the function makes of `module`.
+    run: Run
+    after: str = ""
+    before: str = ""
+    name: str = ""
 
-        Raises StageError where it makes none, or one that is not well-formed. What the function itself raises comes
-        through, with a note that names the pass.
+    def __call__(self, module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
+        """The module that the pass makes of `module`.
+
+        Raises StageError where it makes none, or one that is not well-formed. What the pass itself raises comes
+        through, with a note that names it.
         """
         was_well_formed = not _problem(module)
         try:
-            made = self.function(module, context)
+            made = self.run(module, context)
         except MlcbuildError:
             raise
         except Exception as error:
@@ -49,22 +52,22 @@ class AddedPass:
         return made
 
     def __str__(self) -> str:
-        return f"the pass {self.name}, {'before' if self.before else 'after'} {self.place}"
+        return f"the pass {self.name}, {f'before {self.before}' if self.before else f'after {self.after}'}"
 
 
-def added_passes(functions: Sequence[Run], places: Sequence[Mapping[str, str]]) -> tuple[AddedPass, ...]:
-    """The added passes in the order in which a library names them.
+def added_passes(functions: Sequence[Run], places: Sequence[Mapping[str, str]]) -> tuple[PlacedPass, ...]:
+    """A workspace's passes in the order in which a library names them.
 
     Each of `places` has `function`, a name, and `before` or `after`, an entry. `functions` are those of these names,
     each once and sorted by name.
     """
     named = dict(zip(sorted({place["function"] for place in places}), functions, strict=True))
     return tuple(
-        AddedPass(
+        PlacedPass(
+            run=named[place["function"]],
+            after=place.get("after", ""),
+            before=place.get("before", ""),
             name=place["function"],
-            function=named[place["function"]],
-            place=place["before"] if "before" in place else place["after"],
-            before="before" in place,
         )
         for place in places
     )
