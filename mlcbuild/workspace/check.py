@@ -90,6 +90,9 @@ class Checker:
         # Most exist, and a Path costs more than the question.
         return os.path.exists(f"{self._root}/{path}") or (self._root / path).exists()  # noqa: PTH110
 
+    def _kind_of(self, path: str) -> str:
+        return f"the {'folder' if (self._root / path).is_dir() else 'file'} {path}"
+
     def _targets(self) -> list[Target]:
         return [target for package in self._packages.values() for target in package.targets.values()]
 
@@ -97,7 +100,14 @@ class Checker:
         label, attribute = reference.label, reference.attribute
         package = self._packages.get(label.package)
         target = package.targets.get(label.name) if package else None
-        if target is not None:
+        if target is not None and reference.is_bare and attribute.allow_files and self._exists(label.path):
+            self._errors.add(
+                f'"{label.name}" is both the target {label} and {self._kind_of(label.path)} as {reference.role}',
+                reference.location,
+                f'to name the target, write ":{label.name}"',
+                "to name what lies there, give the target another name",
+            )
+        elif target is not None:
             self._check_kind(reference, target)
             self._check_visible(reference, target)
         elif not (package and package.may_define(label.name)) and not (

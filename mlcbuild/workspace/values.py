@@ -27,6 +27,7 @@ class Reference(NamedTuple):
     owner: str
     package: str  # of the target with the label
     is_key: bool = False  # whether it is a key in a table of values by platform
+    is_bare: bool = False  # whether it is written as a path is, without a colon or slashes in front
 
     @property
     def role(self) -> str:
@@ -144,7 +145,8 @@ class ValueReader:
             )
             return None
         if not of_key:
-            self.references.append(Reference(label, attribute, origin, self.owner, self.package))
+            is_bare = not raw.startswith((":", "//", "@"))
+            self.references.append(Reference(label, attribute, origin, self.owner, self.package, is_bare=is_bare))
         return label
 
     def _labels(self, attribute: Attribute, raw: Any, origin: Origin) -> tuple[Label, ...] | None:
