@@ -73,6 +73,23 @@ def test_a_missing_linker_is_an_error(tmp_path: Path) -> None:
     assert (finding.verdict, finding.advice) == (Verdict.ERROR, ("install binutils",))
 
 
+def test_an_optional_toolchain_that_a_target_needs_is_an_error(tmp_path: Path) -> None:
+    files = InstalledFiles(JsonCache(None, kind="test"), search_path=[str(tmp_path)], program_folders=[str(tmp_path)])
+    finding = examine_toolchain(NVRTC, files, needed=lambda: {"nvrtc": "//models:x-cuda"})
+    assert finding.verdict is Verdict.ERROR
+    assert finding.measured.endswith(", and //models:x-cuda needs it")
+    assert finding.advice == ('run: python -m pip install "mlcbuild[cuda]"',)
+    assert examine_toolchain(NVRTC, files, needed=lambda: {"ld": "//:x"}).verdict is Verdict.SKIPPED
+
+
+def test_paths_that_targets_name_are_checked(tmp_path: Path) -> None:
+    needed = {"tvm": "//:x", f"cuda_toolkit:{tmp_path}": "//:x", "cross_ld:vax": "//:y"}
+    checks = {check.name: check for check in toolchain_checks(lambda: needed)}
+    finding = checks["cross_ld:vax"].examine()
+    assert (finding.verdict, finding.measured.endswith(", and //:y needs it")) == (Verdict.ERROR, True)
+    assert checks[f"cuda_toolkit:{tmp_path}"].examine().verdict is Verdict.ERROR
+
+
 def test_without_the_wheels_of_cuda_the_finding_names_the_extra(tmp_path: Path) -> None:
     finding = examined(NVRTC, tmp_path)
     assert (finding.verdict, finding.advice) == (Verdict.SKIPPED, ('run: python -m pip install "mlcbuild[cuda]"',))

@@ -99,7 +99,7 @@ def build_parts(
     with WorkspaceLock(state, waits=say):
         store = DiskStore(disk_cache.absolute() if disk_cache else default_root(), function)
         toolchains = Toolchains(state / "toolchains.json")
-        toolchains.check(_toolchains_of(actions))
+        toolchains.check(toolchains_of(actions))
         implementations = Implementations(
             state / "implementations.json", distributions=toolchains.distributions, workspace=workspace.root
         )
@@ -130,7 +130,7 @@ def build_parts(
                 jobs=jobs,
                 cores=cores,
                 toolchains=toolchains,
-                names=sorted(set(_toolchains_of(actions))),
+                names=sorted(set(toolchains_of(actions))),
                 workspace=workspace.root,
                 cache=cache,
                 say=say,
@@ -183,7 +183,7 @@ def remote_cache(remote: ResolvedRemote | None, function: DigestFunction) -> Rem
     return open_remote(remote.configuration, function, map_error=remote.function_error)
 
 
-def _toolchains_of(actions: Iterable[Action]) -> Iterator[str]:
+def toolchains_of(actions: Iterable[Action]) -> Iterator[str]:
     """The toolchains of the actions, and of those that they may discover as far as they declare it."""
     for action in actions:
         yield from action.toolchains

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -50,7 +51,7 @@ class Parts:
         """All parts, or those with these names. Raises UsageError for an unknown name."""
         made = {
             "machine": lambda: [Part(name="machine", checks=machine_checks)],
-            "toolchains": lambda: [Part(name="toolchains", checks=toolchain_checks)],
+            "toolchains": lambda: [Part(name="toolchains", checks=lambda: toolchain_checks(self._toolchains))],
             "distributions": lambda: [Part(name="distributions", checks=distribution_checks)],
             "workspace": lambda: [Part(name="workspace", checks=self._workspace_checks)],
             "disk": lambda: [Part(name="disk", checks=lambda: disk_checks(self._disk_root, self._function()))],
@@ -142,6 +143,22 @@ class Parts:
             raise UnreadableWorkspace(error.errors) from error
         except WorkspaceError as error:
             raise UnreadableWorkspace((error,)) from error
+
+    def _toolchains(self) -> Mapping[str, str]:
+        """The toolchains that targets of the workspace need, each with the label of the first. Of a workspace with
+        errors nothing is known; its own part tells them.
+        """
+        from mlcbuild.cli.build.parts import toolchains_of
+        from mlcbuild.rules.analysis import analyse
+
+        found: dict[str, str] = {}
+        with contextlib.suppress(Exception):
+            if self._workspace is not None:
+                analysis = analyse(self._workspace.load([_EVERYTHING], ""), self._workspace.rules)
+                for action in analysis.actions:
+                    for name in toolchains_of([action]):
+                        found.setdefault(name, action.owner)
+        return found
 
     def _function(self) -> DigestFunction:
         """The workspace's digest function; BLAKE3 outside a workspace, or if its settings have errors."""
