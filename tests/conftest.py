@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.session import session_folder
+from tests.end_to_end.kernel_cache import KernelCache
+from tests.session import session_folder, warm_workers_of_a_session
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
@@ -30,6 +32,19 @@ _TOGETHER = {
 def kernel_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Compiled kernels by name, target and optimization, which `tests.compiler.pipeline` shares among libraries."""
     return session_folder(tmp_path_factory, "kernels")
+
+
+@pytest.fixture(scope="session")
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> KernelCache:
+    """Results of kernels' actions, for builds by the command line that are not about kernels."""
+    return KernelCache(session_folder(tmp_path_factory, "kernel-cache"))
+
+
+@pytest.fixture(scope="session")
+def warm_workers() -> Iterator[Mapping[str, str]]:
+    """Variables for commands that may take workers which others have started."""
+    with warm_workers_of_a_session() as variables:
+        yield variables
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from mlcbuild.cli.main import main
 from tests.compiler.resolving import write_configured
 from tests.compiler.small_graph import write_small_graph
 
@@ -150,16 +149,15 @@ def write_library_workspace(folder: Path) -> Path:
 
 
 @contextmanager
-def warm_library_workspace(folder: Path) -> Iterator[Path]:
-    """Write the workspace below `folder` and make it the current directory, with a disk cache of its own beside it. The
-    workers stay from command to command, and end with the block."""
+def library_workspace(folder: Path, workers: Mapping[str, str]) -> Iterator[Path]:
+    """Write the workspace below `folder` and make it the current directory, with a disk cache of its own beside it.
+    `workers` are the variables of the fixture `warm_workers`.
+    """
     with pytest.MonkeyPatch.context() as monkeypatch:
         root = write_library_workspace(folder)
         monkeypatch.chdir(root)
         monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "no settings"))
-        monkeypatch.setenv("MLCBUILD_WORKERS", "warm")
-        try:
-            yield root
-        finally:
-            main(["shutdown"])
+        for name, value in workers.items():
+            monkeypatch.setenv(name, value)
+        yield root

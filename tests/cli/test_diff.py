@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from mlcbuild.cli.main import main
 from tests.cli.kernel_workspace import enter_kernel_workspace
-from tests.cli.library_workspace import warm_library_workspace
+from tests.cli.library_workspace import library_workspace
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
@@ -212,9 +212,9 @@ def _without(module):
 
 
 def test_the_ir_of_an_edited_pass_differs_in_what_the_edit_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    tmp_path: Path, warm_workers: Mapping[str, str], capsys: Capture
 ) -> None:
-    with warm_library_workspace(tmp_path) as root:
+    with library_workspace(tmp_path, warm_workers) as root:
         assert main(["build", "//:cpu"]) == 0
         (root / "passes/mine.py").write_text(LEAVES_OUT)
         assert main(["build", "//:cpu"]) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,25 @@ import pytest
 from mlcbuild.cli.main import main
 from mlcbuild.cli.rendering.disassembly import disassembled
 from mlcbuild.cli.rendering.forms import Form, form_of
-from tests.cli.library_workspace import warm_library_workspace
+from tests.cli.library_workspace import library_workspace
 
 Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A library for each kind of platform, and warm workers, so that TVM is loaded once."""
-    with warm_library_workspace(tmp_path_factory.mktemp("ir")) as root:
+def built(tmp_path_factory: pytest.TempPathFactory, warm_workers: Mapping[str, str]) -> Iterator[Path]:
+    """A library for each kind of platform."""
+    with library_workspace(tmp_path_factory.mktemp("ir"), warm_workers) as root:
         assert main(["build", "//:cpu", "//:gpu"]) == 0
         yield root
 
 
 @pytest.fixture(autouse=True)
-def _inside(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _inside(built: Path, warm_workers: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(built)
     monkeypatch.setenv("XDG_CACHE_HOME", str(built.parent / "cache"))
-    monkeypatch.setenv("MLCBUILD_WORKERS", "warm")
+    for name, value in warm_workers.items():
+        monkeypatch.setenv(name, value)
 
 
 def shown(capsys: Capture, *arguments: str, fails: int = 0) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from mlcbuild.cli.main import main
 from tests.compiler.tiny_models import checkpoint, write_gguf
+from tests.end_to_end.kernel_cache import KernelCache
 
 pytestmark = pytest.mark.slow
 
@@ -56,21 +58,25 @@ RUN = ["run", ":package", "--", "--raw", "--prompt", "hello", "--max-tokens", "5
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory, kernel_cache: KernelCache) -> Iterator[Path]:
     """A workspace with a tiny model, and a store beside it."""
     directory = tmp_path_factory.mktemp("model")
     root = directory / "workspace"
     root.mkdir()
     (root / "BUILD.toml").write_text(BUILD_FILE)
     write_gguf(root / "tiny.gguf", checkpoint())
-    return root
+    with kernel_cache.used_by(root, directory / "cache"):
+        yield root
 
 
-def test_a_package_is_built_and_speaks(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture(autouse=True)
+def _inside(root: Path, warm_workers: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(root.parent / "cache"))
+    for name, value in {**warm_workers, "XDG_CACHE_HOME": str(root.parent / "cache")}.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_package_is_built_and_speaks(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", ":package", "--build-report", "report.json"]) == 0
     paths = capsys.readouterr().out.split()
     names = {Path(path).name for path in paths}
@@ -98,10 +104,8 @@ def test_a_package_is_built_and_speaks(
 
 
 def test_a_package_says_what_another_says_and_is_asked_anew_each_time(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(root)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(root.parent / "cache"))
     assert main(["build", ":check"]) == 0
     report = json.loads((root / capsys.readouterr().out.strip()).read_text())
     assert report["steps"] == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.documentation.following import follow
 from tests.documentation.page import Page
 from tests.documentation.pages import pages
 from tests.documentation.worlds import WORLDS
+from tests.end_to_end.kernel_cache import KernelCache
 
 FOLLOWED = [page for page in pages() if page.world]
 _BUILDS = ("tiny_model", "this_repository")
@@ -21,9 +23,12 @@ def parameter(page: Page) -> object:
 
 
 @pytest.mark.parametrize("page", [parameter(page) for page in FOLLOWED])
-def test_a_page_works_as_it_stands(page: Page, tmp_path: Path) -> None:
+def test_a_page_works_as_it_stands(
+    page: Page, tmp_path: Path, warm_workers: Mapping[str, str], kernel_cache: KernelCache
+) -> None:
     assert page.world in WORLDS, f"{page.path.name}: no world {page.world!r}; there are {', '.join(WORLDS)}"
     root = tmp_path / "workspace"
     root.mkdir()
     WORLDS[page.world](root)
-    follow(page.path, tmp_path)
+    with kernel_cache.used_by(root, tmp_path / "cache"):
+        follow(page.path, tmp_path, variables=warm_workers)

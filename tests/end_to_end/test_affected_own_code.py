@@ -65,8 +65,8 @@ EDITS: Mapping[str, Edit] = {
 class Checkout:
     """A copy of what git tracks here, in a repository of its own, whose own code runs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root, self._cache = folder / "checkout", folder / "cache"
+    def __init__(self, folder: Path, workers: Mapping[str, str]) -> None:
+        self.root, self._cache, self._workers = folder / "checkout", folder / "cache", workers
         for name in tracked():
             place = self.root / name
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,8 @@ class Checkout:
 
     def run(self, *arguments: str) -> str:
         program = "import sys; from mlcbuild.cli.main import main; sys.exit(main(sys.argv[1:]))"
-        environment = {**os.environ, "PYTHONPATH": str(self.root), "XDG_CACHE_HOME": str(self._cache)}
+        here = {"PYTHONPATH": str(self.root), "XDG_CACHE_HOME": str(self._cache)}
+        environment = {**os.environ, **self._workers, **here}
         command = [sys.executable, "-c", program, *arguments]
         ended = subprocess.run(command, cwd=self.root, env=environment, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
@@ -109,8 +110,8 @@ class Checkout:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Checkout:
-    return Checkout(tmp_path)
+def checkout(tmp_path: Path, warm_workers: Mapping[str, str]) -> Checkout:
+    return Checkout(tmp_path, warm_workers)
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import pytest
 from tests.compiler.tiny_models import checkpoint, write_gguf
 from tests.documentation.following import follow
 from tests.documentation.worlds import tiny_model
+from tests.end_to_end.kernel_cache import KernelCache
 
 pytestmark = pytest.mark.slow
 
@@ -133,8 +134,9 @@ def test_a_model_is_built_and_runs_from_an_empty_folder(folder: Path, environmen
     assert re.search(r"^\d+ actions: \d+ up to date, 1 ran \(1 local\)", edited, re.MULTILINE), edited
 
 
-def test_the_page_for_beginners_works_as_it_stands(folder: Path, environment: Path) -> None:
+def test_the_page_for_beginners_works_as_it_stands(folder: Path, environment: Path, kernel_cache: KernelCache) -> None:
     """The model is a tiny one of that name."""
+    kernel_cache.lend(folder / "cache")
     root = folder / "first"
     root.mkdir()
     tiny_model(root)

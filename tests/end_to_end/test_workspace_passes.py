@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.compiler.tiny_llama import TINY_LLAMA
+from tests.compiler.tiny_models import TINY
+from tests.end_to_end.kernel_cache import KernelCache
 from tests.end_to_end.world import PROJECT, World
 
 PAGE = PROJECT / "docs/pipeline.md"
@@ -24,17 +25,20 @@ def written(folder: Path) -> World:
     text = PAGE.read_text(encoding="utf-8")
     for path, content in re.findall(r"^```\w+\n# (\S+\.(?:py|toml))\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         world.write(path, content)
-    world.write("config.json", json.dumps(TINY_LLAMA))
+    world.write("config.json", json.dumps(TINY))
     return world
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory, warm_workers: Mapping[str, str]) -> World:
+def built(
+    tmp_path_factory: pytest.TempPathFactory, warm_workers: Mapping[str, str], kernel_cache: KernelCache
+) -> World:
     """The workspace with a second library, without the pass. Both are built."""
     world = written(tmp_path_factory.mktemp("passes"))
     world.environment.update(warm_workers)
     world.write("BUILD.toml", (world.root / "BUILD.toml").read_text() + PLAIN)
-    done = world.build("//:plain")
+    with kernel_cache.used_by(world.root, world.cache):
+        done = world.build("//:plain")
     assert done.code == 0, done.err
     assert ran(world, "//:library") == NO_KERNEL
     return world

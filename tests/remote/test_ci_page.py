@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def user(role: str) -> User:
 
 
 @pytest.mark.slow
-def test_the_page_of_ci_works_as_it_stands(tmp_path: Path) -> None:
+def test_the_page_of_ci_works_as_it_stands(tmp_path: Path, warm_workers: Mapping[str, str]) -> None:
     users = [user(role) for role in ROLES]
     (tmp_path / "seaweed").mkdir()
     with running(tmp_path / "seaweed", users=users) as server:
@@ -41,6 +42,7 @@ def test_the_page_of_ci_works_as_it_stands(tmp_path: Path) -> None:
             PROJECT / "docs/ci.md",
             tmp_path,
             variables={
+                **warm_workers,
                 "MLCBUILD_REMOTE": f"s3://{BUCKET}/mlcbuild",
                 "AWS_SHARED_CREDENTIALS_FILE": str(credentials),
                 "AWS_CONFIG_FILE": str(config),

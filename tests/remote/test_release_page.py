@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,16 @@ PROJECT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_the_page_of_releases_works_as_it_stands(seaweed: Seaweed, tmp_path: Path) -> None:
+def test_the_page_of_releases_works_as_it_stands(
+    seaweed: Seaweed, tmp_path: Path, warm_workers: Mapping[str, str]
+) -> None:
     (tmp_path / "workspace").mkdir()
     write_gguf(tmp_path / "workspace/tiny.gguf", checkpoint())
     follow(
         PROJECT / "docs/releases.md",
         tmp_path,
         variables={
+            **warm_workers,
             "MLCBUILD_REMOTE": f"s3://{seaweed.bucket}/{uuid.uuid4().hex}",
             "MLCBUILD_REMOTE_ROLE": "read-write",
             "MLCBUILD_REMOTE_ENDPOINT": seaweed.endpoint,

@@ -1,7 +1,8 @@
 """Run the commands of our workflows of GitHub and pipelines of GitLab, as their runners would, with real commands.
 
 A job gets a clone of the repository and an empty home. Steps of GitHub that use an action are not run, except that
-`aws-actions/configure-aws-credentials` gives the credentials of the user whose name the role is.
+`aws-actions/configure-aws-credentials` gives the credentials of the user whose name the role is. mlcbuild is that of
+this environment: `pip` looks only whether it is asked to install what the repository requires.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from ruamel.yaml import YAML
 
 from tests.cli.ci_files.expressions import evaluate, interpolated, shown
 
+_PIP = """\
+#!/bin/sh
+[ "$*" = "install -r requirements-mlcbuild.txt" ] && [ -s requirements-mlcbuild.txt ]
+"""
 _LEFT_OUT = re.compile(r"PYTHON|VIRTUAL_ENV|MLCBUILD|XDG_|AWS_|GITHUB_|CI_|GITLAB")
 _CREDENTIALS = "aws-actions/configure-aws-credentials"
 
@@ -54,12 +59,15 @@ class World:
         home.mkdir(parents=True)
         git(self.folder, "clone", "--quiet", str(self.repository), str(folder))
         git(folder, "checkout", "--quiet", revision)
+        programs = home / "programs"
+        programs.mkdir()
+        (programs / "pip").write_text(_PIP)
+        (programs / "pip").chmod(0o755)
         environment = {name: value for name, value in os.environ.items() if not _LEFT_OUT.match(name)}
         return folder, {
             **environment,
             "HOME": str(home),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PIP_NO_INDEX": "1",
+            "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "CI": "true",
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_ENDPOINT_URL": self.endpoint,
