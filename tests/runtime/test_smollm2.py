@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from benchmarks.batch_speed import measure
+from mlcbuild.runtime.batch.result import result_line
 from mlcbuild.runtime.engine import Engine
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.generate import generate
 from mlcbuild.runtime.tensor_cache import TensorCache
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 from tests.compiler import schemes
+from tests.runtime.batch.running import Ran, requests
 from tests.runtime.tiny_package import build_package
 from tests.smollm2 import smollm2_gguf
 
@@ -114,3 +116,12 @@ def test_the_capital_of_france(package: Path) -> None:
 def test_prompts_in_a_batch_have_the_logits_of_each_alone(package: Path) -> None:
     measured = measure(package, prompts=8, longest=40, new_tokens=4, threads=2)
     assert measured.largest_difference <= measured.bound
+
+
+def test_results_of_a_batch_are_equal_to_the_bit_whatever_its_size(package: Path) -> None:
+    engine = Engine(package, threads=2)
+    alone, two, all_together = (Ran(engine, requests(), size=size) for size in (1, 2, 8))
+    for together in (two, all_together):
+        assert [result_line(result) for result in together.results] == [result_line(result) for result in alone.results]
+        for number, row in alone.logits.items():
+            np.testing.assert_array_equal(together.logits[number], row, err_msg=str(number))

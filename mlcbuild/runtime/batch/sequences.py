@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
+from mlcbuild.runtime.kv_cache import PAGE_TOKENS
 from mlcbuild.runtime.model import Array, Model
 
 
 class SequenceBatch:
-    """A cache of its own for sequences of one model, which are known by numbers.
+    """A cache of its own for sequences of one model, which are known by numbers from 0.
 
-    All logits are float32; rows are in the order of the sequences that were given.
+    All logits are float32; rows are in the order of the sequences that were given. Kernels have a way of their own for
+    a row that is alone, which sums in another order. So no row is: beside one that would be, another is computed that
+    nobody reads. On a CPU the logits of a sequence are then the same, bit for bit, whatever is computed beside it.
     """
 
     def __init__(self, model: Model, *, sequences: int, tokens: int) -> None:
         """Room for so many sequences, and for so many tokens in all."""
         self._model = model
-        self._cache = model.new_cache(sequences=sequences, tokens=tokens)
+        self._spare = sequences
+        self._cache = model.new_cache(sequences=sequences + 1, tokens=tokens + PAGE_TOKENS)
 
     def add(self, sequence: int) -> None:
         """Begin an empty sequence."""
@@ -31,19 +36,35 @@ class SequenceBatch:
     def prefill(self, tokens: Mapping[int, Sequence[int]]) -> Array:
         """Add tokens to each sequence, at least one, at most `prefill_chunk_size` in all. Logits after the last of
         each: (sequences, vocabulary)."""
-        ends = np.cumsum([len(each) for each in tokens.values()]) - 1
-        logits: Array = self._forward("batch_prefill", tokens, ends.astype(np.int32))[0]
-        return logits
+        with self._beside_another(tokens) as given:
+            ends = np.cumsum([len(each) for each in given.values()]) - 1
+            if len(ends) == 1:
+                ends = np.repeat(ends, 2)
+            logits: Array = self._forward("batch_prefill", given, ends.astype(np.int32))[0]
+        return logits[: len(tokens)]
 
     def prefill_with_every_logit(self, tokens: Mapping[int, Sequence[int]]) -> list[Array]:
         """The same with the logits after each token: of each sequence (tokens, vocabulary)."""
-        logits = self._forward("batch_verify", tokens)[0]
-        return np.split(logits, np.cumsum([len(each) for each in tokens.values()])[:-1])
+        with self._beside_another(tokens) as given:
+            logits = self._forward("batch_verify", given)[0]
+        ends = np.cumsum([len(each) for each in tokens.values()])
+        return np.split(logits[: ends[-1]], ends[:-1])
 
     def decode(self, tokens: Mapping[int, int]) -> Array:
         """Add a token to each sequence. Logits (sequences, vocabulary)."""
-        logits = self._forward("batch_decode", {sequence: (token,) for sequence, token in tokens.items()}, by_row=True)
-        return logits[:, 0]
+        with self._beside_another({sequence: (token,) for sequence, token in tokens.items()}) as given:
+            logits = self._forward("batch_decode", given, by_row=True)
+        return logits[: len(tokens), 0]
+
+    @contextmanager
+    def _beside_another(self, tokens: Mapping[int, Sequence[int]]) -> Iterator[Mapping[int, Sequence[int]]]:
+        """The tokens, and where there is one alone another one of a sequence that ends with the block."""
+        if sum(len(each) for each in tokens.values()) > 1 or self._model.prefill_chunk_size < 2:
+            yield tokens
+            return
+        self._cache.add(self._spare)
+        yield {**tokens, self._spare: (0,)}
+        self._cache.remove(self._spare)
 
     def _forward(
         self, name: str, tokens: Mapping[int, Sequence[int]], *positions: Array, by_row: bool = False
