@@ -42,9 +42,16 @@ def check_logits(
     weights = store(model, scheme) if known is None else known[1]
     path = compile_library(config, quantization, CPU_TARGET, directory, kernel_store=kernel_store)
     library = Library.load(path, weights)
-    first, second = sequences(config["vocab_size"])
+    first, _ = sequences(config["vocab_size"])
+    allowed = bound(config, scheme, float(np.abs(reference(model, first)).max()))
+    return compare(library, model, vocabulary=config["vocab_size"], allowed=allowed)
+
+
+def compare(library: Library, model: Any, *, vocabulary: int, allowed: float) -> float:
+    """Compare the logits of a library's entry functions with those of a model of transformers. Returns the largest
+    difference; fails for one above `allowed`."""
+    first, second = sequences(vocabulary)
     one, two = reference(model, first), reference(model, second)
-    allowed = bound(config, scheme, float(np.abs(one).max()))
     differences = []
 
     def check(found: Array, expected: Array) -> None:

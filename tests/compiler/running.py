@@ -94,7 +94,9 @@ def random_model(config: Mapping[str, object], *, seed: int = 0) -> Any:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
-                centre = 1.0 if "norm" in name else 0.0
+                module, _, kind = name.rpartition(".")
+                is_norm = "norm" in module or module.rpartition(".")[2].startswith("ln_")
+                centre = 1.0 if is_norm and kind == "weight" else 0.0
                 parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
             else:
                 parameter.copy_(torch.randn_like(parameter) / parameter.shape[-1] ** 0.5)

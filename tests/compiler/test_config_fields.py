@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,16 @@ from hypothesis import strategies as st
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.decoder import DecoderConfig
 from mlcbuild.errors import StageError
+from tests.compiler.family_cases import CASES
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.tiny_models import TINY, Array
 
 TYPES = ("llama", "mistral", "qwen2")
 BASE = {**TINY, "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 64}
+BASES: Mapping[str, Mapping[str, Any]] = {
+    **{name: case.config for name, case in CASES.items() if not case.reference and name not in TYPES},
+    **{name: {**BASE, "model_type": name} for name in TYPES},
+}
 
 # Fields of other models, of older transformers, and of models with code of their own.
 FIELDS: tuple[tuple[str, object], ...] = (
@@ -83,7 +90,8 @@ def _torch() -> Any:
 
 def transformers_model(document: dict[str, Any]) -> Any:
     transformers = pytest.importorskip("transformers")
-    values = {name: value for name, value in document.items() if name != "model_type"}
+    # Configurations change the dictionaries that they are given.
+    values = {name: value for name, value in copy.deepcopy(document).items() if name != "model_type"}
     config = transformers.AutoConfig.for_model(document["model_type"], **values)
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().float()
 
@@ -100,20 +108,21 @@ def logits(model: Any) -> Array:
 
 
 @functools.cache
-def base_logits(model_type: str) -> Array:
-    return logits(transformers_model({**BASE, "model_type": model_type}))
+def base_logits(name: str) -> Array:
+    return logits(transformers_model(dict(BASES[name])))
 
 
-@pytest.mark.parametrize("model_type", TYPES)
+@pytest.mark.parametrize(
+    "base", [*TYPES, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in sorted(BASES.keys() - set(TYPES)))]
+)
 @pytest.mark.parametrize(
     ("field", "value"), FIELDS, ids=[f"{name}-{number}" for number, (name, _) in enumerate(FIELDS)]
 )
-def test_a_field_that_changes_logits_is_read_or_refused(model_type: str, field: str, value: object) -> None:
-    base = {**BASE, "model_type": model_type}
-    document = {**base, field: value}
+def test_a_field_that_changes_logits_is_read_or_refused(base: str, field: str, value: object) -> None:
+    document = {**BASES[base], field: value}
     try:
         reference = transformers_model(document)
-        changes = not np.array_equal(logits(reference), base_logits(model_type))
+        changes = not np.array_equal(logits(reference), base_logits(base))
     except Exception:  # transformers refuses with whatever the field leads to
         changes = True
     refused, found = "", None
@@ -124,7 +133,7 @@ def test_a_field_that_changes_logits_is_read_or_refused(model_type: str, field: 
     if found is None:
         assert field in refused
     else:
-        assert (found != model_of(base).configuration) == changes
+        assert (found != model_of(BASES[base]).configuration) == changes
 
 
 @pytest.mark.parametrize("model_type", TYPES)

@@ -97,11 +97,11 @@ class CausalLM(nn.Module):  # type: ignore[misc]
         make_layer: MakeLayer = DecoderLayer,
     ) -> None:
         self.config = config
-        self.decoder = Decoder(config, reader, root=self, layers=layers, make_layer=make_layer)
+        self._decoder = Decoder(config, reader, root=self, layers=layers, make_layer=make_layer)
         self.hidden_size = config.hidden_size
         self.model_dtype = reader.scheme.model_dtype
         self.geometry = cache_geometry(config, dtype=reader.scheme.model_dtype)
-        self.head: list[Linear] = []  # in a list, because attributes that are modules have the names of parameters
+        self._head: list[Linear] = []  # in a list, because attributes that are modules have the names of parameters
         if not config.tie_word_embeddings:
             head = Linear(
                 config.hidden_size,
@@ -111,15 +111,15 @@ class CausalLM(nn.Module):  # type: ignore[misc]
                 bias=config.head_bias,
                 name=config.names.head,
             )
-            self.head.append(head)
+            self._head.append(head)
             place(self, config.names.head, head)
 
     def logits(self, hidden: nn.Tensor) -> nn.Tensor:
         """(batch, n, hidden) → (batch, n, vocabulary), float32."""
-        if self.head:
-            logits = self.head[0](hidden, out_dtype="float32")
+        if self._head:
+            logits = self._head[0](hidden, out_dtype="float32")
         else:
-            logits = self.decoder.embedding.logits(hidden, out_dtype="float32")
+            logits = self._decoder.embedding.logits(hidden, out_dtype="float32")
         if self.config.logit_scale != 1.0:
             logits = logits * self.config.logit_scale
         cap = self.config.logit_softcap
@@ -127,38 +127,38 @@ class CausalLM(nn.Module):  # type: ignore[misc]
 
     def embed(self, input_ids: nn.Tensor) -> nn.Tensor:
         """(n,) int32 → (n, hidden)."""
-        return self.decoder.embedding(input_ids)
+        return self._decoder.embedding(input_ids)
 
     def prefill(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, n, hidden) → logits of the last token (1, 1, vocabulary)."""
-        hidden = self.decoder(input_embed, paged_kv_cache)
+        hidden = self._decoder(input_embed, paged_kv_cache)
         return self.logits(_last_token(hidden)), paged_kv_cache
 
     def decode(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, 1, hidden) → (1, 1, vocabulary)."""
-        return self.logits(self.decoder(input_embed, paged_kv_cache)), paged_kv_cache
+        return self.logits(self._decoder(input_embed, paged_kv_cache)), paged_kv_cache
 
     def batch_prefill(
         self, input_embeds: nn.Tensor, logit_positions: nn.Tensor, paged_kv_cache: PagedKVCache
     ) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, n, hidden) of all sequences, one after another, and the positions (batch,) int32 of their last
         tokens → (1, batch, vocabulary)."""
-        hidden = self.decoder(input_embeds, paged_kv_cache)
+        hidden = self._decoder(input_embeds, paged_kv_cache)
         return self.logits(take(hidden, logit_positions, axis=1)), paged_kv_cache
 
     def batch_decode(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(batch, 1, hidden) → (batch, 1, vocabulary)."""
-        return self.logits(self.decoder(input_embeds, paged_kv_cache)), paged_kv_cache
+        return self.logits(self._decoder(input_embeds, paged_kv_cache)), paged_kv_cache
 
     def batch_verify(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, n, hidden) → logits of every token (1, n, vocabulary)."""
-        return self.logits(self.decoder(input_embeds, paged_kv_cache)), paged_kv_cache
+        return self.logits(self._decoder(input_embeds, paged_kv_cache)), paged_kv_cache
 
     def to_last_hidden_states(
         self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache
     ) -> tuple[nn.Tensor, PagedKVCache]:
         """(a, n, hidden) → (a, n, hidden), of which `get_logits` makes what the other forward passes return."""
-        return self.decoder(input_embeds, paged_kv_cache), paged_kv_cache
+        return self._decoder(input_embeds, paged_kv_cache), paged_kv_cache
 
     # An engine calls each forward pass by a name of its own.
     prefill_to_last_hidden_states = decode_to_last_hidden_states = to_last_hidden_states

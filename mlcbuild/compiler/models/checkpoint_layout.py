@@ -50,6 +50,7 @@ class CheckpointLayout:
     - `one_added`: norms multiply by 1 + the weight in Hugging Face's checkpoint; GGUF files have the sum.
     - `gguf_interleaves`: llama.cpp's converter has interleaved the two halves of each head of q and k (`permute` in its
       class for the architecture). It does so for the architectures whose rotary embedding turns neighbours there.
+    - `other_names`: pairs of what names begin with, here and in other checkpoints of Hugging Face.
     - `ignored`: tensors that checkpoints hold and the model has no use for, as regular expressions for whole names.
     """
 
@@ -82,6 +83,11 @@ class CheckpointLayout:
     transposed: bool = False
     one_added: bool = False
     gguf_interleaves: bool = False
+    other_names: tuple[tuple[str, str], ...] = ()
     # Checkpoints of early transformers carry the rotary frequencies, which follow from the configuration; a GGUF file
     # may carry factors, which its import reads.
     ignored: tuple[str, ...] = (r".*\.rotary_emb\.inv_freq", r"rope_freqs\.weight")
+
+    def others(self, name: str) -> tuple[str, ...]:
+        """What else Hugging Face's checkpoints may call a tensor."""
+        return tuple(new + name.removeprefix(old) for old, new in self.other_names if name.startswith(old))

@@ -38,6 +38,10 @@ class ConfigReader:
         """A reader of the same object, which has these names for fields such as `hidden_size`."""
         return replace(self, names={**self.names, **names})
 
+    def without(self, *names: str) -> ConfigReader:
+        """A reader of the same object without fields that the model does not read."""
+        return replace(self, document={key: value for key, value in self.document.items() if key not in names})
+
     def value(self, name: str) -> object:
         """What a field holds, or its default; None for neither."""
         own = self.names.get(name, name)

@@ -25,14 +25,14 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]
     """
 
     def __init__(self, config: DecoderConfig, reader: Reader, *, name: str) -> None:
-        self.wiring, self.residual_scale = config.wiring, config.residual_scale
+        self._wiring, self._residual_scale = config.wiring, config.residual_scale
         names, hidden = config.names, config.hidden_size
-        self.attention = Attention(config.attention, names, hidden, reader, layer=name)
-        self.feed_forward: FeedForward | Mixture
+        self._attention = Attention(config.attention, names, hidden, reader, layer=name)
+        self._feed_forward: FeedForward | Mixture
         if isinstance(config.feed_forward, MixtureConfig):
-            self.feed_forward = Mixture(config.feed_forward, hidden, reader, layer=name)
+            self._feed_forward = Mixture(config.feed_forward, hidden, reader, layer=name)
         else:
-            self.feed_forward = FeedForward(config.feed_forward, names, hidden, reader, layer=name)
+            self._feed_forward = FeedForward(config.feed_forward, names, hidden, reader, layer=name)
         made: dict[str, nn.Module] = {}
 
         def norm(own_name: str, *wirings: Wiring) -> nn.Module | None:
@@ -47,13 +47,13 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]
         after_attention = norm(names.after_attention_norm, after, around)
         second = norm(names.feed_forward_norm, before, around, parallel)
         after_feed_forward = norm(names.after_feed_forward_norm, after, around)
-        self.norms = (first, after_attention, second, after_feed_forward)
-        for own_name, module in (self.attention.modules | self.feed_forward.modules | made).items():
+        self._norms = (first, after_attention, second, after_feed_forward)
+        for own_name, module in (self._attention.modules | self._feed_forward.modules | made).items():
             place(self, own_name, module)
 
     @property
     def first_norm(self) -> nn.Module | None:
-        return self.norms[0]
+        return self._norms[0]
 
     @property
     def rotary_table(self) -> RotaryTable | None:
@@ -71,25 +71,25 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]
     ) -> tuple[nn.Tensor, nn.Tensor]:
         """The hidden state behind this layer, and its norm; `normed` is the hidden state's before. `turns` are those of
         `rotation.turns`."""
-        _, after_attention, second, after_feed_forward = self.norms
-        attended = self._scaled(_applied(after_attention, self.attention(normed, cache, layer, turns)))
-        if self.wiring is Wiring.PARALLEL_ONE_NORM:
-            hidden = self._scaled(self.feed_forward(normed)) + attended + hidden
-        elif self.wiring is Wiring.PARALLEL:
-            hidden = self._scaled(self.feed_forward(_applied(second, hidden))) + attended + hidden
+        _, after_attention, second, after_feed_forward = self._norms
+        attended = self._scaled(_applied(after_attention, self._attention(normed, cache, layer, turns)))
+        if self._wiring is Wiring.PARALLEL_ONE_NORM:
+            hidden = self._scaled(self._feed_forward(normed)) + attended + hidden
+        elif self._wiring is Wiring.PARALLEL:
+            hidden = self._scaled(self._feed_forward(_applied(second, hidden))) + attended + hidden
         else:
             hidden = attended + hidden
-            added = self.feed_forward(_applied(second, hidden))
+            added = self._feed_forward(_applied(second, hidden))
             hidden = self._scaled(_applied(after_feed_forward, added)) + hidden
         return hidden, _applied(next_norm, hidden)
 
     def _scaled(self, x: nn.Tensor) -> nn.Tensor:
-        return x if self.residual_scale == 1.0 else x * self.residual_scale
+        return x if self._residual_scale == 1.0 else x * self._residual_scale
 
     def parts(self, next_norm: nn.Module | None) -> list[nn.Module]:
         """What has the parameters that `forward` reads."""
-        _, after_attention, second, after_feed_forward = self.norms
-        found = [*self.attention.modules.values(), after_attention, second, *self.feed_forward.modules.values()]
+        _, after_attention, second, after_feed_forward = self._norms
+        found = [*self._attention.modules.values(), after_attention, second, *self._feed_forward.modules.values()]
         return [part for part in (*found, after_feed_forward, next_norm) if part is not None]
 
 

@@ -54,14 +54,21 @@ class _Builder:
 
     def matrix(self, name: str, source: TensorName, role: ParameterRole, rows: int) -> Parameter:
         shape = (rows, self.config.hidden_size)
-        tensor = _tensor(_added(source, "weight"), shape)
+        tensor = self.as_it_is(_added(source, "weight"), shape)
         return Parameter(name=f"{name}.weight", role=role, shape=shape, sources=(tensor,))
 
     def vector(self, name: str, source: TensorName, shape: tuple[int, ...], *operations: Operation) -> Parameter:
-        tensor = _tensor(source, shape)
+        tensor = self.as_it_is(source, shape)
         return Parameter(
             name=name, role=ParameterRole.VECTOR, shape=shape, sources=(tensor,), operations=tuple(operations)
         )
+
+    def as_it_is(
+        self, name: TensorName, shape: tuple[int, ...], *, in_gguf: tuple[Operation, ...] = ()
+    ) -> CheckpointTensor:
+        gguf = TensorLayout(name=name.gguf, shape=shape, operations=in_gguf) if name.gguf else None
+        others = tuple(TensorLayout(name=other, shape=shape) for other in self.layout.others(name.hugging_face))
+        return CheckpointTensor(name=name.hugging_face, shape=shape, gguf=gguf, others=others)
 
     def norm(self, name: str, source: TensorName, config: NormConfig, *shape: int) -> list[Parameter]:
         """Weight and bias, where the norm has them."""
@@ -69,7 +76,7 @@ class _Builder:
         if config.weight:
             tensor = _added(source, "weight")
             if self.layout.one_added:
-                stored = _tensor(tensor, shape, in_gguf=(AddOne(times=-1),))
+                stored = self.as_it_is(tensor, shape, in_gguf=(AddOne(times=-1),))
                 found.append(
                     Parameter(
                         name=f"{name}.weight",
@@ -260,7 +267,9 @@ class _Layer(_Builder):
         turned = (Permute(axes=(1, 0)),) if self.layout.transposed and kind == "weight" else ()
         name = _added(self.source(source), kind)
         gguf = TensorLayout(name=name.gguf, shape=shape, operations=(*in_gguf, *turned)) if name.gguf else None
-        return CheckpointTensor(name=name.hugging_face, shape=shape[::-1] if turned else shape, gguf=gguf)
+        stored = shape[::-1] if turned else shape
+        others = tuple(TensorLayout(name=other, shape=stored) for other in self.layout.others(name.hugging_face))
+        return CheckpointTensor(name=name.hugging_face, shape=stored, gguf=gguf, others=others)
 
     def made(
         self,
@@ -282,11 +291,6 @@ class _Layer(_Builder):
 
 def _added(name: TensorName, kind: str) -> TensorName:
     return TensorName(f"{name.hugging_face}.{kind}", f"{name.gguf}.{kind}" if name.gguf else "")
-
-
-def _tensor(name: TensorName, shape: tuple[int, ...], *, in_gguf: tuple[Operation, ...] = ()) -> CheckpointTensor:
-    gguf = TensorLayout(name=name.gguf, shape=shape, operations=in_gguf) if name.gguf else None
-    return CheckpointTensor(name=name.hugging_face, shape=shape, gguf=gguf)
 
 
 def _without_interleaving(shape: tuple[int, ...], heads: int) -> tuple[Operation, ...]:

@@ -13,6 +13,8 @@ from mlcbuild.errors import StageError
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
+RMS_NORM = "layer_norm_rms_epsilon"
+LAYER_NORM = "layer_norm_epsilon"
 ROPE_FACTORS = "rope_freqs.weight"
 _EMBEDDING = "token_embd.weight"
 # Llama 3.1's constants; a file holds only the factors that follow from them.
@@ -20,14 +22,23 @@ _LOW, _HIGH, _ORIGINAL = 1.0, 4.0, 8192
 
 
 def decoder_document(
-    file: GGUFFile, *, architecture: str, model_type: str, class_name: str, also_read: Collection[str] = ()
+    file: GGUFFile,
+    *,
+    architecture: str,
+    model_type: str,
+    class_name: str,
+    also_read: Collection[str] = (),
+    hidden_act: str = "silu",
+    layer_norm: str = "",
+    partial: bool = False,
 ) -> dict[str, object]:
     """The fields of a `config.json` that `models.decoder.read_decoder` reads, with `tie_word_embeddings` and the ids of
     special tokens.
 
     Metadata are those below `architecture`, of which the caller reads `also_read` itself; `class_name` is transformers'
-    class of the model. Raises StageError for heads that are rotated in part, for experts, unless the caller reads
-    `expert_count`, and for metadata that is not read (`gguf_keys`).
+    class of the model. `layer_norm` is the field for the epsilon of layer norms; a model without has RMS norms.
+    `partial` says that the model may rotate heads in part. Raises StageError for heads that are rotated in part where
+    it may not, for experts, unless the caller reads `expert_count`, and for metadata that is not read (`gguf_keys`).
     """
     if file.integer(f"{architecture}.expert_count", 0) > 0 and "expert_count" not in also_read:
         raise StageError(f"{file.path} holds a mixture of experts, which is not supported")
@@ -38,15 +49,16 @@ def decoder_document(
     head_dim = file.integer(f"{architecture}.attention.key_length", hidden // heads)
     if head_dim < 1:
         raise StageError(f"{file.path}: heads of {head_dim} elements, of {hidden} for {heads} heads, cannot be")
-    check_keys(file, architecture, head_dim=head_dim, also_read=also_read)
+    norm = f"attention.{LAYER_NORM if layer_norm else RMS_NORM}"
+    check_keys(file, architecture, head_dim=head_dim, also_read=(*also_read, norm))
     rotated = file.integer(f"{architecture}.rope.dimension_count", head_dim)
-    if rotated != head_dim:
+    if rotated != head_dim and not partial:
         raise StageError(f"{file.path} rotates {rotated} of {head_dim} elements of a head; here, all are")
     theta = shortest_decimal(file.number(f"{architecture}.rope.freq_base", 10000.0))
     document: dict[str, object] = {
         "architectures": [class_name],
         "model_type": model_type,
-        "hidden_act": "silu",
+        "hidden_act": hidden_act,
         "hidden_size": hidden,
         "intermediate_size": file.integer(f"{architecture}.feed_forward_length"),
         "num_hidden_layers": file.integer(f"{architecture}.block_count"),
@@ -55,10 +67,12 @@ def decoder_document(
         "head_dim": head_dim,
         "vocab_size": _vocabulary_size(file),
         "max_position_embeddings": file.integer(f"{architecture}.context_length"),
-        "rms_norm_eps": shortest_decimal(file.number(f"{architecture}.attention.layer_norm_rms_epsilon")),
+        layer_norm or "rms_norm_eps": shortest_decimal(file.number(f"{architecture}.{norm}")),
         "rope_theta": theta,
         "tie_word_embeddings": "output.weight" not in file.tensors,
     }
+    if partial:
+        document["partial_rotary_factor"] = rotated / head_dim
     scaling = _rope_scaling(file, architecture, theta=theta, head_dim=head_dim)
     if scaling is not None:
         document["rope_scaling"] = scaling
@@ -67,6 +81,11 @@ def decoder_document(
         if number is not None:
             document[f"{name}_token_id"] = number
     return document
+
+
+def number_below(file: GGUFFile, architecture: str, key: str, default: float) -> float:
+    """The number of a key below the architecture's name; 0, which stands for none in llama.cpp, is the default."""
+    return shortest_decimal(file.number(f"{architecture}.{key}", 0.0)) or default
 
 
 def shortest_decimal(number: float) -> float:

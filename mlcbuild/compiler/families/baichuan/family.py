@@ -1,0 +1,45 @@
+"""Baichuan and Baichuan 2 of 7 billion parameters: a llama with one matrix for queries, keys and values.
+
+Models of 13 billion use ALiBi in place of rotary embeddings, and are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.decoder_names import DecoderNames
+from mlcbuild.compiler.models.family import Family, FamilyModel
+
+_NAMES = DecoderNames(qkv="self_attn.W_pack")
+_LAYOUT = CheckpointLayout(qkv=(TensorName("self_attn.W_pack"),))
+_CHAT_CONFIG = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "initializer_range"),
+    *("intermediate_size", "rms_norm_eps", "use_cache", "pad_token_id", "bos_token_id", "eos_token_id"),
+    *("tie_word_embeddings", "context_window_size", "prefill_chunk_size", "tensor_parallel_shards", "max_batch_size"),
+    "head_dim",
+)
+
+
+def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    reader = reader.without("num_key_value_heads", "head_dim")
+    if reader.has("model_max_length") and not reader.has("max_position_embeddings"):
+        raise reader.fail("model_max_length", "stands in place of max_position_embeddings: this model uses ALiBi")
+    if reader.integer("num_hidden_layers", low=1, high=1 << 12) == 40:
+        raise reader.fail("num_hidden_layers", "is 40: models of that size use ALiBi, which is not supported")
+    config = replace(read_decoder(reader.with_defaults(max_position_embeddings=4096)), names=_NAMES)
+    own = {"use_cache": True, "initializer_range": reader.value("initializer_range")}
+    own |= {name: reader.value(name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    return decoder_model(reader, config, _LAYOUT, fields=_CHAT_CONFIG, own=own)
+
+
+FAMILY = Family(
+    name="baichuan",
+    models="Baichuan 7B",
+    model_types=("baichuan",),
+    configuration=DecoderConfig,
+    resolve=resolve,
+)

@@ -1,0 +1,62 @@
+"""Granite: a llama whose embedding, residuals, attention and logits are scaled.
+
+Defaults are those of transformers' `GraniteConfig`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document, number_below
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
+
+_FACTORS = ("attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling")
+
+
+def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    reader = reader.with_defaults(max_position_embeddings=2048)
+    bias, mlp_bias = (reader.boolean(name, default=False) for name in ("attention_bias", "mlp_bias"))
+    config = read_decoder(reader, qkv_bias=bias, output_bias=bias, mlp_bias=mlp_bias)
+
+    def factor(name: str) -> float:
+        return reader.number(name, low=1e-9, high=1e9, default=1.0)
+
+    config = replace(
+        config,
+        attention=replace(config.attention, softmax_scale=factor("attention_multiplier")),
+        embedding_scale=factor("embedding_multiplier"),
+        residual_scale=factor("residual_multiplier"),
+        logit_scale=1.0 / factor("logits_scaling"),
+    )
+    own = {name: factor(name) for name in _FACTORS}
+    return decoder_model(reader, config, CheckpointLayout(gguf_interleaves=True), own=own)
+
+
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    keys = ("attention.scale", "embedding_scale", "residual_scale", "logit_scale")
+    document = decoder_document(
+        file, architecture="granite", model_type="granite", class_name="GraniteForCausalLM", also_read=keys
+    )
+    head_dim = document["head_dim"]
+    assert isinstance(head_dim, int)
+    defaults = (head_dim**-0.5, 1.0, 1.0, 1.0)
+    values = (number_below(file, "granite", key, default) for key, default in zip(keys, defaults, strict=True))
+    return document | dict(zip(_FACTORS, values, strict=True))
+
+
+FAMILY = Family(
+    name="granite",
+    models="Granite 3 and 4, without experts",
+    model_types=("granite",),
+    configuration=DecoderConfig,
+    resolve=resolve,
+    gguf={"granite": GGUFArchitecture(config=_config_of_gguf)},
+)

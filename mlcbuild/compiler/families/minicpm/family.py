@@ -1,0 +1,71 @@
+"""MiniCPM 1 and 2: a llama whose embedding, residuals and logits are scaled.
+
+Defaults are those of the `MiniCPMConfig` that its checkpoints come with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.decoder_names import DecoderNames
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document, number_below
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
+
+_NAMES = DecoderNames(qkv="self_attn.wqkv_pack")
+_CHAT_CONFIG = (
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_act"),
+    *("rms_norm_eps", "intermediate_size", "scale_emb", "scale_depth", "dim_model_base", "use_cache", "bos_token_id"),
+    *("eos_token_id", "tie_word_embeddings", "rope_theta", "context_window_size", "prefill_chunk_size"),
+    *("tensor_parallel_shards", "head_dim", "max_batch_size", "num_experts_per_tok", "num_experts"),
+)
+
+
+def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    reader = reader.with_defaults(max_position_embeddings=2048, tie_word_embeddings=True)
+    reader.refuse(num_experts=0, attention_bias=False)
+    config = read_decoder(reader)
+    scale = reader.number("scale_emb", low=1e-6, high=1e6, default=1.0)
+    depth = reader.number("scale_depth", low=1e-6, high=1e6, default=1.0)
+    base = reader.number("dim_model_base", low=1.0, high=1e6, default=1.0)
+    config = replace(
+        config,
+        names=_NAMES,
+        embedding_scale=scale,
+        residual_scale=depth / config.num_layers**0.5,
+        logit_scale=base / config.hidden_size,
+    )
+    own: dict[str, object] = {"scale_emb": scale, "scale_depth": depth, "dim_model_base": base, "use_cache": True}
+    own |= {name: reader.value(name) for name in ("bos_token_id", "eos_token_id")}
+    own |= {"num_experts_per_tok": 0, "num_experts": 0}
+    return decoder_model(reader, config, CheckpointLayout(gguf_interleaves=True), fields=_CHAT_CONFIG, own=own)
+
+
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    keys = ("embedding_scale", "residual_scale", "logit_scale")
+    document = decoder_document(
+        file, architecture="minicpm", model_type="minicpm", class_name="MiniCPMForCausalLM", also_read=keys
+    )
+    embedding, residual, logits = (number_below(file, "minicpm", key, 1.0) for key in keys)
+    layers, hidden = document["num_hidden_layers"], document["hidden_size"]
+    assert isinstance(layers, int)
+    assert isinstance(hidden, int)
+    scales = {"scale_emb": embedding, "scale_depth": residual * layers**0.5, "dim_model_base": logits * hidden}
+    return document | scales
+
+
+FAMILY = Family(
+    name="minicpm",
+    models="MiniCPM 1B and 2B",
+    model_types=("minicpm",),
+    configuration=DecoderConfig,
+    resolve=resolve,
+    gguf={"minicpm": GGUFArchitecture(config=_config_of_gguf)},
+)

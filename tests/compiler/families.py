@@ -1,0 +1,32 @@
+"""One model of `family_cases`, compiled and compared with its reference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from tests.compiler import schemes
+from tests.compiler.family_cases import FamilyCase
+from tests.compiler.parity import compare, reference, sequences
+from tests.compiler.pipeline import CPU_TARGET, compile_library
+from tests.compiler.running import Library, random_model
+
+BOUND = 1e-4
+"""The largest difference of logits, relative to the largest logit."""
+
+
+def largest_error(case: FamilyCase, directory: Path, *, kernel_store: Path) -> float:
+    """The largest difference of logits in float32, relative to the largest logit: of a prompt, in pieces, in batches of
+    unequal lengths, and token by token. Fails above the bound."""
+    scheme = schemes.scheme("q0f32")
+    model = random_model(case.model)
+    state = {name: tensor.detach().numpy() for name, tensor in model.named_parameters()}
+    weights = schemes.stored(case.config, scheme, case.checkpoint(state))
+    path = compile_library(
+        case.config, "q0f32", CPU_TARGET, directory, kernel_store=kernel_store, overrides=case.overrides
+    )
+    vocabulary = case.config["vocab_size"]
+    largest = float(np.abs(reference(model, sequences(vocabulary)[0])).max())
+    library = Library.load(path, weights)
+    return compare(library, model, vocabulary=vocabulary, allowed=BOUND * largest) / largest

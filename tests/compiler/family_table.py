@@ -1,0 +1,61 @@
+"""docs/families.md: which families of decoders there are, what they are compared with, and how near they come.
+
+`python -m tests.compiler.family_table > docs/families.md` compiles a small model of each, which takes minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import mlcbuild.compiler.families
+from mlcbuild.rules.families import families
+from tests.compiler.families import BOUND, largest_error
+from tests.compiler.family_cases import CASES, FamilyCase
+
+_HEAD = f"""# Families of models
+
+This page is made by `python -m tests.compiler.family_table`. For each row, a small model with random weights is
+compiled for this processor's instructions in float32, and its logits are compared with those of transformers 5.24: of a
+prompt, of a prompt in pieces, of prompts of unequal lengths in one batch, and token by token. The error is the largest
+difference, relative to the largest logit, and may be {BOUND:g}. `tests/compiler/family_cases.py` has the models. If
+transformers has no class of a family, the reference is a model that computes the same, and whose tensors are given the
+family's names.
+
+Lines are those of the family's folder; everything else is shared ([models](models.md#to-add-a-family)).
+
+| model | `model_type` | GGUF | reference | largest error | lines |
+|---|---|---|---|---|---|
+"""
+
+
+def row(name: str, case: FamilyCase, error: float) -> str:
+    """One row of the table."""
+    model_type = case.config["model_type"]
+    family = next(family for family in families() if model_type in family.model_types)
+    folder = Path(mlcbuild.compiler.families.__path__[0]) / family.name
+    lines = sum(len(file.read_text().splitlines()) for file in folder.glob("*.py"))
+    reference = case.model["model_type"]
+    gguf = ", ".join(f"`{each}`" for each in family.gguf) or "–"
+    shown = "itself" if reference == model_type else f"`{reference}`"
+    return f"| {name} | `{model_type}` | {gguf} | {shown} | {error:.0e} | {lines} |\n"
+
+
+def table(errors: Mapping[str, float]) -> str:
+    """The page, with the errors of all cases by their names."""
+    return _HEAD + "".join(row(name, case, errors[name]) for name, case in CASES.items())
+
+
+def main() -> None:
+    errors = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, case in CASES.items():
+            print(name, file=sys.stderr)
+            errors[name] = largest_error(case, Path(folder) / name, kernel_store=Path(folder) / "kernels")
+    sys.stdout.write(table(errors))
+
+
+if __name__ == "__main__":
+    main()
