@@ -172,7 +172,8 @@ def test_info(workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
     assert main(["info"]) == 0
     shown = capsys.readouterr().out.replace(str(workspace.parent), "<tmp>")
     changing = ("toolchains", "models", "model types")  # what is installed, and which families there are
-    snapshot("info", "".join(line for line in shown.splitlines(True) if not line.startswith(changing)))
+    entries = re.split(r"(?m)^(?=\S)", shown)  # an entry has further lines, which are indented
+    snapshot("info", "".join(entry for entry in entries if not entry.startswith(changing)))
 
 
 def test_info_names_the_models_of_every_family(workspace: Path, capsys: Capture) -> None:

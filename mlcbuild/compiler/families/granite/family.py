@@ -54,7 +54,7 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
 
 FAMILY = Family(
     name="granite",
-    models="Granite 3 and 4, without experts",
+    models="dense Granite 3 and 4",
     model_types=("granite",),
     configuration=DecoderConfig,
     resolve=resolve,

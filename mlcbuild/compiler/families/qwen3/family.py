@@ -47,7 +47,7 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
 
 FAMILY = Family(
     name="qwen3",
-    models="Qwen3, without experts",
+    models="dense Qwen3",
     model_types=("qwen3",),
     configuration=DecoderConfig,
     resolve=resolve,
