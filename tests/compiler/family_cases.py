@@ -184,7 +184,7 @@ CASES: Mapping[str, FamilyCase] = {
     "glm4": _case("glm4", head_dim=32),
     "internlm": _as("llama", "internlm", given=_ALL_HEADS, bias=False),
     "internlm2": _as("llama", "internlm2", given={}, checkpoint=_internlm2, bias=False),
-    "internlm3": _as("llama", "internlm3", given={"head_dim": 16}),
+    "internlm3": _as("llama", "internlm3", given={"head_dim": 16, "rms_norm_eps": 1e-5}),
     "baichuan": _as("llama", "baichuan", given=_ALL_HEADS, checkpoint=_packed),
     "orion": _as(
         "stablelm",
