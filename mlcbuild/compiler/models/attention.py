@@ -69,7 +69,8 @@ class Attention:
         products = [product(hidden) for product in self.qkv.values()]
         qkv = products[0] if len(products) == 1 else nn.op.concat(products, dim=-1)
         if self.config.qkv_clip:
-            qkv = nn.op.minimum(nn.op.maximum(qkv, -self.config.qkv_clip), self.config.qkv_clip)
+            bound = self.config.qkv_clip
+            qkv = nn.op.wrap_nested(relax.op.clip(qkv._expr, -bound, bound), "clip")
 
         def change(heads: nn.Tensor) -> nn.Tensor:
             normed = self._normed(heads) if self.norms else heads

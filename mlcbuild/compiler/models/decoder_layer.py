@@ -58,7 +58,7 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]
     @property
     def rotary_table(self) -> RotaryTable | None:
         """By which the model turns queries and keys of this layer, if it does."""
-        return self.attention.config.rotary.table
+        return self._attention.config.rotary.table
 
     def forward(
         self,
