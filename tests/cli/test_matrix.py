@@ -187,3 +187,42 @@ def test_timings_of_several_machines_are_merged(workspace: Path, capsys: Capture
     err = run(capsys, "build", "//...", "--shard=1/2", f"--timings={files[2]}", "--dry-run", code=10)[1]
     assert re.search(r"note: shard 1/2: \d of 10 targets, about [\d.]+ s of [\d.]+ s; split [0-9a-f]{8}\n", err)
     assert "note: 1 target without timings, estimated: //:alone\n" in err
+
+
+def test_a_query_lists_the_targets_that_a_build_of_a_shard_takes(workspace: Path, capsys: Capture) -> None:
+    split = json.loads(run(capsys, "matrix", "//...", "--shards=3", "--output=json")[0])["split"]
+    taken = []
+    for number, shard in enumerate(split["shards"], start=1):
+        out, err = run(capsys, "query", "//...", "--shard", f"{number}/3")
+        assert out.splitlines() == sorted(shard["targets"])
+        assert f"shard {number}/3: " in err
+        assert split["name"] in err
+        taken += out.splitlines()
+    assert len(taken) == len(set(taken)) > 5
+    assert "//:host" not in taken, "it cannot be built for its platform"
+    kernels = run(capsys, "query", "kind(kernels, //...)", "--shard=1/1", "--output=json")[0]
+    assert [each["rule"] for each in json.loads(kernels)] == ["kernels"] * len(json.loads(kernels))
+    _, err = run(capsys, "query", "//...", "--shard", "4/3", code=2)
+    assert err.startswith('error: --shard: "4/3" is not I/N')
+    assert run(capsys, "query", "//...", "--timings", "x.json", code=2)[1].startswith("error: --timings is for --shard")
+
+
+def test_manual_targets_are_in_a_shard_if_the_query_names_them(workspace: Path, capsys: Capture) -> None:
+    text = (workspace / "BUILD.toml").read_text()
+    (workspace / "BUILD.toml").write_text(f'{text}tags = ["manual"]\n')
+    assert "//:alone" in run(capsys, "query", "//...")[0].split()
+    assert "//:alone" not in run(capsys, "query", "//...", "--shard=1/1")[0].split()
+    assert "//:alone" in run(capsys, "query", "//... + //:alone", "--shard=1/1")[0].split()
+
+
+def test_cells_may_be_compatible_with_platforms_of_their_own(workspace: Path, capsys: Capture) -> None:
+    text = (workspace / "BUILD.toml").read_text()
+    entry = 'include = [{ text = "second.txt", compatible_with = ["cuda"] }, '
+    (workspace / "BUILD.toml").write_text(text.replace("include = [", entry))
+    found = cells(capsys)
+    assert found["//:second.txt-1-cpu"]["state"] == "skipped"
+    assert found["//:second.txt-1-cpu"]["reason"] == "not compatible with @platforms//:cpu"
+    assert {found[label]["state"] for label in ("//:second.txt-1-turing", "//:first.txt-1-cpu")} == {"would_run"}
+    _, err = run(capsys, "build", "//:second.txt-1-cpu", code=7)
+    assert err.startswith("BUILD.toml:14:53: ")
+    assert "//:second.txt-1-cpu is not compatible with @platforms//:cpu" in err

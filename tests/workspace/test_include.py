@@ -107,6 +107,23 @@ def test_a_placeholder_that_only_some_cells_have_is_told(tmp_path: Path) -> None
     assert 'unknown placeholder "{tier}" in "notes"' in errors_of(tmp_path, "//models/...")
 
 
+def test_an_entry_sets_the_platforms_of_its_cells_in_place_of_those_of_the_table(tmp_path: Path) -> None:
+    entries = include(
+        {"model": ":a", "compatible_with": ["llvm"]}, {"quantization": "q0f32", "compatible_with": ["cuda"]}
+    )
+    found = cells(tmp_path, NAME, MATRIX, 'compatible_with = ["cuda", "llvm"]', entries)
+    assert {name: list(map(str, target.compatible_with)) for name, target in found.items()} == {
+        "a-q0f16-gpu": ["llvm"],
+        "a-q0f32-gpu": ["cuda"],
+        "b-q0f16-gpu": ["cuda", "llvm"],
+        "b-q0f32-gpu": ["cuda"],
+    }
+    assert "compatible_with" not in found["a-q0f16-gpu"].cell
+    assert found["a-q0f16-gpu"].location_of("compatible_with").line == 9
+    write(tmp_path, library(NAME, MATRIX, include({"model": ":a", "compatible_with": ["cudo"]})))
+    assert 'unknown kind of platform "cudo" in "compatible_with"' in errors_of(tmp_path, "//models/...")
+
+
 def test_platforms_of_compatible_with_are_labels_or_kinds(tmp_path: Path) -> None:
     table = '[[thing]]\nname = "t"\ncompatible_with = ["cuda", "//platforms:cpu"]\n'
     files = {"BUILD.toml": ROOT + table, "platforms/BUILD.toml": '[[platform]]\nname = "cpu"\nkind = "llvm"\n'}

@@ -57,7 +57,7 @@ def _damage_of_lines(path: Path) -> str:
     except OSError as error:
         return error.strerror or str(error)
     wrong = sum(not _is_object(line) for line in lines)
-    return f"{wrong:,} of {len(lines):,} lines are no JSON" if wrong else ""
+    return f"{wrong:,} of {len(lines):,} lines are no JSON objects" if wrong else ""
 
 
 def _is_object(line: bytes) -> bool:
