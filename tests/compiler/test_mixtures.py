@@ -13,7 +13,7 @@ import pytest
 from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
 from mlcbuild.compiler.stages import import_weights
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
-from mlcbuild.compiler.weights.safetensors_file import write_safetensors
+from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile, write_safetensors
 from mlcbuild.compiler.weights.tensor import Tensor, TensorDescription
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
@@ -209,6 +209,26 @@ def test_layers_without_experts_are_a_kind_of_their_own(
     name: str, changes: dict[str, object], kinds: tuple[str, ...]
 ) -> None:
     assert model_of(MODELS[name] | changes).layers.kinds == kinds
+
+
+@pytest.mark.slow
+def test_what_transformers_saves_is_read_with_an_expert_a_tensor_or_all_in_one(tmp_path: Path) -> None:
+    for name, config in MODELS.items():
+        if name == "deepseek":
+            continue  # transformers has no class of it
+        directory = tmp_path / name
+        model = random_model(config)
+        shards = []
+        for layout, as_published in (("apart", True), ("fused", False)):
+            model.save_pretrained(directory / layout, save_original_format=as_published)
+            write_resolved(directory, json.loads((directory / layout / "config.json").read_text()))
+            shards.append(_imported(directory / f"{layout}_shards", directory / layout))
+        tensors = [
+            SafetensorsFile(directory / layout / "model.safetensors").descriptions for layout in ("apart", "fused")
+        ]
+        assert name == "granitemoe" or any(".experts.0." in tensor for tensor in tensors[0])
+        assert any(tensor.endswith("experts.gate_up_proj") for tensor in tensors[1])
+        assert shards[0] == shards[1]
 
 
 _GGUF: Mapping[str, tuple[str, Mapping[str, int]]] = {
