@@ -1,8 +1,8 @@
 """Rows times the matrices of their experts.
 
-Threads share the rows of the matrices, in tiles, and each goes over all runs of rows that have one expert. A run of one
-row is multiplied as `gemv` does it, any other as `matmul` does: a tile is restored once for the run. So an expert's
-matrix is read once, where rows are sorted by expert, and an expert that nobody chose is not read.
+Threads share the rows of the matrices, in tiles, and each goes over all runs of rows that have one expert. The rows of
+a short run are multiplied as `gemv` does it, others as `matmul` does: a tile is restored once for the run. So a tile is
+read from memory once, where rows are sorted by expert, and an expert that nobody chose is not read.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from mlcbuild.compiler.kernels.building import (
 )
 from mlcbuild.compiler.kernels.expert_product import ExpertProduct, ExpertRun, match_expert_product
 from mlcbuild.compiler.kernels.matmul_pattern import PackedMatrix
+
+_SEVERAL = 4  # rows from which on it pays to restore a tile for them
 
 
 class _Row:
@@ -136,9 +138,9 @@ class _Kernel:
             with loop(self.count[0]) as run:
                 begin = T.bind(self.begins[run])
                 length = T.bind(self.begins[run + 1] - begin)
-                with T.If(length == 1):
-                    with T.Then():
-                        self._one(product.run(begin, 1), first, tile)
+                with T.If(length < _SEVERAL):
+                    with T.Then(), loop(length) as row:
+                        self._one(product.run(begin + row, 1), first, tile)
                     with T.Else():
                         self._several(product.run(begin, length), first, tile)
 
