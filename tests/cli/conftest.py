@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -43,13 +43,18 @@ def without_times(text: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, warm_workers: Mapping[str, str]) -> None:
+    """Nothing of the user's own. Commands leave their workers to the next one, since starting them is most of what a
+    small build costs.
+    """
     remote = [name for name in os.environ if name.startswith("MLCBUILD_REMOTE")]
     for name in ("NO_COLOR", "MLCBUILD_DEBUG", "FORCE_COLOR", *remote):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no settings"))
     monkeypatch.setenv("COLUMNS", "0")  # Lines of any length, so that searches for a message find it.
     monkeypatch.setenv("TERM", "xterm-256color")
+    for name, value in warm_workers.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture
@@ -68,3 +73,10 @@ def long_folder(folder: Path) -> Path:
     made = folder / "x".ljust(80 - len(f"{folder}/"), "x")
     made.mkdir()
     return made
+
+
+@pytest.fixture
+def cold_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For what is told of workers, and what ends them: those of other tests are out of sight."""
+    for name in ("MLCBUILD_WORKERS", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name)

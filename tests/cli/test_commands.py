@@ -168,6 +168,7 @@ def test_patterns_are_relative_to_the_directory_one_stands_in(
     assert capsys.readouterr().out == "//models:shapes\n" * 2
 
 
+@pytest.mark.usefixtures("cold_workers")
 def test_info(workspace: Path, snapshot: Snapshot, capsys: Capture) -> None:
     assert main(["info"]) == 0
     shown = capsys.readouterr().out.replace(str(workspace.parent), "<tmp>")

@@ -15,6 +15,8 @@ from mlcbuild.execution.sandbox import landlock_version
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
 
+pytestmark = pytest.mark.usefixtures("cold_workers")
+
 needs_landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
 BUILD_FILE = """
 [workspace]

@@ -25,6 +25,8 @@ from tests.remote import http_server
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
+
+pytestmark = pytest.mark.usefixtures("cold_workers")
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
 # What a command prints in a copy of a workspace that was built twice, and then edited.
