@@ -21,7 +21,8 @@ class ExpertNames:
     `module` is the mixture's. `gate`, `up` and `down` are the names of an expert's matrices behind `experts.<number>.`,
     and `router` the router's below the module. `fused_gate_up` and `fused_down` are names of tensors (experts, out, in)
     of all experts, and `fused_router` is the router in such checkpoints. `shared` are the shared experts, and
-    `shared_gate` is what gates them.
+    `shared_gate` is what gates them. `interleaved`: the fused tensors are (experts, in, out), with gate and up in
+    turn, and so are their biases, called `<name>_bias`.
     """
 
     module: str = "mlp"
@@ -34,6 +35,7 @@ class ExpertNames:
     fused_router: str = "mlp.gate"
     shared: str = "shared_expert"
     shared_gate: str = "shared_expert_gate"
+    interleaved: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ expert once for all its rows, and no other expert's. One token alone needs no or
 
 from __future__ import annotations
 
+import functools
+
 from tvm import te, tirx
 from tvm.relax.frontend import nn
 
@@ -13,7 +15,7 @@ from mlcbuild.compiler.models import routing
 from mlcbuild.compiler.models.decoder import FeedForwardConfig
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.feed_forward import ACTIVATIONS, FeedForward
-from mlcbuild.compiler.models.mixture import MixtureConfig
+from mlcbuild.compiler.models.mixture import ClampedGate, MixtureConfig
 from mlcbuild.compiler.models.parameters import ParameterRole
 from mlcbuild.compiler.quantization.layers import Experts, Linear
 from mlcbuild.compiler.quantization.reader import Reader
@@ -51,6 +53,9 @@ class Mixture:
         self.gate_up = Experts(shape, reader=reader, name=f"{layer}.{names.gate_up}")
         shape = (config.experts, hidden_size, inner)
         self.down = Experts(shape, reader=reader, name=f"{layer}.{names.down}")
+        if config.bias:
+            self.gate_up.bias = nn.Parameter((config.experts, 2 * inner), self.dtype)
+            self.down.bias = nn.Parameter((config.experts, hidden_size), self.dtype)
         self.modules: dict[str, nn.Module] = {
             names.router: self.router,
             names.gate_up: self.gate_up,
@@ -92,8 +97,11 @@ class Mixture:
         inner = _product(self.gate_up, tokens, experts, *numbers)
         if self.config.weighs_input:
             inner = nn.op.tensor_expr_op(_weighed, "weigh_rows", [inner, choice.weights, *numbers])
-        gate, up = nn.op.split(inner, 2, axis=-1)
-        rows = _product(self.down, self.activation(gate) * up, experts)
+        if self.config.bias:
+            inner = nn.op.tensor_expr_op(_biased, "add_bias_of_experts", [inner, self.gate_up.bias, experts])
+        rows = _product(self.down, self._gated(inner), experts)
+        if self.config.bias:
+            rows = nn.op.tensor_expr_op(_biased, "add_bias_of_experts", [rows, self.down.bias, experts])
         weights = [] if self.config.weighs_input else [choice.weights]
         places = [] if order is None else [order.places]
 
@@ -101,6 +109,34 @@ class Mixture:
             return sum_of_choices(rows, given[0] if weights else None, given[-1] if places else None, dtype=self.dtype)
 
         return nn.op.tensor_expr_op(total, "sum_of_experts", [rows, *weights, *places])
+
+    def _gated(self, inner: nn.Tensor) -> nn.Tensor:
+        """Gate and up (tokens, choices, 2 n) → (tokens, choices, n)."""
+        if self.config.clamped is not None:
+            return nn.op.tensor_expr_op(functools.partial(_clamped, gate=self.config.clamped), "clamped_gate", [inner])
+        gate, up = nn.op.split(inner, 2, axis=-1)
+        return self.activation(gate) * up
+
+
+def _clamped(rows: te.Tensor, gate: ClampedGate) -> te.Tensor:
+    """What `ClampedGate` says, in float32."""
+    size, limit = rows.shape[2] // 2, tirx.const(gate.limit, "float32")
+
+    def element(token: tirx.Var, choice: tirx.Var, n: tirx.Var) -> tirx.Expr:
+        g, u = (rows[token, choice, place].astype("float32") for place in (n, n + size))
+        g, u = tirx.min(g, limit), tirx.max(tirx.min(u, limit), -limit)
+        return (g * tirx.sigmoid(g * tirx.const(gate.alpha, "float32")) * (u + 1)).astype(rows.dtype)
+
+    return te.compute((*rows.shape[:2], size), element, name="clamped_gate")
+
+
+def _biased(rows: te.Tensor, bias: te.Tensor, experts: te.Tensor) -> te.Tensor:
+    """Rows (tokens, choices, n) plus the vectors (experts, n) of their experts."""
+
+    def element(token: tirx.Var, choice: tirx.Var, n: tirx.Var) -> tirx.Expr:
+        return rows[token, choice, n] + bias[experts[token, choice].astype("int64"), n]
+
+    return te.compute(rows.shape, element, name="biased")
 
 
 def _product(matrices: Experts, x: nn.Tensor, experts: nn.Tensor, *numbers: nn.Tensor) -> nn.Tensor:

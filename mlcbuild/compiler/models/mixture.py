@@ -61,6 +61,14 @@ class SharedExperts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClampedGate:
+    """g σ(`alpha` g) · (u + 1), where g is gate(x), at most `limit`, and u is up(x), from -`limit` to `limit`."""
+
+    alpha: float
+    limit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureNames:
     """Modules by the path that MLC-LLM gives them below a layer."""
 
@@ -76,7 +84,8 @@ class MixtureConfig:
     """The sum over a token's `experts_per_token` experts of weight · down(activation(gate(x)) · up(x)), by way of
     `intermediate_size` elements, plus what `shared` experts make of x.
 
-    If `weighs_input`, experts are given x times the weight instead.
+    If `weighs_input`, experts are given x times the weight instead. With `bias`, the products have one. A `clamped`
+    gate is in place of activation(gate(x)) · up(x).
     """
 
     KIND: ClassVar[str] = "mixture"
@@ -87,6 +96,8 @@ class MixtureConfig:
     activation: Activation = Activation.SILU
     shared: SharedExperts | None = None
     weighs_input: bool = False
+    bias: bool = False
+    clamped: ClampedGate | None = None
     names: MixtureNames = MixtureNames()
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from mlcbuild.compiler.models.checkpoint_layout import ExpertNames
 from mlcbuild.compiler.models.mixture import MixtureConfig, SharedExperts
-from mlcbuild.compiler.models.operations import Concatenate, Operation, Reshape, Slice, Stack
+from mlcbuild.compiler.models.operations import Concatenate, Operation, Permute, Reshape, Slice, Stack
 from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole, TensorLayout
 
 
@@ -25,6 +25,8 @@ class LayerPlaces(NamedTuple):
 def mixture(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: ExpertNames) -> list[Parameter]:
     """The parameters of `models.experts.Mixture` in a layer."""
     found = _router(layer, config, hidden, names) + _experts(layer, config, hidden, names)
+    if config.bias:
+        found += _biases(layer, config, hidden, names)
     return found if config.shared is None else found + _shared(layer, config, config.shared, hidden, names)
 
 
@@ -73,11 +75,20 @@ def _experts(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: Expe
         return CheckpointTensor(name=own, shape=shape, gguf=stacked, others=tuple(others))
 
     def half(number: int, which: int) -> CheckpointTensor:
-        rows = Slice(axis=1, begin=which * inner, end=(which + 1) * inner)
         name, gguf_name = ((names.gate, "ffn_gate_exps"), (names.up, "ffn_up_exps"))[which]
+        if names.interleaved:
+            fused = (config.experts, hidden, 2 * inner)
+            apart = Reshape(shape=(hidden, inner, 2)), Slice(axis=2, begin=which, end=which + 1)
+            turned = Reshape(shape=(hidden, inner)), Permute(axes=(1, 0))
+            return part(number, name, gguf_name, (inner, hidden), names.fused_gate_up, fused, *apart, *turned)
+        rows = Slice(axis=1, begin=which * inner, end=(which + 1) * inner)
         return part(number, name, gguf_name, (inner, hidden), names.fused_gate_up, gate_up, rows)
 
     def lower(number: int) -> CheckpointTensor:
+        if names.interleaved:
+            fused = (config.experts, inner, hidden)
+            turned = Reshape(shape=(inner, hidden)), Permute(axes=(1, 0))
+            return part(number, names.down, "ffn_down_exps", (hidden, inner), names.fused_down, fused, *turned)
         return part(number, names.down, "ffn_down_exps", (hidden, inner), names.fused_down, down)
 
     numbers = range(config.experts)
@@ -96,6 +107,27 @@ def _experts(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: Expe
             sources=tuple(lower(number) for number in numbers),
             operations=(Stack(axis=0),),
         ),
+    ]
+
+
+def _biases(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: ExpertNames) -> list[Parameter]:
+    def one(own: str, source: str, size: int, *operations: Operation) -> Parameter:
+        shape = (config.experts, size)
+        tensor = CheckpointTensor(name=f"{layer.checkpoint}.{source}_bias", shape=shape)
+        name = f"{layer.own}.{own}.bias"
+        return Parameter(name=name, role=ParameterRole.VECTOR, shape=shape, sources=(tensor,), operations=operations)
+
+    inner = config.intermediate_size
+    apart: tuple[Operation, ...] = ()
+    if names.interleaved:
+        apart = (
+            Reshape(shape=(config.experts, inner, 2)),
+            Permute(axes=(0, 2, 1)),
+            Reshape(shape=(config.experts, 2 * inner)),
+        )
+    return [
+        one(config.names.gate_up, names.fused_gate_up[0], 2 * inner, *apart),
+        one(config.names.down, names.fused_down[0], hidden),
     ]
 
 
