@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.cli.init.json_places import JsonFile, Keys, read_json
@@ -193,6 +193,7 @@ values = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(values, st.sampled_from([None, 0, 1]))
 def test_every_value_of_any_json_has_its_place(
     tmp_path_factory: pytest.TempPathFactory, value: object, indent: int | None
