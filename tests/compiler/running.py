@@ -30,19 +30,27 @@ class Library:
     cache: Any
     window: int = 0  # tokens that the cache keeps of a sequence; 0 for all
     sink: int = 0  # those of them that are the first
+    device: Any = None
 
     @staticmethod
     def load(
-        path: Path, weights: Mapping[str, Array], *, context: int = 512, batch: int = 4, window: int = 0, sink: int = 0
+        path: Path,
+        weights: Mapping[str, Array],
+        *,
+        context: int = 512,
+        batch: int = 4,
+        window: int = 0,
+        sink: int = 0,
+        device: Any = None,
     ) -> Library:
-        device = tvm.cpu()
+        device = device or tvm.cpu()
         machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
         names = [item["name"] for item in json.loads(str(machine["_metadata"]()))["params"]]
         parameters = [tvm.runtime.tensor(np.ascontiguousarray(weights[name]), device) for name in names]
         cache = machine["create_tir_paged_kv_cache"](
             *(tvm_ffi.Shape([size]) for size in (batch, batch * context, context, 16, int(window > 0)))
         )
-        return Library(machine, parameters, cache, window, sink)
+        return Library(machine, parameters, cache, window, sink, device)
 
     def add(self, sequence: int) -> None:
         _function("vm.builtin.kv_state_add_sequence")(self.cache, sequence)
@@ -55,7 +63,7 @@ class Library:
             enable(self.cache, sequence, self.window, self.sink)
 
     def embed(self, tokens: Sequence[int]) -> Array:
-        ids = tvm.runtime.tensor(np.asarray(tokens, "int32"))
+        ids = tvm.runtime.tensor(np.asarray(tokens, "int32"), self.device)
         return self.machine["embed"](ids, self.parameters).numpy()
 
     def run(self, entry: str, sequences: Sequence[int], lengths: Sequence[int], embedded: Array, *more: Array) -> Array:
@@ -63,7 +71,7 @@ class Library:
         _function("vm.builtin.kv_state_begin_forward")(
             self.cache, tvm_ffi.Shape(list(sequences)), tvm_ffi.Shape(list(lengths))
         )
-        arguments = [tvm.runtime.tensor(np.ascontiguousarray(array)) for array in (embedded, *more)]
+        arguments = [tvm.runtime.tensor(np.ascontiguousarray(array), self.device) for array in (embedded, *more)]
         logits, _ = self.machine[entry](*arguments, self.cache, self.parameters)
         _function("vm.builtin.kv_state_end_forward")(self.cache)
         result: Array = logits.numpy()

@@ -1,0 +1,150 @@
+"""Libraries of several families on a GPU compute what transformers computes. In two steps, the second where a GPU is:
+
+    python -m tests.gpu.families prepare FOLDER [--quantization NAME] [--arch ARCH] [FAMILY…]
+    python -m tests.gpu.families check FOLDER
+
+`prepare` compiles a small model of each family with random weights, and writes the library, its weights, two texts and
+the logits that transformers gives for them in float32 (with the numbers that the stored weights stand for). `check`
+needs neither transformers nor torch. It prefills a text at once and decodes on; takes it in pieces; prefills and
+decodes both texts, which are of unequal lengths, in a batch; and asks for the logits of every token of a pass. The
+texts are longer than the windows of models that have them. The bound is 1e-4 of the largest logit in float32, and what
+`tests.compiler.parity` derives of roundings in other dtypes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.compiler.running import Array, Library
+
+_SIZES: dict[str, Any] = {
+    "hidden_size": 128,
+    "intermediate_size": 192,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "vocab_size": 512,
+    "max_position_embeddings": 512,
+}
+_WINDOW = {"sliding_window": 16}
+_EXPERTS = {"num_experts_per_tok": 2, "tie_word_embeddings": False}
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": _SIZES | {"head_dim": 32},
+    "gemma2": _SIZES
+    | _WINDOW
+    | {"query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+    "gemma3_text": _SIZES
+    | _WINDOW
+    | {"num_hidden_layers": 5, "sliding_window_pattern": 3, "rope_theta": 50000.0, "query_pre_attn_scalar": 24},
+    "mixtral": _SIZES | _EXPERTS | {"num_local_experts": 4, "sliding_window": None},
+    "qwen3_moe": _SIZES
+    | _EXPERTS
+    | {"num_experts": 6, "moe_intermediate_size": 64, "norm_topk_prob": True, "mlp_only_layers": [0]},
+    "gpt_oss": _SIZES | _WINDOW | {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen3": _SIZES,
+    "phi": {name: size for name, size in _SIZES.items() if name != "head_dim"} | {"partial_rotary_factor": 0.5},
+    "gpt_neox": {name: size for name, size in _SIZES.items() if name not in ("head_dim", "num_key_value_heads")},
+}
+_LENGTHS = (60, 41)
+_DECODED = 6
+_PIECES = (13, 1, 20, 5)
+
+
+def prepare(name: str, folder: Path, *, quantization: str, arch: str) -> None:
+    from tests.compiler import schemes
+    from tests.compiler.parity import bound, reference
+    from tests.compiler.pipeline import CUDA_TARGET, compile_library
+    from tests.compiler.running import random_model, store
+
+    config = {"model_type": name} | MODELS[name]
+    scheme = schemes.scheme(quantization)
+    model = random_model(config)
+    weights = store(model, scheme)
+    built = compile_library(
+        config, quantization, {**CUDA_TARGET, "arch": arch}, folder / "work" / name, kernel_store=folder / "kernels"
+    )
+    shutil.copyfile(built, folder / f"{name}.so")
+    generator = np.random.default_rng(7)
+    texts = [generator.integers(0, config["vocab_size"], length).tolist() for length in _LENGTHS]
+    logits = [reference(model, text) for text in texts]
+    largest = max(float(np.abs(each).max()) for each in logits)
+    allowed = 1e-4 * largest if scheme.model_dtype == "float32" else bound(config, scheme, largest)
+    (folder / f"{name}.json").write_text(json.dumps({"texts": texts, "allowed": allowed, "largest": largest}))
+    np.savez(folder / f"{name}-logits.npz", *logits)
+    np.savez(folder / f"{name}-weights.npz", **weights)
+
+
+def check(name: str, folder: Path) -> dict[str, float]:
+    """The largest error of each way to go through the texts, relative to the largest logit, and the bound."""
+    import tvm
+
+    told = json.loads((folder / f"{name}.json").read_text())
+    first, second = told["texts"]
+    with np.load(folder / f"{name}-logits.npz") as saved:
+        one, two = saved["arr_0"], saved["arr_1"]
+    with np.load(folder / f"{name}-weights.npz") as saved:
+        library = Library.load(folder / f"{name}.so", dict(saved), device=tvm.cuda())
+    errors: dict[str, float] = {"bound": told["allowed"] / told["largest"]}
+
+    def compared(way: str, found: Array, expected: Array) -> None:
+        error = float(np.abs(found - expected).max()) / told["largest"]
+        errors[way] = max(errors.get(way, 0.0), error if np.isfinite(error) else np.inf)
+
+    begin = len(first) - _DECODED
+    library.add(0)
+    compared("prefill", library.prefill(0, first[:begin]), one[begin - 1])
+    for place in range(begin, len(first)):
+        compared("decode", library.decode(0, first[place]), one[place])
+    library.add(1)
+    end = 0
+    for piece in _PIECES:
+        end += piece
+        compared("pieces", library.prefill(1, first[end - piece : end]), one[end - 1])
+    # The other text beside it: its prompt and the next token of the first in one pass, then both token by token.
+    library.add(2)
+    prompt = len(second) - _DECODED
+    mixed = library.embed([*second[:prompt], first[end]])[None]
+    found = library.run("batch_prefill", [2, 1], [prompt, 1], mixed, np.array([prompt - 1, prompt], "int32"))[0]
+    compared("batch_prefill", found, np.stack([two[prompt - 1], one[end]]))
+    for step in range(_DECODED):
+        places = end + 1 + step, prompt + step
+        embedded = library.embed([first[places[0]], second[places[1]]])[:, None]
+        found = library.run("batch_decode", [1, 2], [1, 1], embedded)[:, 0]
+        compared("batch_decode", found, np.stack([one[places[0]], two[places[1]]]))
+    library.add(3)
+    found = library.run("batch_verify", [3], [len(second)], library.embed(second)[None])[0]
+    compared("batch_verify", found, two)
+    return errors
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("step", choices=("prepare", "check"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("families", nargs="*")
+    parser.add_argument("--quantization", default="q0f32")
+    parser.add_argument("--arch", default="sm_90a")
+    arguments = parser.parse_args()
+    failed = False
+    if arguments.step == "prepare":
+        arguments.folder.mkdir(parents=True, exist_ok=True)
+        for name in arguments.families or MODELS:
+            prepare(name, arguments.folder, quantization=arguments.quantization, arch=arguments.arch)
+            print(name, flush=True)
+        return
+    for description in sorted(arguments.folder.glob("*.json")):
+        errors = check(description.stem, arguments.folder)
+        failed |= max(errors.values()) > errors["bound"]
+        print(description.stem, json.dumps(errors), flush=True)
+    raise SystemExit(failed)
+
+
+if __name__ == "__main__":
+    main()
