@@ -3,10 +3,11 @@
 Prompts of random tokens and unequal lengths are computed by continuous batching, as `mlcbuild run PACKAGE -- --batch`
 does, and each also alone, by the functions for one sequence, as `--prompt` does; both choose the likeliest tokens. They
 take turns in one process with the same weights: when a result of the batch comes, its prompt is computed alone.
-So both meet the same noise of the machine. Only forward passes and choices of tokens are timed.
+So both meet the same noise of the machine.
 
-It prints JSON: the largest difference of the prompts' logits with the bound for it, how many answers differ, tokens per
-second (prompts and new tokens together) of both, and the ratio, also of each quarter of the results.
+It prints JSON: the largest difference of the prompts' logits with the bound for it, how many answers differ, and of
+both ways tokens (prompts and new tokens together) per second, and per second of a processor, which other processes
+disturb less; the ratios, also of each quarter of the results.
 
 The bound for logits up to L in float32 (u = 2^-24). Each tensor that one kernel hands to the next is rounded; there are
 nine in a layer (norm, query-key-value, rotation, attention, residual; norm, gate and up, activation, residual) and two
@@ -44,6 +45,43 @@ _PARTS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rate:
+    """Tokens that were computed, per second and per second of a processor."""
+
+    per_second: float
+    per_processor_second: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spent:
+    """Tokens so far, and what they took."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    processor_seconds: float = 0.0
+
+    def and_(self, tokens: int, begin: tuple[float, float]) -> _Spent:
+        """With what was spent since `begin`."""
+        seconds, processor = _clocks()
+        return _Spent(
+            tokens=self.tokens + tokens,
+            seconds=self.seconds + seconds - begin[0],
+            processor_seconds=self.processor_seconds + processor - begin[1],
+        )
+
+    def since(self, before: _Spent) -> Rate:
+        tokens = self.tokens - before.tokens
+        return Rate(
+            per_second=tokens / (self.seconds - before.seconds),
+            per_processor_second=tokens / (self.processor_seconds - before.processor_seconds),
+        )
+
+
+def _clocks() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """What was found. Logits are compared after the prompts' last tokens."""
 
@@ -58,10 +96,12 @@ class Measured:
     bound: float
     largest_difference: float
     answers_that_differ: int
-    alone_tokens_per_second: float
-    batch_tokens_per_second: float
+    alone: Rate
+    batch: Rate
     ratio: float
     ratios_of_quarters: tuple[float, ...]
+    processor_ratio: float
+    processor_ratios_of_quarters: tuple[float, ...]
 
 
 def rounding_bound(model_config: dict[str, Any], *, longest_text: int, largest: float) -> float:
@@ -76,9 +116,9 @@ def measure(
     *,
     prompts: int,
     shortest: int = 8,
-    longest: int = 100,
-    new_tokens: int = 16,
-    batch_size: int | None = None,
+    longest: int = 40,
+    new_tokens: int = 24,
+    batch_size: int = 32,
     total_tokens: int | None = None,
     threads: int = 0,
 ) -> Measured:
@@ -96,30 +136,33 @@ def measure(
         limits=limits,
         keep_logits=lambda number, _, row: together.update({number: np.array(row)}),
     )
-    alone_seconds, largest, difference, differing, alone_tokens = 0.0, 0.0, 0.0, 0, 0
-    marks: list[tuple[float, float, int, int]] = [(0.0, 0.0, 0, 0)]
-    for number, result in enumerate(run.results(_request(place, text, new_tokens) for place, text in enumerate(texts))):
+    largest, difference, differing, new = 0.0, 0.0, 0, 0
+    alone, batch = _Spent(), _Spent()
+    marks = [(alone, batch)]
+    results = run.results(_request(place, text, new_tokens) for place, text in enumerate(texts))
+    for number, text in enumerate(texts):
+        begin = _clocks()
+        result = next(results)
         assert isinstance(result, BatchResult), result
-        begin = time.perf_counter()
-        logits, chosen = _alone(engine, texts[number], new_tokens)
-        alone_seconds += time.perf_counter() - begin
-        alone_tokens += len(texts[number]) + len(chosen)
+        batch = batch.and_(len(text) + len(result.tokens), begin)
+        begin = _clocks()
+        logits, chosen = _alone(engine, text, new_tokens)
+        alone = alone.and_(len(text) + len(chosen), begin)
+        new += len(chosen)
         largest = max(largest, float(np.abs(logits).max()))
         difference = max(difference, float(np.abs(logits - together[number]).max()))
         differing += result.tokens != tuple(chosen)
-        if (number + 1) * _PARTS // prompts > len(marks) - 1:
-            marks.append((alone_seconds, run.totals.seconds, alone_tokens, run.totals.tokens))
+        if (number + 1) * _PARTS // prompts >= len(marks):
+            marks.append((alone, batch))
             print(f"{number + 1} of {prompts} prompts", file=sys.stderr, flush=True)
-    alone_rate, batch_rate = alone_tokens / alone_seconds, run.totals.tokens / run.totals.seconds
-    quarters = tuple(
-        round(((b[3] - a[3]) / (b[1] - a[1])) / ((b[2] - a[2]) / (b[0] - a[0])), 2)
-        for a, b in itertools.pairwise(marks)
-        if b[1] > a[1]
-    )
+    quarters = [
+        (later[0].since(earlier[0]), later[1].since(earlier[1])) for earlier, later in itertools.pairwise(marks)
+    ]
+    rates = alone.since(_Spent()), batch.since(_Spent())
     return Measured(
         prompts=prompts,
         prompt_tokens=int(lengths.sum()),
-        new_tokens=alone_tokens - int(lengths.sum()),
+        new_tokens=new,
         shortest=int(lengths.min()),
         longest=int(lengths.max()),
         batch_size=limits.max_batch_size,
@@ -130,10 +173,14 @@ def measure(
         ),
         largest_difference=difference,
         answers_that_differ=differing,
-        alone_tokens_per_second=round(alone_rate, 1),
-        batch_tokens_per_second=round(batch_rate, 1),
-        ratio=round(batch_rate / alone_rate, 2),
-        ratios_of_quarters=quarters,
+        alone=rates[0],
+        batch=rates[1],
+        ratio=round(rates[1].per_second / rates[0].per_second, 2),
+        ratios_of_quarters=tuple(round(two.per_second / one.per_second, 2) for one, two in quarters),
+        processor_ratio=round(rates[1].per_processor_second / rates[0].per_processor_second, 2),
+        processor_ratios_of_quarters=tuple(
+            round(two.per_processor_second / one.per_processor_second, 2) for one, two in quarters
+        ),
     )
 
 
@@ -169,9 +216,9 @@ def main() -> None:
     parser.add_argument("package", type=Path, help="directory of a built model_package")
     parser.add_argument("--prompts", type=int, default=256)
     parser.add_argument("--shortest", type=int, default=8, help="tokens")
-    parser.add_argument("--longest", type=int, default=100, help="tokens")
-    parser.add_argument("--new-tokens", type=int, default=16)
-    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--longest", type=int, default=40, help="tokens")
+    parser.add_argument("--new-tokens", type=int, default=24)
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--total-tokens", type=int)
     parser.add_argument("--threads", type=int, default=0)
     print(json.dumps(asdict(measure(**vars(parser.parse_args()))), indent=2))

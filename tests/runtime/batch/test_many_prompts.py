@@ -15,7 +15,7 @@ from tests.smollm2 import smollm2_gguf
 @pytest.mark.exhaustive
 def test_256_prompts_of_smollm2(tmp_path: Path, kernel_store: Path) -> None:
     package = build_package(smollm2_gguf(), tmp_path, quantization="q4f32_1", kernel_store=kernel_store)
-    measured = measure(package, prompts=256, longest=60, new_tokens=8)
+    measured = measure(package, prompts=256)
     print(measured)
     assert measured.largest_difference <= measured.bound
-    assert measured.batch_tokens_per_second > measured.alone_tokens_per_second
+    assert measured.processor_ratio > 1
