@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 import tvm_ffi
-from tvm import relax
+from tvm.runtime.vm import VirtualMachine
 
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from tests.compiler import schemes
@@ -44,7 +44,7 @@ class Library:
         device: Any = None,
     ) -> Library:
         device = device or tvm.cpu()
-        machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
+        machine = VirtualMachine(tvm.runtime.load_module(str(path)), device)
         names = [item["name"] for item in json.loads(str(machine["_metadata"]()))["params"]]
         parameters = [tvm.runtime.tensor(np.ascontiguousarray(weights[name]), device) for name in names]
         cache = machine["create_tir_paged_kv_cache"](

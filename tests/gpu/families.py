@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tvm
 
+from mlcbuild.runtime.devices import device_of
 from tests.compiler.running import Array, Library
 
 _SIZES: dict[str, Any] = {
@@ -83,14 +85,12 @@ def prepare(name: str, folder: Path, *, quantization: str, arch: str) -> None:
 
 def check(name: str, folder: Path) -> dict[str, float]:
     """The largest error of each way to go through the texts, relative to the largest logit, and the bound."""
-    import tvm
-
     told = json.loads((folder / f"{name}.json").read_text())
     first, second = told["texts"]
     with np.load(folder / f"{name}-logits.npz") as saved:
         one, two = saved["arr_0"], saved["arr_1"]
     with np.load(folder / f"{name}-weights.npz") as saved:
-        library = Library.load(folder / f"{name}.so", dict(saved), device=tvm.cuda())
+        library = Library.load(folder / f"{name}.so", dict(saved), device=device_of("cuda", tvm))
     errors: dict[str, float] = {"bound": told["allowed"] / told["largest"]}
 
     def compared(way: str, found: Array, expected: Array) -> None:
