@@ -104,14 +104,15 @@ def _router(name: str, **changes: Any) -> Any:
     [
         ("mixtral", {}, RouterConfig(normalized=True), 3),
         ("granitemoe", {}, RouterConfig(normalized=True), 3),
-        ("gpt_oss", {}, RouterConfig(normalized=True, bias=True), 3),
+        pytest.param("gpt_oss", {}, RouterConfig(normalized=True, bias=True), 3, marks=pytest.mark.exhaustive),
         ("qwen2_moe", {"norm_topk_prob": False}, RouterConfig(), 3),
         ("qwen2_moe", {"norm_topk_prob": True}, RouterConfig(normalized=True), 3),
-        (
+        pytest.param(
             "deepseek_v2",
             {"topk_method": "greedy", "routed_scaling_factor": 2.5},
             RouterConfig(scale=2.5),
             3,
+            marks=pytest.mark.exhaustive,
         ),
         (
             "deepseek_v2",
