@@ -24,6 +24,10 @@ difference, relative to the largest logit, and may be {BOUND:g}. `tests/compiler
 transformers has no class of a family, the reference is a model that computes the same, and whose tensors are given the
 family's names.
 
+Models whose layers see less than others (`gemma2`, `gemma3_text`, `cohere2`, `olmo3`, `ministral`, `gpt_oss`, and
+`qwen2` with `use_sliding_window`) are compared by `tests/compiler/test_layer_windows.py`, past their windows too, with
+the same bound.
+
 Lines are those of the family's folder; everything else is shared ([models](models.md#to-add-a-family)).
 
 | model | `model_type` | GGUF | reference | largest error | lines |

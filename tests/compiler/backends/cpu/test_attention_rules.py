@@ -44,9 +44,13 @@ def _kernels(rules: AttentionRules, dtype: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("rules", _RULES, ids=str)
+@pytest.mark.parametrize(
+    "rules", [*(pytest.param(each, marks=pytest.mark.exhaustive) for each in _RULES[:-1]), _RULES[-1]], ids=str
+)
 @pytest.mark.parametrize("sees_less", [False, True])
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float16", 1e-2)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float32", 1e-5), pytest.param("float16", 1e-2, marks=pytest.mark.exhaustive)]
+)
 def test_tokens_see_what_the_rules_leave_them(
     rules: AttentionRules, sees_less: bool, dtype: str, tolerance: float
 ) -> None:

@@ -67,7 +67,7 @@ def _prefills(rules: AttentionRules, dtype: str) -> tuple[tirx.PrimFunc, tirx.Pr
 _CASES = [
     (_ALL, "float16", True),
     *(
-        pytest.param(*case, marks=pytest.mark.slow)
+        pytest.param(*case, marks=pytest.mark.exhaustive)
         for case in [
             (_ALL, "float32", False),
             (_WINDOW, "float16", True),
