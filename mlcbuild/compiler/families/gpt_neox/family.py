@@ -51,9 +51,11 @@ _CHAT_CONFIG = (
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    reader = reader.without("num_key_value_heads", "head_dim")
+    hidden = reader.integer("hidden_size", low=1, high=1 << 18)
+    reader.refuse(head_dim=hidden // reader.integer("num_attention_heads", low=1, high=1 << 12))
+    reader = reader.without("num_key_value_heads", "rope_theta", "partial_rotary_factor")
     reader = reader.with_defaults(max_position_embeddings=2048, layer_norm_eps=1e-5, hidden_act="gelu")
-    reader = reader.with_names(rope_theta="rotary_emb_base") if reader.has("rotary_emb_base") else reader
+    reader = reader.with_names(rope_theta="rotary_emb_base")
     part = reader.number("rotary_pct", low=0.0, high=1.0, default=0.25)
     bias = reader.boolean("attention_bias", default=True)
     config = read_decoder(
@@ -88,6 +90,8 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
         partial=True,
         also_read=(_GGUF_PARALLEL,),
     )
+    names = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
+    document = {names.get(name, name): value for name, value in document.items()}
     biases = {"attention_bias": "blk.0.attn_qkv.bias" in file.tensors}
     return document | biases | {"use_parallel_residual": parallel}
 

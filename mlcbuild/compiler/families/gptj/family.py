@@ -53,7 +53,15 @@ _CHAT_CONFIG = (
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    reader = reader.without("num_key_value_heads", "head_dim")
+    ignored = (
+        "num_key_value_heads",
+        "head_dim",
+        "rope_theta",
+        "rope_scaling",
+        "rope_parameters",
+        "partial_rotary_factor",
+    )
+    reader = reader.without(*ignored)  # as transformers' model does
     reader = reader.with_names(**_FIELDS).with_defaults(
         max_position_embeddings=2048, layer_norm_epsilon=1e-5, hidden_act="gelu_new"
     )
