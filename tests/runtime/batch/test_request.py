@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.runtime.batch.request import (
@@ -141,11 +141,13 @@ JSON = st.recursive(
 NAMES = st.sampled_from(["custom_id", "body", "messages", "prompt", "stop", "seed", "n", "tools", "url", "max_tokens"])
 
 
+@settings(deadline=None)
 @given(st.dictionaries(NAMES, JSON, max_size=4))
 def test_any_object_is_a_request_or_says_why_not(document: dict[str, Any]) -> None:
     parse_request(json.dumps(document).encode(), 1, DEFAULTS)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=40))
 def test_any_line_is_a_request_or_says_why_not(line: bytes) -> None:
     assert isinstance(parse_request(line, 1, DEFAULTS), RejectedRequest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.runtime.batch.scheduler import BatchScheduler, Decode, Piece, Prefill
@@ -51,6 +51,7 @@ def drive(
 REQUESTS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 5), st.integers(1, 4)), max_size=12)
 
 
+@settings(deadline=None)
 @given(requests=REQUESTS, sequences=st.integers(1, 5), pages=st.integers(4, 9))
 def test_everything_is_computed_within_the_limits(
     requests: list[tuple[int, int, int]], sequences: int, pages: int
