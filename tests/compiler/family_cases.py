@@ -160,7 +160,7 @@ CASES: Mapping[str, FamilyCase] = {
     "phi-norms": _case("phi", qk_layernorm=True),
     "gpt_neox": _case("gpt_neox", in_ci=True),
     "gpt_neox-sequential": _case("gpt_neox", use_parallel_residual=False, rotary_pct=1.0),
-    "gptj": _case("gptj", sizes=_GPT, rotary_dim=8, in_ci=True),
+    "gptj": _case("gptj", sizes=_GPT, rotary_dim=8),
     "gpt2": _case("gpt2", sizes=_GPT, in_ci=True),
     "gpt_bigcode": _case("gpt_bigcode", sizes=_GPT),
     "gpt_bigcode-many": _case("gpt_bigcode", sizes=_GPT, multi_query=False),
@@ -171,7 +171,7 @@ CASES: Mapping[str, FamilyCase] = {
     "cohere-norms": _case("cohere", use_qk_norm=True, logit_scale=0.5),
     "olmo": _case("olmo"),
     "olmo-clipped": _case("olmo", clip_qkv=0.5),
-    "olmo2": _case("olmo2", in_ci=True),
+    "olmo2": _case("olmo2"),
     "granite": _case(
         "granite",
         embedding_multiplier=12.0,
