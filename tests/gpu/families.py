@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("families", nargs="*")
     parser.add_argument("--quantization", default="q0f32")
     parser.add_argument("--arch", default="sm_90a")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     failed = False
     if arguments.step == "prepare":
         arguments.folder.mkdir(parents=True, exist_ok=True)
