@@ -19,6 +19,7 @@ import pytest
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cli.main import main
+from tests.cli.conftest import without_times
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]
@@ -101,11 +102,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(root)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return root
-
-
-def without_times(text: str) -> str:
-    """`text` without what is measured and differs each time."""
-    return re.sub(r"\d+\.\d s|\d+ min \d\d s", "0.0 s", text)
 
 
 def report_of(path: Path) -> dict[str, Any]:

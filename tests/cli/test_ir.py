@@ -208,7 +208,7 @@ def test_phases_are_dumped_pass_by_pass_and_the_cache_keeps_nothing_of_it(
         "05  AnnotateTIROpPattern",
     ]
     assert files["06-Lower/passes/00-input.py"] == files["03-Partition/graph.py"]
-    assert "17-VMShapeLower.py" in str(sorted(files))
+    assert re.search(r"06-Lower/passes/\d\d-VMShapeLower\.py", str(sorted(files)))
 
 
 def test_a_dump_replaces_a_dump_and_nothing_else(built: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -15,7 +15,8 @@ from mlcbuild.rules.families import families
 from tests.compiler.families import BOUND, largest_error
 from tests.compiler.family_cases import CASES, FamilyCase
 
-_HEAD = f"""# Families of models
+_HEAD = f"""<!-- help: families: model families, and how near each comes to transformers -->
+# Families of models
 
 This page is made by `python -m tests.compiler.family_table`. For each row, a small model with random weights is
 compiled for this processor's instructions in float32, and its logits are compared with those of transformers 5.24: of a

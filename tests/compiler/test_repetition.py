@@ -15,6 +15,7 @@ from tvm import relax
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler.json_values import decode, encode
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
 from mlcbuild.compiler.models.compilable import build_model
 from mlcbuild.compiler.models.decoder import DecoderConfig, LayerKind
 from mlcbuild.compiler.models.decoder_parameters import decoder_parameters
@@ -198,7 +199,7 @@ def test_layers_of_several_kinds_are_put_in_where_they_belong(tmp_path: Path, ki
     config = _with_kinds(kinds)
     model = replace(model_of(TINY_LLAMA), layers=config.layers, configuration=encode(config))
     write_model(model, tmp_path / "model.json")
-    write_parameters(decoder_parameters(config, gguf_interleaves=True), tmp_path / "parameters.json")
+    write_parameters(decoder_parameters(config, CheckpointLayout(gguf_interleaves=True)), tmp_path / "parameters.json")
     shown, names = _export(tmp_path)
     built = build_model(model, model_builders(), schemes.reader(SCHEME))
     whole, parameters = built.export_tvm(spec=built.specification())
@@ -214,7 +215,8 @@ def test_the_module_does_not_grow_with_the_number_of_layers(tmp_path: Path) -> N
         config = _with_kinds("abc" * count)
         model = replace(model_of(TINY_LLAMA), layers=config.layers, configuration=encode(config))
         write_model(model, tmp_path / "model.json")
-        write_parameters(decoder_parameters(config, gguf_interleaves=True), tmp_path / "parameters.json")
+        layout = CheckpointLayout(gguf_interleaves=True)
+        write_parameters(decoder_parameters(config, layout), tmp_path / "parameters.json")
         module, _ = _export(tmp_path)
         # The cache has room for all layers.
         modules.append({name: one for name, one in module.functions_items() if "kv_cache" not in name.name_hint})
