@@ -128,6 +128,7 @@ def test_ids_are_those_of_transformers_once_it_cuts_as_the_file_says(imported: P
 
 
 def test_chat_prompt_is_that_of_transformers(imported: Path, peer: Any) -> None:
+    from mlcbuild.runtime.chat_message import one_turn
     from mlcbuild.runtime.package import ModelPackage
     from mlcbuild.runtime.tokenizer import PackageTokenizer
 
@@ -140,4 +141,4 @@ def test_chat_prompt_is_that_of_transformers(imported: Path, peer: Any) -> None:
     expected = peer.apply_chat_template(
         [{"role": "user", "content": question}], add_generation_prompt=True, return_dict=False
     )
-    assert tokenizer.encode_chat(question) == list(expected)
+    assert tokenizer.encode_chat(one_turn(question)) == list(expected)
