@@ -209,6 +209,8 @@ def _name(preload: Sequence[str], hide: Sequence[str], variables: Mapping[str, s
     parts: list[object] = [
         [sys.executable, sys.prefix, sys.version, executable.st_ino, executable.st_mtime_ns],
         [list(preload), list(hide), sorted(variables.items())],
+        # By its path too: an action may read the files of the installation that it belongs to, and of no other.
+        str(PROGRAM),
         [hashlib.sha256(path.read_bytes()).hexdigest() for path in (PROGRAM, *map(PROGRAM.with_name, _STARTED_BESIDE))],
         [os.getresuid(), os.getresgid(), sorted(os.getgroups())],
         [limits, groups, sorted(os.sched_getaffinity(0)), os.nice(0)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 
 from mlcbuild.engine.executor import OutcomeKind
 from mlcbuild.errors import LocalEnvironmentError
-from mlcbuild.execution import environment
+from mlcbuild.execution import environment, fork_client, server_pool
 from mlcbuild.execution.local import LocalExecutor
 from mlcbuild.execution.server_pool import PooledForkClient, pool_directory, pooled_servers, shut_down
 from tests.execution.conftest import STAGES
@@ -161,6 +162,21 @@ def test_what_it_holds_and_its_variables_tell_servers_apart(pool: Path) -> None:
     assert sorted(member.preload for member in pooled_servers(pool)) == [(), (), ("json",)]
     for one in servers:
         one.close()
+
+
+def test_two_installations_have_servers_of_their_own(
+    pool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal ones too: an action may read the files of its own installation alone."""
+    first = server(pool)
+    for file in fork_client.PROGRAM.parent.glob("*.py"):
+        shutil.copyfile(file, tmp_path / file.name)
+    for module in (fork_client, server_pool):
+        monkeypatch.setattr(module, "PROGRAM", tmp_path / fork_client.PROGRAM.name)
+    second = server(pool)
+    assert pid_of(first) != pid_of(second)
+    first.close()
+    second.close()
 
 
 def test_the_actions_of_a_client_that_dies_are_killed_and_those_of_others_go_on(world: World, pool: Path) -> None:
