@@ -12,6 +12,7 @@ import json
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -27,6 +28,8 @@ def encode(value: object) -> Any:
     if isinstance(value, enum.Enum):
         return encode(value.value)
     if isinstance(value, tuple | list):
+        if all(type(item) is int for item in value):
+            return list(value)
         return [encode(item) for item in value]
     if isinstance(value, Mapping):
         return {key: encode(item) for key, item in value.items()}
@@ -94,22 +97,32 @@ def _dataclass(kind: Any, document: object, where: str) -> Any:
     values = dict(_checked(document, dict, where))
     if hasattr(kind, "KIND"):
         values.pop("kind", None)
-    types_by_name = get_type_hints(kind)
-    known = {field.name: field for field in fields(kind)}
+    known, required = _fields(kind)
     for name in values.keys() - known.keys():
         raise StageError(f'{where} has the field "{name}", which is not known')
-    for name, field in known.items():
-        if name not in values and field.default is MISSING and field.default_factory is MISSING:
+    for name in required:
+        if name not in values:
             raise StageError(f'{where} lacks the field "{name}"')
-    found = {name: _decode(types_by_name[name], value, f"{where}, {name}") for name, value in values.items()}
+    found = {name: _decode(known[name], value, f"{where}, {name}") for name, value in values.items()}
     try:
         return kind(**found)
     except ValueError as error:
         raise StageError(f"{where} is damaged: {error}") from error
 
 
+@cache  # Python evaluates the types again at each call, and a mixture of experts has 200,000 values of five classes.
+def _fields(kind: type[Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+    """The types of a dataclass's fields by their names, and the names of those without a default."""
+    types_by_name = get_type_hints(kind)
+    required = [field for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING]
+    known = {field.name: types_by_name[field.name] for field in fields(kind)}
+    return known, tuple(field.name for field in required)
+
+
 def _tuple(kind: Any, document: object, where: str) -> tuple[Any, ...]:
     items = _checked(document, list, where)
+    if kind is int and all(type(item) is int for item in items):  # shapes, which are most of what is read
+        return tuple(items)
     return tuple(_decode(kind, item, f"{where}[{number}]") for number, item in enumerate(items))
 
 

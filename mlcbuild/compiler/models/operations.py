@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 Shape = tuple[int, ...]
@@ -134,6 +135,11 @@ Operation = Concatenate | Stack | Slice | Permute | Reshape | Split | Flatten | 
 
 def result_shape(operations: Sequence[Operation], given: Sequence[Shape]) -> Shape:
     """The shape of the one tensor that operations make. Raises ValueError where they make several, or none."""
+    return _result_shape(tuple(operations), tuple(given))
+
+
+@lru_cache(maxsize=1 << 10)  # The experts of a model, of which there may be 10,000, are made alike.
+def _result_shape(operations: tuple[Operation, ...], given: tuple[Shape, ...]) -> Shape:
     shapes = list(given)
     for operation in operations:
         shapes = operation.shapes(shapes)
