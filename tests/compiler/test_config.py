@@ -114,6 +114,13 @@ def test_mistral_window_stands_in_for_the_context() -> None:
     assert (without["sliding_window_size"], without["context_window_size"]) == (-1, 128)
 
 
+def test_a_window_that_no_text_reaches_is_none() -> None:
+    assert resolved(model_type="mistral", sliding_window=127)["sliding_window_size"] == 127
+    for window in (128, 262144):
+        found = resolved(model_type="mistral", sliding_window=window)
+        assert (found["sliding_window_size"], found["context_window_size"]) == (-1, 128)
+
+
 @pytest.mark.parametrize("field", [{}, {"sliding_window": None}, {"sliding_window": 64}], ids=str)
 def test_the_window_of_a_mistral_is_that_of_transformers(field: dict[str, object]) -> None:
     transformers = pytest.importorskip("transformers")

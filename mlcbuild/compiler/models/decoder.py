@@ -287,6 +287,8 @@ def read_limits(reader: ConfigReader) -> ContextLimits:
 
 
 def read_window(reader: ConfigReader) -> ContextLimits:
-    """The limits of a model whose attention sees the tokens of `sliding_window`, or all of the text if that is null."""
+    """The limits of a model whose attention sees the tokens of `sliding_window`, or all of the text if that is null, or
+    as long as the longest text: Phi-3.5 and Phi-4-mini have windows that no text of theirs reaches."""
+    limits = read_limits(reader)
     window = reader.integer("sliding_window", low=1, high=MAX_CONTEXT) if reader.has("sliding_window") else -1
-    return replace(read_limits(reader), sliding_window=window)
+    return replace(limits, sliding_window=window if window < limits.max_position_embeddings else -1)
