@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,8 +15,28 @@ import mlcbuild.compiler.families
 from mlcbuild.rules.families import families
 from tests.compiler.families import BOUND, largest_error
 from tests.compiler.family_cases import CASES, FamilyCase
+from tests.compiler.public_models import public_models
 
-_HEAD = f"""<!-- help: families: model families, and how near each comes to transformers -->
+
+def _public() -> str:
+    """What the page says of the configuration files of public models."""
+    models = public_models().values()
+    built = [model for model in models if model.is_built]
+    named = [model.name + ("*" if model.partial else "") for model in built]
+    refused = ", ".join(model.name for model in models if not model.is_built)
+    cut = ", ".join(model.name for model in built if model.without)
+    return textwrap.fill(
+        f"Configuration files of {len(models)} public models are in `tests/compiler/public_models`, with a note of "
+        f"where in public repositories each was seen. {len(built)} are built, and have as many parameters as in "
+        f"transformers' classes (`tests/compiler/test_public_models.py`): {', '.join(named)}. Of those with a star, "
+        f"not all fields were found. Of {cut}, only a copy without one field is read, as the message says. Refused by "
+        f"what they ask for are {refused}. No file of EXAONE 4 1.2B, GLM-4-0414 or Ministral 8B was found whole.",
+        width=120,
+        break_on_hyphens=False,
+    ).replace("*", "\\*")
+
+
+HEAD = f"""<!-- help: families: model families, and how near each comes to transformers -->
 # Families of models
 
 This page is made by `python -m tests.compiler.family_table`. For each row, a small model with random weights is
@@ -28,6 +49,8 @@ family's names.
 Models whose layers see less than others (`gemma2`, `gemma3_text`, `cohere2`, `olmo3`, `ministral`, `gpt_oss`, and
 `qwen2` with `use_sliding_window`) are compared by `tests/compiler/test_layer_windows.py`, past their windows too, with
 the same bound.
+
+{_public()}
 
 Lines are those of the family's folder; everything else is shared ([models](models.md#to-add-a-family)).
 
@@ -50,7 +73,7 @@ def row(name: str, case: FamilyCase, error: float) -> str:
 
 def table(errors: Mapping[str, float]) -> str:
     """The page, with the errors of all cases by their names."""
-    return _HEAD + "".join(row(name, case, errors[name]) for name, case in CASES.items())
+    return HEAD + "".join(row(name, case, errors[name]) for name, case in CASES.items())
 
 
 def main() -> None:
