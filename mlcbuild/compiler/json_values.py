@@ -20,10 +20,12 @@ from mlcbuild.errors import StageError
 
 Value = TypeVar("Value")
 
+_SCALARS = (bool, int, float, str)
+
 
 def encode(value: object) -> Any:
     """A value as JSON has it. Raises TypeError for one that is not of the types above."""
-    if value is None or isinstance(value, bool | int | float | str):
+    if value is None or isinstance(value, _SCALARS):
         return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, enum.Enum):
         return encode(value.value)
@@ -31,11 +33,11 @@ def encode(value: object) -> Any:
         if all(type(item) is int for item in value):
             return list(value)
         return [encode(item) for item in value]
-    if isinstance(value, Mapping):
-        return {key: encode(item) for key, item in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         kind = {"kind": value.KIND} if hasattr(value, "KIND") else {}
         return kind | {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: encode(item) for key, item in value.items()}
     raise TypeError(f"not a value of JSON: {value!r}")
 
 
