@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,12 @@ _TOGETHER = {
     "tests/execution/ray/test_s3_on_a_cluster.py": "tests/execution/ray/test_builds.py",
     "tests/execution/ray/test_whole_clusters.py": "tests/execution/ray/test_builds.py",
 }
+
+
+def pytest_configure() -> None:
+    """What is printed has lines of any length, where a test does not say otherwise: a process of pytest-xdist is told
+    the width of the terminal."""
+    os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session")
