@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
@@ -24,10 +23,10 @@ def turns(cache: PagedKVCache, table: RotaryTable, tokens: tirx.Expr) -> nn.Tens
     float32. `tokens` are those of the forward pass, in all."""
     builder = relax.BlockBuilder.current()
     positions = cache.get_query_positions(tokens)._expr
-    tables = [relax.const(np.array(table.frequencies, "float32"))]
+    tables = [relax.const(list(table.frequencies), "float32")]
     context = []
     if table.long_frequencies:
-        tables.append(relax.const(np.array(table.long_frequencies, "float32")))
+        tables.append(relax.const(list(table.long_frequencies), "float32"))
         context.append(builder.emit(unknown_context_window()))
 
     def compute(places: te.Tensor, short: te.Tensor, *rest: Any) -> te.Tensor:
