@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -35,11 +34,6 @@ def snapshot() -> Snapshot:
         assert shown == path.read_text(encoding="utf-8")
 
     return check
-
-
-def without_times(text: str) -> str:
-    """`text` with durations replaced, on one line or on two: what is measured differs from run to run."""
-    return re.sub(r"(?:\d+\.\d|\d+ min \d\d)(\s+)s\b", r"0.0\1s", text)
 
 
 @pytest.fixture(autouse=True)

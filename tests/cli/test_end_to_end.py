@@ -19,7 +19,7 @@ import pytest
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cli.main import main
-from tests.cli.conftest import without_times
+from tests.durations import without_times
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mlcbuild.cli.main import main
-from tests.cli.conftest import without_times
 from tests.cli.kernel_workspace import enter_kernel_workspace
+from tests.durations import without_times
 
 Snapshot = Callable[[str, str], None]
 Capture = pytest.CaptureFixture[str]

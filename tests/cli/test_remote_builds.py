@@ -16,7 +16,8 @@ import pytest
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cli.main import main
-from tests.cli.conftest import at_eighty_columns, without_times
+from tests.cli.conftest import at_eighty_columns
+from tests.durations import without_times
 from tests.remote import grpc_server, http_server
 
 Snapshot = Callable[[str, str], None]

@@ -19,8 +19,9 @@ from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.main import application, main
 from mlcbuild.cli.output import slow_progress
 from mlcbuild.cli.output.text import COLUMNS, cell_width
-from tests.cli.conftest import long_folder, without_times
+from tests.cli.conftest import long_folder
 from tests.cli.kernel_workspace import enter_kernel_workspace
+from tests.durations import without_times
 from tests.remote import http_server
 
 Snapshot = Callable[[str, str], None]

@@ -16,6 +16,7 @@ from tests.compiler import schemes
 from tests.compiler.parity import bound, reference
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.running import Array, Library, random_model, store
+from tests.compiler.unequal_passes import check_unequal_passes
 
 pytestmark = pytest.mark.slow
 _WINDOW, _TEXT = 16, 60
@@ -124,33 +125,10 @@ def test_texts_in_pieces(compiled: _Compiled, pieces: list[int]) -> None:
 
 
 def test_sequences_of_different_lengths_in_one_pass(compiled: _Compiled) -> None:
-    library = compiled.library()
-    texts, done = compiled.texts, [0, 0, 0]
-    for sequence in range(3):
-        library.add(sequence)
-    for counts in ([25, 4, 17], [1, 20, 3], [5, 17, 1]):  # batch_prefill
-        pieces = [text[at : at + count] for text, at, count in zip(texts, done, counts, strict=True)]
-        embedded = library.embed([token for piece in pieces for token in piece])[None]
-        last = (np.cumsum(counts) - 1).astype("int32")
-        logits = library.run("batch_prefill", [0, 1, 2], counts, embedded, last)[0]
-        done = [at + count for at, count in zip(done, counts, strict=True)]
-        for sequence in range(3):
-            compiled.check(logits[sequence], sequence, done[sequence] - 1)
-    for _ in range(4):
-        embedded = library.embed([text[at] for text, at in zip(texts, done, strict=True)])[:, None]
-        logits = library.run("batch_decode", [0, 1, 2], [1, 1, 1], embedded)[:, 0]
-        for sequence in range(3):
-            compiled.check(logits[sequence], sequence, done[sequence])
-        done = [at + 1 for at in done]
-    counts = [2, 5, 18]  # batch_verify: the logits of every token
-    pieces = [text[at : at + count] for text, at, count in zip(texts, done, counts, strict=True)]
-    embedded = library.embed([token for piece in pieces for token in piece])[None]
-    logits = library.run("batch_verify", [0, 1, 2], counts, embedded)[0]
-    row = 0
-    for sequence, count in enumerate(counts):
-        for number in range(count):
-            compiled.check(logits[row], sequence, done[sequence] + number)
-            row += 1
+    prefills = ([25, 4, 17], [1, 20, 3], [5, 17, 1])
+    check_unequal_passes(
+        compiled.library(), compiled.texts, compiled.check, prefills=prefills, decoded=4, verified=[2, 5, 18]
+    )
 
 
 def test_sequences_share_a_prefix(compiled: _Compiled) -> None:

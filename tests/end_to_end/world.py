@@ -7,7 +7,6 @@ import io
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import BlobMissingError
 from mlcbuild.cli.main import main
 from mlcbuild.engine.action_results import blobs_of, outputs_of
+from tests.durations import without_times
 
 PROJECT = Path(__file__).parents[2]
 HEAD = '[workspace]\nname = "example"\n\n[[tool]]\nname = "sh"\npath = "/bin/sh"\n'
@@ -243,11 +243,6 @@ def blob_of(world: World, content: bytes) -> Path:
     """Where a store keeps these bytes."""
     name = DigestFunction.BLAKE3.of_bytes(content).hash
     return world.store / "cas" / name[:2] / name
-
-
-def without_times(text: str) -> str:
-    """`text` with durations replaced: what is measured differs from run to run."""
-    return re.sub(r"\d+\.\d s|\d+ min \d\d s", "0.0 s", text)
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:

@@ -74,7 +74,7 @@ def _of_shard(
     platform, and of targets tagged "manual" those that the expression names.
     """
     from mlcbuild.cli.sharding.part import part_of
-    from mlcbuild.cli.workspace.skipped import skipped_notes
+    from mlcbuild.cli.workspace.skipped import REASONS
     from mlcbuild.rules.analysis import analyse
 
     patterns = [parse_pattern(text, package=opened.current_package) for text in query.patterns]
@@ -83,8 +83,8 @@ def _of_shard(
     )
     wanted = tuple(node for node in found if isinstance(node, Label) and node in built)
     analysis = analyse(replace(graph.loaded, requested=wanted, named=frozenset()), opened.rules)
-    part = part_of(analysis, opened.root, shard=request.shard, timings=request.timings)
-    for note in (*skipped_notes(analysis), *part.notes[len(skipped_notes(analysis)) :]):
+    part = part_of(analysis, opened.root, shard=request.shard, timings=request.timings, reasons=REASONS)
+    for note in part.notes:
         options.note(note)
     taken = frozenset(target.label for target in part.analysis.requested)
     return tuple(node for node in wanted if node in taken)

@@ -26,9 +26,12 @@ class Part:
         return [f"skipped {label}: {reason}" for label, reason in self.skipped.items()]
 
 
-def part_of(analysis: Analysis, root: Path, *, shard: str, timings: Sequence[Path]) -> Part:
-    """What `--shard` takes; with "" everything. Raises UsageError, WorkspaceError for a file of timings."""
-    notes = skipped_notes(analysis, reasons="-v tells why")
+def part_of(
+    analysis: Analysis, root: Path, *, shard: str, timings: Sequence[Path], reasons: str = "-v tells why"
+) -> Part:
+    """What `--shard` takes; with "" everything. `reasons` says how to find out why targets are skipped. Raises
+    UsageError, WorkspaceError for a file of timings."""
+    notes = skipped_notes(analysis, reasons=reasons)
     skipped = {str(label): reason for label, reason in analysis.skipped.items()}
     if shard:
         number = parse_shard(shard)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from mlcbuild.cli.output import text
 from mlcbuild.rules.analysis import Analysis
 
+REASONS = "`mlcbuild matrix` tells why"
 
-def skipped_notes(analysis: Analysis, *, reasons: str = "`mlcbuild matrix` tells why") -> list[str]:
+
+def skipped_notes(analysis: Analysis, *, reasons: str = REASONS) -> list[str]:
     """A note, or none. `reasons` says how to find out more."""
     count = len(analysis.skipped)
     if not count:

@@ -44,12 +44,6 @@ def _paged_decode(heads: _Heads, *, shape: attention.DecodeShape | None = None, 
     )
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the texts of kernels are compiled for the CPU, each once."""
-    return tmp_path_factory.mktemp("programs")
-
-
 class _Sequences:
     """A paged cache with sequences of the given lengths, their pages in any order, and a query for each. What lies
     behind a sequence's last token is no number. `offset` tokens behind the first `sink` ones are out of the window."""

@@ -36,12 +36,6 @@ _DECODES = [[0, 1], [2, 11, 12], [13, 39, 40, 41], [150, 5]]
 pytestmark = pytest.mark.skipif(not cuda_emulation.AVAILABLE, reason="the C++ compiler g++ runs the kernels")
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the texts of kernels are compiled for the CPU, each once."""
-    return tmp_path_factory.mktemp("programs")
-
-
 def _ready(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
     return store_before_binding(tvm.IRModule({"kernel": kernel}))["kernel"]
 
