@@ -1,5 +1,8 @@
-"""Attributes of kernels that our own passes read. None of them is left where a kernel's content is looked at."""
+"""Attributes of kernels that our own passes and schedule rules read."""
 
 from __future__ import annotations
 
-RESTORES_WEIGHTS = "mlcbuild.restores_weights"  # on a kernel that makes a matrix of what is stored for it
+RESTORES_WEIGHTS = (
+    "mlcbuild.restores_weights"  # on a kernel that makes a matrix of what is stored for it; gone once it is fused
+)
+STATE_SCAN = "mlcbuild.state_scan"  # on a kernel of `kernels.state_scan`: what it computes; part of its content

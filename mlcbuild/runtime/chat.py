@@ -18,7 +18,7 @@ from mlcbuild.runtime.sampling import Sampler, Sampling
 from mlcbuild.runtime.tokenizer import PackageTokenizer
 
 DEFAULT_CONTEXT = 8192  # the KV cache of a whole context may be larger than the machine's memory
-_UNBOUNDED = 1 << 30  # tokens: a window slides over a text of any length
+_UNBOUNDED = 1 << 30  # tokens: a window slides over a text of any length, and a recurrence reads it
 
 
 class Chat:
@@ -43,7 +43,7 @@ class Chat:
         that and `DEFAULT_CONTEXT`. `max_tokens` bounds an answer; None is as long as there is room. Raises UsageError
         for a size out of range."""
         window = engine.context_window_size
-        if context_size is not None and not engine.cache_sizes.slides and context_size > window:
+        if context_size is not None and engine.cache_sizes.is_bounded and context_size > window:
             raise UsageError(
                 f"the context of {context_size} tokens is larger than the model's, {window}",
                 advice=("build with a larger override of context_window_size",),
@@ -51,7 +51,8 @@ class Chat:
         self.system = system
         self.messages: list[ChatMessage] = []
         self.dropped_turns = 0
-        self.context_size = _UNBOUNDED if engine.cache_sizes.slides else context_size or min(window, DEFAULT_CONTEXT)
+        bounded = engine.cache_sizes.is_bounded
+        self.context_size = context_size or min(window, DEFAULT_CONTEXT) if bounded else _UNBOUNDED
         self._engine = engine
         self._tokenizer = tokenizer
         self._max_tokens = max_tokens
@@ -61,7 +62,7 @@ class Chat:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the context has an end: a sliding window has none."""
+        """Whether the context has an end: a sliding window, or a recurrent state, has none."""
         return self.context_size != _UNBOUNDED
 
     @property

@@ -94,7 +94,7 @@ class Generation:
     @property
     def context_is_full(self) -> bool:
         """Whether the answer ended for want of room."""
-        is_cut = self.answer.finish_reason is FinishReason.LENGTH and not self._engine.cache_sizes.slides
+        is_cut = self.answer.finish_reason is FinishReason.LENGTH and self._engine.cache_sizes.is_bounded
         return is_cut and len(self.prompt) + len(self.tokens) == self._engine.context_window_size
 
     @property
@@ -160,7 +160,7 @@ def generate(
     tokenizer = PackageTokenizer(ModelPackage.open(package))
     ids = tokenizer.encode_raw(prompt) if raw else tokenizer.encode_chat(one_turn(prompt, system=system))
     engine = Engine(package, threads=threads, loaded=loaded)  # last: weights may take minutes to load
-    if not engine.cache_sizes.slides:
+    if engine.cache_sizes.is_bounded:
         max_tokens = min(max_tokens, room_for_answer(len(ids), engine.context_window_size))
     engine.reset(capacity=len(ids) + max_tokens)
     sampler = Sampler(sampling or Sampling(), vocabulary=engine.active_vocab_size)

@@ -1,12 +1,8 @@
-"""The paged KV cache of a library: keys and values of sequences, which are known by numbers that the caller gives."""
+"""How much of sequences a library keeps, by what it says of itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from mlcbuild.runtime.machine import Machine
 
 PAGE_TOKENS = 16
 
@@ -18,18 +14,43 @@ def pages_of(tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSizes:
-    """What a library says of its cache, in tokens. `sliding_window` is not positive where every token stays visible."""
+    """What a library says of its sequences' states, in tokens. `kind` is MLC-LLM's word for them. `context_window` is
+    not positive where nothing bounds a text, and `sliding_window` where every token stays visible."""
 
     prefill_chunk: int
     sliding_window: int
     attention_sink: int
+    context_window: int
+    kind: str = "kv_cache"
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether keys and values are kept, so that a sequence takes more room the longer it gets."""
+        return self.kind != "rnn_state"
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether there are states of a fixed size."""
+        return self.kind in ("rnn_state", "hybrid")
 
     @property
     def slides(self) -> bool:
         return self.sliding_window > 0
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a text can be too long."""
+        return self.context_window > 0 and not self.slides
+
+    @property
+    def can_forget(self) -> bool:
+        """Whether the last tokens of a sequence can be taken back one by one."""
+        return not self.slides and not self.is_recurrent
+
     def held(self, tokens: int) -> int:
-        """The most tokens of a sequence of that length that the cache holds at a time."""
+        """The most tokens of a sequence of that length whose keys and values are held at a time."""
+        if not self.has_pages:
+            return 0
         return min(tokens, self.sliding_window + self.prefill_chunk) if self.slides else tokens
 
 
@@ -37,46 +58,3 @@ def sequence_pages(sizes: CacheSizes, tokens: int) -> int:
     """How many pages a sequence of that many tokens takes at a time, beside others. A window that slides lies across
     the boundaries of pages, at its sinks and at its beginning."""
     return pages_of(sizes.held(tokens)) + (2 if sizes.slides else 0)
-
-
-class KVCache:
-    """Room for `sequences` sequences with `tokens` tokens in all, on the library's device, in pages of
-    `PAGE_TOKENS`."""
-
-    def __init__(self, machine: Machine, sizes: CacheSizes, *, sequences: int, tokens: int) -> None:
-        self._machine = machine
-        self._sizes = sizes
-        self._begin = machine.function("vm.builtin.kv_state_begin_forward")
-        self._end = machine.function("vm.builtin.kv_state_end_forward")
-        shape = machine.shape
-        self._state = machine.entry("create_tir_paged_kv_cache")(
-            shape(sequences),
-            shape(max(pages_of(tokens), 1) * PAGE_TOKENS),
-            shape(sizes.prefill_chunk),
-            shape(PAGE_TOKENS),
-            shape(int(sizes.slides)),
-        )
-
-    def add(self, sequence: int) -> None:
-        """Begin an empty sequence."""
-        self._machine.function("vm.builtin.kv_state_add_sequence")(self._state, sequence)
-        if self._sizes.slides:
-            self._machine.function("vm.builtin.attention_kv_cache_enable_sliding_window_for_seq")(
-                self._state, sequence, self._sizes.sliding_window, self._sizes.attention_sink
-            )
-
-    def remove(self, sequence: int) -> None:
-        """Forget a sequence and free its pages."""
-        self._machine.function("vm.builtin.kv_state_remove_sequence")(self._state, sequence)
-
-    def forget_last(self, sequence: int, tokens: int) -> None:
-        """Take the last tokens of a sequence back, not all of them; a cache with a sliding window cannot."""
-        self._machine.function("vm.builtin.kv_state_popn")(self._state, sequence, tokens)
-
-    def forward(self, sequences: Sequence[int], lengths: Sequence[int], run: Callable[[Any], tuple[Any, Any]]) -> Any:
-        """What `run` computes of the cache's state while so many tokens are added to each sequence. It returns its
-        result and the state."""
-        self._begin(self._state, self._machine.shape(*sequences), self._machine.shape(*lengths))
-        result, self._state = run(self._state)
-        self._end(self._state)
-        return result

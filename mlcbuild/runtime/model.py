@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from mlcbuild.errors import UsageError
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
-from mlcbuild.runtime.kv_cache import CacheSizes, KVCache
+from mlcbuild.runtime.kv_cache import CacheSizes
 from mlcbuild.runtime.machine import Machine
+from mlcbuild.runtime.sequence_states import SequenceStates
 
 Array = npt.NDArray[Any]
 
@@ -25,7 +26,7 @@ class Model:
 
     `prefill` starts a sequence or goes on with it, `decode` adds one token; each returns the logits
     (vocabulary,) in float32 that follow its last token. `reset` forgets the sequence. Several sequences together are
-    a `SequenceBatch`, which has a cache of its own.
+    a `SequenceBatch`, which has states of its own.
     """
 
     def __init__(
@@ -47,13 +48,15 @@ class Model:
             prefill_chunk=self.prefill_chunk_size,
             sliding_window=self.sliding_window_size,
             attention_sink=self.attention_sink_size,
+            context_window=self.context_window_size,
+            kind=metadata["kv_state_kind"],
         )
         self._embed = self._machine.entry("embed")
         self._prefill = self._machine.entry("prefill")
         self._decode = self._machine.entry("decode")
         self.parameters = tuple(ExpectedTensor.of(item) for item in metadata["params"])
         self._weights = self._machine.array([self._machine.tensor(array) for array in weights(self.parameters)])
-        self._cache: KVCache | None = None
+        self._states: SequenceStates | None = None
         self._capacity = 0
         self._tokens: list[int] = []
 
@@ -67,37 +70,38 @@ class Model:
 
         Raises UsageError where that is more than the context window.
         """
-        if not self.cache_sizes.slides and capacity > self.context_window_size:
+        if self.cache_sizes.is_bounded and capacity > self.context_window_size:
             raise UsageError(
                 f"{capacity} tokens do not fit the model's context of {self.context_window_size}",
                 advice=("shorten the prompt, ask for fewer tokens, or override context_window_size",),
             )
-        self._cache = None  # the old one goes before the new one comes
-        self._cache = self.new_cache(sequences=1, tokens=self.cache_sizes.held(capacity))
-        self._cache.add(_SEQUENCE)
+        self._states = None  # the old ones go before the new ones come
+        self._states = self.new_states(sequences=1, tokens=self.cache_sizes.held(capacity))
+        self._states.add(_SEQUENCE)
         self._capacity = capacity
         self._tokens = []
 
-    def new_cache(self, *, sequences: int, tokens: int) -> KVCache:
-        """An empty cache for `sequences` sequences that hold `tokens` tokens in all."""
-        return KVCache(self._machine, self.cache_sizes, sequences=sequences, tokens=tokens)
+    def new_states(self, *, sequences: int, tokens: int) -> SequenceStates:
+        """Room for `sequences` sequences that hold `tokens` tokens in all."""
+        return SequenceStates(self._machine, self.cache_sizes, sequences=sequences, tokens=tokens)
 
     def keep(self, tokens: Sequence[int]) -> int:
         """Keep of the sequence what `tokens` begin with, less than all of them, and forget the rest. Returns the
-        number of tokens kept: the others are to be added. A sliding window keeps all that it has, or nothing."""
-        assert self._cache is not None
+        number of tokens kept: the others are to be added. A sliding window, and recurrent states, keep all that they
+        have, or nothing."""
+        assert self._states is not None
         kept = 0
         for have, wanted in zip(self._tokens, tokens[:-1], strict=False):
             if have != wanted:
                 break
             kept += 1
         if kept < self.length:
-            if kept == 0 or self.cache_sizes.slides:
-                self._cache.remove(_SEQUENCE)
-                self._cache.add(_SEQUENCE)
+            if kept == 0 or not self.cache_sizes.can_forget:
+                self._states.remove(_SEQUENCE)
+                self._states.add(_SEQUENCE)
                 kept = 0
             else:
-                self._cache.forget_last(_SEQUENCE, self.length - kept)
+                self._states.forget_last(_SEQUENCE, self.length - kept)
             del self._tokens[kept:]
         return kept
 
@@ -133,17 +137,19 @@ class Model:
         count, hidden = embedded.shape
         return embedded._create_view((rows, count // rows, hidden))
 
-    def logits_of(self, name: str, state: Any, embedded: Any, *positions: Array) -> tuple[Any, Any]:
-        """The entry function of that name, called with all weights: logits on the device, and the cache's state."""
+    def logits_of(self, name: str, states: Sequence[Any], embedded: Any, *positions: Array) -> Sequence[Any]:
+        """The entry function of that name, called with all weights: logits on the device, and the states."""
         given = [self._machine.tensor(array) for array in positions]
-        logits, state = self._machine.entry(name)(embedded, *given, state, self._weights)
-        return logits, state
+        results: Sequence[Any] = self._machine.entry(name)(embedded, *given, *states, self._weights)
+        return results
 
     def _add(self, entry: Any, tokens: Sequence[int], *, every_token: bool = False) -> Array:
-        if self._cache is None or self.length + len(tokens) > self._capacity:
+        if self._states is None or self.length + len(tokens) > self._capacity:
             raise ValueError(f"a sequence of more than {self._capacity} tokens")
         embedded = self.embeddings(tokens)
-        logits = self._cache.forward([_SEQUENCE], [len(tokens)], lambda state: entry(embedded, state, self._weights))
+        logits = self._states.forward(
+            [_SEQUENCE], [len(tokens)], lambda states: entry(embedded, *states, self._weights)
+        )
         self._tokens += tokens
         numbers = np.asarray(logits.numpy())
         return numbers.reshape(len(tokens), -1) if every_token else numbers.reshape(-1)

@@ -16,6 +16,7 @@ BACKEND = Backend(
     doc="the processor of a host.",
     attributes=HOST_ATTRIBUTES,
     platform=platform,
+    kv_state_kinds=("kv_cache", "rnn_state", "hybrid"),
     sliding_windows=True,
     model_dtypes={"float32": "", "float16": "", "bfloat16": ""},
     proposed_quantizations=("q4f32_1", "q0f32"),

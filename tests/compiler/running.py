@@ -23,11 +23,11 @@ Array = npt.NDArray[Any]
 
 @dataclass
 class Library:
-    """A loaded library with its weights and one KV cache."""
+    """A loaded library with its weights, and what it keeps of sequences: `states`, of which `cache` is the first."""
 
     machine: Any
     parameters: list[Any]
-    cache: Any
+    states: list[Any]
     window: int = 0  # tokens that the cache keeps of a sequence; 0 for all
     sink: int = 0  # those of them that are the first
     device: Any = None
@@ -42,18 +42,30 @@ class Library:
         window: int = 0,
         sink: int = 0,
         device: Any = None,
+        history: int = 1,
     ) -> Library:
         device = device or tvm.cpu()
         machine = VirtualMachine(tvm.runtime.load_module(str(path)), device)
-        names = [item["name"] for item in json.loads(str(machine["_metadata"]()))["params"]]
+        metadata = json.loads(str(machine["_metadata"]()))
+        names = [item["name"] for item in metadata["params"]]
         parameters = [tvm.runtime.tensor(np.ascontiguousarray(weights[name]), device) for name in names]
-        cache = machine["create_tir_paged_kv_cache"](
-            *(tvm_ffi.Shape([size]) for size in (batch, batch * context, context, 16, int(window > 0)))
-        )
-        return Library(machine, parameters, cache, window, sink, device)
+        sizes = {
+            "create_tir_paged_kv_cache": (batch, batch * context, context, 16, int(window > 0)),
+            "create_rnn_state": (batch, history),
+        }
+        kept = {"kv_cache": list(sizes)[:1], "rnn_state": list(sizes)[1:], "hybrid": list(sizes)}
+        states = [
+            machine[name](*(tvm_ffi.Shape([size]) for size in sizes[name])) for name in kept[metadata["kv_state_kind"]]
+        ]
+        return Library(machine, parameters, states, window, sink, device)
+
+    @property
+    def cache(self) -> Any:
+        return self.states[0]
 
     def add(self, sequence: int) -> None:
-        _function("vm.builtin.kv_state_add_sequence")(self.cache, sequence)
+        for state in self.states:
+            _function("vm.builtin.kv_state_add_sequence")(state, sequence)
         self.keep(sequence)
 
     def keep(self, sequence: int) -> None:
@@ -68,12 +80,13 @@ class Library:
 
     def run(self, entry: str, sequences: Sequence[int], lengths: Sequence[int], embedded: Array, *more: Array) -> Array:
         """One forward pass; `embedded` as the entry function takes it. Returns the logits."""
-        _function("vm.builtin.kv_state_begin_forward")(
-            self.cache, tvm_ffi.Shape(list(sequences)), tvm_ffi.Shape(list(lengths))
-        )
+        for state in self.states:
+            begin = _function("vm.builtin.kv_state_begin_forward")
+            begin(state, tvm_ffi.Shape(list(sequences)), tvm_ffi.Shape(list(lengths)))
         arguments = [tvm.runtime.tensor(np.ascontiguousarray(array), self.device) for array in (embedded, *more)]
-        logits, _ = self.machine[entry](*arguments, self.cache, self.parameters)
-        _function("vm.builtin.kv_state_end_forward")(self.cache)
+        logits, *_ = self.machine[entry](*arguments, *self.states, self.parameters)
+        for state in self.states:
+            _function("vm.builtin.kv_state_end_forward")(state)
         result: Array = logits.numpy()
         return result
 

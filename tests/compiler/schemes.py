@@ -10,7 +10,7 @@ import numpy as np
 
 from mlcbuild.compiler.models.operations import AddOne
 from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole
-from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme
+from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, kept_dtype
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.tensor import dtype_of
 from mlcbuild.rules.schemes import NAMES, scheme
@@ -53,7 +53,7 @@ def stored(document: Mapping[str, object], of: QuantizationScheme, tensors: Mapp
     found: dict[str, Array] = {}
     for parameter in parameters_of(document).parameters:
         parts = [tensor_of(tensors, tensor) for tensor in parameter.sources]
-        whole = carry_out(parameter.operations, parts).astype(dtype_of(of.model_dtype))
+        whole = carry_out(parameter.operations, parts).astype(dtype_of(kept_dtype(parameter, of.model_dtype)))
         arrays = encoder(of).encode(parameter, whole)
         found |= {tensor.name: array for tensor, array in zip(of.stored(parameter), arrays, strict=True)}
     return found

@@ -7,30 +7,81 @@ fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
-from mlcbuild.compiler.models.decoder import DecoderConfig
+from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig
 from mlcbuild.compiler.models.decoder_layer import DecoderLayer
+from mlcbuild.compiler.models.decoder_names import DecoderNames
+from mlcbuild.compiler.models.description import Layers
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, create_placeholder, given_heads
 from mlcbuild.compiler.models.norm import make_norm
 from mlcbuild.compiler.models.outlining import Outliner
 from mlcbuild.compiler.models.parameters import ParameterRole
 from mlcbuild.compiler.models.placing import place
+from mlcbuild.compiler.models.recurrent_layer import RecurrentLayer
+from mlcbuild.compiler.models.recurrent_state import RecurrentState, StateVector
 from mlcbuild.compiler.models.rotation import turns
+from mlcbuild.compiler.models.spans import Spans
 from mlcbuild.compiler.quantization.layers import Embedding, Linear
 from mlcbuild.compiler.quantization.reader import Reader, take
 
-MakeLayer = Callable[..., DecoderLayer]
+MakeLayer = Callable[..., DecoderLayer | RecurrentLayer]
+
+
+class LanguageModelConfig(Protocol):
+    """What a language model is built from besides its layers; `decoder.DecoderConfig` says what each is."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def norm(self) -> NormConfig: ...
+    @property
+    def tie_word_embeddings(self) -> bool: ...
+    @property
+    def names(self) -> DecoderNames: ...
+    @property
+    def learned_positions(self) -> int: ...
+    @property
+    def head_bias(self) -> bool: ...
+    @property
+    def embedding_scale(self) -> float: ...
+    @property
+    def logit_scale(self) -> float: ...
+    @property
+    def logit_softcap(self) -> float: ...
+    @property
+    def layers(self) -> Layers: ...
+    def of_layer(self, number: int) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What sequences keep, in a forward pass: keys and values, states of recurrent layers, or both. A model with the
+    second has to know where the tokens of a sequence are."""
+
+    cache: PagedKVCache | None = None
+    recurrent: RecurrentState | None = None
+    spans: Spans | None = None
 
 
 class Decoder:
     """Embedding table, layers and the last norm, placed below `root` by their names."""
 
     def __init__(
-        self, config: DecoderConfig, reader: Reader, *, root: nn.Module, layers: Sequence[int], make_layer: MakeLayer
+        self,
+        config: LanguageModelConfig,
+        reader: Reader,
+        *,
+        root: nn.Module,
+        layers: Sequence[int],
+        make_layer: MakeLayer,
     ) -> None:
         names = config.names
         self.config = config
@@ -39,6 +90,8 @@ class Decoder:
             make_layer(config.of_layer(number), reader, name=f"{names.layers}.{number}") for number in layers
         ]
         self.kinds = [config.layers.kind(number) for number in layers]
+        is_recurrent = [isinstance(layer, RecurrentLayer) for layer in self.layers]
+        self.places = [is_recurrent[:place].count(each) for place, each in enumerate(is_recurrent)]
         self.norm = make_norm(config.norm, config.hidden_size, dtype=reader.scheme.model_dtype)
         self.outliner = Outliner("decoder_layer")
         place(root, names.embedding, self.embedding)
@@ -51,56 +104,82 @@ class Decoder:
         place(root, names.layers, nn.ModuleList(self.layers))
         place(root, names.norm, self.norm)
 
-    def __call__(self, hidden: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
-        """(batch, n, hidden) → the same, behind the last norm."""
+    def __call__(self, hidden: nn.Tensor, kept: Kept) -> tuple[nn.Tensor, Kept]:
+        """(batch, n, hidden) → the same, behind the last norm, and what sequences keep behind it."""
+        cache = kept.cache
         if self.config.embedding_scale != 1.0:
             hidden = hidden * self.config.embedding_scale
-        if self.positions is not None:
+        if self.positions is not None and cache is not None:
             batch, length, width = hidden.shape
             places = cache.get_query_positions(batch * length)
             hidden = hidden + nn.op.reshape(self.positions(places), (batch, length, width))
         tables = dict.fromkeys(layer.rotary_table for layer in self.layers if layer.rotary_table is not None)
-        made = {table: turns(cache, table, hidden.shape[0] * hidden.shape[1])._expr for table in tables}
+        tokens = hidden.shape[0] * hidden.shape[1]
+        made = {table: turns(cache, table, tokens)._expr for table in tables if cache is not None}
         first = [layer.first_norm for layer in self.layers]
         norms = [*first[1:], self.norm if first[0] is not None else None]
         normed = hidden if first[0] is None else first[0](hidden)
         for number, layer in enumerate(self.layers):
             more = [] if layer.rotary_table is None else [made[layer.rotary_table]]
-            arguments = [hidden._expr, normed._expr, cache._expr, relax.prim_value(number), *more]
-            hidden, normed = self._layer(layer, arguments, norms[number], kind=self.kinds[number])
-        return self.norm(hidden) if first[0] is None else normed
+            given = [hidden._expr, normed._expr, *_expressions(kept), relax.prim_value(self.places[number]), *more]
+            results = self._layer(layer, given, norms[number], kept, kind=self.kinds[number])
+            hidden, normed = (nn.Tensor(_expr=result) for result in results[:2])
+            if kept.recurrent is not None:
+                kept = replace(kept, recurrent=RecurrentState(_expr=results[2], _name="rnn_state"))
+        return self.norm(hidden) if first[0] is None else normed, kept
 
     def _layer(
-        self, layer: DecoderLayer, arguments: list[relax.Expr], next_norm: nn.Module | None, *, kind: str
-    ) -> tuple[nn.Tensor, ...]:
-        def trace(
-            hidden: relax.Var, normed: relax.Var, cache: relax.Var, number: relax.Var, *more: relax.Var
-        ) -> tuple[nn.Tensor, nn.Tensor]:
+        self,
+        layer: DecoderLayer | RecurrentLayer,
+        given: list[relax.Expr],
+        next_norm: nn.Module | None,
+        kept: Kept,
+        *,
+        kind: str,
+    ) -> tuple[relax.Var, ...]:
+        def trace(hidden: relax.Var, normed: relax.Var, *variables: relax.Var) -> tuple[nn.Tensor | nn.Object, ...]:
             tensors = (nn.Tensor(_expr=hidden), nn.Tensor(_expr=normed))
-            known_cache = PagedKVCache(_expr=cache, _name="paged_kv_cache")
-            return layer.forward(*tensors, known_cache, number, next_norm, *(nn.Tensor(_expr=each) for each in more))
+            own, (number, *more) = _inside(kept, variables)
+            if isinstance(layer, RecurrentLayer):
+                assert own.recurrent is not None
+                assert own.spans is not None
+                return layer.forward(*tensors, own.recurrent, number, next_norm, own.spans)
+            made = layer.forward(*tensors, own.cache, number, next_norm, *(nn.Tensor(_expr=each) for each in more))
+            return made if own.recurrent is None else (*made, own.recurrent)
 
-        return self.outliner.call(layer.parts(next_norm), trace, arguments, kind=kind)
+        return self.outliner.call(layer.parts(next_norm), trace, given, kind=kind)
 
 
-class CausalLM(nn.Module):  # type: ignore[misc]
-    """A decoder with its head: logits (batch, n, vocabulary) in float32. It has its layers of the numbers `layers`
-    alone, and a cache with room for all. `make_layer(config, reader, name=…)` makes a layer with the methods of
-    `DecoderLayer`, of what `DecoderConfig.of_layer` returns."""
+def _expressions(kept: Kept) -> list[relax.Expr]:
+    """What a layer is given of it; the recurrent state is the place behind hidden states where each layer's result of
+    that place goes."""
+    spans = [] if kept.spans is None else [kept.spans.offsets, kept.spans.owners]
+    return [each._expr for each in (kept.recurrent, kept.cache, *spans) if each is not None]
+
+
+def _inside(kept: Kept, variables: Sequence[relax.Var]) -> tuple[Kept, Sequence[relax.Var]]:
+    """The same of a layer's own variables, and the variables that are left."""
+    left = list(variables)
+    recurrent = None if kept.recurrent is None else RecurrentState(_expr=left.pop(0), _name="rnn_state")
+    cache = None if kept.cache is None else PagedKVCache(_expr=left.pop(0), _name="paged_kv_cache")
+    spans = None
+    if kept.spans is not None:
+        spans = Spans(offsets=nn.Tensor(_expr=left.pop(0)), owners=nn.Tensor(_expr=left.pop(0)))
+    return Kept(cache=cache, recurrent=recurrent, spans=spans), left
+
+
+class LanguageModel(nn.Module):  # type: ignore[misc]
+    """Layers between an embedding and a head: logits (batch, n, vocabulary) in float32. It has its layers of the
+    numbers `layers` alone. `make_layer(config, reader, name=…)` makes a layer with the methods of `DecoderLayer`, of
+    what the configuration's `of_layer` returns."""
 
     def __init__(
-        self,
-        config: DecoderConfig,
-        reader: Reader,
-        *,
-        layers: Sequence[int],
-        make_layer: MakeLayer = DecoderLayer,
+        self, config: LanguageModelConfig, reader: Reader, *, layers: Sequence[int], make_layer: MakeLayer
     ) -> None:
         self.config = config
         self._decoder = Decoder(config, reader, root=self, layers=layers, make_layer=make_layer)
         self.hidden_size = config.hidden_size
         self.model_dtype = reader.scheme.model_dtype
-        self.geometry = cache_geometry(config, dtype=reader.scheme.model_dtype)
         self._head: list[Linear] = []  # in a list, because attributes that are modules have the names of parameters
         if not config.tie_word_embeddings:
             head = Linear(
@@ -129,36 +208,66 @@ class CausalLM(nn.Module):  # type: ignore[misc]
         """(n,) int32 → (n, hidden)."""
         return self._decoder.embedding(input_ids)
 
+    @property
+    def vectors(self) -> tuple[StateVector, ...]:
+        """The states that a recurrent layer keeps for a sequence; those of all are alike."""
+        found = {layer.vectors for layer in self._decoder.layers if isinstance(layer, RecurrentLayer)}
+        (vectors,) = found or {()}
+        return vectors
+
+    def embeds(self, *shape: int | str) -> nn.spec.Tensor:
+        """The specification of embeddings (…, hidden)."""
+        return nn.spec.Tensor([*shape, self.hidden_size], self.model_dtype)
+
+
+class CausalLM(LanguageModel):
+    """A decoder whose sequences keep keys and values, in a cache with room for those of all layers."""
+
+    def __init__(
+        self,
+        config: DecoderConfig,
+        reader: Reader,
+        *,
+        layers: Sequence[int],
+        make_layer: MakeLayer = DecoderLayer,
+    ) -> None:
+        super().__init__(config, reader, layers=layers, make_layer=make_layer)
+        self.geometry = cache_geometry(config, dtype=reader.scheme.model_dtype)
+
+    def _behind(self, embeds: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
+        """(batch, n, hidden) → the hidden states behind the last norm."""
+        return self._decoder(embeds, Kept(cache=cache))[0]
+
     def prefill(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, n, hidden) → logits of the last token (1, 1, vocabulary)."""
-        hidden = self._decoder(input_embed, paged_kv_cache)
-        return self.logits(_last_token(hidden)), paged_kv_cache
+        hidden = self._behind(input_embed, paged_kv_cache)
+        return self.logits(last_token(hidden)), paged_kv_cache
 
     def decode(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, 1, hidden) → (1, 1, vocabulary)."""
-        return self.logits(self._decoder(input_embed, paged_kv_cache)), paged_kv_cache
+        return self.logits(self._behind(input_embed, paged_kv_cache)), paged_kv_cache
 
     def batch_prefill(
         self, input_embeds: nn.Tensor, logit_positions: nn.Tensor, paged_kv_cache: PagedKVCache
     ) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, n, hidden) of all sequences, one after another, and the positions (batch,) int32 of their last
         tokens → (1, batch, vocabulary)."""
-        hidden = self._decoder(input_embeds, paged_kv_cache)
+        hidden = self._behind(input_embeds, paged_kv_cache)
         return self.logits(take(hidden, logit_positions, axis=1)), paged_kv_cache
 
     def batch_decode(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(batch, 1, hidden) → (batch, 1, vocabulary)."""
-        return self.logits(self._decoder(input_embeds, paged_kv_cache)), paged_kv_cache
+        return self.logits(self._behind(input_embeds, paged_kv_cache)), paged_kv_cache
 
     def batch_verify(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, n, hidden) → logits of every token (1, n, vocabulary)."""
-        return self.logits(self._decoder(input_embeds, paged_kv_cache)), paged_kv_cache
+        return self.logits(self._behind(input_embeds, paged_kv_cache)), paged_kv_cache
 
     def to_last_hidden_states(
         self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache
     ) -> tuple[nn.Tensor, PagedKVCache]:
         """(a, n, hidden) → (a, n, hidden), of which `get_logits` makes what the other forward passes return."""
-        return self._decoder(input_embeds, paged_kv_cache), paged_kv_cache
+        return self._behind(input_embeds, paged_kv_cache), paged_kv_cache
 
     # An engine calls each forward pass by a name of its own.
     prefill_to_last_hidden_states = decode_to_last_hidden_states = to_last_hidden_states
@@ -195,21 +304,18 @@ class CausalLM(nn.Module):  # type: ignore[misc]
         cache = nn.spec.Object(object_type=PagedKVCache)
         packed = {"param_mode": "packed", "effect_mode": "none"}
 
-        def embeds(*shape: int | str) -> nn.spec.Tensor:
-            return nn.spec.Tensor([*shape, hidden], dtype)
-
         functions: dict[str, dict[str, object]] = {
             "embed": {"input_ids": nn.spec.Tensor(["seq_len"], "int32"), "$": packed},
-            "prefill": {"input_embed": embeds(1, "seq_len"), "paged_kv_cache": cache, "$": packed},
-            "decode": {"input_embed": embeds(1, 1), "paged_kv_cache": cache, "$": packed},
+            "prefill": {"input_embed": self.embeds(1, "seq_len"), "paged_kv_cache": cache, "$": packed},
+            "decode": {"input_embed": self.embeds(1, 1), "paged_kv_cache": cache, "$": packed},
             "batch_prefill": {
-                "input_embeds": embeds(1, "seq_len"),
+                "input_embeds": self.embeds(1, "seq_len"),
                 "logit_positions": nn.spec.Tensor(["batch_size"], "int32"),
                 "paged_kv_cache": cache,
                 "$": packed,
             },
-            "batch_decode": {"input_embeds": embeds("batch_size", 1), "paged_kv_cache": cache, "$": packed},
-            "batch_verify": {"input_embeds": embeds(1, "seq_len"), "paged_kv_cache": cache, "$": packed},
+            "batch_decode": {"input_embeds": self.embeds("batch_size", 1), "paged_kv_cache": cache, "$": packed},
+            "batch_verify": {"input_embeds": self.embeds(1, "seq_len"), "paged_kv_cache": cache, "$": packed},
             "create_paged_kv_cache": {
                 "max_batch_size": int,
                 "max_total_seq_len": int,
@@ -222,11 +328,11 @@ class CausalLM(nn.Module):  # type: ignore[misc]
         if hidden_states:
             rows = nn.spec.Tensor(["seq_len", hidden], dtype)
             inputs = {
-                "prefill": embeds(1, "seq_len"),
-                "decode": embeds(1, 1),
-                "batch_prefill": embeds(1, "seq_len"),
-                "batch_decode": embeds("batch_size", 1),
-                "batch_verify": embeds(1, "seq_len"),
+                "prefill": self.embeds(1, "seq_len"),
+                "decode": self.embeds(1, 1),
+                "batch_prefill": self.embeds(1, "seq_len"),
+                "batch_decode": self.embeds("batch_size", 1),
+                "batch_verify": self.embeds(1, "seq_len"),
             }
             functions |= {
                 f"{name}_to_last_hidden_states": {"input_embeds": given, "paged_kv_cache": cache, "$": packed}
@@ -259,7 +365,7 @@ def cache_geometry(config: DecoderConfig, *, dtype: str) -> KVCacheGeometry:
     )
 
 
-def _last_token(hidden: nn.Tensor) -> nn.Tensor:
+def last_token(hidden: nn.Tensor) -> nn.Tensor:
     """(1, n, hidden) → (1, 1, hidden)."""
 
     def row(x: te.Tensor) -> te.Tensor:

@@ -81,6 +81,7 @@ class CheckpointLayout:
     up: TensorName = TensorName("mlp.up_proj", "ffn_up")
     down: TensorName = TensorName("mlp.down_proj", "ffn_down")
     experts: ExpertNames = ExpertNames()
+    recurrence: TensorName = TensorName("linear_attn")
     grouped_qkv: bool = False
     transposed: bool = False
     one_added: bool = False

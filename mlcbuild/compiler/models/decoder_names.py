@@ -36,3 +36,4 @@ class DecoderNames:
     gate: str = ""
     up: str = "mlp.up_proj"
     down: str = "mlp.down_proj"
+    recurrence: str = "linear_attn"

@@ -21,12 +21,14 @@ class Layers:
     """A model's layers: the parameters of layer 7 of `model.layers` begin with `model.layers.7.`.
 
     `kinds` has a word of the family's for each layer, or none if all are equal. Layers of one kind compute the same,
-    of parameters with the same names, shapes and dtypes. Raises ValueError for kinds of another number of layers.
+    of parameters with the same names, shapes and dtypes. Those of `recurrent` kinds keep another state than the others,
+    if a model has both. Raises ValueError for kinds of another number of layers.
     """
 
     name: str
     count: int
     kinds: tuple[str, ...] = ()
+    recurrent: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kinds and len(self.kinds) != self.count:
@@ -35,6 +37,11 @@ class Layers:
     def kind(self, number: int) -> str:
         """The kind of the layer of a number; empty if all are equal."""
         return self.kinds[number] if self.kinds else ""
+
+    def place(self, number: int) -> int:
+        """The place of a layer in the state that it keeps: how many of the layers before it keep the same."""
+        recurrent = self.kind(number) in self.recurrent
+        return sum((self.kind(other) in self.recurrent) is recurrent for other in range(number))
 
 
 @dataclass(frozen=True, kw_only=True)

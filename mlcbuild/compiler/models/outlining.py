@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend import nn
 
-Trace = Callable[..., tuple[nn.Tensor, ...]]
+Trace = Callable[..., tuple[nn.Tensor | nn.Object, ...]]
 
 
 class Outliner:
@@ -24,7 +24,7 @@ class Outliner:
 
     def call(
         self, parts: Sequence[nn.Module], trace: Trace, arguments: Sequence[relax.Expr], *, kind: str = ""
-    ) -> tuple[nn.Tensor, ...]:
+    ) -> tuple[relax.Var, ...]:
         """Call `trace(*variables)`, which computes a layer of these parts on one variable for each of `arguments`, in a
         function of its own: the one that a layer of the same kind, with arguments and parameters of the same types, has
         made, if any.
@@ -38,9 +38,7 @@ class Outliner:
         if key not in self._functions:
             self._functions[key] = self._function(builder, parameters, trace, passed)
         results = builder.emit(relax.Call(self._functions[key], passed))
-        return tuple(
-            nn.Tensor(_expr=builder.emit(relax.TupleGetItem(results, place))) for place in range(len(results.ty.fields))
-        )
+        return tuple(builder.emit(relax.TupleGetItem(results, place)) for place in range(len(results.ty.fields)))
 
     def _function(
         self,

@@ -27,6 +27,7 @@ class ParameterRole(enum.Enum):
     EXPERTS = "experts"  # matrices of equal shape (experts, out, in), each of which is a linear layer's
     ROUTER = "router"  # chooses experts: a small matrix, whose errors would choose others
     VECTOR = "vector"  # norms and biases: never quantized
+    FLOAT32 = "float32"  # what a recurrence takes powers of: kept in float32, whatever the model computes in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ OVERRIDE_RANGES: dict[str, tuple[int, int]] = {
 class ContextLimits:
     """How much text a model takes, in tokens.
 
+    `max_position_embeddings` is -1 for a model that takes any length: what its sequences keep does not grow.
     `sliding_window` is how far back its attention looks; -1 for all of the text, None for a model that has no such
     window at all.
     """
@@ -42,8 +43,8 @@ class ContextLimits:
 class LibrarySizes:
     """Sizes in tokens, but for `max_batch_size` (sequences) and `tensor_parallel_shards`.
 
-    `context_window_size` is -1 where a sliding window bounds the cache instead; `sliding_window_size` is -1 where there
-    is none. Raises StageError for sizes that do not fit each other.
+    `context_window_size` is -1 where a sliding window bounds the cache instead, and where nothing has to be bounded;
+    `sliding_window_size` is -1 where there is none. Raises StageError for sizes that do not fit each other.
     """
 
     context_window_size: int
@@ -54,12 +55,6 @@ class LibrarySizes:
     tensor_parallel_shards: int
 
     def __post_init__(self) -> None:
-        slides = self.sliding_window_size != -1
-        if not slides and self.context_window_size < 1:
-            raise StageError(
-                f"the context_window_size is {self.context_window_size}; only a model with a sliding window "
-                "can do without one"
-            )
         if self.context_window_size == 0:
             raise StageError("the context_window_size is 0; it has to be -1 for none, or at least 1")
         if self.context_window_size != -1 and not 1 <= self.prefill_chunk_size <= self.context_window_size:
@@ -112,6 +107,8 @@ def library_sizes(limits: ContextLimits, overrides: Overrides, *, model_type: st
     """The sizes of a library. Raises StageError for overrides that the model, or one another, do not allow."""
     window = _sliding_window(limits, overrides, model_type)
     context = _first(overrides.context_window_size, -1 if window != -1 else limits.max_position_embeddings)
+    if context < 1 and window == -1 and limits.max_position_embeddings != -1:
+        raise StageError(f"the context_window_size is {context}; only a model with a sliding window can do without one")
     return LibrarySizes(
         context_window_size=context,
         sliding_window_size=window,

@@ -33,6 +33,6 @@ def _bounds(sizes: LibrarySizes) -> dict[str, int]:
     if sizes.sliding_window_size > 0:
         bounds["rolling_cache_len"] = sizes.sliding_window_size
         bounds["kv_seq_len"] = sizes.sliding_window_size + sizes.prefill_chunk_size
-    else:
+    elif sizes.context_window_size > 0:
         bounds["total_seq_len"] = sizes.context_window_size
     return bounds

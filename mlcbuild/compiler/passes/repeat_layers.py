@@ -156,7 +156,7 @@ class _Repeater:
     def _argument(self, given: relax.Expr, shown: int, number: int) -> relax.Expr:
         """What stands in the call of layer `number` where the call of the layer that is shown for it has `given`."""
         if isinstance(given, tirx.IntImm):
-            return relax.prim_value(number)
+            return relax.prim_value(self.repetition.layers.place(number))
         if given not in self.shown:
             return given
         name = self.shown[given]

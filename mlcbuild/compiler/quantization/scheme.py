@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from mlcbuild.compiler.models.parameters import ParameterRole
+
 if TYPE_CHECKING:
-    from mlcbuild.compiler.models.parameters import ParameterRole
     from mlcbuild.compiler.weights.tensor import Array
 
 MODEL_DTYPES = ("float16", "bfloat16", "float32")
@@ -70,7 +71,7 @@ class QuantizationScheme(Protocol):
         """The class of the scheme's `quantization.reader.Reader`, as `package.module:name`."""
 
     def covers(self, role: ParameterRole) -> bool:
-        """Whether parameters of that role are quantized; any other is stored as it is, in `model_dtype`."""
+        """Whether parameters of that role are quantized; any other is stored as it is, in `kept_dtype`."""
 
     def stored(self, weight: Weight) -> tuple[StoredTensor, ...]:
         """What is stored for a parameter. Raises StageError, naming it, where its shape cannot be stored so."""
@@ -93,9 +94,14 @@ class Encoder(Protocol):
         """How far, element by element, `decode(encode(numbers))` may be from the numbers, in float64."""
 
 
-def as_it_is(weight: Weight, dtype: str) -> tuple[StoredTensor, ...]:
+def kept_dtype(weight: Weight, model_dtype: str) -> str:
+    """The type of a parameter that is not quantized, in a model that computes in `model_dtype`."""
+    return "float32" if weight.role is ParameterRole.FLOAT32 else model_dtype
+
+
+def as_it_is(weight: Weight, model_dtype: str) -> tuple[StoredTensor, ...]:
     """What is stored for a parameter that a scheme does not quantize."""
-    return (StoredTensor(name=weight.name, shape=weight.shape, dtype=dtype),)
+    return (StoredTensor(name=weight.name, shape=weight.shape, dtype=kept_dtype(weight, model_dtype)),)
 
 
 def checked_dtype(name: str, dtype: str) -> None:

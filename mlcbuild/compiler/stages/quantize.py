@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from mlcbuild.compiler.models.parameters import Parameter, read_parameters
-from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, StoredTensor
+from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, StoredTensor, kept_dtype
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile
 from mlcbuild.compiler.weights.tensor import Array
@@ -71,8 +71,9 @@ def _first_of_each(
     kept: list[tuple[Array, ...]],
 ) -> Iterator[Array]:
     """The first array that is stored for each part of a parameter; the others are `kept`."""
+    dtype = kept_dtype(parameter, scheme.model_dtype)
     for part in parameter.parts:
-        sources = [source.read(tensor.name).numbers(scheme.model_dtype) for tensor in part.sources]
+        sources = [source.read(tensor.name).numbers(dtype) for tensor in part.sources]
         first, *others = encoder.encode(part, carry_out(part.operations, sources))
         kept.append(tuple(others))
         yield first

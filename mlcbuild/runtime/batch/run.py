@@ -169,7 +169,7 @@ class BatchRun:
         prompt = self._prompt(request)
         sizes = self._engine.cache_sizes
         most = request.max_tokens
-        if not sizes.slides:
+        if sizes.is_bounded:
             most = min(most, room_for_answer(len(prompt), self._engine.context_window_size))
         pages = sequence_pages(sizes, len(prompt) + most)
         if pages > self._pages:

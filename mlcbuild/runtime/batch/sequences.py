@@ -12,7 +12,7 @@ from mlcbuild.runtime.model import Array, Model
 
 
 class SequenceBatch:
-    """A cache of its own for sequences of one model, which are known by numbers from 0.
+    """States of its own for sequences of one model, which are known by numbers from 0.
 
     All logits are float32; rows are in the order of the sequences that were given. Kernels have a way of their own for
     a row that is alone, which sums in another order. So no row is: beside one that would be, another is computed that
@@ -23,15 +23,15 @@ class SequenceBatch:
         """Room for so many sequences, and for so many tokens in all."""
         self._model = model
         self._spare = sequences
-        self._cache = model.new_cache(sequences=sequences + 1, tokens=tokens + PAGE_TOKENS)
+        self._states = model.new_states(sequences=sequences + 1, tokens=tokens + PAGE_TOKENS)
 
     def add(self, sequence: int) -> None:
         """Begin an empty sequence."""
-        self._cache.add(sequence)
+        self._states.add(sequence)
 
     def remove(self, sequence: int) -> None:
         """Forget a sequence."""
-        self._cache.remove(sequence)
+        self._states.remove(sequence)
 
     def prefill(self, tokens: Mapping[int, Sequence[int]]) -> Array:
         """Add tokens to each sequence, at least one, at most `prefill_chunk_size` in all. Logits after the last of
@@ -45,6 +45,8 @@ class SequenceBatch:
 
     def prefill_with_every_logit(self, tokens: Mapping[int, Sequence[int]]) -> list[Array]:
         """The same with the logits after each token: of each sequence (tokens, vocabulary)."""
+        if self._model.cache_sizes.is_recurrent:  # the function takes one sequence: it is not told where others begin
+            return [self._forward("batch_verify", {sequence: each})[0] for sequence, each in tokens.items()]
         with self._beside_another(tokens) as given:
             logits = self._forward("batch_verify", given)[0]
         ends = np.cumsum([len(each) for each in tokens.values()])
@@ -62,18 +64,18 @@ class SequenceBatch:
         if sum(len(each) for each in tokens.values()) > 1 or self._model.prefill_chunk_size < 2:
             yield tokens
             return
-        self._cache.add(self._spare)
+        self._states.add(self._spare)
         yield {**tokens, self._spare: (0,)}
-        self._cache.remove(self._spare)
+        self._states.remove(self._spare)
 
     def _forward(
         self, name: str, tokens: Mapping[int, Sequence[int]], *positions: Array, by_row: bool = False
     ) -> Array:
         flat = [token for each in tokens.values() for token in each]
         embedded = self._model.embeddings(flat, rows=len(tokens) if by_row else 1)
-        logits = self._cache.forward(
+        logits = self._states.forward(
             list(tokens),
             [len(each) for each in tokens.values()],
-            lambda state: self._model.logits_of(name, state, embedded, *positions),
+            lambda states: self._model.logits_of(name, states, embedded, *positions),
         )
         return np.asarray(logits.numpy())

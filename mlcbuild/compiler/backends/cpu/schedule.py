@@ -7,8 +7,16 @@ from mlcbuild.compiler.backends.cpu.kernels.fallback import schedule_fallback
 from mlcbuild.compiler.backends.cpu.kernels.gemv import schedule_gemv
 from mlcbuild.compiler.backends.cpu.kernels.matmul import schedule_matmul
 from mlcbuild.compiler.backends.cpu.kernels.rows import schedule_rows
+from mlcbuild.compiler.backends.cpu.kernels.state_scan import schedule_state_scan
 from mlcbuild.compiler.kernels.scheduling import Scheduling
 
 SCHEDULING = Scheduling(
-    rules=(schedule_gemv, schedule_matmul, schedule_expert_product, schedule_rows, schedule_fallback)
+    rules=(
+        schedule_state_scan,
+        schedule_gemv,
+        schedule_matmul,
+        schedule_expert_product,
+        schedule_rows,
+        schedule_fallback,
+    )
 )
