@@ -52,6 +52,30 @@ _GPT: dict[str, Any] = {
     "n_positions": 512,
     "vocab_size": 320,
 }
+_MAMBA: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_heads": 8,
+    "head_dim": 16,
+    "state_size": 24,
+    "n_groups": 2,
+    "chunk_size": 8,
+    "vocab_size": 320,
+}
+_HYBRID = _SIZES | {
+    "num_hidden_layers": 5,
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+}
+_HYBRID_EXPERTS = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 48,
+    "shared_expert_intermediate_size": 32,
+}
 _SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
@@ -211,4 +235,9 @@ CASES: Mapping[str, FamilyCase] = {
     ),
     "exaone4": _case("exaone4", sliding_window=None, layer_types=["full_attention"] * 3),
     "smollm3": _case("smollm3", sizes=_SIZES | {"num_hidden_layers": 5}),
+    "mamba2": _case("mamba2", sizes=_MAMBA, time_step_limit=[0.0, 0.8], in_ci=True),
+    "mamba2-biases": _case("mamba2", sizes=_MAMBA, use_bias=True, use_conv_bias=False, tie_word_embeddings=True),
+    "qwen3_next": _case("qwen3_next", sizes=_HYBRID | _HYBRID_EXPERTS),
+    "qwen3_5": _case("qwen3_5_text", sizes=_HYBRID, in_ci=True),
+    "qwen3_5_moe": _case("qwen3_5_moe_text", sizes=_HYBRID | _HYBRID_EXPERTS),
 }

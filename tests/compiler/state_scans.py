@@ -42,16 +42,18 @@ def inputs(scan: StateScan, lengths: Sequence[int] = LENGTHS) -> list[Array]:
     decay = random.uniform(0.3, 1, (tokens, scan.heads)).astype(np.float32)
     rate = random.uniform(0, 1, (tokens, scan.heads)).astype(np.float32)
     states = random.standard_normal((len(lengths), scan.state_size)).astype(np.float32)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return [packed, decay, rate, states, offsets]
+    ends = np.cumsum(lengths).astype(np.int32)
+    return [packed, decay, rate, states, ends - np.array(lengths, np.int32), ends]
 
 
-def outputs(scan: StateScan, packed: Array, decay: Array, rate: Array, states: Array, offsets: Array) -> list[Array]:
+def outputs(
+    scan: StateScan, packed: Array, decay: Array, rate: Array, states: Array, begins: Array, ends: Array
+) -> list[Array]:
     """What it makes of them, in float64."""
     wide = packed.astype(np.float64)
     y = np.zeros((len(packed), scan.heads, scan.rows))
     made = states.astype(np.float64).reshape(-1, scan.heads, scan.rows, scan.columns)
-    for sequence, (begin, end) in enumerate(zip(offsets, offsets[1:], strict=False)):
+    for sequence, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         for token in range(begin, end):
             for head in range(scan.heads):
                 group = head * scan.groups // scan.heads

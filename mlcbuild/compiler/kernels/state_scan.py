@@ -76,16 +76,16 @@ def scan_of(func: tirx.PrimFunc) -> StateScan | None:
 
 def scan_kernel(scan: StateScan) -> tirx.PrimFunc:
     """(packed (tokens, channels), decay and rate (tokens, heads) float32, states (sequences, state_size) float32,
-    offsets (sequences + 1,) int32) → (y (tokens, heads * rows), states behind the last tokens), float32.
+    begins and ends (sequences,) int32) → (y (tokens, heads * rows), states behind the last tokens), float32.
 
-    The tokens of sequence b are those from offsets[b] to offsets[b + 1].
+    The tokens of sequence b are those from begins[b] to ends[b] - 1.
     """
     tokens, sequences = tirx.Var("tokens", "int64"), tirx.Var("sequences", "int64")
     packed = tirx.decl_buffer((tokens, scan.channels), scan.dtype, name="packed")
     decay = tirx.decl_buffer((tokens, scan.heads), "float32", name="decay")
     rate = tirx.decl_buffer((tokens, scan.heads), "float32", name="rate")
     states = tirx.decl_buffer((sequences, scan.state_size), "float32", name="states")
-    offsets = tirx.decl_buffer((sequences + 1,), "int32", name="offsets")
+    begins, ends = (tirx.decl_buffer((sequences,), "int32", name=name) for name in ("begins", "ends"))
     y = tirx.decl_buffer((tokens, scan.heads * scan.rows), "float32", name="y")
     made = tirx.decl_buffer((sequences, scan.state_size), "float32", name="states_out")
 
@@ -93,8 +93,8 @@ def scan_kernel(scan: StateScan) -> tirx.PrimFunc:
         with loop(sequences) as sequence:
             with loop(scan.state_size) as place:
                 store(made, states[sequence, place], sequence, place)
-            begin = T.bind(T.Cast("int64", offsets[sequence]))
-            end = T.bind(T.Cast("int64", offsets[sequence + 1]))
+            begin = T.bind(T.Cast("int64", begins[sequence]))
+            end = T.bind(T.Cast("int64", ends[sequence]))
             with loop(end - begin) as step, loop(scan.heads) as head, loop(scan.rows) as row:
                 token = begin + step
                 first = (head * scan.rows + row) * scan.columns
@@ -116,7 +116,7 @@ def scan_kernel(scan: StateScan) -> tirx.PrimFunc:
                 sum_with(scan.query(head), T.float32(1))
                 store(y, total[0], token, head * scan.rows + row)
 
-    return _function([packed, decay, rate, states, offsets, y, made], scan, statement(body))
+    return _function([packed, decay, rate, states, begins, ends, y, made], scan, statement(body))
 
 
 def _function(parameters: list[Buffer], scan: StateScan, body: tirx.Stmt) -> tirx.PrimFunc:

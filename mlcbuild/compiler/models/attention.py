@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
@@ -33,7 +33,8 @@ class Attention:
     ) -> None:
         self.config = config
         width = config.head_dim
-        rows = [count * width for count in (config.query_heads, config.key_value_heads, config.key_value_heads)]
+        queries = config.query_heads * (2 if config.output_gate else 1)
+        rows = [count * width for count in (queries, config.key_value_heads, config.key_value_heads)]
         products = dict(zip(names.apart, rows, strict=True)) if names.apart else {names.qkv: sum(rows)}
         self.qkv = {
             name: Linear(hidden_size, size, reader=reader, bias=config.qkv_bias, name=f"{layer}.{name}")
@@ -72,6 +73,10 @@ class Attention:
             bound = self.config.qkv_clip
             qkv = nn.op.wrap_nested(relax.op.clip(qkv._expr, -bound, bound), "clip")
 
+        given = qkv
+        if self.config.output_gate:
+            qkv = nn.op.tensor_expr_op(self._without_gates, "without_gates", [given])
+
         def change(heads: nn.Tensor) -> nn.Tensor:
             normed = self._normed(heads) if self.norms else heads
             return normed if turns is None else turned(normed, turns, self.config)
@@ -85,7 +90,30 @@ class Attention:
             change=change if changes else None,
             sinks=None if self.sinks is None else self.sinks.weight,
         )
+        if self.config.output_gate:
+            attended = nn.op.tensor_expr_op(self._gated, "gate_attended", [attended, given])
         return self.output(attended)
+
+    def _without_gates(self, given: te.Tensor) -> te.Tensor:
+        """(batch, n, queries and gates of heads in turn, keys, values) without the gates."""
+        width = self.config.head_dim
+        queries = self.config.query_heads * width
+
+        def element(batch: tirx.Var, token: tirx.Var, place: tirx.Var) -> tirx.Expr:
+            before = tirx.if_then_else(place < queries, place // width * width, queries)
+            return given[batch, token, place + before]
+
+        return te.compute((*given.shape[:2], given.shape[2] - queries), element, name="without_gates")
+
+    def _gated(self, attended: te.Tensor, given: te.Tensor) -> te.Tensor:
+        """What was attended, times the sigmoid of the gates."""
+        width = self.config.head_dim
+
+        def element(batch: tirx.Var, token: tirx.Var, place: tirx.Var) -> tirx.Expr:
+            gate = given[batch, token, place + (place // width + 1) * width].astype("float32")
+            return (attended[batch, token, place].astype("float32") * tirx.sigmoid(gate)).astype(attended.dtype)
+
+        return te.compute(attended.shape, element, name="gated")
 
     def _normed(self, heads: nn.Tensor) -> nn.Tensor:
         """(tokens, all heads, head_dim) → the same, with queries and keys normed."""

@@ -121,8 +121,10 @@ class Decoder:
         normed = hidden if first[0] is None else first[0](hidden)
         for number, layer in enumerate(self.layers):
             more = [] if layer.rotary_table is None else [made[layer.rotary_table]]
-            given = [hidden._expr, normed._expr, *_expressions(kept), relax.prim_value(self.places[number]), *more]
-            results = self._layer(layer, given, norms[number], kept, kind=self.kinds[number])
+            # A function without parameters that it does not use: TVM would take them from it.
+            own = replace(kept, cache=None) if isinstance(layer, RecurrentLayer) else replace(kept, spans=None)
+            given = [hidden._expr, normed._expr, *_expressions(own), relax.prim_value(self.places[number]), *more]
+            results = self._layer(layer, given, norms[number], own, kind=self.kinds[number])
             hidden, normed = (nn.Tensor(_expr=result) for result in results[:2])
             if kept.recurrent is not None:
                 kept = replace(kept, recurrent=RecurrentState(_expr=results[2], _name="rnn_state"))
@@ -153,7 +155,7 @@ class Decoder:
 def _expressions(kept: Kept) -> list[relax.Expr]:
     """What a layer is given of it; the recurrent state is the place behind hidden states where each layer's result of
     that place goes."""
-    spans = [] if kept.spans is None else [kept.spans.offsets, kept.spans.owners]
+    spans = [] if kept.spans is None else [kept.spans.begins, kept.spans.ends, kept.spans.owners]
     return [each._expr for each in (kept.recurrent, kept.cache, *spans) if each is not None]
 
 
@@ -164,7 +166,8 @@ def _inside(kept: Kept, variables: Sequence[relax.Var]) -> tuple[Kept, Sequence[
     cache = None if kept.cache is None else PagedKVCache(_expr=left.pop(0), _name="paged_kv_cache")
     spans = None
     if kept.spans is not None:
-        spans = Spans(offsets=nn.Tensor(_expr=left.pop(0)), owners=nn.Tensor(_expr=left.pop(0)))
+        begins, ends, owners = (nn.Tensor(_expr=left.pop(0)) for _ in range(3))
+        spans = Spans(begins=begins, ends=ends, owners=owners)
     return Kept(cache=cache, recurrent=recurrent, spans=spans), left
 
 
@@ -352,7 +355,7 @@ def cache_geometry(config: DecoderConfig, *, dtype: str) -> KVCacheGeometry:
     attention = config.attention
     return KVCacheGeometry(
         attention_kind=attention.kind.value,
-        num_hidden_layers=config.num_layers,
+        num_hidden_layers=config.num_layers - config.recurrent_layers,
         num_attention_heads=given_heads(attention),
         num_key_value_heads=attention.key_value_heads,
         head_dim=attention.head_dim,

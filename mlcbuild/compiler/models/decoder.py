@@ -18,6 +18,7 @@ from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.description import Layers
 from mlcbuild.compiler.models.mixture import MixtureConfig
+from mlcbuild.compiler.models.recurrence import Recurrence
 from mlcbuild.compiler.models.rotary import RotaryEmbedding, RotaryForm, read_rotary
 from mlcbuild.compiler.models.sizes import ContextLimits
 
@@ -97,6 +98,7 @@ class AttentionConfig:
     window: int = 0
     soft_cap: float = 0.0
     sinks: bool = False
+    output_gate: bool = False  # what is attended is multiplied by the sigmoid of gates, made as the queries are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +115,13 @@ class FeedForwardConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKind:
-    """What the layers of a kind have of their own; None where it is what `DecoderConfig` says."""
+    """What the layers of a kind have of their own; None where it is what `DecoderConfig` says. Those with a
+    `recurrence` have it in place of attention."""
 
     name: str
     attention: AttentionConfig | None = None
     feed_forward: FeedForwardConfig | MixtureConfig | None = None
+    recurrence: Recurrence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +153,7 @@ class DecoderConfig:
     names: DecoderNames = field(default_factory=DecoderNames)
     kinds: tuple[LayerKind, ...] = ()
     kinds_of_layers: tuple[str, ...] = ()
+    recurrence: Recurrence | None = None  # of a layer alone (`of_layer`)
 
     def __post_init__(self) -> None:
         unknown = set(self.kinds_of_layers) - {kind.name for kind in self.kinds}
@@ -174,7 +179,13 @@ class DecoderConfig:
     @property
     def layers(self) -> Layers:
         """The layers by name and kind."""
-        return Layers(name=self.names.layers, count=self.num_layers, kinds=self.kinds_of_layers)
+        recurrent = tuple(kind.name for kind in self.kinds if kind.recurrence is not None)
+        return Layers(name=self.names.layers, count=self.num_layers, kinds=self.kinds_of_layers, recurrent=recurrent)
+
+    @property
+    def recurrent_layers(self) -> int:
+        """How many layers have a recurrence in place of attention."""
+        return sum(name in self.layers.recurrent for name in self.kinds_of_layers)
 
     def of_layer(self, number: int) -> DecoderConfig:
         """What the layer of a number is built from: a decoder whose layers are all of its kind."""
@@ -186,6 +197,7 @@ class DecoderConfig:
             self,
             attention=kind.attention or self.attention,
             feed_forward=kind.feed_forward or self.feed_forward,
+            recurrence=kind.recurrence,
             kinds=(),
             kinds_of_layers=(),
         )

@@ -21,6 +21,8 @@ from mlcbuild.compiler.models.parameters import (
     TensorLayout,
     TiedTensor,
 )
+from mlcbuild.compiler.models.recurrence import Recurrence
+from mlcbuild.compiler.models.recurrence_parameters import recurrence_parameters
 
 
 def decoder_parameters(config: DecoderConfig, layout: CheckpointLayout) -> ParameterList:
@@ -104,7 +106,7 @@ class _Layer(_Builder):
         found = []
         if wiring is not Wiring.NORM_AFTER:
             found += self.own_norm(names.attention_norm, layout.attention_norm)
-        found += self.attention()
+        found += self.attention() if self.config.recurrence is None else self.recurrence(self.config.recurrence)
         if wiring in (Wiring.NORM_AFTER, Wiring.NORM_AROUND):
             found += self.own_norm(names.after_attention_norm, layout.after_attention_norm)
         if wiring in (Wiring.NORM_BEFORE, Wiring.NORM_AROUND, Wiring.PARALLEL):
@@ -124,9 +126,20 @@ class _Layer(_Builder):
     def own_norm(self, name: str, source: TensorName) -> list[Parameter]:
         return self.norm(self.name(name), self.source(source), self.config.norm, self.config.hidden_size)
 
+    def recurrence(self, config: Recurrence) -> list[Parameter]:
+        own, source = self.name(self.config.names.recurrence), self.source(self.layout.recurrence)
+        return recurrence_parameters(
+            config,
+            self.config.hidden_size,
+            own=own,
+            checkpoint=source.hugging_face,
+            others=self.layout.others(source.hugging_face),
+        )
+
     def attention(self) -> list[Parameter]:
         config, names, layout = self.config.attention, self.config.names, self.layout
-        query, key = config.query_heads * config.head_dim, config.key_value_heads * config.head_dim
+        attended, key = config.query_heads * config.head_dim, config.key_value_heads * config.head_dim
+        query = attended * (2 if config.output_gate else 1)
         hidden = self.config.hidden_size
         if len(layout.qkv) == 1:
             found = self.fused_qkv(config.query_heads, config.key_value_heads, config.head_dim)
@@ -157,7 +170,7 @@ class _Layer(_Builder):
             found.append(
                 self.vector(f"{self.name(names.sinks)}.weight", self.source(layout.sinks), (config.query_heads,))
             )
-        return found + self.linear(names.output, (layout.output,), (hidden,), query, bias=config.output_bias)
+        return found + self.linear(names.output, (layout.output,), (hidden,), attended, bias=config.output_bias)
 
     def norm_of_each_head(self, name: str, source: TensorName, heads: int, head_dim: int) -> Parameter:
         """The weights of norms that a checkpoint has one by one, by the numbers of heads."""

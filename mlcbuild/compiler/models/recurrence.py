@@ -43,4 +43,43 @@ class StateSpaceConfig:
         return (self.convolution - 1) * self.channels, self.inner * self.state_size
 
 
-Recurrence = StateSpaceConfig
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaRuleConfig:
+    """A layer of the gated delta rule: as many `heads` with states (value_dim, key_dim), of which `key_heads` groups
+    share keys and queries.
+
+    The products for queries, keys, values and gates are one matrix, and those for steps and decays are one, if they are
+    `fused`.
+    """
+
+    KIND: ClassVar[str] = "delta rule"
+    heads: int
+    key_heads: int
+    key_dim: int
+    value_dim: int
+    convolution: int  # how many tokens it sees, the present one among them
+    norm_epsilon: float
+    fused: bool = False
+
+    @property
+    def inner(self) -> int:
+        """The size of what the heads make together."""
+        return self.heads * self.value_dim
+
+    @property
+    def keys(self) -> int:
+        """The size of all keys, and of all queries."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def channels(self) -> int:
+        """What goes through the convolution: queries, keys and values."""
+        return 2 * self.keys + self.inner
+
+    @property
+    def state_sizes(self) -> tuple[int, int]:
+        """Numbers of a sequence's state: the convolution's, and the recurrence's."""
+        return (self.convolution - 1) * self.channels, self.inner * self.key_dim
+
+
+Recurrence = StateSpaceConfig | DeltaRuleConfig

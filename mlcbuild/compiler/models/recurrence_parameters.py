@@ -3,68 +3,108 @@ checkpoints that they are."""
 
 from __future__ import annotations
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from dataclasses import dataclass
+
+from mlcbuild.compiler.models.operations import Concatenate, Flatten, Operation, Reshape, Split
 from mlcbuild.compiler.models.parameters import (
     CheckpointTensor,
     Parameter,
-    ParameterList,
     ParameterRole,
     TensorLayout,
-    TiedTensor,
 )
-from mlcbuild.compiler.models.recurrence import Recurrence
-from mlcbuild.compiler.models.recurrent_model import RecurrentModelConfig
+from mlcbuild.compiler.models.recurrence import DeltaRuleConfig, Recurrence, StateSpaceConfig
 
 
-def recurrent_model_parameters(config: RecurrentModelConfig, layout: CheckpointLayout) -> ParameterList:
-    """Every parameter, in the order of the forward pass. A tied model has no head: its embedding serves."""
-    names, hidden = config.names, config.hidden_size
+def recurrence_parameters(
+    config: Recurrence, hidden_size: int, *, own: str, checkpoint: str, others: tuple[str, ...] = ()
+) -> list[Parameter]:
+    """Those of the module that is called `own`, and `checkpoint`, or one of `others`, in checkpoints."""
+    builder = _Builder(own=own, checkpoint=checkpoint, others=others)
+    make = _state_space if isinstance(config, StateSpaceConfig) else _delta_rule
+    return make(config, hidden_size, builder)  # type: ignore[arg-type]
 
-    def parameter(name: str, source: str, role: ParameterRole, *shape: int) -> Parameter:
-        full = f"{source}.weight"
-        others = tuple(TensorLayout(name=other, shape=shape) for other in layout.others(full))
-        tensor = CheckpointTensor(name=full, shape=shape, others=others)
-        return Parameter(name=f"{name}.weight", role=role, shape=shape, sources=(tensor,))
 
-    vocabulary = (config.vocab_size, hidden)
-    embedding = parameter(names.embedding, layout.embedding.hugging_face, ParameterRole.EMBEDDING, *vocabulary)
-    found = [embedding]
-    for number in range(config.num_layers):
-        own, checkpoint = f"{names.layers}.{number}", f"{layout.layers}.{number}"
-        norm = f"{checkpoint}.{layout.attention_norm.hugging_face}"
-        found.append(parameter(f"{own}.{names.attention_norm}", norm, ParameterRole.VECTOR, hidden))
-        found += recurrence_parameters(
-            config.recurrence,
-            hidden,
-            own=f"{own}.{names.recurrence}",
-            checkpoint=f"{checkpoint}.{layout.recurrence.hugging_face}",
+@dataclass(frozen=True, kw_only=True)
+class _Builder:
+    own: str
+    checkpoint: str
+    others: tuple[str, ...]
+
+    def matrix(self, name: str, *shape: int, operations: tuple[Operation, ...] = ()) -> Parameter:
+        return self._parameter(f"{name}.weight", ParameterRole.LINEAR, shape, operations=operations)
+
+    def vector(self, name: str, *shape: int, source: str = "") -> Parameter:
+        return self._parameter(name, ParameterRole.VECTOR, shape, source=source)
+
+    def constant(self, name: str, *shape: int) -> Parameter:
+        return self._parameter(name, ParameterRole.FLOAT32, shape)
+
+    def _parameter(
+        self,
+        name: str,
+        role: ParameterRole,
+        shape: tuple[int, ...],
+        *,
+        source: str = "",
+        operations: tuple[Operation, ...] = (),
+    ) -> Parameter:
+        tensor = CheckpointTensor(
+            name=f"{self.checkpoint}.{source or name}",
+            shape=shape,
+            others=tuple(TensorLayout(name=f"{other}.{source or name}", shape=shape) for other in self.others),
         )
-    found.append(parameter(names.norm, layout.norm.hugging_face, ParameterRole.VECTOR, hidden))
-    head = parameter(names.head, layout.head.hugging_face, ParameterRole.FINAL_FC, *vocabulary)
-    if config.tie_word_embeddings:
-        tied = TiedTensor(tensor=head.sources[0], equal_to=embedding.sources[0].name)
-        return ParameterList(parameters=tuple(found), tied=(tied,))
-    return ParameterList(parameters=(*found, head))
+        return Parameter(name=f"{self.own}.{name}", role=role, shape=shape, sources=(tensor,), operations=operations)
 
 
-def recurrence_parameters(config: Recurrence, hidden_size: int, *, own: str, checkpoint: str) -> list[Parameter]:
-    """Those of the module that is called `own`, and `checkpoint` in checkpoints."""
-    matrix, vector, constant = ParameterRole.LINEAR, ParameterRole.VECTOR, ParameterRole.FLOAT32
-
-    def parameter(name: str, role: ParameterRole, *shape: int) -> Parameter:
-        source = CheckpointTensor(name=f"{checkpoint}.{name}", shape=shape)
-        return Parameter(name=f"{own}.{name}", role=role, shape=shape, sources=(source,))
-
+def _state_space(config: StateSpaceConfig, hidden_size: int, builder: _Builder) -> list[Parameter]:
     size = config.inner + config.channels + config.heads
-    found = [parameter("in_proj.weight", matrix, size, hidden_size)]
+    found = [builder.matrix("in_proj", size, hidden_size)]
     if config.bias:
-        found.append(parameter("in_proj.bias", vector, size))
-    found.append(parameter("conv1d.weight", vector, config.channels, 1, config.convolution))
+        found.append(builder.vector("in_proj.bias", size))
+    found.append(builder.vector("conv1d.weight", config.channels, 1, config.convolution))
     if config.convolution_bias:
-        found.append(parameter("conv1d.bias", vector, config.channels))
-    found += [parameter(name, constant, config.heads) for name in ("dt_bias", "A_log", "D")]
-    found.append(parameter("norm.weight", vector, config.inner))
-    found.append(parameter("out_proj.weight", matrix, hidden_size, config.inner))
+        found.append(builder.vector("conv1d.bias", config.channels))
+    found += [builder.constant(name, config.heads) for name in ("dt_bias", "A_log", "D")]
+    found += [builder.vector("norm.weight", config.inner), builder.matrix("out_proj", hidden_size, config.inner)]
     if config.bias:
-        found.append(parameter("out_proj.bias", vector, hidden_size))
+        found.append(builder.vector("out_proj.bias", hidden_size))
     return found
+
+
+def _delta_rule(config: DeltaRuleConfig, hidden_size: int, builder: _Builder) -> list[Parameter]:
+    """A fused checkpoint has the rows of each key head together: its query, its key, the values and the gates of the
+    heads that share them; or the steps and the decays of these."""
+    shared = config.heads // config.key_heads
+    values = shared * config.value_dim
+
+    def apart(*sizes: int) -> tuple[Operation, ...]:
+        return (
+            Reshape(shape=(config.key_heads, sum(sizes), hidden_size)),
+            Split(axis=1, sizes=sizes),
+            Flatten(axes=2),
+            Concatenate(axis=0),
+        )
+
+    if config.fused:
+        rows = apart(config.key_dim, config.key_dim, values, values)
+        found = [
+            builder.matrix("in_proj_qkvz", config.channels + config.inner, hidden_size, operations=rows),
+            builder.matrix("in_proj_ba", 2 * config.heads, hidden_size, operations=apart(shared, shared)),
+        ]
+    else:
+        found = [
+            builder.matrix(f"in_proj_{name}", rows, hidden_size)
+            for name, rows in (
+                ("qkv", config.channels),
+                ("z", config.inner),
+                ("b", config.heads),
+                ("a", config.heads),
+            )
+        ]
+    weight = builder.vector("conv1d_weight", config.channels, 1, config.convolution, source="conv1d.weight")
+    found += [weight, *(builder.constant(name, config.heads) for name in ("dt_bias", "A_log"))]
+    return [
+        *found,
+        builder.vector("norm.weight", config.value_dim),
+        builder.matrix("out_proj", hidden_size, config.inner),
+    ]

@@ -11,18 +11,22 @@ from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.models.decoder import FeedForwardConfig, NormConfig
 from mlcbuild.compiler.models.decoder_names import DecoderNames
+from mlcbuild.compiler.models.delta_rule import DeltaRule
 from mlcbuild.compiler.models.experts import Mixture
 from mlcbuild.compiler.models.feed_forward import FeedForward
 from mlcbuild.compiler.models.mixture import MixtureConfig
 from mlcbuild.compiler.models.norm import make_norm
 from mlcbuild.compiler.models.placing import place
-from mlcbuild.compiler.models.recurrence import Recurrence, StateSpaceConfig
+from mlcbuild.compiler.models.recurrence import DeltaRuleConfig, Recurrence, StateSpaceConfig
 from mlcbuild.compiler.models.recurrent_state import RecurrentState, StateVector
 from mlcbuild.compiler.models.spans import Spans
 from mlcbuild.compiler.models.state_space import StateSpace
 from mlcbuild.compiler.quantization.reader import Reader
 
-MODULES: Mapping[type, Callable[..., StateSpace]] = {StateSpaceConfig: StateSpace}
+MODULES: Mapping[type, Callable[..., StateSpace | DeltaRule]] = {
+    StateSpaceConfig: StateSpace,
+    DeltaRuleConfig: DeltaRule,
+}
 """The module of each kind of recurrence."""
 
 

@@ -1,4 +1,4 @@
-"""Language models whose sequences keep recurrent states, with the functions that a serving engine calls.
+"""Language models whose sequences keep recurrent states alone, with the functions that a serving engine calls.
 
 Entry functions and their arguments are MLC-LLM's. A pass that says where its sequences end, or of a token of each, may
 be of any sequences; every other one is of one.
@@ -20,11 +20,7 @@ from mlcbuild.compiler.quantization.reader import Reader, take
 from mlcbuild.errors import StageError
 
 PACKED = {"param_mode": "packed", "effect_mode": "none"}
-CREATE_STATE: dict[str, object] = {
-    "max_batch_size": int,
-    "max_history": int,
-    "$": {"param_mode": "none", "effect_mode": "none"},
-}
+ALONE = {"param_mode": "none", "effect_mode": "none"}
 
 
 def refuse_hidden_states(*, hidden_states: bool) -> None:
@@ -97,7 +93,7 @@ class RecurrentLM(LanguageModel):
             "batch_prefill": {"input_embeds": self.embeds(1, "seq_len"), "logit_positions": positions, **state},
             "batch_decode": {"input_embeds": self.embeds("batch_size", 1), **state},
             "batch_verify": {"input_embeds": self.embeds(1, "seq_len"), **state},
-            "create_rnn_state": CREATE_STATE,
+            "create_rnn_state": {"max_batch_size": int, "max_history": int, "$": ALONE},
         }
 
     def _behind(self, embeds: nn.Tensor, state: RecurrentState, spans: Spans) -> tuple[nn.Tensor, RecurrentState]:

@@ -1,14 +1,24 @@
-"""A language model whose layers are recurrences alone, as values."""
+"""A language model whose layers are recurrences alone, as values: its shape, and its parameters."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
 from mlcbuild.compiler.models.decoder import NormConfig
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.description import Layers
+from mlcbuild.compiler.models.parameters import (
+    CheckpointTensor,
+    Parameter,
+    ParameterList,
+    ParameterRole,
+    TensorLayout,
+    TiedTensor,
+)
 from mlcbuild.compiler.models.recurrence import Recurrence
+from mlcbuild.compiler.models.recurrence_parameters import recurrence_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +47,34 @@ class RecurrentModelConfig:
     def of_layer(self, number: int) -> RecurrentModelConfig:  # noqa: ARG002
         """What the layer of a number is built from: all are equal."""
         return self
+
+
+def recurrent_model_parameters(config: RecurrentModelConfig, layout: CheckpointLayout) -> ParameterList:
+    """Every parameter, in the order of the forward pass. A tied model has no head: its embedding serves."""
+    names, hidden = config.names, config.hidden_size
+
+    def parameter(name: str, source: str, role: ParameterRole, *shape: int) -> Parameter:
+        full = f"{source}.weight"
+        others = tuple(TensorLayout(name=other, shape=shape) for other in layout.others(full))
+        tensor = CheckpointTensor(name=full, shape=shape, others=others)
+        return Parameter(name=f"{name}.weight", role=role, shape=shape, sources=(tensor,))
+
+    vocabulary = (config.vocab_size, hidden)
+    embedding = parameter(names.embedding, layout.embedding.hugging_face, ParameterRole.EMBEDDING, *vocabulary)
+    found = [embedding]
+    for number in range(config.num_layers):
+        own, checkpoint = f"{names.layers}.{number}", f"{layout.layers}.{number}"
+        norm = f"{checkpoint}.{layout.attention_norm.hugging_face}"
+        found.append(parameter(f"{own}.{names.attention_norm}", norm, ParameterRole.VECTOR, hidden))
+        found += recurrence_parameters(
+            config.recurrence,
+            hidden,
+            own=f"{own}.{names.recurrence}",
+            checkpoint=f"{checkpoint}.{layout.recurrence.hugging_face}",
+        )
+    found.append(parameter(names.norm, layout.norm.hugging_face, ParameterRole.VECTOR, hidden))
+    head = parameter(names.head, layout.head.hugging_face, ParameterRole.FINAL_FC, *vocabulary)
+    if config.tie_word_embeddings:
+        tied = TiedTensor(tensor=head.sources[0], equal_to=embedding.sources[0].name)
+        return ParameterList(parameters=tuple(found), tied=(tied,))
+    return ParameterList(parameters=(*found, head))

@@ -21,11 +21,11 @@ def convolve(
     before = width - 1
 
     def compute(
-        x: te.Tensor, old: te.Tensor, weights: te.Tensor, offsets: te.Tensor, owners: te.Tensor, *bias: te.Tensor
+        x: te.Tensor, old: te.Tensor, weights: te.Tensor, begins: te.Tensor, owners: te.Tensor, *bias: te.Tensor
     ) -> te.Tensor:
         def element(token: tirx.Var, channel: tirx.Var) -> tirx.Expr:
             owner = owners[token].astype("int64")
-            begin = offsets[owner].astype("int64")
+            begin = begins[owner].astype("int64")
             total = bias[0][channel].astype("float32") if bias else tirx.const(0, "float32")
             for k in range(width):
                 place = token - before + k
@@ -37,15 +37,15 @@ def convolve(
 
         return te.compute((x.shape[0], channels), element, name="short_convolution")
 
-    def remember(x: te.Tensor, old: te.Tensor, offsets: te.Tensor) -> te.Tensor:
+    def remember(x: te.Tensor, old: te.Tensor, begins: te.Tensor, ends: te.Tensor) -> te.Tensor:
         def element(sequence: tirx.Var, at: tirx.Var) -> tirx.Expr:
-            begin = offsets[sequence].astype("int64")
-            place = offsets[sequence + 1].astype("int64") - before + at // channels
+            begin = begins[sequence].astype("int64")
+            place = ends[sequence].astype("int64") - before + at // channels
             kept = old[sequence, (place - begin + before) * channels + at % channels]
             return tirx.if_then_else(place >= begin, x[place, first + at % channels], kept)
 
         return te.compute(old.shape, element, name="remembered")
 
-    given = [x, state, weight, spans.offsets, spans.owners, *([] if bias is None else [bias])]
+    given = [x, state, weight, spans.begins, spans.owners, *([] if bias is None else [bias])]
     made = nn.op.tensor_expr_op(compute, "short_convolution", given)
-    return made, nn.op.tensor_expr_op(remember, "remember_inputs", [x, state, spans.offsets])
+    return made, nn.op.tensor_expr_op(remember, "remember_inputs", [x, state, spans.begins, spans.ends])

@@ -11,7 +11,7 @@ from tvm.relax.frontend import nn
 from mlcbuild.compiler.kernels.state_scan import StateScan
 from mlcbuild.compiler.models.recurrence import StateSpaceConfig
 from mlcbuild.compiler.models.recurrent_state import RecurrentState, StateVector
-from mlcbuild.compiler.models.scanning import scan_states
+from mlcbuild.compiler.models.scanning import scan_states, softplus
 from mlcbuild.compiler.models.short_convolution import convolve
 from mlcbuild.compiler.models.spans import Spans
 from mlcbuild.compiler.quantization.layers import Linear
@@ -135,12 +135,3 @@ class StateSpace(nn.Module):  # type: ignore[misc]
             return (gated[token, place] * factor * weight[place].astype("float32")).astype(self._dtype)
 
         return te.compute(gated.shape, element, name="normed")
-
-
-def softplus(x: tirx.Expr) -> tirx.Expr:
-    """log(1 + e^x). Where u = e^x is small, 1 + u is rounded, and log(1 + u) u / ((1 + u) - 1) makes up for it (D.
-    Goldberg, "What every computer scientist should know about floating-point arithmetic", theorem 4)."""
-    u = tirx.exp(tirx.min(x, tirx.const(20, "float32")))
-    more = 1 + u
-    small = tirx.if_then_else(more > 1, tirx.log(more) * u / tirx.if_then_else(more > 1, more - 1, 1.0), u)
-    return tirx.if_then_else(x > 20, x, small)

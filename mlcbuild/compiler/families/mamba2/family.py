@@ -14,8 +14,7 @@ from mlcbuild.compiler.models.decoder import NormConfig
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel
 from mlcbuild.compiler.models.recurrence import StateSpaceConfig
-from mlcbuild.compiler.models.recurrence_parameters import recurrent_model_parameters
-from mlcbuild.compiler.models.recurrent_model import RecurrentModelConfig
+from mlcbuild.compiler.models.recurrent_model import RecurrentModelConfig, recurrent_model_parameters
 from mlcbuild.compiler.models.sizes import ContextLimits
 
 _NAMES = DecoderNames(
@@ -52,12 +51,13 @@ def resolve(reader: ConfigReader) -> FamilyModel[RecurrentModelConfig]:
     reader.refuse(hidden_act="silu")
     hidden = reader.integer("hidden_size", low=1, high=1 << 18)
     norm = NormConfig(epsilon=reader.number("layer_norm_epsilon", low=1e-20, high=0.1, default=1e-5))
+    recurrence = _state_space(reader, hidden, norm)
     config = RecurrentModelConfig(
         hidden_size=hidden,
         vocab_size=reader.integer("vocab_size", low=1, high=1 << 22),
         num_layers=reader.integer("num_hidden_layers", low=1, high=1 << 12),
         norm=norm,
-        recurrence=_state_space(reader, hidden, norm),
+        recurrence=recurrence,
         tie_word_embeddings=reader.boolean("tie_word_embeddings", default=False),
         names=_NAMES,
     )
@@ -66,7 +66,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[RecurrentModelConfig]:
         vocab_size=config.vocab_size,
         layers=config.layers,
         limits=ContextLimits(max_position_embeddings=-1),
-        chat_config=_chat_config(config),
+        chat_config=_chat_config(config, recurrence),
         parameters=recurrent_model_parameters(config, _LAYOUT),
     )
 
@@ -110,8 +110,7 @@ def _step_limits(reader: ConfigReader) -> tuple[float, float]:
     return least, most
 
 
-def _chat_config(config: RecurrentModelConfig) -> dict[str, object]:
-    recurrence = config.recurrence
+def _chat_config(config: RecurrentModelConfig, recurrence: StateSpaceConfig) -> dict[str, object]:
     return {
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_layers,

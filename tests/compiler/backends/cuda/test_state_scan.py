@@ -39,9 +39,7 @@ def test_states_are_read_from_their_slots_and_the_next_ones_written(tmp_path: Pa
     new = random.standard_normal((2, 600)).astype(np.float32)
     with target:
         reading, writing = (schedule_fallback(make(600, "float32"), target) for make in (read_states, write_states))
-    assert (
-        run_cuda(reading, [storage, slots, now, np.zeros_like(new)], tmp_path / "read")[3] == storage[slots, now]
-    ).all()
+    assert (run_cuda(reading, [storage, slots, now, np.zeros_like(new)], tmp_path)[3] == storage[slots, now]).all()
     expected = storage.copy()
     expected[slots, (now + 1) % 3] = new
-    assert (run_cuda(writing, [storage, slots, now, new], tmp_path / "write")[0] == expected).all()
+    assert (run_cuda(writing, [storage, slots, now, new], tmp_path)[0] == expected).all()

@@ -30,7 +30,7 @@ def schedule_state_scan(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.
 
 
 def _body(func: tirx.PrimFunc, scan: StateScan) -> None:
-    _, _, _, states, offsets, _, made = func.params
+    _, _, _, states, begins, ends, _, made = func.params
     with loop(states.shape[0] * scan.heads, parallel=True) as task:
         sequence, head = T.bind(task // scan.heads), T.bind(task % scan.heads)
         count = _lanes(scan)
@@ -38,14 +38,14 @@ def _body(func: tirx.PrimFunc, scan: StateScan) -> None:
         with loop(size // count) as step:
             place = lanes(head * size + step * count, count)
             store(made, states[sequence, place], sequence, place)
-        begin = T.bind(T.Cast("int64", offsets[sequence]))
-        end = T.bind(T.Cast("int64", offsets[sequence + 1]))
+        begin = T.bind(T.Cast("int64", begins[sequence]))
+        end = T.bind(T.Cast("int64", ends[sequence]))
         with loop(end - begin) as step:
             _token(func, scan, sequence, head, T.bind(begin + step))
 
 
 def _token(func: tirx.PrimFunc, scan: StateScan, sequence: Expression, head: Expression, token: Expression) -> None:
-    packed, decay, rate, _, _, y, made = func.params
+    packed, decay, rate, _, _, _, y, made = func.params
     count = _lanes(scan)
     steps = scan.columns // count
     kept, weight = T.bind(decay[token, head]), T.bind(rate[token, head])

@@ -38,7 +38,7 @@ def schedule_state_scan(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.
 
 
 def _row(func: tirx.PrimFunc, scan: StateScan, row: Expression, threads: Threads) -> None:
-    packed, decay, rate, states, offsets, y, made = func.params
+    packed, decay, rate, states, begins, ends, y, made = func.params
     each = -(-scan.columns // WARP)
     sequence = threads.y
     head = T.bind(row // scan.rows)
@@ -54,8 +54,8 @@ def _row(func: tirx.PrimFunc, scan: StateScan, row: Expression, threads: Threads
             store(buffer, value, number)
 
     fill(own, states, sequence, row * scan.columns)
-    begin = T.bind(T.Cast("int64", offsets[sequence]))
-    end = T.bind(T.Cast("int64", offsets[sequence + 1]))
+    begin = T.bind(T.Cast("int64", begins[sequence]))
+    end = T.bind(T.Cast("int64", ends[sequence]))
     with T.serial(0, end - begin) as step:
         token = T.bind(begin + step)
         kept = T.bind(decay[token, head])

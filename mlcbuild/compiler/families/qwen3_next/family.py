@@ -1,0 +1,133 @@
+"""Qwen3-Next and Qwen3.5: layers of the gated delta rule, and every fourth of attention whose output is gated.
+
+Defaults are those of transformers' `Qwen3NextConfig`, `Qwen3_5TextConfig` and `Qwen3_5MoeTextConfig`. The models of
+Qwen3.5 are read as their text part; layers that predict several tokens at once (`mtp`) are left out, as transformers
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.decoder import DecoderConfig, LayerKind, QueryKeyNorm, read_decoder
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.decoder_names import DecoderNames
+from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.layer_types import FULL
+from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, SharedExperts, read_experts
+from mlcbuild.compiler.models.recurrence import DeltaRuleConfig
+
+_LINEAR = "linear_attention"
+_NEXT = "qwen3_next"
+_WITH_EXPERTS = (_NEXT, "qwen3_5_moe_text")
+_DEFAULTS: Mapping[str, object] = {
+    "max_position_embeddings": 32768,
+    "head_dim": 256,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+}
+_OWN: Mapping[str, Mapping[str, object]] = {
+    _NEXT: {"num_key_value_heads": 2, "intermediate_size": 5632, "num_experts": 512, "num_experts_per_tok": 10},
+    "qwen3_5_text": {"num_key_value_heads": 4, "intermediate_size": 12288},
+    "qwen3_5_moe_text": {"num_key_value_heads": 2, "num_experts": 256, "num_experts_per_tok": 8},
+}
+_MIXTURE: Mapping[str, object] = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
+_LAYOUT = CheckpointLayout(
+    one_added=True,
+    other_names=(("model.", "model.language_model."),),
+    ignored=(r"mtp\..*", r"model\.visual\..*"),
+)
+_CHAT_CONFIG = (
+    *("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "num_key_value_heads"),
+    *("rms_norm_eps", "vocab_size", "rope_theta", "head_dim", "hidden_act", "attention_bias", "tie_word_embeddings"),
+    *("context_window_size", "prefill_chunk_size", "tensor_parallel_shards", "dtype", "max_batch_size"),
+)
+
+
+def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    model_type = reader.string("model_type")
+    reader = reader.with_defaults(**_DEFAULTS, **_OWN[model_type])
+    reader.refuse(attn_output_gate=True)
+    bias = reader.boolean("attention_bias", default=False)
+    inner = 512 if model_type in _WITH_EXPERTS else None
+    config = read_decoder(reader, qkv_bias=bias, output_bias=bias, partial_rotation=0.25, intermediate_default=inner)
+    attention = replace(config.attention, query_key_norm=QueryKeyNorm(norm=config.norm), output_gate=True)
+    rule = _delta_rule(reader, config, fused=model_type == _NEXT)
+    types = _layer_types(reader, config.num_layers)
+    config = replace(
+        config,
+        attention=attention,
+        feed_forward=_mixture(reader, config) if model_type in _WITH_EXPERTS else config.feed_forward,
+        names=DecoderNames(qkv="self_attn.c_attn"),
+        kinds=(LayerKind(name=FULL), LayerKind(name=_LINEAR, recurrence=rule)),
+        kinds_of_layers=types,
+    )
+    own = {
+        "linear_key_head_dim": rule.key_dim,
+        "linear_value_head_dim": rule.value_dim,
+        "linear_num_key_heads": rule.key_heads,
+        "linear_num_value_heads": rule.heads,
+        "linear_conv_kernel_dim": rule.convolution,
+        "layer_types": list(types),
+    }
+    return decoder_model(reader, config, _LAYOUT, fields=_CHAT_CONFIG, own=own)
+
+
+def _delta_rule(reader: ConfigReader, config: DecoderConfig, *, fused: bool) -> DeltaRuleConfig:
+    reader.refuse(hidden_act="silu")
+    keys = reader.integer("linear_num_key_heads", low=1, high=1 << 12)
+    heads = reader.integer("linear_num_value_heads", low=1, high=1 << 12)
+    if heads % keys:
+        raise reader.fail("linear_num_key_heads", f'is {keys}; it has to divide "linear_num_value_heads", {heads}')
+    return DeltaRuleConfig(
+        heads=heads,
+        key_heads=keys,
+        key_dim=reader.integer("linear_key_head_dim", low=1, high=1 << 12),
+        value_dim=reader.integer("linear_value_head_dim", low=1, high=1 << 12),
+        convolution=reader.integer("linear_conv_kernel_dim", low=2, high=16),
+        norm_epsilon=config.norm.epsilon,
+        fused=fused,
+    )
+
+
+def _layer_types(reader: ConfigReader, layers: int) -> tuple[str, ...]:
+    step = reader.integer("full_attention_interval", low=1, high=1 << 12, default=4)
+    default = [_LINEAR if (number + 1) % step else FULL for number in range(layers)]
+    found = reader.value("layer_types") if reader.has("layer_types") else default
+    if not isinstance(found, list) or len(found) != layers or not set(found) <= {_LINEAR, FULL}:
+        raise reader.fail("layer_types", f'has to be "{_LINEAR}" or "{FULL}" for each of the {layers} layers')
+    if len(set(found)) == 1:
+        raise reader.fail("layer_types", f'has "{found[0]}" alone; models with both types of layers are supported')
+    return tuple(found)
+
+
+def _mixture(reader: ConfigReader, config: DecoderConfig) -> MixtureConfig:
+    reader = reader.with_defaults(**_MIXTURE)
+    reader.refuse(decoder_sparse_step=1, mlp_only_layers=[])
+    experts, chosen = read_experts(reader)
+    return MixtureConfig(
+        experts=experts,
+        experts_per_token=chosen,
+        intermediate_size=reader.integer("moe_intermediate_size", low=1, high=1 << 20),
+        activation=config.feed_forward.activation,
+        router=RouterConfig(normalized=reader.boolean("norm_topk_prob", default=True)),
+        shared=SharedExperts(
+            intermediate_size=reader.integer("shared_expert_intermediate_size", low=1, high=1 << 20), gated=True
+        ),
+    )
+
+
+FAMILY = Family(
+    name="qwen3_next",
+    models="Qwen3-Next and Qwen3.5, with experts too",
+    model_types=(_NEXT, "qwen3_5_text", "qwen3_5_moe_text"),
+    configuration=DecoderConfig,
+    resolve=resolve,
+    kv_state_kind="hybrid",
+)

@@ -1,0 +1,121 @@
+"""Decoders whose sequences keep keys and values for some layers, and recurrent states for the others.
+
+Entry functions and their arguments are those of MLC-LLM's hybrid models: the cache, then the states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tvm import tirx
+from tvm.relax.frontend import nn
+from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
+
+from mlcbuild.compiler.models.causal_lm import Kept, LanguageModel, cache_geometry, last_token
+from mlcbuild.compiler.models.decoder import DecoderConfig
+from mlcbuild.compiler.models.decoder_layer import DecoderLayer
+from mlcbuild.compiler.models.kv_cache import create_placeholder
+from mlcbuild.compiler.models.recurrent_layer import RecurrentLayer
+from mlcbuild.compiler.models.recurrent_lm import ALONE, PACKED, refuse_hidden_states
+from mlcbuild.compiler.models.recurrent_state import RecurrentState, create_recurrent_state
+from mlcbuild.compiler.models.spans import Spans, ending_at, one_sequence, one_token_each
+from mlcbuild.compiler.quantization.reader import Reader, take
+
+Both = tuple[nn.Tensor, PagedKVCache, RecurrentState]
+
+
+class HybridLM(LanguageModel):
+    """A decoder some of whose layers are recurrences. The others have a cache, in which they are counted alone."""
+
+    def __init__(self, config: DecoderConfig, reader: Reader, *, layers: Sequence[int]) -> None:
+        super().__init__(config, reader, layers=layers, make_layer=_hybrid_layer)
+        self.geometry = cache_geometry(config, dtype=reader.scheme.model_dtype)
+        self._count = config.recurrent_layers
+
+    def prefill(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache, rnn_state: RecurrentState) -> Both:
+        """(1, n, hidden) → logits of the last token (1, 1, vocabulary)."""
+        hidden, state = self._behind(input_embed, paged_kv_cache, rnn_state, one_sequence(input_embed))
+        return self.logits(last_token(hidden)), paged_kv_cache, state
+
+    def decode(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache, rnn_state: RecurrentState) -> Both:
+        """(1, 1, hidden) → (1, 1, vocabulary)."""
+        hidden, state = self._behind(input_embed, paged_kv_cache, rnn_state, one_token_each(input_embed))
+        return self.logits(hidden), paged_kv_cache, state
+
+    def batch_prefill(
+        self,
+        input_embeds: nn.Tensor,
+        logit_positions: nn.Tensor,
+        paged_kv_cache: PagedKVCache,
+        rnn_state: RecurrentState,
+    ) -> Both:
+        """(1, n, hidden) of all sequences, one after another, and the positions (batch,) int32 of their last
+        tokens → (1, batch, vocabulary)."""
+        spans = ending_at(input_embeds, logit_positions)
+        hidden, state = self._behind(input_embeds, paged_kv_cache, rnn_state, spans)
+        return self.logits(take(hidden, logit_positions, axis=1)), paged_kv_cache, state
+
+    def batch_decode(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache, rnn_state: RecurrentState) -> Both:
+        """(batch, 1, hidden) → (batch, 1, vocabulary)."""
+        hidden, state = self._behind(input_embeds, paged_kv_cache, rnn_state, one_token_each(input_embeds))
+        return self.logits(hidden), paged_kv_cache, state
+
+    def batch_verify(self, input_embeds: nn.Tensor, paged_kv_cache: PagedKVCache, rnn_state: RecurrentState) -> Both:
+        """(1, n, hidden) of one sequence → logits of every token (1, n, vocabulary)."""
+        hidden, state = self._behind(input_embeds, paged_kv_cache, rnn_state, one_sequence(input_embeds))
+        return self.logits(hidden), paged_kv_cache, state
+
+    def create_paged_kv_cache(
+        self,
+        max_batch_size: tirx.Var,
+        max_total_seq_len: tirx.Var,
+        prefill_chunk_size: tirx.Var,
+        page_size: tirx.Var,
+        support_sliding_window: tirx.Var,
+    ) -> PagedKVCache:
+        """An empty cache; every argument is an integer given at run time."""
+        return create_placeholder(
+            self.geometry,
+            (max_batch_size, max_total_seq_len, prefill_chunk_size, page_size, support_sliding_window),
+        )
+
+    def create_rnn_state(self, max_batch_size: tirx.Var, max_history: tirx.Var) -> RecurrentState:
+        """An empty state; both arguments are integers given at run time."""
+        return create_recurrent_state(
+            self.vectors, layers=self._count, most_sequences=max_batch_size, most_history=max_history
+        )
+
+    def specification(self, *, hidden_states: bool = False) -> dict[str, dict[str, object]]:
+        """The entry functions with their arguments, as `nn.Module.export_tvm` takes them. Raises StageError for
+        `hidden_states`."""
+        refuse_hidden_states(hidden_states=hidden_states)
+        kept = {
+            "paged_kv_cache": nn.spec.Object(object_type=PagedKVCache),
+            "rnn_state": nn.spec.Object(object_type=RecurrentState),
+            "$": PACKED,
+        }
+        positions = nn.spec.Tensor(["batch_size"], "int32")
+        sizes = ("max_batch_size", "max_total_seq_len", "prefill_chunk_size", "page_size", "support_sliding_window")
+        return {
+            "embed": {"input_ids": nn.spec.Tensor(["seq_len"], "int32"), "$": PACKED},
+            "prefill": {"input_embed": self.embeds(1, "seq_len"), **kept},
+            "decode": {"input_embed": self.embeds(1, 1), **kept},
+            "batch_prefill": {"input_embeds": self.embeds(1, "seq_len"), "logit_positions": positions, **kept},
+            "batch_decode": {"input_embeds": self.embeds("batch_size", 1), **kept},
+            "batch_verify": {"input_embeds": self.embeds(1, "seq_len"), **kept},
+            "create_paged_kv_cache": {**dict.fromkeys(sizes, int), "$": ALONE},
+            "create_rnn_state": {"max_batch_size": int, "max_history": int, "$": ALONE},
+        }
+
+    def _behind(
+        self, embeds: nn.Tensor, cache: PagedKVCache, state: RecurrentState, spans: Spans
+    ) -> tuple[nn.Tensor, RecurrentState]:
+        """(a, n, hidden) → the hidden states behind the last norm, and the states."""
+        hidden, kept = self._decoder(embeds, Kept(cache=cache, recurrent=state, spans=spans))
+        assert kept.recurrent is not None
+        return hidden, kept.recurrent
+
+
+def _hybrid_layer(config: DecoderConfig, reader: Reader, *, name: str) -> DecoderLayer | RecurrentLayer:
+    made = DecoderLayer if config.recurrence is None else RecurrentLayer
+    return made(config, reader, name=name)
