@@ -36,6 +36,8 @@ class Presence(enum.Enum):
     ALL = "every library"
     GPU = "libraries for GPUs"
     HIDDEN_STATES = "with `hidden_states = true`"
+    PAGES = "all but models of recurrent layers alone"
+    RECURRENT = "models with recurrent layers"
     NONE = "no library"
 
 
@@ -46,7 +48,7 @@ FUNCTIONS: Mapping[str, Presence] = {
     "batch_prefill": Presence.ALL,
     "batch_decode": Presence.ALL,
     "batch_verify": Presence.ALL,
-    "create_tir_paged_kv_cache": Presence.ALL,
+    "create_tir_paged_kv_cache": Presence.PAGES,
     "softmax_with_temperature": Presence.ALL,
     "alloc_embedding_tensor": Presence.ALL,
     "apply_logit_bias_inplace": Presence.ALL,
@@ -72,7 +74,7 @@ FUNCTIONS: Mapping[str, Presence] = {
     "gather_hidden_states": Presence.HIDDEN_STATES,
     "scatter_hidden_states": Presence.HIDDEN_STATES,
     "create_flashinfer_paged_kv_cache": Presence.NONE,
-    "create_rnn_state": Presence.NONE,
+    "create_rnn_state": Presence.RECURRENT,
     "batch_get_logits": Presence.NONE,
     "fuse_embed_hidden_states": Presence.NONE,
     "extend": Presence.NONE,

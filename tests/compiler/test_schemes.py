@@ -15,7 +15,7 @@ from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.models.parameters import Parameter, ParameterRole
 from mlcbuild.compiler.quantization.layers import Embedding, Linear, StoredMatrix
-from mlcbuild.compiler.quantization.scheme import MODEL_DTYPES
+from mlcbuild.compiler.quantization.scheme import MODEL_DTYPES, kept_dtype
 from mlcbuild.compiler.weights.tensor import dtype_of
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
@@ -40,7 +40,8 @@ def weights(draw: st.DrawFn, dtype: str) -> tuple[Parameter, Array]:
         tiny, huge = limits.smallest_subnormal, limits.max
         sizes = np.exp(random.uniform(np.log(float(tiny)), np.log(float(huge) / 2), (rows, groups * COLUMNS // 32, 1)))
         numbers = (numbers.reshape(rows, -1, 32) * sizes * random.choice([0.0, 1.0, 1.0], sizes.shape)).reshape(shape)
-    return matrix(shape, role=role), numbers.astype(dtype_of(dtype))
+    parameter = matrix(shape, role=role)
+    return parameter, numbers.astype(dtype_of(kept_dtype(parameter, dtype)))
 
 
 @pytest.mark.parametrize("name", schemes.NAMES)
