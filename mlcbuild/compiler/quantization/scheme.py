@@ -80,8 +80,9 @@ class QuantizationScheme(Protocol):
 class Encoder(Protocol):
     """The numbers of one scheme, made and read back with NumPy.
 
-    Arrays of weights are (out, in) in the scheme's `model_dtype`, others in `kept_dtype`; all are finite. Those of experts are (experts, out, in),
-    and what is stored for some of the experts is the same, whether they are given alone or with others.
+    Arrays of weights are (out, in) in the scheme's `model_dtype`, others in `kept_dtype`; all are finite. Those of
+    experts are (experts, out, in), and what is stored for some of the experts is the same, whether they are given alone
+    or with others.
     """
 
     def encode(self, weight: Weight, numbers: Array) -> tuple[Array, ...]:
