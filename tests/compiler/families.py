@@ -10,7 +10,7 @@ from tests.compiler import schemes
 from tests.compiler.family_cases import FamilyCase
 from tests.compiler.parity import compare, reference, sequences
 from tests.compiler.pipeline import CPU_TARGET, compile_library
-from tests.compiler.running import Library, random_model
+from tests.compiler.running import Library, random_model, tensors_of
 
 BOUND = 1e-4
 """The largest difference of logits, relative to the largest logit."""
@@ -21,8 +21,7 @@ def largest_error(case: FamilyCase, directory: Path, *, kernel_store: Path) -> f
     unequal lengths, and token by token. Fails above the bound."""
     scheme = schemes.scheme("q0f32")
     model = random_model(case.model)
-    state = {name: tensor.detach().numpy() for name, tensor in model.named_parameters()}
-    weights = schemes.stored(case.config, scheme, case.checkpoint(state))
+    weights = schemes.stored(case.config, scheme, case.checkpoint(tensors_of(model)))
     path = compile_library(
         case.config, "q0f32", CPU_TARGET, directory, kernel_store=kernel_store, overrides=case.overrides
     )

@@ -154,6 +154,20 @@ _YARN = {
     "rope_theta": 10000.0,
 }
 
+_LATENT: dict[str, Any] = {
+    **_SIZES,
+    **_ALL_HEADS,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 24,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+}
+_SCALES = {"mscale": 0.7, "mscale_all_dim": 0.9}
+
 _LONGROPE = {
     "rope_type": "longrope",
     "rope_theta": 10000.0,
@@ -232,6 +246,41 @@ CASES: Mapping[str, FamilyCase] = {
             "attention_multiplier": 0.25,
             "logits_scaling": 4.0,
         },
+    ),
+    "deepseek_v2": _case("deepseek_v2", sizes=_LATENT, q_lora_rank=None, rope_parameters=_YARN | _SCALES),
+    "deepseek_v2-groups": _case(
+        "deepseek_v2",
+        sizes=_LATENT,
+        q_lora_rank=24,
+        topk_method="group_limited_greedy",
+        n_group=4,
+        topk_group=2,
+        routed_scaling_factor=1.5,
+        attention_bias=True,
+    ),
+    "deepseek_v3": _case(
+        "deepseek_v3",
+        sizes=_LATENT | {"num_hidden_layers": 4},  # one of which is not exported
+        in_ci=True,
+        q_lora_rank=24,
+        n_group=4,
+        topk_group=2,
+        n_shared_experts=2,
+        rope_parameters=_YARN | _SCALES,
+    ),
+    "deepseek_v3-halves": _case(
+        "deepseek_v3", sizes=_LATENT, q_lora_rank=None, n_group=2, topk_group=1, rope_interleave=False
+    ),
+    "minicpm3": _case(
+        "minicpm3",
+        sizes=_SIZES | _ALL_HEADS,
+        kv_lora_rank=32,
+        q_lora_rank=24,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=16,
+        dim_model_base=16,
+        rope_parameters=_LONGROPE,
+        original_max_position_embeddings=16,
     ),
     "exaone4": _case("exaone4", sliding_window=None, layer_types=["full_attention"] * 3),
     "smollm3": _case("smollm3", sizes=_SIZES | {"num_hidden_layers": 5}),

@@ -121,14 +121,28 @@ def random_model(config: Mapping[str, object], *, seed: int = 0) -> Any:
                 parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
             else:
                 parameter.copy_(torch.randn_like(parameter) / parameter.shape[-1] ** 0.5)
+        for buffer in saved_buffers(model).values():
+            buffer.copy_(0.1 * torch.randn_like(buffer))
     return model.eval()
+
+
+def saved_buffers(model: Any) -> dict[str, Any]:
+    """What a checkpoint of the model has that is no parameter to torch, such as the correction of scores of experts."""
+    saved = model.state_dict()
+    return {name: buffer for name, buffer in model.named_buffers() if name in saved}
+
+
+def tensors_of(model: Any) -> dict[str, Array]:
+    """The model's own memory: what a checkpoint of it has, in float32."""
+    named = [*model.named_parameters(), *saved_buffers(model).items()]
+    return {name: tensor.detach().numpy() for name, tensor in named}
 
 
 def store(model: Any, scheme: QuantizationScheme) -> dict[str, Array]:
     """The model's weights as the scheme stores them, under MLC-LLM's names. The model's own weights become
     what the stored ones stand for, so that it computes with the same numbers."""
     document = model.config.to_dict()
-    state = {name: tensor.detach().numpy() for name, tensor in model.named_parameters()}  # the model's own memory
+    state = tensors_of(model)
     stored = schemes.stored(document, scheme, state)
     sources = {tensor.name: tensor for parameter in parameters_of(document).parameters for tensor in parameter.sources}
     for name, numbers in schemes.restored(document, scheme, stored).items():

@@ -70,7 +70,11 @@ def restored(document: Mapping[str, object], of: QuantizationScheme, weights: Ma
             sizes = np.cumsum([tensor.shape[0] for tensor in part.sources])[:-1]
             times = sum(operation.times for operation in part.operations if isinstance(operation, AddOne))
             arrays = np.split(numbers - times, sizes)
-            found |= {tensor.name: array for tensor, array in zip(part.sources, arrays, strict=True)}
+            found |= {  # a tensor that several parameters are made of, as the first has it
+                tensor.name: array
+                for tensor, array in zip(part.sources, arrays, strict=True)
+                if tensor.name not in found
+            }
     return found
 
 

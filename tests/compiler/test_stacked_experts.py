@@ -15,7 +15,7 @@ from mlcbuild.compiler.models.checkpoint_layout import ExpertNames
 from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, SharedExperts
 from mlcbuild.compiler.models.mixture_parameters import LayerPlaces, mixture
 from mlcbuild.compiler.models.parameters import Parameter, ParameterList, ParameterRole, write_parameters
-from mlcbuild.compiler.quantization.scheme import Weight
+from mlcbuild.compiler.quantization.scheme import Weight, kept_dtype
 from mlcbuild.compiler.stages import import_weights, index_weights, quantize
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
@@ -137,7 +137,7 @@ def test_every_layout_gives_the_same_shards_and_one_expert_is_in_memory(
     records = {entry["name"]: entry for entry in json.loads((directory / "records.json").read_text())["records"]}
     for parameter in parameters.parameters:
         sources = [checkpoints["apart"][tensor.name] for tensor in parameter.sources]
-        whole = carry_out(parameter.operations, sources).astype(dtype_of(scheme.model_dtype))
+        whole = carry_out(parameter.operations, sources).astype(dtype_of(kept_dtype(parameter, scheme.model_dtype)))
         for stored, array in zip(scheme.stored(parameter), watched.encode(parameter, whole), strict=True):
             entry = records[stored.name]
             assert content[entry["byteOffset"] : entry["byteOffset"] + entry["nbytes"]] == array.tobytes()
@@ -152,7 +152,7 @@ def test_the_router_is_never_quantized_and_experts_are() -> None:
     ]
     assert stored == [
         "gate.weight",
-        "gate.e_score_correction_bias",
+        "e_score_correction_bias",
         "moe_gate_up_proj.q_weight",
         "moe_gate_up_proj.q_scale",
         "moe_down_proj.q_weight",

@@ -39,6 +39,23 @@ _SIZES: dict[str, Any] = {
 }
 _WINDOW = {"sliding_window": 16}
 _EXPERTS = {"num_experts_per_tok": 2, "tie_word_embeddings": False}
+_YARN = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 128,
+    "mscale": 0.7,
+    "mscale_all_dim": 0.9,
+}
+_LATENT = {name: size for name, size in _SIZES.items() if name not in ("head_dim", "num_key_value_heads")} | {
+    "kv_lora_rank": 64,
+    "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 32,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 64,
+    "first_k_dense_replace": 1,
+}
 MODELS: dict[str, dict[str, Any]] = {
     "llama": _SIZES | {"head_dim": 32},
     "gemma2": _SIZES
@@ -53,6 +70,8 @@ MODELS: dict[str, dict[str, Any]] = {
     | {"num_experts": 6, "moe_intermediate_size": 64, "norm_topk_prob": True, "mlp_only_layers": [0]},
     "gpt_oss": _SIZES | _WINDOW | {"num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen3": _SIZES,
+    "deepseek_v2": _LATENT | {"q_lora_rank": None},
+    "deepseek_v3": _LATENT | {"q_lora_rank": 64, "n_group": 2, "topk_group": 1, "rope_scaling": _YARN},
     "phi": {name: size for name, size in _SIZES.items() if name != "head_dim"} | {"partial_rotary_factor": 0.5},
     "gpt_neox": {name: size for name, size in _SIZES.items() if name not in ("head_dim", "num_key_value_heads")},
 }
@@ -89,11 +108,11 @@ def _weights(config: Mapping[str, Any], model: Any, scheme: QuantizationScheme) 
     """As the scheme stores them. The model then computes with the numbers that they stand for, which in float32 are its
     own: those of checkpoints that fuse or interleave tensors cannot be put back."""
     from tests.compiler import schemes
-    from tests.compiler.running import store
+    from tests.compiler.running import store, tensors_of
 
     if scheme.name != "q0f32":
         return store(model, scheme)
-    return schemes.stored(config, scheme, {name: each.detach().numpy() for name, each in model.named_parameters()})
+    return schemes.stored(config, scheme, tensors_of(model))
 
 
 def check(name: str, folder: Path) -> dict[str, float]:

@@ -60,6 +60,10 @@ class Attention:
             self.sinks = Sinks(config.query_heads, dtype=reader.scheme.model_dtype)
             self.modules[names.sinks] = self.sinks
 
+    def parts(self, *, single: bool) -> list[nn.Module]:  # noqa: ARG002
+        """What has the parameters that a call reads, with one token of each sequence or more."""
+        return list(self.modules.values())
+
     def __call__(
         self, hidden: nn.Tensor, cache: PagedKVCache, layer: relax.Expr, turns: nn.Tensor | None = None
     ) -> nn.Tensor:

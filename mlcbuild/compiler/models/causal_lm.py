@@ -18,7 +18,9 @@ from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig
 from mlcbuild.compiler.models.decoder_layer import DecoderLayer
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.description import Layers
+from mlcbuild.compiler.models.known_sizes import is_one
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, create_placeholder, given_heads
+from mlcbuild.compiler.models.latent_cache import latent_geometry
 from mlcbuild.compiler.models.norm import make_norm
 from mlcbuild.compiler.models.outlining import Outliner
 from mlcbuild.compiler.models.parameters import ParameterRole
@@ -149,7 +151,8 @@ class Decoder:
             made = layer.forward(*tensors, own.cache, number, next_norm, *(nn.Tensor(_expr=each) for each in more))
             return made if own.recurrent is None else (*made, own.recurrent)
 
-        return self.outliner.call(layer.parts(next_norm), trace, given, kind=kind)
+        parts = layer.parts(next_norm, single=is_one(given[0].ty.shape[1]))
+        return self.outliner.call(parts, trace, given, kind=kind)
 
 
 def _expressions(kept: Kept) -> list[relax.Expr]:
@@ -353,6 +356,8 @@ class CausalLM(LanguageModel):
 def cache_geometry(config: DecoderConfig, *, dtype: str) -> KVCacheGeometry:
     """What the KV cache of a decoder looks like."""
     attention = config.attention
+    if attention.latent is not None:
+        return latent_geometry(attention, layers=config.num_layers, dtype=dtype)
     return KVCacheGeometry(
         attention_kind=attention.kind.value,
         num_hidden_layers=config.num_layers - config.recurrent_layers,

@@ -17,6 +17,7 @@ from mlcbuild.compiler.models.attention_rules import AttentionRules
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.description import Layers
+from mlcbuild.compiler.models.latent import LatentConfig
 from mlcbuild.compiler.models.mixture import MixtureConfig
 from mlcbuild.compiler.models.recurrence import Recurrence
 from mlcbuild.compiler.models.rotary import RotaryEmbedding, RotaryForm, read_rotary
@@ -27,6 +28,7 @@ class AttentionKind(enum.Enum):
     """How queries meet keys, by the word of TVM's KV cache."""
 
     GROUPED_QUERY = "mha"  # each key-value head serves an equal number of query heads: one, some or all
+    LATENT = "mla"  # all heads make their keys and values of one vector a token, which the cache keeps
 
 
 class NormKind(enum.Enum):
@@ -82,7 +84,8 @@ class AttentionConfig:
     """Softmax(`softmax_scale` · Q Kᵀ) V, with queries and keys turned by `rotary`.
 
     `window` is how many tokens a token sees, itself among them; 0 for all that are not behind it. `soft_cap` and
-    `sinks` are as in `attention_rules.AttentionRules`; a model has them in all layers, or in none.
+    `sinks` are as in `attention_rules.AttentionRules`; a model has them in all layers, or in none. With `latent`, heads
+    of queries and keys have `head_dim` elements, and `qkv_bias` is that of the products that make latent vectors.
     """
 
     query_heads: int
@@ -90,7 +93,7 @@ class AttentionConfig:
     head_dim: int
     softmax_scale: float
     rotary: RotaryEmbedding
-    kind: AttentionKind = AttentionKind.GROUPED_QUERY
+    latent: LatentConfig | None = None
     qkv_bias: bool = False
     output_bias: bool = False
     query_key_norm: QueryKeyNorm | None = None
@@ -99,6 +102,10 @@ class AttentionConfig:
     soft_cap: float = 0.0
     sinks: bool = False
     output_gate: bool = False  # what is attended is multiplied by the sigmoid of gates, made as the queries are
+
+    @property
+    def kind(self) -> AttentionKind:
+        return AttentionKind.GROUPED_QUERY if self.latent is None else AttentionKind.LATENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +174,10 @@ class DecoderConfig:
         found = [self.attention, *(kind.attention for kind in self.kinds if kind.attention is not None)]
         windows = {each.window for each in found if each.window}
         same = {
-            (each.query_heads, each.key_value_heads, each.head_dim, each.soft_cap, each.sinks, each.rotary.in_cache)
+            (
+                *(each.query_heads, each.key_value_heads, each.head_dim, each.latent),
+                *(each.soft_cap, each.sinks, each.rotary.in_cache),
+            )
             for each in found
         }
         if len(windows) > 1 or len(same) > 1:

@@ -10,6 +10,7 @@ from mlcbuild.compiler.models.attention import Attention
 from mlcbuild.compiler.models.decoder import DecoderConfig, Wiring
 from mlcbuild.compiler.models.experts import Mixture
 from mlcbuild.compiler.models.feed_forward import FeedForward
+from mlcbuild.compiler.models.latent_attention import LatentAttention
 from mlcbuild.compiler.models.mixture import MixtureConfig
 from mlcbuild.compiler.models.norm import make_norm
 from mlcbuild.compiler.models.placing import place
@@ -27,7 +28,8 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]
     def __init__(self, config: DecoderConfig, reader: Reader, *, name: str) -> None:
         self._wiring, self._residual_scale = config.wiring, config.residual_scale
         names, hidden = config.names, config.hidden_size
-        self._attention = Attention(config.attention, names, hidden, reader, layer=name)
+        make = Attention if config.attention.latent is None else LatentAttention
+        self._attention: Attention | LatentAttention = make(config.attention, names, hidden, reader, layer=name)
         self._feed_forward: FeedForward | Mixture
         if isinstance(config.feed_forward, MixtureConfig):
             self._feed_forward = Mixture(config.feed_forward, hidden, reader, layer=name)
@@ -86,10 +88,10 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]
     def _scaled(self, x: nn.Tensor) -> nn.Tensor:
         return x if self._residual_scale == 1.0 else x * self._residual_scale
 
-    def parts(self, next_norm: nn.Module | None) -> list[nn.Module]:
-        """What has the parameters that `forward` reads."""
+    def parts(self, next_norm: nn.Module | None, *, single: bool) -> list[nn.Module]:
+        """What has the parameters that `forward` reads; `single` is a pass of one token of each sequence."""
         _, after_attention, second, after_feed_forward = self._norms
-        found = [*self._attention.modules.values(), after_attention, second, *self._feed_forward.modules.values()]
+        found = [*self._attention.parts(single=single), after_attention, second, *self._feed_forward.parts]
         return [part for part in (*found, after_feed_forward, next_norm) if part is not None]
 
 

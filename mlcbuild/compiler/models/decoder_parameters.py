@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormScope, Wiring
+from mlcbuild.compiler.models.latent_parameters import latent_attention
 from mlcbuild.compiler.models.mixture import MixtureConfig
 from mlcbuild.compiler.models.mixture_parameters import LayerPlaces, mixture
 from mlcbuild.compiler.models.operations import AddOne, Concatenate, Flatten, Operation, Permute, Reshape, Split, Stack
@@ -116,6 +117,14 @@ class _Layer(_Builder):
             found += self.own_norm(names.after_feed_forward_norm, layout.after_feed_forward_norm)
         return found
 
+    @property
+    def places(self) -> LayerPlaces:
+        return LayerPlaces(
+            own=f"{self.config.names.layers}.{self.number}",
+            checkpoint=f"{self.layout.layers}.{self.number}",
+            gguf=f"blk.{self.number}",
+        )
+
     def name(self, own: str) -> str:
         return f"{self.config.names.layers}.{self.number}.{own}"
 
@@ -141,6 +150,10 @@ class _Layer(_Builder):
         attended, key = config.query_heads * config.head_dim, config.key_value_heads * config.head_dim
         query = attended * (2 if config.output_gate else 1)
         hidden = self.config.hidden_size
+        if config.latent is not None:
+            values = config.query_heads * config.latent.value_dim
+            output = self.linear(names.output, (layout.output,), (hidden,), values, bias=config.output_bias)
+            return latent_attention(self.places, config, hidden) + output
         if len(layout.qkv) == 1:
             found = self.fused_qkv(config.query_heads, config.key_value_heads, config.head_dim)
         elif names.apart:
@@ -216,12 +229,7 @@ class _Layer(_Builder):
     def feed_forward(self) -> list[Parameter]:
         config, names, layout = self.config.feed_forward, self.config.names, self.layout
         if isinstance(config, MixtureConfig):
-            places = LayerPlaces(
-                own=f"{names.layers}.{self.number}",
-                checkpoint=f"{layout.layers}.{self.number}",
-                gguf=f"blk.{self.number}",
-            )
-            return mixture(places, config, self.config.hidden_size, layout.experts)
+            return mixture(self.places, config, self.config.hidden_size, layout.experts)
         inner, hidden, bias = config.intermediate_size, self.config.hidden_size, config.bias
         if not config.gated:
             found = self.linear(names.up, (layout.up,), (inner,), hidden, bias=bias)

@@ -15,12 +15,20 @@ from mlcbuild.compiler.models import routing
 from mlcbuild.compiler.models.decoder import FeedForwardConfig
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.feed_forward import ACTIVATIONS, FeedForward
+from mlcbuild.compiler.models.known_sizes import is_one
 from mlcbuild.compiler.models.mixture import ClampedGate, MixtureConfig
 from mlcbuild.compiler.models.parameters import ParameterRole
 from mlcbuild.compiler.quantization.layers import Experts, Linear
 from mlcbuild.compiler.quantization.reader import Reader
 
 _OPAQUE = 8  # TVM's number of kernels that fusion leaves alone
+
+
+class Correction(nn.Module):  # type: ignore[misc]
+    """What is added to the scores of experts to choose by: `bias` (experts,) float32."""
+
+    def __init__(self, experts: int) -> None:
+        self.bias = nn.Parameter((experts,), "float32")
 
 
 class Router(Linear):
@@ -35,13 +43,11 @@ class Router(Linear):
             bias=config.router.bias,
             role=ParameterRole.ROUTER,
         )
-        self.e_score_correction_bias = (
-            nn.Parameter((config.experts,), reader.scheme.model_dtype) if config.router.correction_bias else None
-        )
 
 
 class Mixture:
-    """The mixture of the layer called `layer`. `modules` are its modules by their names below the layer."""
+    """The mixture of the layer called `layer`. `modules` are its modules and parameters by their names below the
+    layer."""
 
     def __init__(self, config: MixtureConfig, hidden_size: int, reader: Reader, *, layer: str) -> None:
         names, inner = config.names, config.intermediate_size
@@ -56,11 +62,14 @@ class Mixture:
         if config.bias:
             self.gate_up.bias = nn.Parameter((config.experts, 2 * inner), self.dtype)
             self.down.bias = nn.Parameter((config.experts, hidden_size), self.dtype)
-        self.modules: dict[str, nn.Module] = {
+        self.modules: dict[str, nn.Module | nn.Parameter] = {
             names.router: self.router,
             names.gate_up: self.gate_up,
             names.down: self.down,
         }
+        self.correction = Correction(config.experts) if config.router.correction_bias else None
+        if self.correction is not None:
+            self.modules[names.correction_bias] = self.correction.bias
         self.shared: FeedForward | None = None
         self.shared_gate: nn.Module | None = None
         if config.shared is not None:
@@ -72,6 +81,12 @@ class Mixture:
                 name = f"{layer}.{names.shared_gate}"
                 self.shared_gate = Linear(hidden_size, 1, reader=reader, name=name, role=ParameterRole.ROUTER)
                 self.modules[names.shared_gate] = self.shared_gate
+
+    @property
+    def parts(self) -> list[nn.Module]:
+        """What has the parameters that a call reads."""
+        modules = [part for part in self.modules.values() if isinstance(part, nn.Module)]
+        return modules if self.correction is None else [*modules, self.correction]
 
     def __call__(self, hidden: nn.Tensor) -> nn.Tensor:
         """(batch, n, hidden) → the same."""
@@ -87,9 +102,9 @@ class Mixture:
 
     def _experts(self, tokens: nn.Tensor) -> nn.Tensor:
         """(tokens, hidden) → the same."""
-        choice = routing.choose(self.router(tokens, "float32"), self.router.e_score_correction_bias, self.config)
-        count = tokens.shape[0]
-        if isinstance(count, int | tirx.IntImm) and int(count) == 1:
+        correction = None if self.correction is None else self.correction.bias
+        choice = routing.choose(self.router(tokens, "float32"), correction, self.config)
+        if is_one(tokens.shape[0]):
             order, experts, numbers = None, choice.experts, []
         else:
             order = routing.ordered(choice.experts, self.config)
@@ -145,6 +160,19 @@ def _product(matrices: Experts, x: nn.Tensor, experts: nn.Tensor, *numbers: nn.T
     return nn.op.tensor_expr_op(
         expert_product, "expert_matmul", [x, experts, matrices.restored(), *numbers], attrs={"op_pattern": _OPAQUE}
     )
+
+
+def row_product(rows: nn.Tensor, matrices: nn.Tensor) -> nn.Tensor:
+    """Rows (experts · n, 1, in), n of each expert after the other, times its matrix (experts, out, in): (experts · n,
+    1, out)."""
+    experts = matrices.shape[0]
+
+    def numbers(x: te.Tensor) -> te.Tensor:
+        each = tirx.floordiv(x.shape[0], experts)
+        return te.compute((x.shape[0], 1), lambda row, _: tirx.floordiv(row, each).astype("int32"), name="experts")
+
+    which = nn.op.tensor_expr_op(numbers, "experts_of_rows", [rows])
+    return nn.op.tensor_expr_op(expert_product, "expert_matmul", [rows, which, matrices], attrs={"op_pattern": _OPAQUE})
 
 
 def expert_product(x: te.Tensor, experts: te.Tensor, matrices: te.Tensor, *numbers: te.Tensor) -> te.Tensor:

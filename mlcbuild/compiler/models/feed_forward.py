@@ -57,6 +57,11 @@ class FeedForward:
         self.modules = {**dict(zip(rows, self.inner, strict=True)), names.down: self.down}
         self.gated = config.gated
 
+    @property
+    def parts(self) -> list[nn.Module]:
+        """What has the parameters that a call reads."""
+        return list(self.modules.values())
+
     def __call__(self, hidden: nn.Tensor) -> nn.Tensor:
         """(batch, n, hidden) → the same."""
         made = [linear(hidden) for linear in self.inner]

@@ -22,6 +22,16 @@ PLACEHOLDER = "mlcbuild.create_paged_kv_cache"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatentGeometry:
+    """What a cache of latent vectors has besides: elements of the latent vector, the first of the `head_dim` that are
+    kept of a token, and of a head of the keys and values that are made of it."""
+
+    rank: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KVCacheGeometry:
     """Kind of attention, shapes, dtype and rotary embedding of a cache.
 
@@ -41,10 +51,13 @@ class KVCacheGeometry:
     rope_scaling: tuple[tuple[str, object], ...]
     dtype: str
     rules: AttentionRules = NO_RULES
+    latent: LatentGeometry | None = None
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces."""
         document = asdict(self) | {"rope_scaling": dict(self.rope_scaling)}
+        if self.latent is None:
+            del document["latent"]
         return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
     @staticmethod
@@ -53,6 +66,8 @@ class KVCacheGeometry:
         document = json.loads(text)
         document["rope_scaling"] = tuple(sorted(document["rope_scaling"].items()))
         document["rules"] = AttentionRules(**document["rules"])
+        if "latent" in document:
+            document["latent"] = LatentGeometry(**document["latent"])
         return KVCacheGeometry(**document)
 
     @property

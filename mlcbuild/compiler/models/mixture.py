@@ -70,9 +70,10 @@ class ClampedGate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureNames:
-    """Modules by the path that MLC-LLM gives them below a layer."""
+    """Modules by the path that MLC-LLM gives them below a layer; `correction_bias` is a parameter."""
 
     router: str = "mlp.gate"
+    correction_bias: str = "mlp.e_score_correction_bias"
     gate_up: str = "mlp.moe_gate_up_proj"
     down: str = "mlp.moe_down_proj"
     shared: str = "mlp.shared_expert"

@@ -38,15 +38,16 @@ def _router(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: Exper
             gguf=TensorLayout(name=f"{layer.gguf}.{gguf_name}", shape=shape),
             others=(TensorLayout(name=f"{layer.checkpoint}.{names.fused_router}.{kind}", shape=shape),),
         )
-        return Parameter(name=f"{layer.own}.{config.names.router}.{own}", role=role, shape=shape, sources=(source,))
+        return Parameter(name=f"{layer.own}.{own}", role=role, shape=shape, sources=(source,))
 
     matrix = (config.experts, hidden)
-    found = [one("weight", matrix, ParameterRole.ROUTER, "weight", "ffn_gate_inp.weight")]
+    router = config.names.router
+    found = [one("weight", matrix, ParameterRole.ROUTER, f"{router}.weight", "ffn_gate_inp.weight")]
     if config.router.bias:
-        found.append(one("bias", matrix[:1], ParameterRole.VECTOR, "bias", "ffn_gate_inp.bias"))
+        found.append(one("bias", matrix[:1], ParameterRole.VECTOR, f"{router}.bias", "ffn_gate_inp.bias"))
     if config.router.correction_bias:
-        own = "e_score_correction_bias"
-        found.append(one(own, matrix[:1], ParameterRole.VECTOR, own, "exp_probs_b.bias"))
+        kind, own = "e_score_correction_bias", config.names.correction_bias
+        found.append(one(kind, matrix[:1], ParameterRole.FLOAT32, own, "exp_probs_b.bias"))
     return found
 
 

@@ -26,8 +26,9 @@ class ParameterRole(enum.Enum):
     FINAL_FC = "final fc"  # the language model's head, where it is not the embedding
     EXPERTS = "experts"  # matrices of equal shape (experts, out, in), each of which is a linear layer's
     ROUTER = "router"  # chooses experts: a small matrix, whose errors would choose others
+    ABSORBED = "absorbed"  # matrices of heads (heads, out, in) of latent attention, which MLC-LLM does not quantize
     VECTOR = "vector"  # norms and biases: never quantized
-    FLOAT32 = "float32"  # what a recurrence takes powers of: kept in float32, whatever the model computes in
+    FLOAT32 = "float32"  # always float32: what a recurrence takes powers of, or what ranks experts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

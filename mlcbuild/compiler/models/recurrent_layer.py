@@ -99,8 +99,8 @@ class RecurrentLayer(nn.Module):  # type: ignore[misc]
             hidden = self._feed_forward(second(hidden)) + hidden
         return hidden, next_norm(hidden), state
 
-    def parts(self, next_norm: nn.Module | None) -> list[nn.Module]:
-        """What has the parameters that `forward` reads."""
+    def parts(self, next_norm: nn.Module | None, *, single: bool) -> list[nn.Module]:  # noqa: ARG002
+        """What has the parameters that `forward` reads, as of `DecoderLayer`."""
         _, recurrence, second = self._own
-        inner = [] if self._feed_forward is None else [second, *self._feed_forward.modules.values()]
+        inner = [] if self._feed_forward is None else [second, *self._feed_forward.parts]
         return [part for part in (recurrence, *inner, next_norm) if part is not None]

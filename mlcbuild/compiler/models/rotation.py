@@ -46,6 +46,28 @@ def turns(cache: PagedKVCache, table: RotaryTable, tokens: tirx.Expr) -> nn.Tens
     return nn.Tensor(_expr=builder.emit_te(compute, positions, *tables, *context, primfunc_name_hint="rotary_turns"))
 
 
+def turned_last(heads: nn.Tensor, turns: nn.Tensor, form: RotaryForm) -> nn.Tensor:
+    """Heads (tokens, heads, n), the last elements of each turned by `turns`."""
+    size, pairs = int(heads.shape[2]), int(turns.shape[1])
+    begin = size - 2 * pairs
+    halves = form is RotaryForm.HALVES
+
+    def compute(x: te.Tensor, by: te.Tensor) -> te.Tensor:
+        def element(token: tirx.Var, head: tirx.Var, place: tirx.Var) -> tirx.Expr:
+            inside = place - begin
+            first = inside < pairs if halves else inside % 2 == 0
+            pair = inside % pairs if halves else inside // 2
+            step = tirx.if_then_else(first, pairs, -pairs) if halves else 1 - inside % 2 * 2
+            own = x[token, head, place].astype("float32") * by[token, pair, 0]
+            across = x[token, head, place + step].astype("float32") * by[token, pair, 1]
+            moved = tirx.if_then_else(first, own - across, own + across).astype(x.dtype)
+            return tirx.if_then_else(place < begin, x[token, head, place], moved)
+
+        return te.compute(x.shape, element, name="turned")
+
+    return nn.op.tensor_expr_op(compute, "rotate", [heads, turns])
+
+
 def turned(qkv: nn.Tensor, turns: nn.Tensor, config: AttentionConfig) -> nn.Tensor:
     """Queries, keys and values (tokens, all heads, head_dim), with the first two turned by `turns`."""
     heads = config.query_heads + config.key_value_heads

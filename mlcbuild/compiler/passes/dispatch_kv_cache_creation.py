@@ -14,6 +14,7 @@ from mlcbuild.compiler import ir
 from mlcbuild.compiler.models.attention_rules import NO_RULES, AttentionRules
 from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
 from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.passes.latent_kv_cache import LatentKernels, MakeLatentKernels, latent_cache
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from mlcbuild.errors import InternalError, StageError
 
@@ -44,17 +45,22 @@ def dispatch_kv_cache_creation(
     *,
     window: SlidingWindow | None = None,
     exchange: KernelExchange | None = None,
+    latent: MakeLatentKernels | None = None,
 ) -> tvm.IRModule:
     """Replace the function that holds the placeholder by `create_tir_paged_kv_cache`, whose cache has kernels of TVM's
     `TIRPagedKVCache`, and add these kernels to the module.
 
     `exchange` is given a module of that function and its kernels, and returns it with kernels of a backend's own. Only
     these know a `window`, and what else a model's attention computes. Raises InternalError for a window without them,
-    and StageError for the rest.
+    and StageError for the rest. A cache of latent vectors has the kernels that `latent` makes.
     """
     found = _find_placeholder(module)
     if found is None:
         return module
+    if found.geometry.latent is not None:
+        if latent is None:
+            raise StageError(f"there are no kernels for multi-head latent attention on {target.kind.name}")
+        return _put(module, found, _latent_creation(found, latent(found.geometry)))
     if window is not None and exchange is None:
         raise InternalError(
             f"the kernels for {target.kind.name} know no window, and one of {window.size} tokens is wanted"
@@ -69,6 +75,10 @@ def dispatch_kv_cache_creation(
     created = _creation(found, target=target, slides=window is not None)
     if exchange is not None:
         created = exchange(created, found.geometry)
+    return _put(module, found, created)
+
+
+def _put(module: tvm.IRModule, found: _Placeholder, created: tvm.IRModule) -> tvm.IRModule:
     functions = {
         variable: function for variable, function in module.functions_items() if not variable.same_as(found.variable)
     }
@@ -116,6 +126,15 @@ class _WithoutNeedless(PyExprMutator):  # type: ignore[misc]
         names = [field.name_hint for field in fields.fields if isinstance(field, tvm.ir.GlobalVar)]
         needless = any(word in name for name in names for word in ("tree_attn", "sliding_window"))
         return relax.Tuple([]) if needless else fields
+
+
+def _latent_creation(placeholder: _Placeholder, kernels: LatentKernels) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    with builder.function(NAME, list(placeholder.function.params)), quick_script_parsing():
+        with builder.dataflow():
+            value = builder.emit_output(latent_cache(builder, placeholder.geometry, placeholder.sizes, kernels))
+        builder.emit_func_output(value)
+    return ir.without_spans(builder.finalize())
 
 
 def _creation(placeholder: _Placeholder, *, target: tvm.target.Target, slides: bool) -> tvm.IRModule:

@@ -6,6 +6,7 @@ import tvm
 
 from mlcbuild.compiler.backends.cpu.kernels import logits
 from mlcbuild.compiler.backends.cpu.kernels.kv_cache import with_vector_kernels
+from mlcbuild.compiler.backends.cpu.kernels.latent_attention import latent_kernels
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry
 from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
 from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
@@ -25,7 +26,9 @@ def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> 
             rules=geometry.rules,
         )
 
-    return dispatch_kv_cache_creation(module, context.target, window=context.window, exchange=exchanged)
+    return dispatch_kv_cache_creation(
+        module, context.target, window=context.window, exchange=exchanged, latent=latent_kernels
+    )
 
 
 def _logit_processing(module: tvm.IRModule) -> tvm.IRModule:

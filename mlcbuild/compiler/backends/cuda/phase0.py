@@ -6,6 +6,7 @@ import tvm
 
 from mlcbuild.compiler.backends.cuda.kernels import logits
 from mlcbuild.compiler.backends.cuda.kernels.kv_cache import with_own_kernels
+from mlcbuild.compiler.backends.cuda.kernels.latent_attention import latent_kernels
 from mlcbuild.compiler.backends.cuda.passes.attach_cuda_graph import attach_cuda_graph_hints, attach_memory_plan
 from mlcbuild.compiler.backends.cuda.passes.attach_gpu_sampling import attach_gpu_sampling
 from mlcbuild.compiler.backends.cuda.passes.attach_softmax_in_chunks import attach_softmax_in_chunks
@@ -26,7 +27,13 @@ def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> 
             rules=geometry.rules,
         )
 
-    return dispatch_kv_cache_creation(module, context.target, window=context.window, exchange=exchanged)
+    return dispatch_kv_cache_creation(
+        module,
+        context.target,
+        window=context.window,
+        exchange=exchanged,
+        latent=lambda geometry: latent_kernels(geometry, context.target),
+    )
 
 
 def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:

@@ -76,7 +76,7 @@ class Pages:
     def length(self) -> Expression:
         """The number of keys; with a sliding window, those in the window and the sink."""
         begin, end = self.page_starts[self.sequence], self.page_starts[self.sequence + 1]
-        whole = (end - begin - 1) * int(self.pages.shape[3])
+        whole = (end - begin - 1) * self.page_size
         if self.sliding_window:
             last, offset, sink = (self.lengths[row, self.sequence] for row in range(3))
             used = whole + last - offset + sink
@@ -86,10 +86,14 @@ class Pages:
 
     def most(self) -> Expression:
         """No sequence has more keys."""
-        return self.page_numbers.shape[0] * int(self.pages.shape[3])
+        return self.page_numbers.shape[0] * self.page_size
+
+    @property
+    def page_size(self) -> int:
+        return int(self.pages.shape[-2])
 
     def keys(self, head: Expression) -> Keys:
-        size = int(self.pages.shape[3])
+        size = self.page_size
 
         def at(key: Expression) -> tuple[Row, Row]:
             place = key
@@ -103,5 +107,24 @@ class Pages:
                 lambda d: self.pages[page, 0, head, inside, d],
                 lambda d: self.pages[page, 1, head, inside, d],
             )
+
+        return at
+
+
+class LatentPages(Pages):
+    """A sequence in a cache of latent vectors: `pages` (pages, page size, elements). A value is the first elements of
+    its key, and all heads have the same."""
+
+    def keys(self, head: Expression) -> Keys:
+        del head
+
+        def at(key: Expression) -> tuple[Row, Row]:
+            page = T.bind(self.page_numbers[self.page_starts[self.sequence] + tirx.floordiv(key, self.page_size)])
+            inside = T.bind(tirx.floormod(key, self.page_size))
+
+            def row(d: Expression) -> Expression:
+                return self.pages[page, inside, d]
+
+            return row, row
 
         return at

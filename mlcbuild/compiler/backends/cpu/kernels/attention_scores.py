@@ -29,13 +29,14 @@ from mlcbuild.compiler.kernels.building import (
 from mlcbuild.compiler.models.attention_rules import AttentionRules
 
 _SUMS = 8  # vectors of the result that are summed at once, one register each
-_HEADS_AT_ONCE = 4
+HEADS_AT_ONCE = 4
 _NO_SCORE = -5e4  # TVM's score of a key that is not seen
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """One query token: its row in `queries` (tokens, query heads, head_dim), and where results go."""
+    """One query token: its row in `queries` (tokens, query heads, head_dim), and where results go: `output` (tokens,
+    query heads, elements of a value) and `logarithms`."""
 
     queries: Buffer
     output: Buffer
@@ -58,6 +59,10 @@ class Query:
     @property
     def head_dim(self) -> int:
         return int(self.queries.shape[2])
+
+    @property
+    def value_dim(self) -> int:
+        return int(self.output.shape[2])
 
     @property
     def lanes(self) -> int:
@@ -84,7 +89,7 @@ def attend_heads(
     keys: of the ranges of keys whose results are merged, that one has the scores of no key."""
     given = query.heads // key_heads
     group = given - 1 if rules.sinks else given
-    at_once = next(count for count in range(_HEADS_AT_ONCE, 0, -1) if group % count == 0)
+    at_once = next(count for count in range(HEADS_AT_ONCE, 0, -1) if group % count == 0)
     begin = T.bind(seen.begin)
     near = T.bind(tirx.max(seen.end - begin, 0))
     sinks = seen.sinks
@@ -201,10 +206,10 @@ def _weigh(
         total = T.bind(T.if_then_else(count > 0, horizontal_sum(sums, LANES), T.float32(0)))
         total = T.bind(total + tirx.exp2(sink - largest[number]))
         total = T.bind(tirx.Select(total > T.float32(0), total, T.float32(1)))
-    width, dtype = query.lanes, str(query.output.dtype)
+    width, dtype = head_lanes(query.value_dim), str(query.output.dtype)
     vector = lanes(0, width)
-    for start in range(0, query.head_dim, _SUMS * width):
-        places = range(start, min(start + _SUMS * width, query.head_dim), width)
+    for start in range(0, query.value_dim, _SUMS * width):
+        places = range(start, min(start + _SUMS * width, query.value_dim), width)
         results = [T.alloc_buffer((width,), "float32") for _ in places]
         for result in results:
             store(result, splat(T.float32(0), width), vector)

@@ -1,0 +1,78 @@
+"""The parameters of latent attention by MLC-LLM's names, and what they are made of in checkpoints.
+
+MLC-LLM has the matrix that makes keys and values of latent vectors twice: as it is, and by heads in two halves, which
+queries and results are multiplied by instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mlcbuild.compiler.models.decoder import AttentionConfig
+from mlcbuild.compiler.models.mixture_parameters import LayerPlaces
+from mlcbuild.compiler.models.operations import Operation, Permute, Reshape, Slice
+from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentNames:
+    """Modules by their path below a layer, which is that of Hugging Face too. The last two are parameters."""
+
+    query: str = "self_attn.q_proj"
+    query_down: str = "self_attn.q_a_proj"
+    query_norm: str = "self_attn.q_a_layernorm"
+    query_up: str = "self_attn.q_b_proj"
+    down: str = "self_attn.kv_a_proj_with_mqa"
+    norm: str = "self_attn.kv_a_layernorm"
+    up: str = "self_attn.kv_b_proj"
+    absorbed_keys: str = "self_attn.w_uk"
+    absorbed_values: str = "self_attn.w_uv"
+
+
+LATENT_NAMES = LatentNames()
+
+
+def latent_attention(layer: LayerPlaces, config: AttentionConfig, hidden: int) -> list[Parameter]:
+    """The parameters of `models.latent_attention.LatentAttention` in a layer, but for its last product."""
+    latent, names = config.latent, LATENT_NAMES
+    assert latent is not None
+
+    def tensor(name: str, kind: str, *shape: int) -> CheckpointTensor:
+        return CheckpointTensor(name=f"{layer.checkpoint}.{name}.{kind}", shape=shape)
+
+    def one(name: str, kind: str, *shape: int) -> Parameter:
+        role = ParameterRole.LINEAR if len(shape) == 2 else ParameterRole.VECTOR
+        return Parameter(
+            name=f"{layer.own}.{name}.{kind}", role=role, shape=shape, sources=(tensor(name, kind, *shape),)
+        )
+
+    def down(name: str, rows: int) -> list[Parameter]:
+        bias = [one(name, "bias", rows)] if config.qkv_bias else []
+        return [one(name, "weight", rows, hidden), *bias]
+
+    heads, plain, value, rank = config.query_heads, latent.plain_dim, latent.value_dim, latent.rank
+    queries, whole = heads * config.head_dim, (heads * (plain + value), rank)
+    found = []
+    if latent.query_rank:
+        found += down(names.query_down, latent.query_rank)
+        found.append(one(names.query_norm, "weight", latent.query_rank))
+        found.append(one(names.query_up, "weight", queries, latent.query_rank))
+    else:
+        found.append(one(names.query, "weight", queries, hidden))
+    found += down(names.down, latent.kept_dim)
+    found += [one(names.norm, "weight", rank), one(names.up, "weight", *whole)]
+
+    def half(name: str, begin: int, size: int, *turned: Operation) -> Parameter:
+        shape = (heads, rank, size) if turned else (heads, size, rank)
+        part = Reshape(shape=(heads, plain + value, rank)), Slice(axis=1, begin=begin, end=begin + size)
+        return Parameter(
+            name=f"{layer.own}.{name}",
+            role=ParameterRole.ABSORBED,
+            shape=shape,
+            sources=(tensor(names.up, "weight", *whole),),
+            operations=(*part, *turned),
+        )
+
+    found.append(half(names.absorbed_keys, 0, plain, Permute(axes=(0, 2, 1))))
+    found.append(half(names.absorbed_values, plain, value))
+    return found
