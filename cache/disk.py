@@ -212,6 +212,9 @@ class DiskStore:
         self._lease.add([key.hash])
         return mark_used(self._result(key.hash))
 
+    def protect(self, keys: Iterable[Digest]) -> None:
+        self._lease.add(key.hash for key in keys)
+
     def result_path(self, key_hash: str) -> str:
         """The path of the result's file, whether it exists or not."""
         return self._result(key_hash)

@@ -94,6 +94,10 @@ class ActionCache(Protocol):
         """Whether there is an entry. It is not read, so this is cheaper than `get`."""
         ...
 
+    def protect(self, keys: Iterable[Digest]) -> None:
+        """Protect the results of these keys from eviction, as `get` and `contains` do, but all in one step."""
+        ...
+
     def put(self, key: Digest, result: ActionResult) -> None:
         """Store or replace a result. The caller has stored every blob that it names. Raises like `put_bytes`.
 

@@ -98,14 +98,14 @@ def analyse(workspace: LoadedWorkspace, rules: Mapping[str, Rule]) -> Analysis:
     def needed(label: Label) -> tuple[Label, ...]:
         target, dependencies = workspace.targets[label], workspace.dependencies(label)
         depends = PLATFORM in target.schema.by_name or target.compatible_with
-        if target.platform is None or not depends or target.platform in dependencies:
-            return dependencies
-        return (*dependencies, target.platform)
+        if target.platform is not None and depends and target.platform not in dependencies:
+            dependencies = (*dependencies, target.platform)
+        needs[label] = dependencies
+        return dependencies
 
     for label in reachable(workspace.requested, needed):
         target = workspace.targets[label]
-        dependencies = needed(label)
-        needs[label] = dependencies
+        dependencies = needs[label]
         found_incompatible = _of_dependency(target, dependencies, incompatible) or _of_platform(target, providers)
         if found_incompatible is not None:
             incompatible[label] = found_incompatible

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +11,7 @@ from mlcbuild.cache.reapi import ActionResult
 from mlcbuild.cache.store import ActionCache, LocalBlobStore
 from mlcbuild.engine.action import Action, CachePolicy
 from mlcbuild.engine.action_results import manifest_of, outputs_of
-from mlcbuild.engine.instructions import LookUp
+from mlcbuild.engine.instructions import Instruction, LookUp
 from mlcbuild.engine.last_build import LastBuild
 from mlcbuild.engine.remote import RemoteCache
 from mlcbuild.engine.scheduler_events import ResultFound, ResultNotFound
@@ -53,6 +54,12 @@ class ActionCacheLookup:
     def sends_found(self, action: Action) -> bool:
         """Whether a result of this action that is found on disk is to be sent to the remote."""
         return self._remote is not None and self._remote.sends_what_was_found and action.cache is CachePolicy.ALL
+
+    def announce(self, instructions: Iterable[Instruction]) -> None:
+        """Protect the results that `on_disk` will look for, so that it need not protect one after the other."""
+        keys = [each.key for each in instructions if isinstance(each, LookUp) and not self.reruns(each.action)]
+        if len(keys) > 1:
+            self._store.protect(keys)
 
     def on_disk(self, instruction: LookUp) -> ResultFound | None:
         action, key = instruction.action, instruction.key

@@ -196,7 +196,9 @@ class Driver:
         while self._end is None:
             happened += self._jobs_added()
             answers: list[SchedulerEvent] = []
-            for instruction in self._scheduler.handle(*happened):
+            instructions = self._scheduler.handle(*happened)
+            self._lookups.announce(instructions)
+            for instruction in instructions:
                 answers += self._carry_out(instruction)
             happened = answers
             if self._end is None and not happened:

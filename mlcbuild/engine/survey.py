@@ -119,7 +119,9 @@ class Survey:
         while happened:
             answers: list[SchedulerEvent] = []
             not_on_disk: list[LookUp] = []
-            for instruction in self._scheduler.handle(*happened):
+            instructions = self._scheduler.handle(*happened)
+            self._lookups.announce(instructions)
+            for instruction in instructions:
                 match instruction:
                     case LookUp():
                         if found := self._lookups.on_disk(instruction):

@@ -58,7 +58,7 @@ class QueryGraph:
         return self._files[path]
 
     def _named_by(self, target: Target) -> Iterable[QueryNode]:
-        for label in target.referenced_labels():
+        for label in target.referenced_labels:
             if label in self.loaded.targets:
                 yield label
             elif not label.package.startswith("@"):

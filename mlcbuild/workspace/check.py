@@ -211,7 +211,7 @@ class Checker:
         targets = {
             target.label: target for target in sorted(self._targets(), key=attrgetter("label.package", "label.name"))
         }
-        graph = {label: target.referenced_labels() for label, target in targets.items()}
+        graph = {label: target.referenced_labels for label, target in targets.items()}
         for cycle in cycles(graph):
             steps = [
                 (label, needed, _place_of(targets[label], needed))

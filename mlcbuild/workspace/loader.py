@@ -60,7 +60,7 @@ class LoadedWorkspace:
 
     def dependencies(self, label: Label) -> tuple[Label, ...]:
         """The targets that a target's attributes name, in the schema's order, without files."""
-        return tuple(found for found in self.targets[label].referenced_labels() if found in self.targets)
+        return tuple(found for found in self.targets[label].referenced_labels if found in self.targets)
 
     def closure(self, labels: Iterable[Label] | None = None) -> tuple[Label, ...]:
         """The targets that `labels` (by default the requested ones) need, each after all that it needs."""
@@ -226,7 +226,7 @@ class _Loader:
 
         users: dict[Label, list[Label]] = {}
         for label, target in targets.items():
-            for referred in (*target.referenced_labels(), *((target.platform,) if target.platform is not None else ())):
+            for referred in (*target.referenced_labels, *((target.platform,) if target.platform is not None else ())):
                 users.setdefault(referred, []).append(label)
         unsound = [label for label, target in targets.items() if is_concerned(target)]
         unsound += [label for label in users if label not in targets and not (self._tree.root / label.path).exists()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
@@ -104,6 +105,7 @@ class Target:
     def table(self, attribute: str) -> Mapping[str, JsonValue]:
         return cast("Mapping[str, JsonValue]", self._present(attribute))
 
+    @functools.cached_property
     def referenced_labels(self) -> tuple[Label, ...]:
         """Every label in its attributes, in the schema's order, each once: targets and files."""
         found: dict[Label, None] = {}

@@ -159,6 +159,17 @@ def test_what_a_running_build_was_told_of_stays(store: DiskStore) -> None:
     assert contents(base_of(store), "cas") == {EMPTY}
 
 
+def test_results_that_a_build_will_look_up_stay_from_the_moment_it_says_so(store: DiskStore) -> None:
+    first, second, other = (publish(store, name, files=[name.encode()]) for name in ("first", "second", "other"))
+    store.release()
+    build = DiskStore(store.root, BLAKE3)
+    build.protect([first, second, BLAKE3.of_bytes(b"a key without a result")])
+    collect(store.root, NOTHING)
+    assert contents(base_of(store), "ac") == {first.hash, second.hash}
+    assert build.contains(first)
+    assert not build.contains(other)
+
+
 def test_a_build_that_comes_while_things_are_removed_keeps_what_it_finds(store: DiskStore) -> None:
     keys = [publish(store, str(number), files=[b"%d" % number * 50]) for number in range(600)]
     store.release()

@@ -60,7 +60,7 @@ def test_platform_is_the_targets_then_the_configurations_then_the_workspaces(
     target = library(tmp_path, platform, configuration=configuration)
     assert str(target.platform) == expected
     assert str(target.label_of("platform")) == expected
-    assert label(expected) in target.referenced_labels()
+    assert label(expected) in target.referenced_labels
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_labels_of_a_configuration_are_relative_to_the_root(tmp_path: Path) -> N
 
 def test_chosen_label_alone_is_a_dependency(tmp_path: Path) -> None:
     target = library(tmp_path, 'model = { "//p:gpu" = ":m", default = "//:root-model" }')
-    assert [str(found) for found in target.referenced_labels()] == ["//:root-model", "//p:cpu"]
+    assert [str(found) for found in target.referenced_labels] == ["//:root-model", "//p:cpu"]
 
 
 def test_branch_that_does_not_apply_is_checked_too(tmp_path: Path) -> None:
