@@ -10,9 +10,10 @@ an empty cache of its own; they build one after the other.
 - **shards, estimated**: N machines build `//... --shard I/N`.
 - **shards, by timings**: N machines build `//... --shard I/N --timings` with the timings of the first one.
 
-It prints, for each way, the wall seconds and the seconds of all runs together of each machine, those of the slowest
-shard as a multiple of an equal part of the whole, and the share of the whole's kernel actions that run on more than one
-machine. It fails if a cell is missing or is on two machines.
+It prints, for each way, the wall seconds and the seconds of all runs together of each machine, the slowest shard as a
+multiple of an equal part of the whole, and the share of the whole's kernel actions that run on more than one machine.
+For the multiple, each action counts with the seconds that it took on the first machine: so it tells how well the work
+was split, whatever else the machine does meanwhile. It fails if a cell is missing or is on two machines.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,10 +55,10 @@ HIDDEN_SIZES = {"small": 64, "medium": 96, "large": 128}
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """What one machine built: its targets, the keys and kernels that ran, and how long."""
+    """What one machine built: its targets, the seconds of each key that ran, the kernels among them, and how long."""
 
     targets: frozenset[str]
-    ran: frozenset[str]
+    seconds: Mapping[str, float]
     kernels: frozenset[str]
     wall_seconds: float
     run_seconds: float
@@ -116,7 +117,7 @@ class Machine:
         ran = [name for name, each in results.items() if each["status"].startswith("executed")]
         return Built(
             targets=frozenset(report["targets"]),
-            ran=frozenset(report["keys"][name] for name in ran),
+            seconds={report["keys"][name]: results[name]["seconds"] for name in ran},
             kernels=frozenset(report["keys"][name] for name in ran if results[name]["mnemonic"] in KERNEL_MNEMONICS),
             wall_seconds=wall_seconds,
             run_seconds=sum(results[name]["seconds"] for name in ran),
@@ -134,8 +135,8 @@ def check_complete(whole: Built, shards: Sequence[Built]) -> None:
 def printed(name: str, machines: Sequence[Built], whole: Built) -> str:
     walls = " + ".join(f"{machine.wall_seconds:.0f}" for machine in machines)
     runs = " + ".join(f"{machine.run_seconds:.0f}" for machine in machines)
-    part = whole.run_seconds / len(machines)
-    slowest = max(machine.run_seconds for machine in machines) / part
+    at_whole = [sum(whole.seconds.get(key, 0.0) for key in machine.seconds) for machine in machines]
+    slowest = max(at_whole) * len(machines) / sum(whole.seconds.values())
     places = Counter(kernel for machine in machines for kernel in machine.kernels)
     twice = sum(count - 1 for count in places.values())
     share = twice / len(whole.kernels)
