@@ -1,8 +1,8 @@
 """Frozen dataclasses as JSON and back: the form of files that one stage writes and others read.
 
 Fields are booleans, numbers, strings, enumerations, tuples, objects of JSON (`Mapping[str, object]`), other such
-dataclasses, and any of these or None. A field may hold one of several dataclasses, each of which says in `KIND` what it
-is called in JSON. A file that no stage wrote is refused, with the place of what is wrong.
+dataclasses, and any of these or None. A field may hold one of several dataclasses, each of which, but for one, says in
+`KIND` what it is called in JSON. A file that no stage wrote is refused, with the place of what is wrong.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _decode(kind: Any, document: object, where: str) -> Any:
 def _one_of(kinds: list[Any], document: object, where: str) -> Any:
     told = _checked(document, dict, where).get("kind")
     for kind in kinds:
-        if told == kind.KIND:
+        if told == getattr(kind, "KIND", None):
             return _dataclass(kind, document, where)
     raise StageError(f"{where} is of the kind {told!r}, which is not known")
 

@@ -113,10 +113,34 @@ def test_scaling_is_read_by_all_its_names_and_is_linear_without_a_type(
     assert document(tmp_path, **metadata)["rope_scaling"] == {"rope_type": "linear", "factor": 4.0}
 
 
-@pytest.mark.parametrize("kind", ["yarn", "longrope", "unknown"])
-def test_a_scaling_of_another_type_is_refused(tmp_path: Path, kind: str) -> None:
-    with pytest.raises(StageError, match=rf'of the type "{kind}" is not supported'):
-        document(tmp_path, rope__scaling__type=kind)
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"type": "unknown"}, r'of the type "unknown" is not supported'),
+        ({"type": "longrope"}, r"lacks the tensor rope_factors_long\.weight, which LongRoPE needs"),
+        ({"type": "yarn", "factor": 4.0, "yarn_ext_factor": 0.5}, r"yarn_ext_factor is 0\.5; it can be 1 or -1"),
+        ({"type": "yarn", "factor": 4.0, "yarn_attn_factor": 0.5}, r"yarn_attn_factor is 0\.5; it can be 1\.13863 or"),
+        ({"type": "yarn", "factor": 4.0, "yarn_log_multiplier": 0.1}, r"yarn_log_multiplier is 0\.1; it can be 0"),
+    ],
+)
+def test_scalings_that_are_not_computed_are_refused(tmp_path: Path, metadata: dict[str, Value], message: str) -> None:
+    with pytest.raises(StageError, match=rf"(.|\n)*{message}"):
+        document(tmp_path, **{f"rope__scaling__{name}": value for name, value in metadata.items()})
+
+
+def test_yarn_has_the_defaults_of_llama_cpp(tmp_path: Path) -> None:
+    scaling = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+    found = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0}
+    assert document(tmp_path, **scaling)["rope_scaling"] == {**found, "original_max_position_embeddings": 128}
+    own = {"beta_fast": 16.0, "beta_slow": 2.0, "original_max_position_embeddings": 64}
+    metadata: dict[str, Value] = {
+        **scaling,
+        "rope__scaling__original_context_length": 64,
+        "rope__scaling__yarn_beta_fast": 16.0,
+        "rope__scaling__yarn_beta_slow": 2.0,
+        "rope__scaling__yarn_attn_factor": 0.1 * math.log(4.0) + 1.0,
+    }
+    assert document(tmp_path, **metadata)["rope_scaling"] == {**found, **own}
 
 
 def test_factors_and_a_scaling_at_once_are_refused(tmp_path: Path) -> None:

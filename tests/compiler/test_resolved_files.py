@@ -37,10 +37,11 @@ from mlcbuild.compiler.models.operations import (
 )
 from mlcbuild.compiler.models.parameters import (
     CheckpointTensor,
-    GGUFSource,
+    JoinedLayout,
     Parameter,
     ParameterList,
     ParameterRole,
+    TensorLayout,
     TiedTensor,
     read_parameters,
     write_parameters,
@@ -90,9 +91,13 @@ def chains(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Operation, ...]:
 @st.composite
 def parameters(draw: st.DrawFn) -> Parameter:
     stored = draw(shapes)
-    gguf = GGUFSource(name=draw(names), shape=stored, operations=draw(chains(stored)))
-    shape = result_shape(gguf.operations, [stored])
-    source = CheckpointTensor(name=draw(names), shape=shape, gguf=draw(st.sampled_from([gguf, None])))
+    one = TensorLayout(name=draw(names), shape=stored, operations=draw(chains(stored)))
+    shape = result_shape(one.operations, [stored])
+    joined_layout = JoinedLayout(
+        tensors=(one, one), operations=(Concatenate(axis=0), Slice(axis=0, begin=0, end=shape[0]))
+    )
+    gguf = draw(st.sampled_from([one, joined_layout, None]))
+    source = CheckpointTensor(name=draw(names), shape=shape, gguf=gguf)
     sources = (source, *(CheckpointTensor(name=name, shape=shape) for name in draw(st.lists(names, max_size=2))))
     joined: tuple[Operation, ...] = (Concatenate(axis=0),) if len(sources) > 1 else ()
     operations = (*joined, *draw(chains(result_shape(joined, [source.shape for source in sources]))))

@@ -14,6 +14,10 @@ class TensorName:
     gguf: str = ""
 
 
+IGNORED = (r".*\.rotary_emb\.inv_freq", r"rope_freqs\.weight")
+IGNORED_WITH_LONGROPE = (*IGNORED, r"rope_factors_(long|short)\.weight")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertNames:
     """What Hugging Face's checkpoints call the parts of a mixture, below the layer's name.
@@ -22,7 +26,8 @@ class ExpertNames:
     and `router` the router's below the module. `fused_gate_up` and `fused_down` are names of tensors (experts, out, in)
     of all experts, and `fused_router` is the router in such checkpoints. `shared` are the shared experts, and
     `shared_gate` is what gates them. `interleaved`: the fused tensors are (experts, in, out), with gate and up in
-    turn, and so are their biases, called `<name>_bias`.
+    turn, and so are their biases, called `<name>_bias`. `in_mxfp4`: there may be `<name>_blocks` (experts, out, in) in
+    their place (`weights.mxfp4`), whose rows are gate and up in turn.
     """
 
     module: str = "mlp"
@@ -36,6 +41,7 @@ class ExpertNames:
     shared: str = "shared_expert"
     shared_gate: str = "shared_expert_gate"
     interleaved: bool = False
+    in_mxfp4: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,8 @@ class CheckpointLayout:
     - `qkv` and `gate_up` have a name for each part that is a tensor of its own: one where the parts are fused.
     - `query_norm` and `key_norm` have `{head}` in their names where each head's weights are a tensor.
     - `sinks` is the whole name of a tensor.
+    - `gguf_qkv` are the names in a GGUF file of queries, keys and values that are fused in other checkpoints, and not
+      there.
     - `grouped_qkv`: a fused tensor has for each key-value head the rows of its queries, its key and its value. Else it
       has all queries, all keys, all values.
     - `transposed`: matrices of layers are (in, out), as those of Conv1D in transformers. llama.cpp's are (out, in).
@@ -70,6 +78,7 @@ class CheckpointLayout:
         TensorName("self_attn.k_proj", "attn_k"),
         TensorName("self_attn.v_proj", "attn_v"),
     )
+    gguf_qkv: tuple[str, ...] = ()
     query_norm: TensorName = TensorName("self_attn.q_norm", "attn_q_norm")
     key_norm: TensorName = TensorName("self_attn.k_norm", "attn_k_norm")
     sinks: TensorName = TensorName("self_attn.sinks", "attn_sinks.weight")
@@ -89,7 +98,7 @@ class CheckpointLayout:
     other_names: tuple[tuple[str, str], ...] = ()
     # Checkpoints of early transformers carry the rotary frequencies, which follow from the configuration; a GGUF file
     # may carry factors, which its import reads.
-    ignored: tuple[str, ...] = (r".*\.rotary_emb\.inv_freq", r"rope_freqs\.weight")
+    ignored: tuple[str, ...] = IGNORED
 
     def others(self, name: str) -> tuple[str, ...]:
         """What else Hugging Face's checkpoints may call a tensor."""

@@ -107,6 +107,10 @@ class AttentionConfig:
     def kind(self) -> AttentionKind:
         return AttentionKind.GROUPED_QUERY if self.latent is None else AttentionKind.LATENT
 
+    def __post_init__(self) -> None:
+        if self.sinks and self.rotary.in_cache:
+            raise ValueError("a cache that rotates queries would rotate the sinks, which it is given with them")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForwardConfig:

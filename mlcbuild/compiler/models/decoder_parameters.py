@@ -6,7 +6,7 @@ MLC-LLM has the queries, keys and values of a layer as one matrix, all of the qu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormScope, Wiring
@@ -16,6 +16,7 @@ from mlcbuild.compiler.models.mixture_parameters import LayerPlaces, mixture
 from mlcbuild.compiler.models.operations import AddOne, Concatenate, Flatten, Operation, Permute, Reshape, Split, Stack
 from mlcbuild.compiler.models.parameters import (
     CheckpointTensor,
+    JoinedLayout,
     Parameter,
     ParameterList,
     ParameterRole,
@@ -221,10 +222,32 @@ class _Layer(_Builder):
                         Permute(axes=(1, 0, 2, *others)),
                         Reshape(shape=(rows, *rest)),
                     )
-            found += self.rows(
-                self.config.names.qkv, kind, self.layout.qkv[0], (rows, *rest), operations=apart, in_gguf=in_gguf
-            )
+            tensor = self.tensor(kind, self.layout.qkv[0], (rows, *rest), in_gguf=in_gguf)
+            if self.layout.gguf_qkv:
+                tensor = replace(tensor, gguf=self.joined_in_gguf(kind, query_heads, key_value_heads, head_dim, rest))
+            found.append(self.made(self.config.names.qkv, kind, [tensor], (rows, *rest), apart))
         return found
+
+    def joined_in_gguf(
+        self, kind: str, query_heads: int, key_value_heads: int, head_dim: int, rest: tuple[int, ...]
+    ) -> JoinedLayout:
+        """The fused tensor of queries, keys and values that a GGUF file has apart."""
+        tensors = []
+        for place, name in enumerate(self.layout.gguf_qkv):
+            heads = key_value_heads if place else query_heads
+            shape = (heads * head_dim, *rest)
+            undone: tuple[Operation, ...] = ()
+            if place < 2 and self.layout.gguf_interleaves:
+                undone = _without_interleaving(shape, heads)
+            if self.layout.grouped_qkv:
+                by_group = Reshape(shape=(key_value_heads, heads // key_value_heads, head_dim, *rest))
+                undone = (*undone, by_group)
+            tensors.append(TensorLayout(name=f"blk.{self.number}.{name}.{kind}", shape=shape, operations=undone))
+        rows = (query_heads + 2 * key_value_heads) * head_dim
+        joined: tuple[Operation, ...] = (Concatenate(axis=0),)
+        if self.layout.grouped_qkv:
+            joined = (Concatenate(axis=1), Reshape(shape=(rows, *rest)))
+        return JoinedLayout(tensors=tuple(tensors), operations=joined)
 
     def feed_forward(self) -> list[Parameter]:
         config, names, layout = self.config.feed_forward, self.config.names, self.layout
@@ -268,18 +291,6 @@ class _Layer(_Builder):
             fused: tuple[Operation, ...] = (Concatenate(axis=0),) if len(tensors) > 1 else ()
             found.append(self.made(name, kind, tensors, (sum(rows), *rest), fused))
         return found
-
-    def rows(
-        self,
-        name: str,
-        kind: str,
-        source: TensorName,
-        shape: tuple[int, ...],
-        *,
-        operations: tuple[Operation, ...],
-        in_gguf: tuple[Operation, ...],
-    ) -> list[Parameter]:
-        return [self.made(name, kind, [self.tensor(kind, source, shape, in_gguf=in_gguf)], shape, operations)]
 
     def tensor(
         self, kind: str, source: TensorName, shape: tuple[int, ...], *, in_gguf: tuple[Operation, ...]

@@ -42,7 +42,7 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "tensor_data_layout": "a note of the converter; llama.cpp does not read it",
     "pooling_type": "for embeddings of texts",
     "rope.scaling.finetuned": "a note of how the model was trained",
-    "rope.scaling.original_context_length": "for scalings that are refused by rope.scaling.type",
+    "rope.scaling.original_context_length": "for other types of scaling than the file's (`gguf_rope`)",
     "rope.scaling.yarn_beta_fast": "as above",
     "rope.scaling.yarn_beta_slow": "as above",
     "rope.scaling.yarn_log_multiplier": "as above",

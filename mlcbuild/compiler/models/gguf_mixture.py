@@ -9,7 +9,7 @@ from mlcbuild.compiler.models.gguf_config import decoder_document
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
-READ = ("expert_count", "expert_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length")
+MIXTURE_KEYS = ("expert_count", "expert_used_count", "expert_feed_forward_length", "expert_shared_feed_forward_length")
 """Metadata by their names without the architecture's."""
 _SIZES = {
     "moe_intermediate_size": "expert_feed_forward_length",
@@ -20,7 +20,7 @@ _SIZES = {
 def mixture_document(file: GGUFFile, *, architecture: str, model_type: str, class_name: str) -> dict[str, object]:
     """`decoder_document` of a model with experts, with their number and their sizes."""
     document = decoder_document(
-        file, architecture=architecture, model_type=model_type, class_name=class_name, also_read=READ
+        file, architecture=architecture, model_type=model_type, class_name=class_name, also_read=MIXTURE_KEYS
     )
     return document | mixture_fields(file, architecture)
 

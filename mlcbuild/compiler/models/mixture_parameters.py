@@ -11,7 +11,14 @@ from typing import NamedTuple
 from mlcbuild.compiler.models.checkpoint_layout import ExpertNames
 from mlcbuild.compiler.models.mixture import MixtureConfig, SharedExperts
 from mlcbuild.compiler.models.operations import Concatenate, Operation, Permute, Reshape, Slice, Stack
-from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole, TensorLayout
+from mlcbuild.compiler.models.parameters import (
+    CheckpointTensor,
+    GGUFSource,
+    JoinedLayout,
+    Parameter,
+    ParameterRole,
+    TensorLayout,
+)
 
 
 class LayerPlaces(NamedTuple):
@@ -64,6 +71,7 @@ def _experts(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: Expe
         fused: tuple[str, ...],
         whole: tuple[int, ...],
         *rows: Operation,
+        in_blocks: tuple[Operation, ...] = (),
     ) -> CheckpointTensor:
         stacked = TensorLayout(
             name=f"{layer.gguf}.{gguf_name}.weight", shape=(config.experts, *shape), operations=_expert(number, shape)
@@ -72,6 +80,15 @@ def _experts(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: Expe
             TensorLayout(name=f"{layer.checkpoint}.{other}", shape=whole, operations=_expert(number, shape, *rows))
             for other in fused
         ]
+        if names.in_mxfp4:
+            others += [
+                TensorLayout(
+                    name=f"{layer.checkpoint}.{other}_blocks",
+                    shape=(whole[0], whole[2], whole[1]),
+                    operations=_expert(number, shape, *in_blocks),
+                )
+                for other in fused
+            ]
         own = f"{experts}.{number}.{name}.weight"
         return CheckpointTensor(name=own, shape=shape, gguf=stacked, others=tuple(others))
 
@@ -81,7 +98,10 @@ def _experts(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: Expe
             fused = (config.experts, hidden, 2 * inner)
             apart = Reshape(shape=(hidden, inner, 2)), Slice(axis=2, begin=which, end=which + 1)
             turned = Reshape(shape=(hidden, inner)), Permute(axes=(1, 0))
-            return part(number, name, gguf_name, (inner, hidden), names.fused_gate_up, fused, *apart, *turned)
+            blocks = Reshape(shape=(inner, 2, hidden)), Slice(axis=1, begin=which, end=which + 1)
+            return part(
+                number, name, gguf_name, (inner, hidden), names.fused_gate_up, fused, *apart, *turned, in_blocks=blocks
+            )
         rows = Slice(axis=1, begin=which * inner, end=(which + 1) * inner)
         return part(number, name, gguf_name, (inner, hidden), names.fused_gate_up, gate_up, rows)
 
@@ -112,23 +132,29 @@ def _experts(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: Expe
 
 
 def _biases(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: ExpertNames) -> list[Parameter]:
-    def one(own: str, source: str, size: int, *operations: Operation) -> Parameter:
+    def in_gguf(name: str, size: int) -> TensorLayout:
+        return TensorLayout(name=f"{layer.gguf}.{name}.bias", shape=(config.experts, size))
+
+    def one(own: str, source: str, size: int, there: GGUFSource, *operations: Operation) -> Parameter:
         shape = (config.experts, size)
-        tensor = CheckpointTensor(name=f"{layer.checkpoint}.{source}_bias", shape=shape)
+        tensor = CheckpointTensor(name=f"{layer.checkpoint}.{source}_bias", shape=shape, gguf=there)
         name = f"{layer.own}.{own}.bias"
         return Parameter(name=name, role=ParameterRole.VECTOR, shape=shape, sources=(tensor,), operations=operations)
 
     inner = config.intermediate_size
     apart: tuple[Operation, ...] = ()
+    joined: tuple[Operation, ...] = (Concatenate(axis=1),)
     if names.interleaved:
+        joined = (Stack(axis=2), Reshape(shape=(config.experts, 2 * inner)))
         apart = (
             Reshape(shape=(config.experts, inner, 2)),
             Permute(axes=(0, 2, 1)),
             Reshape(shape=(config.experts, 2 * inner)),
         )
+    halves = JoinedLayout(tensors=(in_gguf("ffn_gate_exps", inner), in_gguf("ffn_up_exps", inner)), operations=joined)
     return [
-        one(config.names.gate_up, names.fused_gate_up[0], 2 * inner, *apart),
-        one(config.names.down, names.fused_down[0], hidden),
+        one(config.names.gate_up, names.fused_gate_up[0], 2 * inner, halves, *apart),
+        one(config.names.down, names.fused_down[0], hidden, in_gguf("ffn_down_exps", hidden)),
     ]
 
 

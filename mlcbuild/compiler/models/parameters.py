@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.operations import Operation, Reshape, Shape, Stack, result_shape
@@ -41,7 +42,17 @@ class TensorLayout:
     operations: tuple[Operation, ...] = ()
 
 
-GGUFSource = TensorLayout  # by the name that a GGUF file has, slowest axis first
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedLayout:
+    """Several tensors, each made of what a file has, of which the operations make the one: queries, keys and values
+    that a checkpoint has in one tensor, for example."""
+
+    KIND: ClassVar[str] = "joined"
+    tensors: tuple[TensorLayout, ...]
+    operations: tuple[Operation, ...]
+
+
+GGUFSource = TensorLayout | JoinedLayout  # by the names that a GGUF file has, slowest axis first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +67,12 @@ class CheckpointTensor:
 
     def __post_init__(self) -> None:
         for layout in self.others if self.gguf is None else (self.gguf, *self.others):
-            made = result_shape(layout.operations, [layout.shape])
+            joined = layout if isinstance(layout, JoinedLayout) else JoinedLayout(tensors=(layout,), operations=())
+            each = [result_shape(tensor.operations, [tensor.shape]) for tensor in joined.tensors]
+            made = result_shape(joined.operations, each)
             if made != self.shape:
-                raise ValueError(f"{self.name} is {self.shape}, and made {made} of {layout.name}")
+                names = ", ".join(tensor.name for tensor in joined.tensors)
+                raise ValueError(f"{self.name} is {self.shape}, and made {made} of {names}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

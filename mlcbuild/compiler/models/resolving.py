@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from mlcbuild.compiler import json_values
@@ -30,8 +30,8 @@ def resolve(
             f'{where}: the field "model_type" is "{model_type}", which is not supported',
             advice=(known_values(model_type, sorted(by_type)),),
         )
-    _require_unquantized(reader)
     family = by_type[model_type]
+    _require_unquantized(reader, family.quantized_checkpoints)
     found = family.resolve(reader)
     model = ModelDescription(
         family=family.name,
@@ -54,20 +54,23 @@ def resolve_config(
     return resolve(parse_document(content, where=where), families, where=where)
 
 
-def _require_unquantized(reader: ConfigReader) -> None:
-    """Raises StageError for a checkpoint whose weights are quantized already, by the method that its makers chose."""
+def _require_unquantized(reader: ConfigReader, read: Collection[str]) -> None:
+    """Raises StageError for a checkpoint whose weights are quantized already, by the method that its makers chose, but
+    for those whose method is one of `read`."""
     # Transformers' name, MLX's, and the one that compressed-tensors had at first.
-    names = ("quantization_config", "quantization", "compression_config")
-    name = next((name for name in names if reader.document.get(name) not in (None, {})), None)
-    if name is None:
-        return
-    table = reader.table(name)
-    method = table.string("quant_method", default=table.string("format", default="by a method without a name"))
-    raise reader.fail(
-        name,
-        f"says that the weights are quantized already ({method}); weights are imported in float32, float16 or bfloat16",
-        advice=(
-            "take the model whose weights are not quantized, or a GGUF file of it",
-            "a library alone needs no weights: name a copy of config.json without the field as the `config`",
-        ),
-    )
+    for name in ("quantization_config", "quantization", "compression_config"):
+        if reader.document.get(name) in (None, {}):
+            continue
+        table = reader.table(name)
+        method = table.string("quant_method", default=table.string("format", default="by a method without a name"))
+        if name == "quantization_config" and method in read:
+            continue
+        raise reader.fail(
+            name,
+            f"says that the weights are quantized already ({method}); weights are imported in float32, float16 or "
+            "bfloat16",
+            advice=(
+                "take the model whose weights are not quantized, or a GGUF file of it",
+                "a library alone needs no weights: name a copy of config.json without the field as the `config`",
+            ),
+        )

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mlcbuild.compiler.models.operations import Operation, Slice
-from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterList
+from mlcbuild.compiler.models.parameters import CheckpointTensor, JoinedLayout, Parameter, ParameterList, TensorLayout
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.source import WeightSource
-from mlcbuild.compiler.weights.tensor import STORAGE, Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import STORAGE, Array, Tensor, TensorDescription
 from mlcbuild.errors import StageError
 
 _SHOWN = 10
@@ -19,11 +19,13 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where the source has a tensor, and what makes Hugging Face's of it."""
+    """What the source has of a tensor, and what makes Hugging Face's of that."""
 
-    name: str
-    shape: tuple[int, ...]
+    tensors: tuple[TensorLayout, ...]
     operations: tuple[Operation, ...] = ()
+
+    def is_in(self, described: Mapping[str, TensorDescription]) -> bool:
+        return all(tensor.name in described for tensor in self.tensors)
 
 
 class Checkpoint:
@@ -36,15 +38,16 @@ class Checkpoint:
         self._wanted = {tensor.name: tensor for tensor in sources_of(parameters.parameters)}
         self._places = {name: self._place(tensor) for name, tensor in self._wanted.items()}
         tied = [(one, self._place(one.tensor)) for one in parameters.tied]
-        tied = [(one, place) for one, place in tied if place.name in self._described]
+        tied = [(one, place) for one, place in tied if place.is_in(self._described)]
         for one, place in tied:
-            if self._places[one.equal_to].name not in self._described:
+            if not self._places[one.equal_to].is_in(self._described):
                 self._places[one.equal_to] = place  # As transformers has it: the one that is there is both.
         _check([*self._places.values(), *(place for _, place in tied)], self._described, parameters, where)
         self.untied = tuple(one for one, place in tied if not self._is_equal(one.equal_to, place))
         """Tensors that should equal another, but are there with numbers of their own."""
 
     def _place(self, tensor: CheckpointTensor) -> _Place:
+        layout: TensorLayout | JoinedLayout | None
         if not self._source.has_gguf_names:
             there = (layout for layout in tensor.others if layout.name in self._described)
             layout = None if tensor.name in self._described else next(there, None)
@@ -55,32 +58,40 @@ class Checkpoint:
             )
         else:
             layout = tensor.gguf
-        if layout is None:
-            return _Place(name=tensor.name, shape=tensor.shape)
-        return _Place(name=layout.name, shape=layout.shape, operations=layout.operations)
+        if isinstance(layout, JoinedLayout):
+            return _Place(tensors=layout.tensors, operations=layout.operations)
+        return _Place(tensors=(layout or TensorLayout(name=tensor.name, shape=tensor.shape),))
 
     def _is_equal(self, name: str, place: _Place) -> bool:
         if self._places[name] == place:
             return True
-        one, other = self._source.read(self._places[name].name), self._source.read(place.name)
+        one, other = self.read(name), self._read(name, place)
         if one.description.dtype == other.description.dtype:
             return bool(np.array_equal(one.data, other.data))
         return bool(np.array_equal(one.numbers("float32"), other.numbers("float32")))
 
     def description(self, name: str) -> TensorDescription:
-        dtype = self._described[self._places[name].name].dtype
-        return TensorDescription(name=name, dtype=dtype, shape=self._wanted[name].shape)
+        return self._description(name, self._places[name])
 
     def read(self, name: str) -> Tensor:
         """One tensor, by Hugging Face's name."""
-        place = self._places[name]
-        operations, rows = place.operations, None
+        return self._read(name, self._places[name])
+
+    def _description(self, name: str, place: _Place) -> TensorDescription:
+        dtype = self._described[place.tensors[0].name].dtype
+        return TensorDescription(name=name, dtype=dtype, shape=self._wanted[name].shape)
+
+    def _read(self, name: str, place: _Place) -> Tensor:
+        data = [self._read_one(tensor) for tensor in place.tensors]
+        made = carry_out(place.operations, data) if place.operations else data[0]
+        return Tensor(description=self._description(name, place), data=made)
+
+    def _read_one(self, tensor: TensorLayout) -> Array:
+        operations, rows = tensor.operations, None
         if operations and isinstance(operations[0], Slice) and operations[0].axis == 0:
             rows, operations = (operations[0].begin, operations[0].end), operations[1:]
-        data = self._source.read(place.name, rows).data
-        if operations:
-            data = carry_out(operations, [data])
-        return Tensor(description=self.description(name), data=data)
+        data = self._source.read(tensor.name, rows).data
+        return carry_out(operations, [data]) if operations else data
 
 
 def sources_of(parameters: Iterable[Parameter]) -> list[CheckpointTensor]:
@@ -91,12 +102,12 @@ def sources_of(parameters: Iterable[Parameter]) -> list[CheckpointTensor]:
 def _check(
     wanted: Iterable[_Place], found: Mapping[str, TensorDescription], parameters: ParameterList, where: str
 ) -> None:
-    places = {place.name: place for place in wanted}
-    problems = [f"missing: {name} {_shape(place.shape)}" for name, place in places.items() if name not in found]
+    places = {tensor.name: tensor for place in wanted for tensor in place.tensors}
+    problems = [f"missing: {name} {_shape(tensor.shape)}" for name, tensor in places.items() if name not in found]
     problems += [
-        f"of another shape: {name} is {_shape(found[name].shape)} and has to be {_shape(place.shape)}"
-        for name, place in places.items()
-        if name in found and found[name].shape != place.shape
+        f"of another shape: {name} is {_shape(found[name].shape)} and has to be {_shape(tensor.shape)}"
+        for name, tensor in places.items()
+        if name in found and found[name].shape != tensor.shape
     ]
     problems += [
         f"of a type that is not read: {name} is {found[name].dtype}"

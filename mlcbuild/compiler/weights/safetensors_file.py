@@ -15,10 +15,10 @@ import numpy as np
 
 from mlcbuild.compiler.models.config import parse_document
 from mlcbuild.compiler.weights.file_format import MAX_SAFETENSORS_HEADER
-from mlcbuild.compiler.weights.tensor import STORAGE, Rows, Tensor, TensorDescription
+from mlcbuild.compiler.weights.tensor import BYTES, Rows, Tensor, TensorDescription, is_readable, storage_of
 from mlcbuild.errors import StageError
 
-_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "U8": BYTES}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
@@ -48,7 +48,7 @@ class SafetensorsFile:
     def read(self, name: str, rows: Rows | None = None) -> Tensor:
         entry = self._entries[name]
         described = entry.description
-        if described.dtype not in STORAGE:
+        if not is_readable(described.dtype):
             raise StageError(
                 f"{self._path}: the tensor {name} is of type {described.dtype}; weights are read in "
                 f"{', '.join(_DTYPES)}"
@@ -56,7 +56,9 @@ class SafetensorsFile:
         part = described.part(rows)
         before = 0 if rows is None else rows[0] * (part.size_bytes // (rows[1] - rows[0]))
         with self._path.open("rb") as stream:
-            data = np.fromfile(stream, dtype=STORAGE[described.dtype], count=part.elements, offset=entry.begin + before)
+            data = np.fromfile(
+                stream, dtype=storage_of(described.dtype), count=part.elements, offset=entry.begin + before
+            )
         return Tensor(description=part, data=data.reshape(part.shape))
 
     def close(self) -> None:

@@ -24,6 +24,9 @@ STORAGE: Mapping[str, np.dtype[Any]] = {
     "float16": np.dtype("<f2"),
     "bfloat16": np.dtype("<u2"),
 }
+"""Types of weights."""
+BYTES = "uint8"  # what quantized weights are made of
+_READABLE: Mapping[str, np.dtype[Any]] = {**STORAGE, BYTES: np.dtype("u1")}
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -31,12 +34,22 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
+def is_readable(dtype: str) -> bool:
+    """Whether tensors of a type can be read."""
+    return dtype in _READABLE
+
+
+def storage_of(dtype: str) -> np.dtype[Any]:
+    """NumPy's type for a checkpoint's tensors in memory."""
+    return _READABLE[dtype]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorDescription:
     """Name, type and shape of a tensor that has not been read.
 
-    Weights are `float32`, `float16` or `bfloat16`; any other `dtype` is the checkpoint's own word for a type
-    that is described and cannot be read.
+    Weights are `float32`, `float16` or `bfloat16`, and what quantized ones are made of is `uint8`; any other `dtype`
+    is the checkpoint's own word for a type that is described and cannot be read.
     """
 
     name: str
@@ -52,7 +65,7 @@ class TensorDescription:
 
     @property
     def size_bytes(self) -> int:
-        return self.elements * STORAGE[self.dtype].itemsize
+        return self.elements * storage_of(self.dtype).itemsize
 
     def part(self, rows: Rows | None) -> TensorDescription:
         """The description of some rows of the tensor; None is all."""
@@ -61,14 +74,14 @@ class TensorDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """A tensor with its numbers: `data` has the type `STORAGE[description.dtype]` and the described shape."""
+    """A tensor with its numbers: `data` has the type `storage_of(description.dtype)` and the described shape."""
 
     description: TensorDescription
     data: Array
 
     def __post_init__(self) -> None:
         described = self.description
-        if self.data.dtype != STORAGE[described.dtype] or self.data.shape != described.shape:
+        if self.data.dtype != storage_of(described.dtype) or self.data.shape != described.shape:
             raise ValueError(f"{described} does not describe {self.data.dtype} {self.data.shape}")
 
     def numbers(self, dtype: str) -> Array:

@@ -22,7 +22,8 @@ from mlcbuild.compiler.models.decoder import (
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document, number_below
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_numbers import number_below
 from mlcbuild.compiler.models.rotary import RotaryForm
 
 if TYPE_CHECKING:

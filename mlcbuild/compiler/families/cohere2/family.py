@@ -7,14 +7,21 @@ Defaults are those of transformers' `Cohere2Config` where a `config.json` leaves
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, NormKind, Wiring, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_numbers import number_below
+from mlcbuild.compiler.models.gguf_windows import WINDOW_KEYS, check_one_base, window_document
 from mlcbuild.compiler.models.layer_types import FULL, every_nth_is_full, read_layer_types, read_window, with_windows
 from mlcbuild.compiler.models.rotary import RotaryForm
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 256000,
@@ -52,10 +59,25 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return decoder_model(reader, config, CheckpointLayout(), own={"logit_scale": scale})
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    document = decoder_document(
+        file,
+        architecture="cohere2",
+        model_type="cohere2",
+        class_name="Cohere2ForCausalLM",
+        layer_norm="layer_norm_eps",
+        also_read=("logit_scale", *WINDOW_KEYS),
+    )
+    check_one_base(file, "cohere2")
+    document["logit_scale"] = number_below(file, "cohere2", "logit_scale", 1.0)
+    return document | window_document(file, "cohere2", every=4)
+
+
 FAMILY = Family(
     name="cohere2",
     models="Cohere 2 (Command R7B, Command A)",
     model_types=("cohere2",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"cohere2": GGUFArchitecture(config=_config_of_gguf)},
 )

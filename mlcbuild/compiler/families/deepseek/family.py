@@ -6,18 +6,26 @@ transformers has no class for it; defaults are those of the configuration that i
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.decoder_names import DecoderNames
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf_numbers import number_below
 from mlcbuild.compiler.models.mixture import MixtureConfig, MixtureNames, RouterConfig, SharedExperts, read_experts
 from mlcbuild.compiler.models.mixture_layers import with_mixture
+from mlcbuild.errors import StageError
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _NAMES = DecoderNames(qkv="self_attn.wqkv_pack")
-_LAYOUT = CheckpointLayout(experts=ExpertNames(shared="shared_experts"))
+_LAYOUT = CheckpointLayout(experts=ExpertNames(shared="shared_experts"), gguf_interleaves=True)
 _CHAT_CONFIG = (
     *("vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size", "num_hidden_layers"),
     *("num_attention_heads", "num_key_value_heads", "n_shared_experts", "n_routed_experts", "moe_layer_freq"),
@@ -64,10 +72,36 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return decoder_model(reader, config, _LAYOUT, fields=_CHAT_CONFIG, own=own)
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    """As llama.cpp computes it, the weights of the chosen experts are not normalized."""
+    own = ("expert_shared_count", "leading_dense_block_count", "expert_weights_scale")
+    document = decoder_document(
+        file,
+        architecture="deepseek",
+        model_type="deepseek",
+        class_name="DeepseekForCausalLM",
+        also_read=(*MIXTURE_KEYS, *own),
+    )
+    scale = number_below(file, "deepseek", "expert_weights_scale", 1.0)
+    if scale != 1.0:
+        raise StageError(f"{file.path}: deepseek.expert_weights_scale is {scale:g}; it can be 1")
+    mixture = mixture_fields(file, "deepseek")
+    return document | {
+        "attention_bias": "blk.0.attn_q.bias" in file.tensors,
+        "n_routed_experts": mixture["num_experts"],
+        "num_experts_per_tok": mixture["num_experts_per_tok"],
+        "moe_intermediate_size": mixture["moe_intermediate_size"],
+        "n_shared_experts": file.integer("deepseek.expert_shared_count", 0) or None,
+        "first_k_dense_replace": file.integer("deepseek.leading_dense_block_count", 0),
+        "norm_topk_prob": False,
+    }
+
+
 FAMILY = Family(
     name="deepseek",
     models="DeepSeekMoE",
     model_types=("deepseek",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"deepseek": GGUFArchitecture(config=_config_of_gguf)},
 )

@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, Wiring, read_cap, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.decoder_names import DecoderNames
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document, head_size
+from mlcbuild.compiler.models.gguf_numbers import number_below
+from mlcbuild.compiler.models.gguf_windows import WINDOW_KEYS, check_one_base, window_document
 from mlcbuild.compiler.models.layer_types import every_nth_is_full, read_layer_types, read_window, with_windows
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 256000,
@@ -33,6 +40,8 @@ _DEFAULTS: dict[str, object] = {
     "final_logit_softcapping": 30.0,
     "attn_logit_softcapping": 50.0,
 }
+_LAYERS_OF_27B = 46
+_HEADS = "gemma2.attention.head_count"
 _NAMES = DecoderNames(feed_forward_norm="pre_feedforward_layernorm")
 _LAYOUT = CheckpointLayout(feed_forward_norm=TensorName("pre_feedforward_layernorm", "ffn_norm"), one_added=True)
 
@@ -65,10 +74,32 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return decoder_model(reader, config, _LAYOUT, own=own)
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    """As llama.cpp has it, what scores are scaled by follows from the number of layers."""
+    caps = ("attn_logit_softcapping", "final_logit_softcapping")
+    document = decoder_document(
+        file,
+        architecture="gemma2",
+        model_type="gemma2",
+        class_name="Gemma2ForCausalLM",
+        hidden_act="gelu_pytorch_tanh",
+        also_read=(*caps, *WINDOW_KEYS),
+    )
+    check_one_base(file, "gemma2")
+    document["query_pre_attn_scalar"] = head_size(file, "gemma2")
+    if file.integer("gemma2.block_count") == _LAYERS_OF_27B:
+        document["query_pre_attn_scalar"] = file.integer("gemma2.embedding_length") // file.integer(_HEADS)
+    for cap in caps:
+        if f"gemma2.{cap}" in file.metadata:
+            document[cap] = number_below(file, "gemma2", cap, 0.0) or None
+    return document | window_document(file, "gemma2", every=2, window=4096)
+
+
 FAMILY = Family(
     name="gemma2",
     models="Gemma 2",
     model_types=("gemma2",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"gemma2": GGUFArchitecture(config=_config_of_gguf)},
 )

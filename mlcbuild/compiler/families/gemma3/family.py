@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, QueryKeyNorm, Wiring, read_cap, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.decoder_names import DecoderNames
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document, head_size
+from mlcbuild.compiler.models.gguf_numbers import number_below
+from mlcbuild.compiler.models.gguf_windows import WINDOW_BASE, WINDOW_KEYS, window_document
 from mlcbuild.compiler.models.layer_types import (
     FULL,
     SLIDING,
@@ -25,6 +29,9 @@ from mlcbuild.compiler.models.layer_types import (
     with_windows,
 )
 from mlcbuild.compiler.models.rotary import RotaryForm
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 262208,
@@ -40,6 +47,8 @@ _DEFAULTS: dict[str, object] = {
     "query_pre_attn_scalar": 256,
     "sliding_window": 4096,
 }
+_LAYERS_OF_27B = 62
+_HEADS = "gemma3.attention.head_count"
 # MLC-LLM has the language model inside of one that sees.
 _ROOT = "language_model."
 _NAMES = DecoderNames(
@@ -84,10 +93,32 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return decoder_model(reader, config, _LAYOUT, own=own)
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    """As llama.cpp has it, what scores are scaled by follows from the number of layers."""
+    cap = "final_logit_softcapping"
+    document = decoder_document(
+        file,
+        architecture="gemma3",
+        model_type="gemma3_text",
+        class_name="Gemma3ForCausalLM",
+        hidden_act="gelu_pytorch_tanh",
+        also_read=(cap, *WINDOW_KEYS),
+    )
+    document["query_pre_attn_scalar"] = head_size(file, "gemma3")
+    if file.integer("gemma3.block_count") == _LAYERS_OF_27B:
+        document["query_pre_attn_scalar"] = file.integer("gemma3.embedding_length") // file.integer(_HEADS)
+    document |= {
+        cap: number_below(file, "gemma3", cap, 0.0) or None,
+        "rope_local_base_freq": number_below(file, "gemma3", WINDOW_BASE, 10000.0),
+    }
+    return document | window_document(file, "gemma3", every=6)
+
+
 FAMILY = Family(
     name="gemma3",
     models="Gemma 3 (text)",
     model_types=("gemma3_text",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"gemma3": GGUFArchitecture(config=_config_of_gguf)},
 )

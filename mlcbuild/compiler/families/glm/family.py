@@ -16,6 +16,7 @@ from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -46,11 +47,26 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
     return document | {"attention_bias": "blk.0.attn_q.bias" in file.tensors}
 
 
+def _config_of_glm(file: GGUFFile) -> dict[str, object]:
+    if "blk.0.attn_qkv.weight" in file.tensors:
+        raise StageError(
+            f"{file.path} has queries, keys and values in one tensor, which is not supported",
+            advice=("import the model from a Hugging Face directory",),
+        )
+    document = decoder_document(
+        file, architecture="chatglm", model_type="glm", class_name="GlmForCausalLM", partial=True
+    )
+    return document | {"attention_bias": "blk.0.attn_q.bias" in file.tensors}
+
+
 FAMILY = Family(
     name="glm",
     models="GLM-4 and GLM-4-0414",
     model_types=("glm", "glm4"),
     configuration=DecoderConfig,
     resolve=resolve,
-    gguf={"glm4": GGUFArchitecture(config=_config_of_gguf)},
+    gguf={
+        "glm4": GGUFArchitecture(config=_config_of_gguf),
+        "chatglm": GGUFArchitecture(config=_config_of_glm),
+    },
 )

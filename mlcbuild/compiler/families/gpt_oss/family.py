@@ -1,22 +1,29 @@
 """The gpt-oss family: attention with sinks and a sliding window in every other layer, and mixtures of experts with
 biases and a clamped gate.
 
-Defaults are those of transformers' `GptOssConfig`. MLC-LLM does not have the model. Checkpoints whose experts are
-quantized (MXFP4) are refused, as all quantized ones; those in bfloat16 are read.
+Defaults are those of transformers' `GptOssConfig`. MLC-LLM does not have the model. Checkpoints have their experts in
+MXFP4, as they were published, or in bfloat16.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf_windows import WINDOW_KEYS, check_one_base, window_document
 from mlcbuild.compiler.models.layer_types import every_nth_is_full, read_layer_types, with_windows
 from mlcbuild.compiler.models.layer_types import read_window as read_layer_window
 from mlcbuild.compiler.models.mixture import ClampedGate, MixtureConfig, MixtureNames, RouterConfig, read_experts
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 201088,
@@ -41,7 +48,10 @@ _ROPE = {
     "truncate": False,
     "original_max_position_embeddings": 4096,
 }
-_LAYOUT = CheckpointLayout(experts=ExpertNames(router="router", fused_router="mlp.router", interleaved=True))
+_LAYOUT = CheckpointLayout(
+    feed_forward_norm=TensorName("post_attention_layernorm", "post_attention_norm"),
+    experts=ExpertNames(router="router", fused_router="mlp.router", interleaved=True, in_mxfp4=True),
+)
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
@@ -65,7 +75,9 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         clamped=clamped,
         names=MixtureNames(router="mlp.router"),
     )
-    config = replace(config, feed_forward=mixture, attention=replace(config.attention, sinks=True))
+    attention = config.attention
+    attention = replace(attention, sinks=True, rotary=attention.rotary.in_model(attention.head_dim))
+    config = replace(config, feed_forward=mixture, attention=attention)
     layers = config.num_layers
     types = read_layer_types(reader, layers=layers, default=every_nth_is_full(2, layers=layers))
     config = with_windows(config, types, read_layer_window(reader, types))
@@ -78,10 +90,35 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return decoder_model(reader, config, _LAYOUT, own=own)
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    """llama.cpp rounds the ends of YaRN's blend to whole pairs, which the models do not; a file does not tell."""
+    document = decoder_document(
+        file,
+        architecture="gpt-oss",
+        model_type="gpt_oss",
+        class_name="GptOssForCausalLM",
+        also_read=(*MIXTURE_KEYS, *WINDOW_KEYS),
+    )
+    check_one_base(file, "gpt-oss")
+    document["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
+    mixture = mixture_fields(file, "gpt-oss")
+    document |= {
+        "num_local_experts": mixture["num_experts"],
+        "num_experts_per_tok": mixture["num_experts_per_tok"],
+        "intermediate_size": mixture.get("moe_intermediate_size", document["intermediate_size"]),
+    }
+    scaling = document.pop("rope_scaling", None)
+    plain = {"rope_type": "default", "rope_theta": document["rope_theta"]}
+    document["rope_parameters"] = plain | scaling | {"truncate": False} if isinstance(scaling, dict) else plain
+    return document | window_document(file, "gpt-oss", every=2)
+
+
 FAMILY = Family(
     name="gpt_oss",
     models="gpt-oss",
     model_types=("gpt_oss",),
     configuration=DecoderConfig,
     resolve=resolve,
+    quantized_checkpoints=("mxfp4",),
+    gguf={"gpt-oss": GGUFArchitecture(config=_config_of_gguf)},
 )

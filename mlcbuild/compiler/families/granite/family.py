@@ -13,7 +13,8 @@ from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document, number_below
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_scales import SCALE_KEYS, granite_factors
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -41,15 +42,10 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
-    keys = ("attention.scale", "embedding_scale", "residual_scale", "logit_scale")
     document = decoder_document(
-        file, architecture="granite", model_type="granite", class_name="GraniteForCausalLM", also_read=keys
+        file, architecture="granite", model_type="granite", class_name="GraniteForCausalLM", also_read=SCALE_KEYS
     )
-    head_dim = document["head_dim"]
-    assert isinstance(head_dim, int)
-    defaults = (head_dim**-0.5, 1.0, 1.0, 1.0)
-    values = (number_below(file, "granite", key, default) for key, default in zip(keys, defaults, strict=True))
-    return document | dict(zip(_FACTORS, values, strict=True))
+    return document | granite_factors(file, "granite")
 
 
 FAMILY = Family(

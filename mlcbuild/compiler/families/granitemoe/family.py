@@ -6,13 +6,21 @@ Defaults are those of transformers' `GraniteMoeConfig`.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf_scales import SCALE_KEYS, granite_factors
 from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, read_experts
+from mlcbuild.errors import StageError
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _DEFAULTS: dict[str, object] = {"max_position_embeddings": 2048, "num_local_experts": 8, "num_experts_per_tok": 2}
 _FACTORS = ("attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling")
@@ -56,10 +64,25 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return decoder_model(reader, config, _LAYOUT, own=own)
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    if file.integer("granitemoe.expert_shared_feed_forward_length", 0) > 0:
+        raise StageError(f"{file.path} has experts that all tokens use (granitemoeshared), which is not supported")
+    document = decoder_document(
+        file,
+        architecture="granitemoe",
+        model_type="granitemoe",
+        class_name="GraniteMoeForCausalLM",
+        also_read=(*MIXTURE_KEYS, *SCALE_KEYS),
+    )
+    document["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
+    return document | mixture_fields(file, "granitemoe") | granite_factors(file, "granitemoe")
+
+
 FAMILY = Family(
     name="granitemoe",
     models="Granite 3 with experts",
     model_types=("granitemoe",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"granitemoe": GGUFArchitecture(config=_config_of_gguf)},
 )

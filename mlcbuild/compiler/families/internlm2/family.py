@@ -6,13 +6,18 @@ Defaults are those of the `InternLM2Config` that its checkpoints come with.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.decoder_names import DecoderNames
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _NAMES = DecoderNames(
     embedding="model.tok_embeddings",
@@ -25,16 +30,18 @@ _NAMES = DecoderNames(
     down="feed_forward.w2",
 )
 _LAYOUT = CheckpointLayout(
-    embedding=TensorName("model.tok_embeddings"),
-    norm=TensorName("model.norm"),
-    head=TensorName("output"),
-    attention_norm=TensorName("attention_norm"),
-    feed_forward_norm=TensorName("ffn_norm"),
+    embedding=TensorName("model.tok_embeddings", "token_embd"),
+    norm=TensorName("model.norm", "output_norm"),
+    head=TensorName("output", "output"),
+    attention_norm=TensorName("attention_norm", "attn_norm"),
+    feed_forward_norm=TensorName("ffn_norm", "ffn_norm"),
     qkv=(TensorName("attention.wqkv"),),
-    output=TensorName("attention.wo"),
-    gate_up=(TensorName("feed_forward.w1"), TensorName("feed_forward.w3")),
-    down=TensorName("feed_forward.w2"),
+    gguf_qkv=("attn_q", "attn_k", "attn_v"),
+    output=TensorName("attention.wo", "attn_output"),
+    gate_up=(TensorName("feed_forward.w1", "ffn_gate"), TensorName("feed_forward.w3", "ffn_up")),
+    down=TensorName("feed_forward.w2", "ffn_down"),
     grouped_qkv=True,
+    gguf_interleaves=True,
 )
 _CHAT_CONFIG = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
@@ -53,10 +60,18 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return decoder_model(reader, config, _LAYOUT, fields=_CHAT_CONFIG, own=own)
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    document = decoder_document(
+        file, architecture="internlm2", model_type="internlm2", class_name="InternLM2ForCausalLM"
+    )
+    return document | {"bias": "blk.0.attn_q.bias" in file.tensors}
+
+
 FAMILY = Family(
     name="internlm2",
     models="InternLM 2",
     model_types=("internlm2",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"internlm2": GGUFArchitecture(config=_config_of_gguf)},
 )

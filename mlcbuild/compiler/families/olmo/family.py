@@ -13,7 +13,8 @@ from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormKind, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document, number_below
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_numbers import number_below
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile

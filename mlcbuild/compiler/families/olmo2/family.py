@@ -14,6 +14,8 @@ from mlcbuild.compiler.models.decoder import DecoderConfig, NormScope, QueryKeyN
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_windows import WINDOW, WINDOW_KEYS, check_one_base, window_document
+from mlcbuild.compiler.models.layer_types import FULL, SLIDING
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -36,7 +38,20 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
-    return decoder_document(file, architecture="olmo2", model_type="olmo2", class_name="Olmo2ForCausalLM")
+    """An OLMo 3 has the architecture of an OLMo 2, and a window, without which none of its layers is another."""
+    slides = file.integer(f"olmo2.{WINDOW}", 0) > 0
+    model_type, class_name = ("olmo3", "Olmo3ForCausalLM") if slides else ("olmo2", "Olmo2ForCausalLM")
+    document = decoder_document(
+        file, architecture="olmo2", model_type=model_type, class_name=class_name, also_read=WINDOW_KEYS
+    )
+    if not slides:
+        return document
+    check_one_base(file, "olmo2")
+    plain = {"rope_type": "default", "rope_theta": document["rope_theta"]}
+    scaling = document.pop("rope_scaling", None)
+    full = plain | scaling if isinstance(scaling, dict) else plain
+    document["rope_parameters"] = {FULL: full, SLIDING: plain}
+    return document | window_document(file, "olmo2", every=4)
 
 
 FAMILY = Family(

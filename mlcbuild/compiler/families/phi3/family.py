@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
+from mlcbuild.compiler.models.checkpoint_layout import IGNORED_WITH_LONGROPE, CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder, read_window
 from mlcbuild.compiler.models.decoder_family import decoder_model
@@ -28,7 +28,9 @@ _NAMES = DecoderNames(
     output="mixer.out_proj",
 )
 _LAYOUT = CheckpointLayout(
-    qkv=(TensorName("self_attn.qkv_proj", "attn_qkv"),), gate_up=(TensorName("mlp.gate_up_proj", "ffn_up"),)
+    qkv=(TensorName("self_attn.qkv_proj", "attn_qkv"),),
+    gate_up=(TensorName("mlp.gate_up_proj", "ffn_up"),),
+    ignored=IGNORED_WITH_LONGROPE,
 )
 _GGUF_WINDOW = "attention.sliding_window"
 _CHAT_CONFIG = (
@@ -63,6 +65,9 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
         partial=True,
         also_read=(_GGUF_WINDOW,),
     )
+    scaling = document.get("rope_scaling")
+    if isinstance(scaling, dict) and scaling["rope_type"] == "longrope":
+        document["original_max_position_embeddings"] = scaling["original_max_position_embeddings"]
     return document | {"sliding_window": window or None}
 
 

@@ -6,13 +6,20 @@ Defaults are those of transformers' `PhimoeConfig`.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames
+from mlcbuild.compiler.models.checkpoint_layout import IGNORED_WITH_LONGROPE, CheckpointLayout, ExpertNames
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormKind, read_decoder, read_window
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf_windows import WINDOW
 from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, RouterScores, read_experts
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _DEFAULTS: dict[str, object] = {
     "num_key_value_heads": 8,
@@ -24,7 +31,8 @@ _DEFAULTS: dict[str, object] = {
     "num_experts_per_tok": 2,
 }
 _LAYOUT = CheckpointLayout(
-    experts=ExpertNames(module="block_sparse_moe", gate="w1", up="w3", down="w2", fused_router="mlp.router")
+    experts=ExpertNames(module="block_sparse_moe", gate="w1", up="w3", down="w2", fused_router="mlp.router"),
+    ignored=IGNORED_WITH_LONGROPE,
 )
 
 
@@ -54,10 +62,32 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return decoder_model(reader, config, _LAYOUT, limits=read_window(reader), own=own)
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    """llama.cpp does not compute this model: its norms do not subtract the mean, and its router is a softmax. What the
+    model computes is the same whatever holds its weights, so that is what is read."""
+    document = decoder_document(
+        file,
+        architecture="phimoe",
+        model_type="phimoe",
+        class_name="PhimoeForCausalLM",
+        also_read=(*MIXTURE_KEYS, WINDOW),
+    )
+    scaling = document.get("rope_scaling")
+    if isinstance(scaling, dict) and scaling["rope_type"] == "longrope":
+        document["original_max_position_embeddings"] = scaling["original_max_position_embeddings"]
+    own = {
+        "attention_bias": "blk.0.attn_q.bias" in file.tensors,
+        "lm_head_bias": "output.bias" in file.tensors,
+        "sliding_window": file.integer(f"phimoe.{WINDOW}", 0) or None,
+    }
+    return document | mixture_fields(file, "phimoe") | own
+
+
 FAMILY = Family(
     name="phimoe",
     models="Phi 3.5 with experts",
     model_types=("phimoe",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"phimoe": GGUFArchitecture(config=_config_of_gguf)},
 )

@@ -1,0 +1,527 @@
+"""Small models of every architecture of GGUF files that a family reads, which llama.cpp loads too.
+
+A file has random numbers by the names and in the shapes that the family reads, and metadata as llama.cpp's converter
+writes them. So llama.cpp and a library that is built from the file compute the same only if both understand it alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlcbuild.compiler.models.parameters import JoinedLayout, TensorLayout
+from mlcbuild.compiler.models.rotary_tables import llama3_frequencies, plain_frequencies
+from tests.compiler.llama_cpp import quantized
+from tests.compiler.resolving import model_of, parameters_of
+from tests.compiler.tiny_models import Array, byte_level_letters
+
+_BOUND = 1e-4
+# llama.cpp looks GELU up in a table of float16 numbers.
+_GELU = 2e-3
+# llama.cpp multiplies quantized matrices by activations that it quantizes to 8 bits.
+_QUANTIZED = 3e-2
+
+
+@dataclass(frozen=True, kw_only=True)
+class GGUFCase:
+    """A file of an architecture: the `config.json` that it stands for, metadata beside those that all decoders share,
+    and tensors beside the model's parameters. `kind` is the type of its matrices whose names match `stored_so`.
+    `context` is how much text llama.cpp makes room for: some models rotate otherwise where it is longer than a length.
+    `overrides` are a library's, for the same reason.
+
+    `bound` is the largest difference of logits from llama.cpp's, relative to the largest logit; None where llama.cpp
+    computes something else, as `reason` says.
+    """
+
+    architecture: str
+    config: Mapping[str, Any]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, Array] = field(default_factory=dict)
+    kind: str = "F32"
+    stored_so: str = r".*\.weight"
+    context: int = 256
+    overrides: Mapping[str, int] = field(default_factory=dict)
+    bound: float | None = _BOUND
+    reason: str = ""
+    in_ci: bool = False
+
+
+_SIZES: Mapping[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 320,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "rms_norm_eps": 1e-6,
+}
+_GPT: Mapping[str, Any] = {
+    "n_embd": 64,
+    "n_head": 4,
+    "n_layer": 3,
+    "n_positions": 512,
+    "vocab_size": 320,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_ALL_HEADS = {"num_key_value_heads": 4}
+_LAYER_NORM = {"attention.layer_norm_epsilon": 1e-5}
+_TURNED_HALF = {"rope.dimension_count": 8}
+_WINDOW = {"sliding_window": 16, "num_hidden_layers": 4, "head_dim": 32}
+_TURNED_IN_WINDOW = {"attention.sliding_window": 16}
+_EXPERTS = {"expert_count": 6, "expert_used_count": 2}
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_YARN = {
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 128,
+}
+_FACTORS = {
+    "long": np.array([1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0], np.float32),
+    "short": np.array([1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.5], np.float32),
+}
+_FACTOR_TENSORS = {f"rope_factors_{name}.weight": factors for name, factors in _FACTORS.items()}
+
+
+def _longrope(original: int) -> dict[str, Any]:
+    return {
+        "rms_norm_eps": 1e-5,
+        "sliding_window": None,
+        "original_max_position_embeddings": original,
+        "rope_scaling": {
+            "rope_type": "longrope",
+            "attention_factor": 1.25,
+            **{f"{name}_factor": [round(float(number), 1) for number in factors] for name, factors in _FACTORS.items()},
+        },
+    }
+
+
+def _longrope_metadata(original: int) -> dict[str, Any]:
+    return {
+        "rope.scaling.type": "longrope",
+        "rope.scaling.attn_factor": 1.25,
+        "rope.scaling.original_context_length": original,
+    }
+
+
+def _llama3_factors(head_dim: int, *, base: float, factor: float) -> Array:
+    """What llama.cpp's converter writes for Llama 3.1's rule: what each pair's frequency is divided by."""
+    plain = plain_frequencies(base, head_dim)
+    scaled = llama3_frequencies(plain, factor=factor, low=1.0, high=4.0, original=8192)
+    return (np.array(plain) / np.array(scaled)).astype(np.float32)
+
+
+def _case(model_type: str, /, architecture: str, config: Mapping[str, Any] | None = None, **own: Any) -> GGUFCase:
+    return GGUFCase(architecture=architecture, config={**_SIZES, "model_type": model_type, **(config or {})}, **own)
+
+
+CASES: Mapping[str, GGUFCase] = {
+    "llama": _case("llama", "llama", {"attention_bias": False, "mlp_bias": False}),
+    "llama3": _case(
+        "llama",
+        "llama",
+        {
+            "head_dim": 32,
+            "rope_theta": 500000.0,
+            "rope_scaling": {
+                "rope_type": "llama3",
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 8192,
+            },
+        },
+        metadata={"rope.freq_base": 500000.0},
+        tensors={"rope_freqs.weight": _llama3_factors(32, base=500000.0, factor=8.0)},
+    ),
+    "qwen2": _case("qwen2", "qwen2"),
+    "qwen2-yarn": _case(
+        "qwen2",
+        "qwen2",
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}},
+        metadata=_YARN,
+    ),
+    "qwen3": _case("qwen3", "qwen3", {"head_dim": 32}),
+    "gemma": _case("gemma", "gemma", {"head_dim": 32}, bound=_GELU),
+    "gemma2": _case(
+        "gemma2",
+        "gemma2",
+        {
+            **_WINDOW,
+            "query_pre_attn_scalar": 32,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+        },
+        metadata={**_TURNED_IN_WINDOW, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
+        bound=_GELU,
+        in_ci=True,
+    ),
+    "gemma3": _case(
+        "gemma3_text",
+        "gemma3",
+        {
+            **_WINDOW,
+            "num_hidden_layers": 7,
+            "query_pre_attn_scalar": 32,
+            "rope_theta": 1e6,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+            "rope_local_base_freq": 10000.0,
+        },
+        metadata={
+            **_TURNED_IN_WINDOW,
+            "rope.freq_base": 1e6,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 8.0,
+        },
+        bound=_GELU,
+    ),
+    "phi3": _case(
+        "phi3",
+        "phi3",
+        {"rms_norm_eps": 1e-5},
+        metadata={"attention.sliding_window": 0, "rope.scaling.original_context_length": 4096},
+    ),
+    # The text, and both contexts, are longer than 16 tokens, and no longer than 256.
+    "phi3-longrope": _case("phi3", "phi3", _longrope(16), metadata=_longrope_metadata(16), tensors=_FACTOR_TENSORS),
+    "phi3-longrope-short": _case(
+        "phi3",
+        "phi3",
+        _longrope(256),
+        metadata=_longrope_metadata(256),
+        tensors=_FACTOR_TENSORS,
+        overrides={"context_window_size": 256},
+    ),
+    "phi": _case("phi", "phi2", _ALL_HEADS, metadata={**_LAYER_NORM, **_TURNED_HALF}, bound=_GELU),
+    "gpt_neox": _case(
+        "gpt_neox",
+        "gptneox",
+        {"num_key_value_heads": 4},
+        metadata={**_LAYER_NORM, "use_parallel_residual": True, "rope.dimension_count": 4},
+        bound=_GELU,
+    ),
+    "gpt2": GGUFCase(architecture="gpt2", config={**_GPT, "model_type": "gpt2"}, metadata=_LAYER_NORM, bound=_GELU),
+    "gpt_bigcode": GGUFCase(
+        architecture="starcoder",
+        config={**_GPT, "model_type": "gpt_bigcode"},
+        metadata={**_LAYER_NORM, "attention.head_count_kv": 1},
+        bound=_GELU,
+    ),
+    "starcoder2": _case("starcoder2", "starcoder2", metadata=_LAYER_NORM, bound=_GELU),
+    "stablelm": _case(
+        "stablelm",
+        "stablelm",
+        {"use_qkv_bias": True},
+        metadata={**_LAYER_NORM, "use_parallel_residual": False, "rope.dimension_count": 4},
+    ),
+    "cohere": _case(
+        "cohere",
+        "command-r",
+        metadata={**_LAYER_NORM, "logit_scale": 0.0625, "rope.freq_base": 500000.0},
+    ),
+    "cohere2": _case(
+        "cohere2",
+        "cohere2",
+        {"sliding_window": 16, "num_hidden_layers": 4, "logit_scale": 0.25},
+        metadata={**_LAYER_NORM, **_TURNED_IN_WINDOW, "logit_scale": 0.25, "rope.scaling.type": "none"},
+    ),
+    "olmo": _case("olmo", "olmo", metadata=_LAYER_NORM),
+    "olmo-clipped": _case("olmo", "olmo", {"clip_qkv": 0.5}, metadata={**_LAYER_NORM, "attention.clamp_kqv": 0.5}),
+    "olmo2": _case("olmo2", "olmo2"),
+    "olmo3": _case(
+        "olmo3",
+        "olmo2",
+        {
+            "sliding_window": 16,
+            "num_hidden_layers": 4,
+            "rope_parameters": {
+                _FULL: {
+                    "rope_type": "yarn",
+                    "rope_theta": 5e5,
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 128,
+                },
+                _SLIDING: {"rope_type": "default", "rope_theta": 5e5},
+            },
+        },
+        metadata={
+            **_YARN,
+            **_TURNED_IN_WINDOW,
+            "rope.freq_base": 5e5,
+            "attention.sliding_window_pattern": [True, True, True, False],
+        },
+    ),
+    "granite": _case(
+        "granite",
+        "granite",
+        {
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.1,
+            "logits_scaling": 8.0,
+        },
+        metadata={"attention.scale": 0.1, "embedding_scale": 12.0, "residual_scale": 0.22, "logit_scale": 8.0},
+    ),
+    "nemotron": _case("nemotron", "nemotron", metadata={**_LAYER_NORM, **_TURNED_HALF}),
+    "glm": _case("glm", "chatglm", {"head_dim": 16}, metadata={"rope.dimension_count": 8}),
+    "glm4": _case("glm4", "glm4", {"head_dim": 32}, metadata={"rope.dimension_count": 16}),
+    "internlm2": _case("internlm2", "internlm2", {"bias": False}),
+    "baichuan": _case("baichuan", "baichuan", {**_ALL_HEADS, "num_hidden_layers": 32}),
+    "orion": _case("orion", "orion", {"rms_norm_eps": 1e-5}, metadata=_LAYER_NORM),
+    "minicpm": _case(
+        "minicpm",
+        "minicpm",
+        {"tie_word_embeddings": False, "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16},
+        metadata={"embedding_scale": 12.0, "residual_scale": 1.4 / 3**0.5, "logit_scale": 0.25},
+    ),
+    "exaone4": _case("exaone4", "exaone4", {"sliding_window": None}),
+    "smollm3": _case("smollm3", "smollm3", {"num_hidden_layers": 5}, metadata={"rope.freq_base": 2000000.0}),
+    "mixtral": _case(
+        "mixtral",
+        "llama",
+        {"num_local_experts": 6, "sliding_window": None, "rope_theta": 10000.0},
+        metadata=_EXPERTS,
+    ),
+    "qwen2_moe": _case(
+        "qwen2_moe",
+        "qwen2moe",
+        {
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "shared_expert_intermediate_size": 64,
+        },
+        metadata={**_EXPERTS, "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 64},
+    ),
+    "qwen3_moe": _case(
+        "qwen3_moe",
+        "qwen3moe",
+        {
+            "head_dim": 32,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 32,
+            "norm_topk_prob": True,
+        },
+        metadata={**_EXPERTS, "expert_feed_forward_length": 32},
+    ),
+    "olmoe": _case(
+        "olmoe",
+        "olmoe",
+        {**_ALL_HEADS, "num_experts": 6, "num_experts_per_tok": 2, "rms_norm_eps": 1e-5},
+        metadata=_EXPERTS,
+    ),
+    "granitemoe": _case(
+        "granitemoe",
+        "granitemoe",
+        {
+            "num_local_experts": 6,
+            "attention_multiplier": 0.2,
+            "embedding_multiplier": 3.0,
+            "residual_multiplier": 0.5,
+            "logits_scaling": 2.0,
+        },
+        metadata={
+            **_EXPERTS,
+            "attention.scale": 0.2,
+            "embedding_scale": 3.0,
+            "residual_scale": 0.5,
+            "logit_scale": 2.0,
+        },
+    ),
+    "deepseek": _case(
+        "deepseek",
+        "deepseek",
+        {
+            "n_routed_experts": 6,
+            "num_experts_per_tok": 2,
+            "n_shared_experts": 2,
+            "moe_intermediate_size": 32,
+            "first_k_dense_replace": 1,
+        },
+        metadata={
+            **_EXPERTS,
+            "expert_feed_forward_length": 32,
+            "expert_shared_count": 2,
+            "leading_dense_block_count": 1,
+            "expert_weights_scale": 1.0,
+        },
+    ),
+    "phimoe": _case(
+        "phimoe",
+        "phimoe",
+        {"num_local_experts": 6, "attention_bias": True, "lm_head_bias": True, "rms_norm_eps": 1e-5}
+        | {"rope_theta": 10000.0},
+        metadata=_EXPERTS,
+        bound=None,
+        reason="its norms do not subtract the mean there, and its router is a softmax",
+    ),
+    "gpt_oss": _case(
+        "gpt_oss",
+        "gpt-oss",
+        {
+            **_WINDOW,
+            "num_hidden_layers": 3,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0},
+        },
+        metadata={
+            **_EXPERTS,
+            **_TURNED_IN_WINDOW,
+            "expert_feed_forward_length": 96,
+            "rope.freq_base": 150000.0,
+        },
+        in_ci=True,
+    ),
+    "gpt_oss-mxfp4": _case(
+        "gpt_oss",
+        "gpt-oss",
+        {
+            **_WINDOW,
+            "num_hidden_layers": 3,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0},
+        },
+        metadata={
+            **_EXPERTS,
+            **_TURNED_IN_WINDOW,
+            "expert_feed_forward_length": 96,
+            "rope.freq_base": 150000.0,
+        },
+        kind="MXFP4",
+        stored_so=r".*_exps\.weight",
+        bound=_QUANTIZED,
+    ),
+    # YaRN's blend ends at a whole pair, so that rounding its ends, as llama.cpp does, changes nothing.
+    "gpt_oss-yarn": _case(
+        "gpt_oss",
+        "gpt-oss",
+        {
+            **_WINDOW,
+            "num_hidden_layers": 3,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 172240.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 128,
+                "truncate": False,
+            },
+        },
+        metadata={
+            **_EXPERTS,
+            **_TURNED_IN_WINDOW,
+            **_YARN,
+            "expert_feed_forward_length": 96,
+            "rope.freq_base": 172240.0,
+        },
+    ),
+    **{
+        f"llama-{kind.lower()}": _case(
+            "llama",
+            "llama",
+            {"hidden_size": 256, "intermediate_size": 256, "attention_bias": False, "mlp_bias": False},
+            kind=kind,
+            bound=_QUANTIZED,
+        )
+        for kind in ("Q4_K", "Q5_K", "Q6_K", "Q8_0")
+    },
+}
+
+
+def file_of(path: Path, case: GGUFCase, *, seed: int = 0) -> Path:
+    """The file of a case, with random numbers."""
+    import gguf
+
+    writer = gguf.GGUFWriter(path, case.architecture)
+    kinds = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        str: writer.add_string,
+        list: writer.add_array,
+    }
+    for key, value in {**_shared_metadata(case), **case.metadata}.items():
+        kinds[type(value)](f"{case.architecture}.{key}", value)
+    letters = ["<pad>", "<s>", "</s>", *byte_level_letters()]
+    tokens = letters + [f"<unused{number}>" for number in range(case.config["vocab_size"] - len(letters))]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.NORMAL] * len(tokens))
+    writer.add_token_merges(["a b"])
+    for number, add in enumerate((writer.add_pad_token_id, writer.add_bos_token_id, writer.add_eos_token_id)):
+        add(number)
+    random = np.random.default_rng(seed)
+    for layout in _layouts(case):
+        numbers = _numbers(layout, random)
+        if case.kind == "F32" or numbers.ndim == 1 or not re.fullmatch(case.stored_so, layout.name):
+            writer.add_tensor(layout.name, numbers)
+        else:
+            kind = gguf.GGMLQuantizationType[case.kind]
+            elements, size = gguf.GGML_QUANT_SIZES[kind]
+            stored = quantized(numbers, kind.value, block_elements=elements, block_bytes=size)
+            writer.add_tensor(layout.name, stored, raw_dtype=kind)
+    for name, numbers in case.tensors.items():
+        writer.add_tensor(name, numbers)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _shared_metadata(case: GGUFCase) -> dict[str, Any]:
+    configuration: Any = model_of(case.config).configuration
+    attention, feed_forward = configuration["attention"], configuration["feed_forward"]
+    epsilon = (
+        {}
+        if _LAYER_NORM.keys() <= case.metadata.keys()
+        else {"attention.layer_norm_rms_epsilon": configuration["norm"]["epsilon"]}
+    )
+    return {
+        "block_count": configuration["num_layers"],
+        "context_length": 512,
+        "embedding_length": configuration["hidden_size"],
+        "feed_forward_length": case.config.get("intermediate_size", feed_forward["intermediate_size"]),
+        "attention.head_count": attention["query_heads"],
+        "attention.head_count_kv": attention["key_value_heads"],
+        "attention.key_length": attention["head_dim"],
+        "attention.value_length": attention["head_dim"],
+        "rope.dimension_count": attention["head_dim"],
+        "rope.freq_base": 10000.0,
+        **epsilon,
+    }
+
+
+def _layouts(case: GGUFCase) -> Iterator[TensorLayout]:
+    """The tensors of the file, each once."""
+    seen = set()
+    for parameter in parameters_of(case.config).parameters:
+        for source in parameter.sources:
+            assert source.gguf is not None, source.name
+            for layout in source.gguf.tensors if isinstance(source.gguf, JoinedLayout) else (source.gguf,):
+                if layout.name not in seen:
+                    seen.add(layout.name)
+                    yield layout
+
+
+def _numbers(layout: TensorLayout, random: np.random.Generator) -> Array:
+    numbers = random.standard_normal(layout.shape).astype(np.float32)
+    if "norm" in layout.name and layout.name.endswith(".weight"):
+        return 1 + numbers / 10
+    if layout.name.endswith(".bias"):
+        return numbers / 10
+    return numbers if len(layout.shape) == 1 else numbers / np.float32(layout.shape[-1] ** 0.5)
