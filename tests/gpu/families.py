@@ -56,6 +56,13 @@ _LATENT = {name: size for name, size in _SIZES.items() if name not in ("head_dim
     "moe_intermediate_size": 64,
     "first_k_dense_replace": 1,
 }
+_LINEAR = {
+    "num_hidden_layers": 5,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 48,
+    "linear_value_head_dim": 32,
+}
 MODELS: dict[str, dict[str, Any]] = {
     "llama": _SIZES | {"head_dim": 32},
     "gemma2": _SIZES
@@ -74,6 +81,19 @@ MODELS: dict[str, dict[str, Any]] = {
     "deepseek_v3": _LATENT | {"q_lora_rank": 64, "n_group": 2, "topk_group": 1, "rope_scaling": _YARN},
     "phi": {name: size for name, size in _SIZES.items() if name != "head_dim"} | {"partial_rotary_factor": 0.5},
     "gpt_neox": {name: size for name, size in _SIZES.items() if name not in ("head_dim", "num_key_value_heads")},
+    "mamba2": {
+        "hidden_size": 128,
+        "num_hidden_layers": 4,
+        "num_heads": 8,
+        "head_dim": 32,
+        "state_size": 40,
+        "n_groups": 2,
+        "chunk_size": 16,
+        "vocab_size": 512,
+        "tie_word_embeddings": False,
+    },
+    "qwen3_5_text": _SIZES | _LINEAR,
+    "qwen3_next": _SIZES | _LINEAR | _EXPERTS | {"num_experts": 6, "moe_intermediate_size": 64},
 }
 _LENGTHS = (60, 41)
 _DECODED = 6

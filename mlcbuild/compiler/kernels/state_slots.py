@@ -21,6 +21,8 @@ def read_states(size: int, dtype: str) -> tirx.PrimFunc:
     def body() -> None:
         with T.grid(states.shape[0], T.int64(size)) as (sequence, place), T.sblock("read"):
             n, k = T.axis.spatial(states.shape[0], sequence), T.axis.spatial(T.int64(size), place)
+            T.reads(slots[n], history[n], storage[0 : storage.shape[0], 0 : storage.shape[1], k])
+            T.writes(states[n, k])
             own = storage[T.Cast("int64", slots[n]), T.Cast("int64", history[n]), k]
             T.buffer_store(states, own, [n, k])
 
@@ -34,6 +36,8 @@ def write_states(size: int, dtype: str) -> tirx.PrimFunc:
     def body() -> None:
         with T.grid(states.shape[0], T.int64(size)) as (sequence, place), T.sblock("write"):
             n, k = T.axis.spatial(states.shape[0], sequence), T.axis.spatial(T.int64(size), place)
+            T.reads(slots[n], history[n], states[n, k])
+            T.writes(storage[0 : storage.shape[0], 0 : storage.shape[1], k])
             following = tirx.floormod(T.Cast("int64", history[n]) + T.int64(1), storage.shape[1])
             T.buffer_store(storage, states[n, k], [T.Cast("int64", slots[n]), following, k])
 
