@@ -47,6 +47,7 @@ _YARN = {
     "mscale_all_dim": 0.9,
 }
 _LATENT = {name: size for name, size in _SIZES.items() if name not in ("head_dim", "num_key_value_heads")} | {
+    "num_key_value_heads": 4,
     "kv_lora_rank": 64,
     "qk_nope_head_dim": 32,
     "qk_rope_head_dim": 16,
