@@ -24,7 +24,7 @@ _BOUND = 1e-4
 # llama.cpp looks GELU up in a table of float16 numbers.
 _GELU = 2e-3
 # llama.cpp multiplies quantized matrices by activations that it quantizes to 8 bits.
-_QUANTIZED = 3e-2
+_QUANTIZED = 5e-2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +281,7 @@ CASES: Mapping[str, GGUFCase] = {
         "minicpm",
         "minicpm",
         {"tie_word_embeddings": False, "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16},
-        metadata={"embedding_scale": 12.0, "residual_scale": 1.4 / 3**0.5, "logit_scale": 0.25},
+        metadata={"embedding_scale": 12.0, "residual_scale": 1.4 / 3**0.5, "logit_scale": 4.0},
     ),
     "exaone4": _case("exaone4", "exaone4", {"sliding_window": None}),
     "smollm3": _case("smollm3", "smollm3", {"num_hidden_layers": 5}, metadata={"rope.freq_base": 2000000.0}),
@@ -363,7 +363,7 @@ CASES: Mapping[str, GGUFCase] = {
         | {"rope_theta": 10000.0},
         metadata=_EXPERTS,
         bound=None,
-        reason="its norms do not subtract the mean there, and its router is a softmax",
+        reason="its norms do not subtract the mean, and its router is a softmax",
     ),
     "gpt_oss": _case(
         "gpt_oss",
@@ -441,7 +441,7 @@ CASES: Mapping[str, GGUFCase] = {
 }
 
 
-def file_of(path: Path, case: GGUFCase, *, seed: int = 0) -> Path:
+def file_of(path: Path, case: GGUFCase, *, seed: int = 0, chat_template: str = "") -> Path:
     """The file of a case, with random numbers."""
     import gguf
 
@@ -455,15 +455,17 @@ def file_of(path: Path, case: GGUFCase, *, seed: int = 0) -> Path:
     }
     for key, value in {**_shared_metadata(case), **case.metadata}.items():
         kinds[type(value)](f"{case.architecture}.{key}", value)
-    letters = ["<pad>", "<s>", "</s>", *byte_level_letters()]
+    letters = ["<pad>", "<s>", "</s>", *byte_level_letters(), "ab"]
     tokens = letters + [f"<unused{number}>" for number in range(case.config["vocab_size"] - len(letters))]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    writer.add_token_types([gguf.TokenType.NORMAL] * len(tokens))
+    writer.add_token_types([gguf.TokenType.CONTROL] * 3 + [gguf.TokenType.NORMAL] * (len(tokens) - 3))
     writer.add_token_merges(["a b"])
     for number, add in enumerate((writer.add_pad_token_id, writer.add_bos_token_id, writer.add_eos_token_id)):
         add(number)
+    if chat_template:
+        writer.add_chat_template(chat_template)
     random = np.random.default_rng(seed)
     for layout in _layouts(case):
         numbers = _numbers(layout, random)

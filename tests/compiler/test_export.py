@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,20 @@ from mlcbuild.compiler.models.parameters import read_parameters
 from mlcbuild.compiler.stages import export
 from mlcbuild.errors import StageError
 from tests.compiler import schemes
+from tests.compiler.family_cases import CASES as FAMILY_CASES
+from tests.compiler.gguf_cases import CASES as GGUF_CASES
 from tests.compiler.resolving import model_builders, model_of, write_resolved
 from tests.compiler.tiny_llama import TINY_LLAMA
 
 
 def _exported(directory: Path, quantization: str, **changes: object) -> tuple[tvm.IRModule, dict[str, Any]]:
-    write_resolved(directory, TINY_LLAMA | changes)
+    return _exported_model(directory, quantization, TINY_LLAMA | changes)
+
+
+def _exported_model(
+    directory: Path, quantization: str, config: Mapping[str, object]
+) -> tuple[tvm.IRModule, dict[str, Any]]:
+    write_resolved(directory, config)
     scheme = schemes.scheme(quantization)
     export.run(
         model=directory / "model.json",
@@ -63,6 +72,19 @@ def test_logits_are_float32_whatever_the_model_computes_in(tmp_path: Path) -> No
     module, _ = _exported(tmp_path, "q4f16_1")
     for name in ("prefill", "decode", "batch_prefill", "batch_decode", "batch_verify"):
         assert str(module[name].ret_ty.fields[0].dtype) == "float32"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("phi", "gpt_oss") else pytest.mark.exhaustive)
+        for name in {**FAMILY_CASES, **GGUF_CASES}
+    ],
+)
+def test_every_family_is_exported_in_float16(name: str, tmp_path: Path) -> None:
+    """Biases of heads and of routers are float16, and what they are added to is float32."""
+    module, _ = _exported_model(tmp_path, "q4f16_1", {**FAMILY_CASES, **GGUF_CASES}[name].config)
+    assert str(module["decode"].ret_ty.fields[0].dtype) == "float32"
 
 
 def test_quantized_matrices_are_words_and_scales(tmp_path: Path) -> None:

@@ -72,7 +72,9 @@ class Linear(StoredMatrix):
 
     def forward(self, x: nn.Tensor, out_dtype: str | None = None) -> nn.Tensor:
         y = self.product(x, out_dtype)
-        return y if self.bias is None else y + self.bias
+        if self.bias is None:
+            return y
+        return y + (self.bias if self.bias.dtype == y.dtype else self.bias.astype(y.dtype))
 
 
 class Embedding(StoredMatrix):

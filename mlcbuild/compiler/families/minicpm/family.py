@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.checkpoint_layout import IGNORED_WITH_LONGROPE, CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
@@ -20,7 +20,9 @@ from mlcbuild.compiler.models.gguf_numbers import number_below
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
+_FIRST = {"scale_emb": 12.0, "scale_depth": 1.4, "dim_model_base": 256.0}  # of MiniCPM 2B
 _NAMES = DecoderNames(qkv="self_attn.wqkv_pack")
+_LAYOUT = CheckpointLayout(gguf_interleaves=True, ignored=IGNORED_WITH_LONGROPE)
 _CHAT_CONFIG = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_act"),
     *("rms_norm_eps", "intermediate_size", "scale_emb", "scale_depth", "dim_model_base", "use_cache", "bos_token_id"),
@@ -46,20 +48,26 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     own: dict[str, object] = {"scale_emb": scale, "scale_depth": depth, "dim_model_base": base, "use_cache": True}
     own |= {name: reader.value(name) for name in ("bos_token_id", "eos_token_id")}
     own |= {"num_experts_per_tok": 0, "num_experts": 0}
-    return decoder_model(reader, config, CheckpointLayout(gguf_interleaves=True), fields=_CHAT_CONFIG, own=own)
+    return decoder_model(reader, config, _LAYOUT, fields=_CHAT_CONFIG, own=own)
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    """Logits are divided by `logit_scale`, as a Granite's. Older files say nothing of scales: they hold models that
+    have those of the first one, whose logits llama.cpp multiplies by what it should divide them by."""
     keys = ("embedding_scale", "residual_scale", "logit_scale")
     document = decoder_document(
         file, architecture="minicpm", model_type="minicpm", class_name="MiniCPMForCausalLM", also_read=keys
     )
-    embedding, residual, logits = (number_below(file, "minicpm", key, 1.0) for key in keys)
-    layers, hidden = document["num_hidden_layers"], document["hidden_size"]
-    assert isinstance(layers, int)
-    assert isinstance(hidden, int)
-    scales = {"scale_emb": embedding, "scale_depth": residual * layers**0.5, "dim_model_base": logits * hidden}
-    return document | scales
+    layers, hidden = file.integer("minicpm.block_count"), file.integer("minicpm.embedding_length")
+    first = (_FIRST["scale_emb"], _FIRST["scale_depth"] / layers**0.5, hidden / _FIRST["dim_model_base"])
+    embedding, residual, divisor = (
+        number_below(file, "minicpm", key, default) for key, default in zip(keys, first, strict=True)
+    )
+    return document | {
+        "scale_emb": embedding,
+        "scale_depth": residual * layers**0.5,
+        "dim_model_base": hidden / divisor,
+    }
 
 
 FAMILY = Family(

@@ -1,0 +1,64 @@
+"""The part of docs/families.md about GGUF files: how near a library that is built from one comes to llama.cpp."""
+
+from __future__ import annotations
+
+import textwrap
+
+from mlcbuild.rules.families import families
+from tests.compiler.gguf_cases import CASES, GGUFCase
+
+_WITHOUT = {
+    "gptj": "llama.cpp has no such architecture",
+    "internlm": "a llama with biases, where somebody has converted one",
+    "internlm3": "the architecture of a llama",
+    "ministral": "the architecture of a llama",
+    "mixtral": "the architecture of a llama",
+    "olmo3": "the architecture of an OLMo 2",
+}
+"""Why a family has no architecture of its own in GGUF files."""
+
+
+def _others() -> str:
+    """What the page says of families without an architecture of their own."""
+    without = [family.name for family in families() if not family.gguf]
+    told = [f"`{name}` ({_WITHOUT[name]})" for name in without if name in _WITHOUT]
+    unread = [f"`{name}`" for name in without if name not in _WITHOUT]
+    text = f"Families without an architecture of their own: {', '.join(told)}."
+    return text + (f" Not read from GGUF files: {', '.join(unread)}." if unread else "")
+
+
+def _excepted() -> str:
+    return " ".join(
+        f"Logits of `{case.architecture}` are not compared: in llama.cpp, {case.reason}."
+        for case in CASES.values()
+        if case.reason
+    )
+
+
+def head() -> str:
+    """What stands before the rows."""
+    paragraphs = (
+        "For each row, a small GGUF file is written with random numbers, and with the metadata that llama.cpp's "
+        "converter writes for the architecture. llama.cpp (the wheel `xllamacpp` 2026.10) loads it, and a library is "
+        "built from it. Compared are the logits of every token of a text of 60 tokens, the last three of them decoded. "
+        "Windows are 16 tokens long. llama.cpp computes with keys and values in float32, and without fused attention. "
+        "The error is the largest difference, relative to the largest logit. `tests/compiler/gguf_cases.py` has the "
+        "files.",
+        "Where an error may be larger, llama.cpp rounds: it looks GELU up in a table of float16 numbers, and it "
+        "multiplies matrices of quantized types by activations that it quantizes to 8 bits. The library computes with "
+        f"the same weights, dequantized, in float32. {_excepted()}",
+        _others(),
+    )
+    text = "\n\n".join(textwrap.fill(paragraph, width=120, break_on_hyphens=False) for paragraph in paragraphs)
+    return (
+        f"\n## GGUF files\n\n{text}\n\n"
+        "| file | `general.architecture` | `model_type` | matrices | largest error | may be |\n"
+        "|---|---|---|---|---|---|\n"
+    )
+
+
+def gguf_row(name: str, case: GGUFCase, error: float) -> str:
+    """One row of the table."""
+    numbers = "– | –" if case.bound is None else f"{error:.0e} | {case.bound:g}"
+    kind = case.kind if case.kind == "F32" or case.stored_so == r".*\.weight" else f"F32, experts {case.kind}"
+    return f"| {name} | `{case.architecture}` | `{case.config['model_type']}` | {kind} | {numbers} |\n"
