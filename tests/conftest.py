@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _TOGETHER = {
     "tests/cli/test_batch.py": "tests/runtime/test_generation.py",
     "tests/cli/test_chat.py": "tests/runtime/test_generation.py",
+    "tests/runtime/embedding/test_packages.py": "tests/runtime/test_generation.py",
     "tests/runtime/batch/test_run.py": "tests/runtime/test_generation.py",
     "tests/runtime/test_chat.py": "tests/runtime/test_generation.py",
     "tests/remote/test_lazy_downloads.py": "tests/remote/test_relocation.py",

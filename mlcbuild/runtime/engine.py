@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.model import Array, Model
-from mlcbuild.runtime.package import ModelPackage
+from mlcbuild.runtime.package import ModelPackage, refuse_generation
 from mlcbuild.runtime.tensor_cache import TensorCache
 
 LoadProgress = Callable[[int, int], None]  # tensors that are loaded, of how many
@@ -18,11 +19,15 @@ class Engine(Model):
 
     def __init__(self, directory: Path, *, threads: int = 0, loaded: LoadProgress = lambda _done, _total: None) -> None:
         self.package = ModelPackage.open(directory)
-        cache = TensorCache(directory)
-
-        def read(expected: Sequence[ExpectedTensor]) -> Iterator[Array]:
-            for number, array in enumerate(cache.read(expected), 1):
-                yield array
-                loaded(number, len(expected))
-
+        refuse_generation(self.package)
+        read = partial(read_weights, directory, loaded=loaded)
         super().__init__(self.package.library, read, threads=threads)
+
+
+def read_weights(
+    directory: Path, expected: Sequence[ExpectedTensor], *, loaded: LoadProgress = lambda _done, _total: None
+) -> Iterator[Array]:
+    """The arrays of a package's tensors, in the order that they are expected in; `loaded` is told of each."""
+    for number, array in enumerate(TensorCache(directory).read(expected), 1):
+        yield array
+        loaded(number, len(expected))

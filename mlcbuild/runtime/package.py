@@ -50,6 +50,11 @@ class ModelPackage:
         )
 
     @property
+    def is_embedding(self) -> bool:
+        """Whether the model makes vectors of texts, and generates none."""
+        return self.chat_config.get("model_task") == "embedding"
+
+    @property
     def stop_token_ids(self) -> frozenset[int]:
         """The tokens that end an answer."""
         ends = self.chat_config.get("eos_token_id", [])
@@ -62,6 +67,15 @@ class ModelPackage:
         """The texts that end an answer and are no part of it."""
         given = (self.chat_config.get("conv_template") or {}).get("stop_str") or []
         return tuple(text for text in (given if isinstance(given, list) else [given]) if isinstance(text, str) and text)
+
+
+def refuse_generation(package: ModelPackage) -> None:
+    """Raises UsageError for a package of a model that generates no text."""
+    if package.is_embedding:
+        raise UsageError(
+            "the model makes embeddings and generates no text",
+            advice=("use --embed TEXT, or --batch FILE with requests for embeddings",),
+        )
 
 
 def _find_library(directory: Path) -> Path | None:

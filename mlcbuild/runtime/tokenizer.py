@@ -37,6 +37,9 @@ class PackageTokenizer:
             self._tokenizer: Any = Tokenizer.from_buffer(content)
         except Exception as error:  # the library raises nothing more specific
             raise UsageError(f"{path} cannot be read: {error}", advice=("build the package again",)) from error
+        # A file may say how texts are cut and filled up in training; transformers asks its callers instead.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         document = json.loads(content)
         self._added = {int(token["id"]): token for token in document.get("added_tokens", [])}
         self._config = package.tokenizer_config
@@ -53,6 +56,19 @@ class PackageTokenizer:
             if number is None:
                 raise UsageError("the prompt is empty, and the model has no token to begin a text with")
             ids = [int(number)]
+        return ids
+
+    def encode_whole(self, text: str, *, at_most: int | None = None) -> list[int]:
+        """A text that is complete, with the tokens that the model expects around it; what makes more than `at_most` is
+        cut from its end. Raises UsageError for one without tokens."""
+        if at_most is not None:
+            self._tokenizer.enable_truncation(at_most)
+        try:
+            ids = self._encode(text, "the text", add_special_tokens=True)
+        finally:
+            self._tokenizer.no_truncation()
+        if not ids:
+            raise UsageError("the text is empty: the tokenizer makes no tokens of it")
         return ids
 
     def encode_chat(self, messages: Sequence[ChatMessage]) -> list[int]:

@@ -164,7 +164,7 @@ BACKEND = Backend(
         ),
     ),
     platform=platform,
-    kv_state_kinds=("kv_cache", "rnn_state", "hybrid"),
+    kv_state_kinds=("kv_cache", "rnn_state", "hybrid", "none"),
     sliding_windows=True,
     model_dtypes={"float32": "", "float16": "", "bfloat16": "from sm_80 on"},
     platforms={"cuda": {"arch": _COMMON}, **{name: {"arch": (name,)} for name in _ALONE}},

@@ -42,7 +42,8 @@ HEAD = f"""<!-- help: families: model families, and how near each comes to trans
 This page is made by `python -m tests.compiler.family_table`. For each row, a small model with random weights is
 compiled for this processor's instructions in float32, and its logits are compared with those of transformers 5.24: of a
 prompt, of a prompt in pieces, of prompts of unequal lengths in one batch, and token by token. The error is the largest
-difference, relative to the largest logit, and may be {BOUND:g}. `tests/compiler/family_cases.py` has the models. If
+difference, relative to the largest logit, and may be {BOUND:g}. Of encoders (`bert`, `roberta`, `xlm-roberta`) hidden
+states of texts of unequal lengths are compared. `tests/compiler/family_cases.py` has the models. If
 transformers has no class of a family, the reference is a model that computes the same, and whose tensors are given the
 family's names.
 

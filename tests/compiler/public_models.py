@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.compiler.resolving import model_of
+
 _FOLDER = Path(__file__).parent / "public_models"
 _INDEX = _FOLDER / "index.json"
 _NOT_SIZES = (
@@ -75,7 +77,10 @@ def counted(model: PublicModel) -> int:
     fields = {name: value for name, value in model.accepted.items() if name not in _NOT_SIZES} | model.counted_as
     kind = transformers.AutoConfig.for_model(**fields)
     with torch.device("meta"):
-        built = transformers.AutoModelForCausalLM.from_config(kind)
+        if model_of(model.accepted).limits.is_encoder:
+            built = transformers.AutoModel.from_config(kind, add_pooling_layer=False)
+        else:
+            built = transformers.AutoModelForCausalLM.from_config(kind)
     return sum(parameter.numel() for parameter in built.parameters()) - model.more
 
 

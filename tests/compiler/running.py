@@ -16,7 +16,7 @@ from tvm.runtime.vm import VirtualMachine
 
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from tests.compiler import schemes
-from tests.compiler.resolving import parameters_of
+from tests.compiler.resolving import model_of, parameters_of
 
 Array = npt.NDArray[Any]
 
@@ -111,12 +111,15 @@ def random_model(config: Mapping[str, object], *, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     kind = transformers.AutoConfig.for_model(**config)
     kind._attn_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(kind)
+    if model_of(config).limits.is_encoder:
+        model = transformers.AutoModel.from_config(kind, add_pooling_layer=False)
+    else:
+        model = transformers.AutoModelForCausalLM.from_config(kind)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.ndim == 1:
                 module, _, kind = name.rpartition(".")
-                is_norm = "norm" in module or module.rpartition(".")[2].startswith("ln_")
+                is_norm = "norm" in module.lower() or module.rpartition(".")[2].startswith("ln_")
                 centre = 1.0 if is_norm and kind == "weight" else 0.0
                 parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
             else:

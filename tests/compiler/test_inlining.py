@@ -31,7 +31,7 @@ class _Model(nn.Module):  # type: ignore[misc]
 
     def _call(self, layer: _Layer, x: nn.Tensor) -> nn.Tensor:
         (result,) = self.outliner.call([layer], lambda inner: (layer(nn.Tensor(_expr=inner)),), [x._expr])
-        return result
+        return nn.Tensor(_expr=result)
 
 
 def _exported(layers: int) -> tvm.IRModule:

@@ -5,26 +5,25 @@ Results go to standard output as they come, or into a file that appears when it 
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TextIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output.slow_progress import SlowProgress, slow_progress
 from mlcbuild.cli.output.text import plural, seconds
+from mlcbuild.cli.run.batch_files import opened, written
 from mlcbuild.cli.run.generation_options import DEFAULT_MAX_TOKENS, GenerationOptions, LogitsOf
 from mlcbuild.cli.run.loading import loading
 
 if TYPE_CHECKING:
-    from mlcbuild.runtime.batch.request import BatchRequest, RejectedRequest, RequestDefaults
+    from mlcbuild.runtime.batch.envelope import RejectedRequest
+    from mlcbuild.runtime.batch.request import BatchRequest, RequestDefaults
     from mlcbuild.runtime.batch.run import BatchTotals
     from mlcbuild.runtime.logits_file import LogitsFile
-
-STANDARD_STREAM = Path("-")
 
 
 def run_batch(package: Path, wanted: GenerationOptions, options: GlobalOptions) -> ExitCode:
@@ -47,8 +46,8 @@ def run_batch(package: Path, wanted: GenerationOptions, options: GlobalOptions) 
     )
     tokenizer = PackageTokenizer(ModelPackage.open(package))
     with ExitStack() as stack:
-        source = stack.enter_context(_opened(wanted.batch))
-        output = stack.enter_context(_written(wanted.output_file))
+        source = stack.enter_context(opened(wanted.batch))
+        output = stack.enter_context(written(wanted.output_file))
         logits = stack.enter_context(_logits_file(wanted.logits))
         with loading(options) as loaded:
             engine = Engine(package, threads=wanted.threads, loaded=loaded)
@@ -76,39 +75,6 @@ def _requests(source: BinaryIO, defaults: RequestDefaults) -> Iterator[BatchRequ
     for number, line in enumerate(source, 1):
         if line.strip():
             yield parse_request(line, number, defaults)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    if path == STANDARD_STREAM:
-        yield sys.stdin.buffer
-        return
-    with path.open("rb") as stream:
-        yield stream
-
-
-@contextmanager
-def _written(path: Path | None) -> Iterator[TextIO]:
-    """A stream whose file is renamed into its place at the end of the block; nothing is left of one that failed.
-    Anything but a regular file (`/dev/stdout`, a named pipe) is written directly."""
-    if path is None or path == STANDARD_STREAM:
-        yield sys.stdout
-        return
-    if path.exists() and not path.is_file():
-        with path.open("w", encoding="utf-8") as stream:
-            yield stream
-        return
-    path = path.resolve()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager

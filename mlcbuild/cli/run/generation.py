@@ -12,9 +12,15 @@ from mlcbuild.cli.arguments.options import GlobalOptions
 from mlcbuild.cli.exit_codes import ExitCode
 from mlcbuild.cli.output.errors import report_run_error
 from mlcbuild.cli.output.standard_streams import ReaderLeftError
-from mlcbuild.cli.run.generation_options import DEFAULT_MAX_TOKENS, GenerationOptions, LogitsOf
+from mlcbuild.cli.run.generation_options import (
+    DEFAULT_MAX_TOKENS,
+    TEXT_OPTIONS,
+    VECTOR_OPTIONS,
+    GenerationOptions,
+    LogitsOf,
+)
 from mlcbuild.cli.run.loading import loading
-from mlcbuild.errors import MlcbuildError
+from mlcbuild.errors import MlcbuildError, UsageError
 
 if TYPE_CHECKING:
     from mlcbuild.runtime.generate import Generation, GenerationStatistics
@@ -28,12 +34,21 @@ def run_package(package: Path, wanted: GenerationOptions, options: GlobalOptions
 
     Raises UsageError for a prompt that is too long, and LocalEnvironmentError if TVM does not load.
     """
+    makes_embeddings = _check_task(package, wanted)
     try:
         if wanted.chat:
             from mlcbuild.cli.run.chat import chat
 
             return chat(package, wanted, options)
+        if wanted.embed:
+            from mlcbuild.cli.run.embedding import embed
+
+            return embed(package, wanted, options)
         if wanted.batch is not None:
+            if makes_embeddings:
+                from mlcbuild.cli.run.embedding import embed_batch
+
+                return embed_batch(package, wanted, options)
             from mlcbuild.cli.run.batch import run_batch
 
             return run_batch(package, wanted, options)
@@ -42,6 +57,20 @@ def run_package(package: Path, wanted: GenerationOptions, options: GlobalOptions
         raise
     except Exception as error:
         return report_run_error(error, options)
+
+
+def _check_task(package: Path, wanted: GenerationOptions) -> bool:
+    """Whether the model makes embeddings. Raises UsageError for options that are for models of the other kind."""
+    from mlcbuild.runtime.package import ModelPackage, refuse_generation
+
+    opened = ModelPackage.open(package)
+    if opened.is_embedding and wanted.batch is None and not wanted.embed:
+        refuse_generation(opened)
+    wrong = TEXT_OPTIONS if opened.is_embedding else VECTOR_OPTIONS
+    if given := [name for name in wrong if name in wanted.given]:
+        kind = "makes embeddings" if opened.is_embedding else "generates text"
+        raise UsageError(f"{given[0]} is not for this model, which {kind}")
+    return opened.is_embedding
 
 
 def generate_text(package: Path, wanted: GenerationOptions, options: GlobalOptions) -> ExitCode:

@@ -26,15 +26,18 @@ class LogitsOf(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """What to generate: of `prompt`, `chat` and `batch` one is given.
+    """What to generate: of `prompt`, `chat`, `embed` and `batch` one is given.
 
     `max_tokens` None means the default of what is done; `threads` 0 one per core; `seed` None a random one.
     """
 
     prompt: str | None = None
     chat: bool = False
+    embed: tuple[str, ...] = ()
     batch: Path | None = None
     output_file: Path | None = None
+    vectors: Path | None = None
+    truncate: bool = False
     raw: bool = False
     system: str = ""
     max_tokens: int | None = None
@@ -50,20 +53,62 @@ class GenerationOptions:
     threads: int = 0
     stats: bool = False
 
+    @property
+    def given(self) -> frozenset[str]:
+        """The options that say something else than their defaults."""
+        told = {
+            "--prompt": self.prompt is not None,
+            "--chat": self.chat,
+            "--embed": bool(self.embed),
+            "--batch": self.batch is not None,
+            "--raw": self.raw,
+            "--system": bool(self.system),
+            "--context-size": self.context_size is not None,
+            "--output-file": self.output_file is not None,
+            "--vectors": self.vectors is not None,
+            "--truncate": self.truncate,
+            "--max-tokens": self.max_tokens is not None,
+            "--temperature": self.temperature > 0,
+            "--top-p": self.top_p < 1,
+            "--seed": self.seed is not None,
+            "--stop": bool(self.stop),
+            "--max-batch-size": self.max_batch_size is not None,
+            "--max-total-tokens": self.max_total_tokens is not None,
+            "--logits": self.logits is not None,
+            "--logits-of": self.logits_of is not None,
+            "--stats": self.stats,
+        }
+        return frozenset(name for name, is_given in told.items() if is_given)
 
-_MODES = ("--prompt", "--chat", "--batch")
+
+_MODES = ("--prompt", "--chat", "--embed", "--batch")
 # An option → what it is for, where that is not everything.
 _IS_FOR: dict[str, tuple[str, ...]] = {
     "--raw": ("--prompt",),
     "--system": ("--prompt", "--chat"),
     "--context-size": ("--chat",),
     "--output-file": ("--batch",),
+    "--vectors": ("--embed", "--batch"),
+    "--truncate": ("--embed", "--batch"),
+    "--max-tokens": ("--prompt", "--chat", "--batch"),
+    "--temperature": ("--prompt", "--chat", "--batch"),
+    "--top-p": ("--prompt", "--chat", "--batch"),
+    "--seed": ("--prompt", "--chat", "--batch"),
+    "--stop": ("--prompt", "--chat", "--batch"),
     "--max-batch-size": ("--batch",),
     "--max-total-tokens": ("--batch",),
     "--logits": ("--prompt", "--batch"),
     "--logits-of": ("--prompt", "--batch"),
     "--stats": ("--prompt", "--chat"),
 }
+
+TEXT_OPTIONS = (
+    *("--max-tokens", "--temperature", "--top-p", "--seed", "--stop", "--logits", "--logits-of"),
+    *("--max-batch-size", "--max-total-tokens"),
+)
+"""Those for models that generate text, beside the modes."""
+VECTOR_OPTIONS = ("--embed", "--vectors", "--truncate")
+"""Those for models that make embeddings."""
 
 
 def _generate(
@@ -74,6 +119,15 @@ def _generate(
         bool,
         typer.Option("--chat", help="Talk in turns: on a terminal, or a prompt per line of standard input."),
     ] = False,
+    embed: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--embed",
+            metavar="TEXT",
+            show_default=False,
+            help="Print the vector of a text, with a model of embeddings. Repeatable.",
+        ),
+    ] = None,
     batch: Annotated[
         Path | None,
         typer.Option(
@@ -89,6 +143,18 @@ def _generate(
             help="Where results of a --batch go. Default: standard output.",
         ),
     ] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            "--vectors",
+            metavar="FILE",
+            show_default=False,
+            help="Write all vectors to FILE.npy, too: (texts, size) in float32.",
+        ),
+    ] = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut texts that are too long for a vector, instead of refusing them.")
+    ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the prompt instead of answering it through the chat template.")
     ] = False,
@@ -183,15 +249,19 @@ def _generate(
         bool, typer.Option("--stats", help="Print the speed to standard error after each answer.")
     ] = False,
 ) -> GenerationOptions:
-    """Generate text with a model_package: one answer, a conversation, or a batch of answers.
+    """Generate text with a model_package: one answer, a conversation, or a batch of answers. A model of embeddings
+    makes vectors of texts instead.
 
-    An answer appears as it is generated. Give one of --prompt, --chat and --batch.
+    An answer appears as it is generated. Give one of --prompt, --chat, --embed and --batch.
     """
     return GenerationOptions(
         prompt=prompt,
         chat=chat,
+        embed=tuple(embed or ()),
         batch=batch,
         output_file=output_file,
+        vectors=vectors,
+        truncate=truncate,
         raw=raw,
         system=system,
         max_tokens=max_tokens,
@@ -220,6 +290,7 @@ def generation_command(label: str) -> Any:
             f'mlcbuild run {label} -- --raw --prompt "Once" --temperature 0.7',
             f'mlcbuild run {label} -- --chat --system "Answer briefly."',
             f"mlcbuild run {label} -- --batch in.jsonl --output-file out.jsonl",
+            f'mlcbuild run {label} -- --embed "A text" --embed "Another"',
         ),
     )(_generate)
     return get_command(app)
@@ -244,27 +315,14 @@ def parse_generation_options(label: str, arguments: Sequence[str]) -> Generation
 def _check(options: GenerationOptions, *, see: str) -> None:
     from mlcbuild.runtime.tokenizer import check_text
 
-    given = {
-        "--prompt": options.prompt is not None,
-        "--chat": options.chat,
-        "--batch": options.batch is not None,
-        "--raw": options.raw,
-        "--system": bool(options.system),
-        "--context-size": options.context_size is not None,
-        "--output-file": options.output_file is not None,
-        "--max-batch-size": options.max_batch_size is not None,
-        "--max-total-tokens": options.max_total_tokens is not None,
-        "--logits": options.logits is not None,
-        "--logits-of": options.logits_of is not None,
-        "--stats": options.stats,
-    }
-    modes = [mode for mode in _MODES if given[mode]]
+    given = options.given
+    modes = [mode for mode in _MODES if mode in given]
     if not modes:
-        raise UsageError("nothing says what to generate: give --prompt, --chat or --batch", advice=(see,))
+        raise UsageError("nothing says what to generate: give --prompt, --chat, --embed or --batch", advice=(see,))
     if len(modes) > 1:
         raise UsageError(f"{' and '.join(modes)} exclude each other", advice=(see,))
     for name, meant in _IS_FOR.items():
-        if given[name] and modes[0] not in meant:
+        if name in given and modes[0] not in meant:
             raise UsageError(f"{name} is for {' and '.join(meant)}, not for {modes[0]}", advice=(see,))
     if options.raw and options.system:
         raise UsageError("--raw takes no --system: it continues the text as it stands", advice=(see,))
@@ -280,10 +338,15 @@ def _check(options: GenerationOptions, *, see: str) -> None:
         check_logits_path(options.logits, several=options.batch is not None)
     if options.batch is not None and str(options.batch) != "-" and not options.batch.exists():
         raise UsageError(f"--batch: there is no file {options.batch}")
-    for name, path in (("--output-file", options.output_file), ("--logits", options.logits)):
+    if options.vectors is not None and options.vectors.suffix != ".npy":
+        raise UsageError(f"--vectors: {options.vectors} does not end in .npy")
+    files = (("--output-file", options.output_file), ("--logits", options.logits), ("--vectors", options.vectors))
+    for name, path in files:
         if path is not None and not path.absolute().parent.is_dir():
             raise UsageError(f"{name}: there is no directory {path.parent}")
     for text, what in ((options.prompt or "", "the prompt"), (options.system, "the system message")):
         check_text(text, what)
     for text in options.stop:
         check_text(text, "the text of --stop")
+    for text in options.embed:
+        check_text(text, "the text of --embed")

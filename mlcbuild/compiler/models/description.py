@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mlcbuild.compiler import json_values
+from mlcbuild.compiler.models.embedding import EmbeddingMetadata
 from mlcbuild.compiler.models.sizes import ContextLimits, LibrarySizes
 
 VERSION = 1
@@ -49,7 +50,8 @@ class ModelDescription:
     """A model's `family` is the name of its folder in `compiler/families/`.
 
     `configuration` is what the family's model is built from. `chat_config` is the object `model_config` of an
-    `mlc-chat-config.json`; the names of sizes stand in it where their values go.
+    `mlc-chat-config.json`; the names of sizes stand in it where their values go. `embedding` is None for a model that
+    generates text.
     """
 
     family: str
@@ -61,6 +63,14 @@ class ModelDescription:
     sizes: LibrarySizes
     chat_config: Mapping[str, object]
     configuration: Mapping[str, object]
+    embedding: EmbeddingMetadata | None = None
+
+    @property
+    def task(self) -> dict[str, object]:
+        """The fields of a library's metadata that say what the model is for."""
+        if self.embedding is None:
+            return {"model_task": "chat"}
+        return {"model_task": "embedding", "embedding_metadata": self.embedding.document}
 
     @property
     def model_config(self) -> dict[str, object]:

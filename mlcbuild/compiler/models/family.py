@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.description import Layers
+from mlcbuild.compiler.models.embedding import EmbeddingMetadata
 from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.compiler.models.sizes import ContextLimits
 
@@ -35,7 +36,8 @@ class FamilyModel(Generic[Configuration]):
 
     `configuration` is a frozen dataclass that `compiler.json_values` can write: all that the family's `model.py` needs,
     and no size that a library may override. `chat_config` is the object `model_config` of an `mlc-chat-config.json`, in
-    its order; a name of `LibrarySizes` stands where that size goes, with any value.
+    its order; a name of `LibrarySizes` stands where that size goes, with any value. `embedding` is how hidden states
+    become vectors of texts, if the `config.json` does not say: a family whose models have no other use has it.
     """
 
     configuration: Configuration
@@ -44,6 +46,7 @@ class FamilyModel(Generic[Configuration]):
     limits: ContextLimits
     chat_config: Mapping[str, object]
     parameters: ParameterList
+    embedding: EmbeddingMetadata | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

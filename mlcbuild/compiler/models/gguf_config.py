@@ -57,7 +57,7 @@ def decoder_document(
         "num_attention_heads": heads,
         "num_key_value_heads": file.integer(f"{architecture}.attention.head_count_kv", heads),
         "head_dim": head_dim,
-        "vocab_size": _vocabulary_size(file),
+        "vocab_size": vocabulary_size(file),
         "max_position_embeddings": file.integer(f"{architecture}.context_length"),
         layer_norm or "rms_norm_eps": shortest_decimal(file.number(f"{architecture}.{norm}")),
         "rope_theta": theta,
@@ -87,7 +87,7 @@ def head_size(file: GGUFFile, architecture: str) -> int:
     return head_dim
 
 
-def _vocabulary_size(file: GGUFFile) -> int:
+def vocabulary_size(file: GGUFFile) -> int:
     """The embedding's rows: the metadata may leave the number out, and may count without padding."""
     embedding = file.tensors.get(_EMBEDDING)
     if embedding is None or len(embedding.shape) != 2:

@@ -23,11 +23,18 @@ class Outliner:
         self._functions: dict[tuple[str, ...], tvm.ir.GlobalVar] = {}  # by kind and types
 
     def call(
-        self, parts: Sequence[nn.Module], trace: Trace, arguments: Sequence[relax.Expr], *, kind: str = ""
+        self,
+        parts: Sequence[nn.Module],
+        trace: Trace,
+        arguments: Sequence[relax.Expr],
+        *,
+        kind: str = "",
+        types: Sequence[tvm.ir.Type] = (),
     ) -> tuple[relax.Var, ...]:
         """Call `trace(*variables)`, which computes a layer of these parts on one variable for each of `arguments`, in a
         function of its own: the one that a layer of the same kind, with arguments and parameters of the same types, has
-        made, if any.
+        made, if any. `types` are those of the first variables, where they are not the arguments' own: a size of its own
+        in place of the product of two, for kernels that need no more.
 
         Layers of a kind have to compute the same from the same: only their parameters and arguments differ.
         """
@@ -36,7 +43,8 @@ class Outliner:
         passed = [*(builder.normalize(argument) for argument in arguments), *(item._expr for item in parameters)]
         key = (kind, *(str(value.ty) for value in passed))
         if key not in self._functions:
-            self._functions[key] = self._function(builder, parameters, trace, passed)
+            known = [*types, *(value.ty for value in passed[len(types) :])]
+            self._functions[key] = self._function(builder, parameters, trace, known)
         results = builder.emit(relax.Call(self._functions[key], passed))
         return tuple(builder.emit(relax.TupleGetItem(results, place)) for place in range(len(results.ty.fields)))
 
@@ -45,11 +53,11 @@ class Outliner:
         builder: relax.BlockBuilder,
         parameters: Sequence[nn.Parameter],
         trace: Trace,
-        passed: Sequence[relax.Expr],
+        types: Sequence[tvm.ir.Type],
     ) -> tvm.ir.GlobalVar:
-        variables = [relax.Var(f"argument{place}", value.ty) for place, value in enumerate(passed)]
+        variables = [relax.Var(f"argument{place}", each) for place, each in enumerate(types)]
         own = [parameter._expr for parameter in parameters]
-        inner, count = variables[-len(parameters) :], len(passed) - len(parameters)
+        inner, count = variables[-len(parameters) :], len(types) - len(parameters)
         for parameter, variable in zip(parameters, inner, strict=True):
             parameter._expr = variable
         try:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from mlcbuild.compiler import json_values
 from mlcbuild.compiler.models.config import ConfigReader, parse_document
 from mlcbuild.compiler.models.description import ModelDescription
+from mlcbuild.compiler.models.embedding import FIELD, EmbeddingModelType, read_embedding, read_length
 from mlcbuild.compiler.models.family import Family
+from mlcbuild.compiler.models.headless import parameters_without_head, without_head
 from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.compiler.models.sizes import Overrides, library_sizes
 from mlcbuild.errors import StageError
@@ -32,19 +35,26 @@ def resolve(
         )
     family = by_type[model_type]
     _require_unquantized(reader, family.quantized_checkpoints)
-    found = family.resolve(reader)
+    found = family.resolve(without_head(reader))
+    limits = replace(found.limits, text_length=read_length(reader))
+    kind = EmbeddingModelType.ENCODER if limits.is_encoder else EmbeddingModelType.DECODER
+    embedding = read_embedding(reader, model_type=kind, default=found.embedding)
     model = ModelDescription(
         family=family.name,
         model_type=model_type,
         kv_state_kind=family.kv_state_kind,
         vocab_size=found.vocab_size,
         layers=found.layers,
-        limits=found.limits,
-        sizes=library_sizes(found.limits, Overrides(), model_type=model_type),
+        limits=limits,
+        sizes=library_sizes(limits, Overrides(), model_type=model_type),
         chat_config=found.chat_config,
         configuration=json_values.encode(found.configuration),
+        embedding=embedding,
     )
-    return model, found.parameters
+    is_decoder = embedding is not None and kind is EmbeddingModelType.DECODER
+    if is_decoder and family.kv_state_kind != "kv_cache":
+        raise reader.fail(FIELD, f"is set; a model whose sequences keep {family.kv_state_kind} has no embeddings")
+    return model, parameters_without_head(found.parameters) if is_decoder else found.parameters
 
 
 def resolve_config(

@@ -15,6 +15,7 @@ from mlcbuild.suggestions import known_values
 
 DEFAULT_PREFILL_CHUNK = 2048
 DEFAULT_MAX_BATCH = 128
+DEFAULT_ENCODER_BATCH = 32  # texts, each as long as the longest: memory is planned for all of them
 OVERRIDE_RANGES: dict[str, tuple[int, int]] = {
     "context_window_size": (-1, MAX_CONTEXT),
     "prefill_chunk_size": (1, MAX_CONTEXT),
@@ -32,11 +33,14 @@ class ContextLimits:
 
     `max_position_embeddings` is -1 for a model that takes any length: what its sequences keep does not grow.
     `sliding_window` is how far back its attention looks; -1 for all of the text, None for a model that has no such
-    window at all.
+    window at all. An encoder takes a text at once, and none that is longer than it has positions for.
+    `text_length` is how long a model's texts are, where that is less.
     """
 
     max_position_embeddings: int
     sliding_window: int | None = None
+    is_encoder: bool = False
+    text_length: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,18 +110,29 @@ class Overrides:
 def library_sizes(limits: ContextLimits, overrides: Overrides, *, model_type: str) -> LibrarySizes:
     """The sizes of a library. Raises StageError for overrides that the model, or one another, do not allow."""
     window = _sliding_window(limits, overrides, model_type)
-    context = _first(overrides.context_window_size, -1 if window != -1 else limits.max_position_embeddings)
+    longest = limits.max_position_embeddings
+    if limits.text_length is not None:
+        longest = limits.text_length if longest == -1 else min(longest, limits.text_length)
+    context = _first(overrides.context_window_size, -1 if window != -1 else longest)
     if context < 1 and window == -1 and limits.max_position_embeddings != -1:
         raise StageError(f"the context_window_size is {context}; only a model with a sliding window can do without one")
+    if limits.is_encoder and context > limits.max_position_embeddings:
+        raise StageError(
+            f"the override context_window_size is {context}; the model has vectors for "
+            f"{limits.max_position_embeddings} positions"
+        )
+    pieces = () if limits.is_encoder else (DEFAULT_PREFILL_CHUNK,)
     return LibrarySizes(
         context_window_size=context,
         sliding_window_size=window,
         attention_sink_size=0 if window == -1 else _first(overrides.attention_sink_size, 0),
         prefill_chunk_size=_first(
             overrides.prefill_chunk_size,
-            min([DEFAULT_PREFILL_CHUNK, *(size for size in (context, window) if size > 0)]),
+            min([*pieces, *(size for size in (context, window) if size > 0)]),
         ),
-        max_batch_size=_first(overrides.max_batch_size, DEFAULT_MAX_BATCH),
+        max_batch_size=_first(
+            overrides.max_batch_size, DEFAULT_ENCODER_BATCH if limits.is_encoder else DEFAULT_MAX_BATCH
+        ),
         tensor_parallel_shards=_first(overrides.tensor_parallel_shards, 1),
     )
 

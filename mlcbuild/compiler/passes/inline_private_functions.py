@@ -70,8 +70,8 @@ class _Inliner:
             fresh.params[parameter].ty.shape[axis]: value.args[parameter].ty.shape[axis]
             for parameter, axis in self.places[value.op]
         }
-        sized = fresh.bind_symbolic_vars(sizes) if sizes else fresh
-        body = sized.bind_params(dict(zip(sized.params, value.args, strict=True))).body
+        sized = _knowing(fresh, sizes.values()).bind_symbolic_vars(sizes) if sizes else fresh
+        body = sized.bind_params(dict(zip(sized.params, value.args, strict=False))).body
         for block in body.blocks:
             for inner in block.bindings:
                 if inner.var.same_as(body.body) and isinstance(inner.value, relax.Tuple):
@@ -80,6 +80,22 @@ class _Inliner:
                     yield inner
         if binding.var not in self.results:
             yield relax.VarBinding(binding.var, body.body)
+
+
+def _knowing(function: relax.Function, sizes: Iterable[tirx.Expr]) -> relax.Function:
+    """The function with a last parameter more, of which the variables in these sizes are known: TVM wants each of them
+    to be the size of an argument, and an argument may be as large as the product of two."""
+    unknown = {
+        variable
+        for size in sizes
+        if not isinstance(size, tirx.Var | tirx.IntImm)
+        for variable in tirx.analysis.undefined_vars(size)
+    }
+    if not unknown:
+        return function
+    ordered = sorted(unknown, key=lambda variable: str(variable.name))
+    last = relax.Var("sizes", relax.ShapeType(values=ordered))
+    return relax.Function([*function.params, last], function.body, function.ret_ty, function.is_pure, function.attrs)
 
 
 def _places_of_sizes(parameters: Iterable[relax.Var]) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ import tvm
 
 from mlcbuild.compiler.passes.attach_softmax_with_temperature import attach_softmax_with_temperature
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import dispatch_kv_cache_creation
-from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, of_logits
 
 
 def _softmax(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
@@ -17,5 +17,5 @@ PASSES: Passes = {
     "DispatchKVCacheCreation": lambda module, context: dispatch_kv_cache_creation(
         module, context.target, window=context.window
     ),
-    "AttachSoftmaxWithTemperature": _softmax,
+    "AttachSoftmaxWithTemperature": of_logits(_softmax),
 }

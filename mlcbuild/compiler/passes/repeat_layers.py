@@ -83,13 +83,18 @@ class _Repeater:
             yield from self._read(binding.var, self.names[int(value.index)])
         elif isinstance(value, relax.TupleGetItem) and (call := self._waiting(value.tuple_value)) is not None:
             self.results[binding.var] = (call, int(value.index))
-        elif isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar):
+        elif isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar) and self._is_layer(value):
             self.calls.append(binding)
             if len(self.calls) == len(self.repetition.shown):
                 yield from self._all_layers()
         else:
             self._check(value)
             yield binding
+
+    def _is_layer(self, call: relax.Call) -> bool:
+        """Whether a call of a function of the module's is that of a layer: it is given parameters of one."""
+        given = [self.shown[argument] for argument in call.args if argument in self.shown]
+        return any(self.repetition.layer(name) is not None for name in given)
 
     def _waiting(self, made: relax.Expr) -> int | None:
         """Which of the calls made a tuple that no function has yet, because other layers come in between."""

@@ -6,6 +6,7 @@ from mlcbuild.compiler.phases.entry import Entry, PassOrigin
 
 PHASE0: tuple[Entry, ...] = (
     Entry(name="DispatchKVCacheCreation", origin=PassOrigin.MLC_LLM, backend=True),
+    Entry(name="DispatchMaskedAttention", origin=PassOrigin.MLCBUILD, backend=True),
     Entry(name="AttachSoftmaxWithTemperature", origin=PassOrigin.MLC_LLM, backend=True),
     Entry(name="AttachCUDAGraphSymbolicCaptureHints", origin=PassOrigin.MLC_LLM, backend=True),
     Entry(

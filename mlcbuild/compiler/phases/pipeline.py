@@ -56,6 +56,11 @@ def module_pass(run: Callable[[tvm.IRModule], tvm.IRModule]) -> Run:
     return lambda module, _context: run(module)
 
 
+def of_logits(run: Run) -> Run:
+    """A pass that adds functions of logits: a model of embeddings has none."""
+    return lambda module, context: run(module, context) if context.metadata.get("model_task") != "embedding" else module
+
+
 def tvm_pass(make: Callable[[], Any]) -> Run:
     """A pass of TVM's own that takes no arguments."""
 

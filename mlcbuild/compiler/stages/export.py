@@ -13,8 +13,9 @@ from pathlib import Path
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
-from mlcbuild.compiler.models.compilable import AnyModelBuilder, build_model
-from mlcbuild.compiler.models.description import read_model
+from mlcbuild.compiler.models.compilable import AnyModelBuilder, CompilableModel, build_model
+from mlcbuild.compiler.models.description import ModelDescription, read_model
+from mlcbuild.compiler.models.embedding import DECODER_FUNCTIONS, EmbeddingModelType
 from mlcbuild.compiler.models.parameters import ParameterList, read_parameters
 from mlcbuild.compiler.models.repetition import Repetition, repeated_names, shown_layers
 from mlcbuild.compiler.quantization.reader import Reader
@@ -44,7 +45,7 @@ def run(
     description = read_model(model)
     layers = description.layers
     built = build_model(description, models, reader(scheme), layers=shown_layers(layers))
-    exported, shown = built.export_tvm(spec=built.specification(hidden_states=hidden_states))
+    exported, shown = built.export_tvm(spec=_functions(built, description, hidden_states=hidden_states))
     names = repeated_names([name for name, _ in shown], layers)
     repetition = Repetition.of(names, layers)
     by_name = dict(zip(repetition.parameters, (parameter for _, parameter in shown), strict=True))
@@ -62,7 +63,7 @@ def run(
         "disaggregation": False,
         "kv_state_kind": description.kv_state_kind,
         "vocab_size": description.vocab_size,
-        "model_task": "chat",
+        **description.task,
         metadata_file.SHOWN_LAYERS: list(repetition.shown),
         "params": [
             {
@@ -76,6 +77,14 @@ def run(
         ],
     }
     metadata_file.write(document, metadata)
+
+
+def _functions(built: CompilableModel, model: ModelDescription, *, hidden_states: bool) -> dict[str, dict[str, object]]:
+    """The entry functions: a decoder that makes embeddings has those that return hidden states alone."""
+    if model.embedding is None or model.embedding.model_type is EmbeddingModelType.ENCODER:
+        return built.specification(hidden_states=hidden_states)
+    functions = built.specification(hidden_states=True)
+    return {name: functions[name] for name in functions if name in DECODER_FUNCTIONS}
 
 
 def _check(found: Sequence[StoredTensor], listed: ParameterList, scheme: QuantizationScheme, *, family: str) -> None:

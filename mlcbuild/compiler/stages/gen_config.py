@@ -77,8 +77,9 @@ def run(
         "tokenizer_info": _tokenizer_info(vocabulary),
         "conv_template": _conversation(tokenizer_config, tokens["eos_token_id"], vocabulary).document(),
         **{name: ids[0] if len(ids) == 1 else ids for name, ids in tokens.items()},
-        "model_task": "chat",
+        "model_task": "",
         "embedding_metadata": None,
+        **description.task,
     }
     chat_config.write_bytes(_json(chat))
     tokenizer_files.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
 from mlcbuild.compiler.models.license import stated_in_directory, stated_in_metadata, write_licenses
 from mlcbuild.compiler.models.resolving import AnyFamily, resolve_config
+from mlcbuild.compiler.models.sentence_transformers import embedding_fields
 from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
 from mlcbuild.compiler.tokenizer.converted import converted_files
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
@@ -62,7 +63,13 @@ def run(
         )
     else:
         raise StageError(f"the model {source} does not exist")
-    write_vocabulary(vocabulary_of(read_tokenizer(tokenizer / "tokenizer.json")), vocabulary)
+    read = read_tokenizer(tokenizer / "tokenizer.json")
+    if read.truncation is not None or read.padding is not None:
+        # How texts were cut and filled up in training: transformers asks its callers instead, engines do as it says.
+        read.no_truncation()
+        read.no_padding()
+        (tokenizer / "tokenizer.json").write_text(read.to_str() + "\n", encoding="utf-8")
+    write_vocabulary(vocabulary_of(read), vocabulary)
 
 
 def _import_gguf(
@@ -87,10 +94,14 @@ def _import_directory(directory: Path, config: Path, tokenizer: Path, families: 
             f"{directory} holds no config.json", advice=(f"it holds: {_names(directory)}",)
         )
     refuse_placeholder(_head(own), own)
+    changed = dict[str, object]()
     if _has_own_head(directory, own, families):
         print(f"{own} says that embeddings are tied, but the weights have a head of their own: they are not tied")
-        untied = {**read_document(own), "tie_word_embeddings": False}
-        config.write_text(json.dumps(untied, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        changed["tie_word_embeddings"] = False
+    changed |= embedding_fields(directory)
+    if changed:
+        document = {**read_document(own), **changed}
+        config.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     else:
         shutil.copyfile(own, config)
     made = {} if (directory / "tokenizer.json").is_file() else converted_files(directory)

@@ -1,22 +1,19 @@
-"""A request of a batch: a line of JSON, in the form of OpenAI's batch API or with the fields of its body alone.
+"""A request of a batch for text (`batch.envelope` has the form of lines).
 
-`{"custom_id": …, "method": "POST", "url": "/v1/chat/completions", "body": {…}}` and `{"custom_id": …, …}` mean the
-same.
 A field that would change the answer and is not computed here is refused by its name.
 """
 
 from __future__ import annotations
 
 import enum
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mlcbuild.errors import UsageError
+from mlcbuild.runtime.batch.envelope import Envelope, RejectedRequest, parse_line, shown
 from mlcbuild.runtime.chat_message import ChatMessage
 from mlcbuild.runtime.sampling import Sampling
-from mlcbuild.runtime.tokenizer import check_text
 from mlcbuild.suggestions import known_values
 
 
@@ -53,16 +50,6 @@ class BatchRequest:
     stop: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejectedRequest:
-    """A line that cannot be answered, and why."""
-
-    number: int
-    custom_id: str | None
-    message: str
-
-
-_ENVELOPE = ("custom_id", "method", "url", "body")
 _FIELDS = (
     "messages",
     "prompt",
@@ -107,55 +94,11 @@ _NEUTRAL: Mapping[str, tuple[object, ...]] = {
 
 def parse_request(line: bytes, number: int, defaults: RequestDefaults) -> BatchRequest | RejectedRequest:
     """The request of a line, which says of itself what is wrong with it."""
-    custom_id = None
-    try:
-        document = _object(line)
-        given = document.get("custom_id")
-        if not isinstance(given, str | None):
-            raise UsageError(f'"custom_id" is {_shown(given)}; it has to be a text')
-        check_text(given or "", '"custom_id"')
-        custom_id = given
-        check_text(json.dumps(document, ensure_ascii=False), "the line")  # JSON can say halves of pairs: "\\ud83d"
-        return _request(document, number, custom_id, defaults)
-    except UsageError as error:
-        return RejectedRequest(number=number, custom_id=custom_id, message=str(error))
+    return parse_line(line, number, lambda envelope: _request(envelope, number, defaults))
 
 
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(line, object_pairs_hook=_members)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"the line is not UTF-8: it has byte {line[error.start]:#04x} at {error.start}") from None
-    except json.JSONDecodeError as error:
-        raise UsageError(f"the line is not JSON: {error.msg} at column {error.colno}") from None
-    except (RecursionError, ValueError) as error:
-        raise UsageError(f"the line cannot be read: {error}") from None
-    if not isinstance(document, dict):
-        raise UsageError(f"the line is {_shown(document)}; it has to be a JSON object")
-    return document
-
-
-def _members(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise UsageError(f'"{next(name for name in names if names.count(name) > 1)}" is given twice')
-    return members
-
-
-def _request(document: dict[str, Any], number: int, custom_id: str | None, defaults: RequestDefaults) -> BatchRequest:
-    url = document.get("url")
-    if "body" in document:
-        if unknown := [name for name in document if name not in _ENVELOPE]:
-            raise UsageError(f'"{unknown[0]}" stands beside "body"; put it into "body"')
-        if document.get("method") not in (None, "POST"):
-            raise UsageError(f'"method" is {_shown(document["method"])}; it has to be "POST"')
-        body = document["body"]
-        if not isinstance(body, dict):
-            raise UsageError(f'"body" is {_shown(body)}; it has to be a JSON object')
-    else:
-        body = {name: value for name, value in document.items() if name not in _ENVELOPE}
-    body = {name: value for name, value in body.items() if value is not None}
+def _request(envelope: Envelope, number: int, defaults: RequestDefaults) -> BatchRequest:
+    url, body = envelope.url, envelope.body
     _check_names(body)
     kind = RequestKind.CHAT if "messages" in body else RequestKind.COMPLETION
     if "messages" in body and "prompt" in body:
@@ -165,13 +108,13 @@ def _request(document: dict[str, Any], number: int, custom_id: str | None, defau
     if url is not None and url != kind:
         known = " and ".join(f'"{path}"' for path in RequestKind)
         wanted = f'with "{"messages" if kind is RequestKind.CHAT else "prompt"}" it has to be "{kind}"'
-        raise UsageError(f'"url" is {_shown(url)}; {wanted if url in list(RequestKind) else f"{known} are known"}')
+        raise UsageError(f'"url" is {shown(url)}; {wanted if url in list(RequestKind) else f"{known} are known"}')
     limits = [_count(name, body[name]) for name in ("max_completion_tokens", "max_tokens") if name in body]
     if len(set(limits)) > 1:
         raise UsageError('"max_completion_tokens" and "max_tokens" differ, and mean the same')
     return BatchRequest(
         number=number,
-        custom_id=custom_id,
+        custom_id=envelope.custom_id,
         model=_text(body, "model", ""),
         kind=kind,
         messages=_messages(body["messages"]) if kind is RequestKind.CHAT else (),
@@ -193,7 +136,7 @@ def _check_names(body: Mapping[str, Any]) -> None:
         if name not in _NEUTRAL:
             raise UsageError(f'"{name}" is not known', advice=(known_values(name, _FIELDS),))
         if not any(type(value) in _alike(neutral) and value == neutral for neutral in _NEUTRAL[name]):
-            neutral = " or ".join(_shown(each) for each in _NEUTRAL[name])
+            neutral = " or ".join(shown(each) for each in _NEUTRAL[name])
             raise UsageError(f'"{name}" is not supported' + (f", except {neutral}" if neutral else ""))
 
 
@@ -203,23 +146,23 @@ def _alike(value: object) -> tuple[type, ...]:
 
 def _messages(value: object) -> tuple[ChatMessage, ...]:
     if not isinstance(value, list) or not value:
-        raise UsageError(f'"messages" is {_shown(value)}; it has to be a list of messages')
+        raise UsageError(f'"messages" is {shown(value)}; it has to be a list of messages')
     return tuple(_message(number, item) for number, item in enumerate(value, 1))
 
 
 def _message(number: int, item: object) -> ChatMessage:
     where = f"message {number}"
     if not isinstance(item, dict):
-        raise UsageError(f"{where} is {_shown(item)}; it has to be a JSON object")
+        raise UsageError(f"{where} is {shown(item)}; it has to be a JSON object")
     if further := [name for name, value in item.items() if name not in ("role", "content") and value is not None]:
         raise UsageError(f'"{further[0]}" of {where} is not supported')
     role, content = item.get("role"), item.get("content")
     if not isinstance(role, str) or not role:
-        raise UsageError(f'"role" of {where} is {_shown(role)}; it has to be "system", "user" or "assistant"')
+        raise UsageError(f'"role" of {where} is {shown(role)}; it has to be "system", "user" or "assistant"')
     if isinstance(content, list):
         content = "".join(_part(where, part) for part in content)
     if not isinstance(content, str):
-        raise UsageError(f'"content" of {where} is {_shown(content)}; it has to be a text')
+        raise UsageError(f'"content" of {where} is {shown(content)}; it has to be a text')
     return ChatMessage(role=role, content=content)
 
 
@@ -227,7 +170,7 @@ def _part(where: str, part: object) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     text = part.get("text") if isinstance(part, dict) else None
     if kind != "text" or not isinstance(text, str):
-        raise UsageError(f"a part of {where} is {_shown(part)}; only text is supported")
+        raise UsageError(f"a part of {where} is {shown(part)}; only text is supported")
     return text
 
 
@@ -236,27 +179,27 @@ def _prompt(value: object) -> str | tuple[int, ...]:
         return value
     if isinstance(value, list) and value and all(type(token) is int and token >= 0 for token in value):
         return tuple(value)
-    raise UsageError(f'"prompt" is {_shown(value)}; it has to be one text, or a list of token ids')
+    raise UsageError(f'"prompt" is {shown(value)}; it has to be one text, or a list of token ids')
 
 
 def _stop(value: object) -> tuple[str, ...]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-        raise UsageError(f'"stop" is {_shown(value)}; it has to be a text that is not empty, or a list of such')
+        raise UsageError(f'"stop" is {shown(value)}; it has to be a text that is not empty, or a list of such')
     return tuple(texts)
 
 
 def _text(body: Mapping[str, Any], name: str, default: str) -> str:
     value = body.get(name, default)
     if not isinstance(value, str):
-        raise UsageError(f'"{name}" is {_shown(value)}; it has to be a text')
+        raise UsageError(f'"{name}" is {shown(value)}; it has to be a text')
     return value
 
 
 def _number(body: Mapping[str, Any], name: str, default: float) -> float:
     value = body.get(name, default)
     if type(value) not in (int, float):
-        raise UsageError(f'"{name}" is {_shown(value)}; it has to be a number')
+        raise UsageError(f'"{name}" is {shown(value)}; it has to be a number')
     try:
         return float(value)
     except OverflowError:
@@ -265,11 +208,5 @@ def _number(body: Mapping[str, Any], name: str, default: float) -> float:
 
 def _count(name: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise UsageError(f'"{name}" is {_shown(value)}; it has to be an integer that is not negative')
+        raise UsageError(f'"{name}" is {shown(value)}; it has to be an integer that is not negative')
     return value
-
-
-def _shown(value: object) -> str:
-    """JSON of a value, cut where it is long."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mlcbuild.runtime.answer import FinishReason
-from mlcbuild.runtime.batch.request import BatchRequest, RejectedRequest, RequestKind
+from mlcbuild.runtime.batch.envelope import RejectedRequest
+from mlcbuild.runtime.batch.request import BatchRequest, RequestKind
 
 INVALID_REQUEST = "invalid_request"
 
@@ -25,19 +27,23 @@ class BatchResult:
 def result_line(result: BatchResult | RejectedRequest) -> str:
     """One line without its end. It says nothing of time or place: equal requests have equal lines."""
     if isinstance(result, RejectedRequest):
-        document: dict[str, object] = {
-            "id": f"batch_req_{result.number}",
-            "custom_id": result.custom_id,
-            "response": None,
-            "error": {"code": INVALID_REQUEST, "message": result.message, "line": result.number},
-        }
-    else:
-        document = {
-            "id": f"batch_req_{result.request.number}",
-            "custom_id": result.request.custom_id,
-            "response": {"status_code": 200, "body": _body(result)},
-            "error": None,
-        }
+        return rejection_line(result)
+    return response_line(result.request.number, result.request.custom_id, _body(result))
+
+
+def response_line(number: int, custom_id: str | None, body: Mapping[str, object]) -> str:
+    """The line for the request of a number that was answered."""
+    return _line(number, custom_id, response={"status_code": 200, "body": dict(body)}, error=None)
+
+
+def rejection_line(rejected: RejectedRequest) -> str:
+    """The line for one that was not."""
+    error = {"code": INVALID_REQUEST, "message": rejected.message, "line": rejected.number}
+    return _line(rejected.number, rejected.custom_id, response=None, error=error)
+
+
+def _line(number: int, custom_id: str | None, *, response: object, error: object) -> str:
+    document = {"id": f"batch_req_{number}", "custom_id": custom_id, "response": response, "error": error}
     return json.dumps(document, ensure_ascii=False)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from mlcbuild.errors import StageError, UsageError
 from mlcbuild.runtime.answer import Answer
-from mlcbuild.runtime.batch.request import BatchRequest, RejectedRequest, RequestKind
+from mlcbuild.runtime.batch.envelope import RejectedRequest
+from mlcbuild.runtime.batch.request import BatchRequest, RequestKind
 from mlcbuild.runtime.batch.result import BatchResult
 from mlcbuild.runtime.batch.scheduler import BatchScheduler, Decode, Prefill
 from mlcbuild.runtime.batch.sequences import SequenceBatch

@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlcbuild.runtime.batch.request import (
-    BatchRequest,
-    RejectedRequest,
-    RequestDefaults,
-    RequestKind,
-    parse_request,
-)
+from mlcbuild.runtime.batch.envelope import RejectedRequest
+from mlcbuild.runtime.batch.request import BatchRequest, RequestDefaults, RequestKind, parse_request
 from mlcbuild.runtime.chat_message import ChatMessage
 from mlcbuild.runtime.sampling import Sampling
 

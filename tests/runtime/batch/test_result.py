@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from mlcbuild.runtime.answer import FinishReason
-from mlcbuild.runtime.batch.request import BatchRequest, RejectedRequest, RequestDefaults, parse_request
+from mlcbuild.runtime.batch.envelope import RejectedRequest
+from mlcbuild.runtime.batch.request import BatchRequest, RequestDefaults, parse_request
 from mlcbuild.runtime.batch.result import BatchResult, result_line
 
 

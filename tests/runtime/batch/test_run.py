@@ -10,7 +10,8 @@ import pytest
 
 from mlcbuild.errors import UsageError
 from mlcbuild.runtime.answer import FinishReason
-from mlcbuild.runtime.batch.request import RejectedRequest, parse_request
+from mlcbuild.runtime.batch.envelope import RejectedRequest
+from mlcbuild.runtime.batch.request import parse_request
 from mlcbuild.runtime.batch.result import BatchResult, result_line
 from mlcbuild.runtime.batch.run import BatchLimits, BatchRun
 from mlcbuild.runtime.engine import Engine

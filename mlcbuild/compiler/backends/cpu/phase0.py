@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import tvm
 
 from mlcbuild.compiler.backends.cpu.kernels import logits
 from mlcbuild.compiler.backends.cpu.kernels.kv_cache import with_vector_kernels
 from mlcbuild.compiler.backends.cpu.kernels.latent_attention import latent_kernels
+from mlcbuild.compiler.backends.cpu.kernels.masked_attention import masked_attention
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry
 from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
 from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import LAYER_WINDOW, dispatch_kv_cache_creation
-from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass
+from mlcbuild.compiler.passes.dispatch_masked_attention import dispatch_masked_attention
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass, of_logits
 
 
 def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
@@ -41,6 +45,7 @@ def _draft_functions(module: tvm.IRModule) -> tvm.IRModule:
 
 PASSES: Passes = {
     "DispatchKVCacheCreation": _dispatch_kv_cache_creation,
-    "AttachLogitProcessFunc": module_pass(_logit_processing),
-    "AttachSpecDecodeAuxFuncs": module_pass(_draft_functions),
+    "DispatchMaskedAttention": module_pass(partial(dispatch_masked_attention, make=masked_attention)),
+    "AttachLogitProcessFunc": of_logits(module_pass(_logit_processing)),
+    "AttachSpecDecodeAuxFuncs": of_logits(module_pass(_draft_functions)),
 }

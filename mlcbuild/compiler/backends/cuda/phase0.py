@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import tvm
 
 from mlcbuild.compiler.backends.cuda.kernels import logits
 from mlcbuild.compiler.backends.cuda.kernels.kv_cache import with_own_kernels
 from mlcbuild.compiler.backends.cuda.kernels.latent_attention import latent_kernels
+from mlcbuild.compiler.backends.cuda.kernels.masked_attention import masked_attention
 from mlcbuild.compiler.backends.cuda.passes.attach_cuda_graph import attach_cuda_graph_hints, attach_memory_plan
 from mlcbuild.compiler.backends.cuda.passes.attach_gpu_sampling import attach_gpu_sampling
 from mlcbuild.compiler.backends.cuda.passes.attach_softmax_in_chunks import attach_softmax_in_chunks
@@ -14,7 +17,8 @@ from mlcbuild.compiler.models.kv_cache import KVCacheGeometry
 from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
 from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import dispatch_kv_cache_creation
-from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass
+from mlcbuild.compiler.passes.dispatch_masked_attention import dispatch_masked_attention
+from mlcbuild.compiler.phases.pipeline import Passes, PhaseContext, module_pass, of_logits
 
 
 def _dispatch_kv_cache_creation(module: tvm.IRModule, context: PhaseContext) -> tvm.IRModule:
@@ -50,10 +54,11 @@ def _draft_functions(module: tvm.IRModule) -> tvm.IRModule:
 
 PASSES: Passes = {
     "DispatchKVCacheCreation": _dispatch_kv_cache_creation,
-    "AttachSoftmaxWithTemperature": _softmax,
+    "DispatchMaskedAttention": module_pass(partial(dispatch_masked_attention, make=masked_attention)),
+    "AttachSoftmaxWithTemperature": of_logits(_softmax),
     "AttachCUDAGraphSymbolicCaptureHints": module_pass(attach_cuda_graph_hints),
-    "AttachLogitProcessFunc": module_pass(_logit_processing),
-    "AttachGPUSamplingFunc": module_pass(attach_gpu_sampling),
-    "AttachSpecDecodeAuxFuncs": module_pass(_draft_functions),
+    "AttachLogitProcessFunc": of_logits(module_pass(_logit_processing)),
+    "AttachGPUSamplingFunc": of_logits(module_pass(attach_gpu_sampling)),
+    "AttachSpecDecodeAuxFuncs": of_logits(module_pass(_draft_functions)),
     "AttachMemoryPlanAttr": module_pass(attach_memory_plan),
 }

@@ -36,11 +36,11 @@ _NO_SCORE = -5e4  # TVM's score of a key that is not seen
 @dataclass(frozen=True, kw_only=True)
 class Query:
     """One query token: its row in `queries` (tokens, query heads, head_dim), and where results go: `output` (tokens,
-    query heads, elements of a value) and `logarithms`."""
+    query heads, elements of a value) and `logarithms`, None where nothing is merged."""
 
     queries: Buffer
     output: Buffer
-    logarithms: Buffer
+    logarithms: Buffer | None
     row: Expression
     scale: Expression
 
@@ -221,4 +221,5 @@ def _weigh(
         for d, result in zip(places, results, strict=True):
             value = result[vector] * splat(T.float32(1) / total, width)
             store(query.output, converted(value, dtype, width), query.row, head, lanes(d, width))
-    store(query.logarithms, largest[number] + tirx.log2(total), query.row, head)
+    if query.logarithms is not None:
+        store(query.logarithms, largest[number] + tirx.log2(total), query.row, head)

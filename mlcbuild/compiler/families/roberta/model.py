@@ -1,0 +1,9 @@
+"""The roberta family on TVM's `relax.frontend.nn`: the shared encoder as it is."""
+
+from __future__ import annotations
+
+from mlcbuild.compiler.families.roberta.family import FAMILY
+from mlcbuild.compiler.models.compilable import ModelBuilder
+from mlcbuild.compiler.models.encoder_model import Encoder
+
+MODEL = ModelBuilder(family=FAMILY, build=Encoder)

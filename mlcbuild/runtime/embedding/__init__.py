@@ -1,0 +1,1 @@
+"""Texts to vectors, with a package of an embedding model."""
