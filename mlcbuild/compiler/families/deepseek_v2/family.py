@@ -50,9 +50,11 @@ def resolve_v2(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     method = reader.string("topk_method", default="greedy")
     if method not in ("greedy", "group_limited_greedy"):
         raise reader.fail("topk_method", f'is "{method}"; it is "greedy" or "group_limited_greedy" here')
-    groups = _read_groups(reader, summed=1) if method == "group_limited_greedy" else None
+    experts = read_experts(reader, "n_routed_experts", "num_experts")
+    groups = _read_groups(reader, *experts, summed=1) if method == "group_limited_greedy" else None
     return _resolve(
         reader,
+        experts,
         RouterConfig(groups=groups, scale=reader.number("routed_scaling_factor", low=1e-6, high=1e6, default=1.0)),
         form=RotaryForm.NEIGHBOURS,
         method=method,
@@ -70,24 +72,27 @@ def resolve_v3(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         first_k_dense_replace=3,
         n_group=8,
         topk_group=4,
+        num_key_value_heads=128,
     )
     reader.refuse(scoring_func="sigmoid", topk_method="noaux_tc")
+    reader.refuse(head_dim=reader.value("qk_rope_head_dim"))  # by which transformers rotates
+    experts = read_experts(reader, "n_routed_experts", "num_local_experts")
     return _resolve(
         reader,
+        experts,
         RouterConfig(
             scores=RouterScores.SIGMOID,
             normalized=reader.boolean("norm_topk_prob", default=True),
             scale=reader.number("routed_scaling_factor", low=1e-6, high=1e6, default=2.5),
             correction_bias=True,
-            groups=_read_groups(reader, summed=2),
+            groups=_read_groups(reader, *experts, summed=2),
         ),
         form=RotaryForm.NEIGHBOURS if reader.boolean("rope_interleave", default=True) else RotaryForm.HALVES,
         method="noaux_tc",
     )
 
 
-def _read_groups(reader: ConfigReader, *, summed: int) -> ExpertGroups:
-    experts, chosen = read_experts(reader, "n_routed_experts")
+def _read_groups(reader: ConfigReader, experts: int, chosen: int, *, summed: int) -> ExpertGroups:
     count = reader.integer("n_group", low=1, high=experts)
     if experts % count or experts // count < summed:
         raise reader.fail("n_group", f'is {count}; groups of "n_routed_experts", {experts}, have to be equal')
@@ -98,11 +103,11 @@ def _read_groups(reader: ConfigReader, *, summed: int) -> ExpertGroups:
 
 
 def _resolve(
-    reader: ConfigReader, router: RouterConfig, *, form: RotaryForm, method: str
+    reader: ConfigReader, counts: tuple[int, int], router: RouterConfig, *, form: RotaryForm, method: str
 ) -> FamilyModel[DecoderConfig]:
     reader.refuse(moe_layer_freq=1)
     config = read_latent_decoder(reader, form=form)
-    experts, chosen = read_experts(reader, "n_routed_experts")
+    experts, chosen = counts
     shared = reader.integer("n_shared_experts", low=1, high=64)
     inner = reader.integer("moe_intermediate_size", low=1, high=1 << 20)
     first = reader.integer("first_k_dense_replace", low=0, high=config.num_layers - 1, default=0)

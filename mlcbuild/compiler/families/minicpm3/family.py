@@ -28,7 +28,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     reader = reader.with_defaults(
         **_SIZES, max_position_embeddings=32768, num_key_value_heads=40, rms_norm_eps=1e-5, tie_word_embeddings=True
     )
-    reader.refuse(mlp_bias=False)
+    reader.refuse(mlp_bias=False, logits_scaling=None)
     hidden = reader.integer("hidden_size", low=1, high=1 << 18)
     heads = reader.integer("num_attention_heads", low=1, high=1 << 12)
     if not reader.has("v_head_dim"):
