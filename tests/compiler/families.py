@@ -27,7 +27,7 @@ def largest_error(case: FamilyCase, directory: Path, *, kernel_store: Path) -> f
     path = compile_library(
         case.config, "q0f32", CPU_TARGET, directory, kernel_store=kernel_store, overrides=case.overrides
     )
-    vocabulary = case.config["vocab_size"]
+    vocabulary = case.model["vocab_size"]
     if model_of(case.config).limits.is_encoder:
         return compare_encoder(EncoderLibrary(path, weights), model, vocabulary=vocabulary, bound=BOUND)
     largest = float(np.abs(reference(model, sequences(vocabulary)[0])).max())

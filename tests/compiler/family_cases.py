@@ -134,12 +134,76 @@ def _internlm2(tensors: Tensors) -> Tensors:
     return found
 
 
-def _packed(tensors: Tensors) -> Tensors:
-    """Baichuan's `W_pack`."""
-    found = dict(tensors)
-    for layer in range(3):
-        prefix = f"model.layers.{layer}.self_attn"
-        found[f"{prefix}.W_pack.weight"] = np.concatenate([found.pop(f"{prefix}.{part}_proj.weight") for part in "qkv"])
+def _packed(name: str, *, by_head: int = 0, **names: str) -> Callable[[Tensors], Tensors]:
+    """Queries, keys and values as one tensor of a `name`; by heads of a size, if they are. Then names are changed."""
+
+    def checkpoint(tensors: Tensors) -> Tensors:
+        found = dict(tensors)
+        for kind in [each for each in tensors if ".self_attn.q_proj." in each]:
+            parts = [found.pop(kind.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+            if by_head:
+                heads = [part.reshape(-1, by_head, *part.shape[1:]) for part in parts]
+                packed = np.stack(heads, axis=1).reshape(-1, *parts[0].shape[1:])
+            else:
+                packed = np.concatenate(parts)
+            found[kind.replace("self_attn.q_proj", name)] = packed
+        return _renamed(**names)(found)
+
+    return checkpoint
+
+
+_EXAONE = {
+    "self_attn.o_proj": "attn.attention.out_proj",
+    "self_attn": "attn.attention",
+    "input_layernorm": "ln_1",
+    "post_attention_layernorm": "ln_2",
+    "mlp.gate_proj": "mlp.c_fc_0",
+    "mlp.up_proj": "mlp.c_fc_1",
+    "mlp.down_proj": "mlp.c_proj",
+    "model.embed_tokens": "transformer.wte",
+    "model.layers": "transformer.h",
+    "model.norm": "transformer.ln_f",
+}
+_QWEN_NAMES = {
+    "self_attn.o_proj": "attn.c_proj",
+    "input_layernorm": "ln_1",
+    "post_attention_layernorm": "ln_2",
+    "mlp.gate_proj": "mlp.w2",
+    "mlp.up_proj": "mlp.w1",
+    "mlp.down_proj": "mlp.c_proj",
+    "model.embed_tokens": "transformer.wte",
+    "model.layers": "transformer.h",
+    "model.norm": "transformer.ln_f",
+}
+_CHATGLM_NAMES = {
+    "self_attn.o_proj": "self_attention.dense",
+    "mlp.gate_up_proj": "mlp.dense_h_to_4h",
+    "mlp.down_proj": "mlp.dense_4h_to_h",
+    "model.embed_tokens": "transformer.embedding.word_embeddings",
+    "model.layers": "transformer.encoder.layers",
+    "model.norm": "transformer.encoder.final_layernorm",
+    "lm_head": "transformer.output_layer",
+}
+_PHI_NAMES = {
+    "self_attn.dense": "mixer.out_proj",
+    "input_layernorm": "ln",
+    "model.embed_tokens": "transformer.embd.wte",
+    "model.layers": "transformer.h",
+    "lm_head": "lm_head.linear",
+    "model.final_layernorm": "lm_head.ln",
+}
+
+
+def _mixformer(tensors: Tensors) -> Tensors:
+    """Embedding, layers and head by their numbers."""
+    found = {}
+    for name, tensor in _packed("mixer.Wqkv", **_PHI_NAMES)(tensors).items():
+        _, _, part = name.partition("transformer.h.")
+        number, _, rest = part.partition(".")
+        begins = {"transformer.embd": "layers.0", "lm_head": "layers.4"}
+        for old, new in begins.items():
+            name = new + name.removeprefix(old) if name.startswith(old) else name
+        found[f"layers.{int(number) + 1}.{rest}" if rest else name] = tensor
     return found
 
 
@@ -175,8 +239,43 @@ _LONGROPE = {
     "long_factor": [1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0],
 }
 
-CASES: Mapping[str, FamilyCase] = {
+_CHATGLM: dict[str, Any] = {
+    "num_layers": 3,
+    "padded_vocab_size": 320,
+    "kv_channels": 16,
+    "ffn_hidden_size": 96,
+    "seq_length": 512,
+    "add_qkv_bias": True,
+    "rope_ratio": 5.0,
+}
+# The first three layers see a chunk, the second and the last have experts.
+_LLAMA4: dict[str, Any] = {
+    **_SIZES,
+    **_SPECIAL,
+    "model_type": "llama4_text",
+    "num_hidden_layers": 4,
+    "head_dim": 16,
+    "intermediate_size": 48,
+    "intermediate_size_mlp": 96,
+    "interleave_moe_layer_step": 2,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "attention_chunk_size": 16,
+    "floor_scale": 5,
+    "attn_scale": 0.7,
+    "rms_norm_eps": 0.01,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 1.0,
+        "original_max_position_embeddings": 64,
+    },
+}
+
+CASES: dict[str, FamilyCase] = {
     "llama": _case("llama", rms_norm_eps=1e-5),
+    "llama-dynamic": _case("llama", rope_scaling={"type": "dynamic", "factor": 4.0}),
     "qwen2-yarn": _case("qwen2", rope_parameters=_YARN),
     "qwen3": _case("qwen3", head_dim=32, in_ci=True),
     "gemma": _case("gemma", head_dim=32),
@@ -210,6 +309,7 @@ CASES: Mapping[str, FamilyCase] = {
     "olmo": _case("olmo"),
     "olmo-clipped": _case("olmo", clip_qkv=0.5),
     "olmo2": _case("olmo2"),
+    "olmoe-clipped": _case("olmoe", sizes=_SIZES | _ALL_HEADS, num_experts=6, num_experts_per_tok=2, clip_qkv=0.7),
     "granite": _case(
         "granite",
         embedding_multiplier=12.0,
@@ -221,9 +321,17 @@ CASES: Mapping[str, FamilyCase] = {
     "glm": _case("glm", head_dim=32),
     "glm4": _case("glm4", head_dim=32),
     "internlm": _as("llama", "internlm", given=_ALL_HEADS, bias=False),
+    "internlm-rotary": _as(
+        "llama",
+        "internlm",
+        given=_ALL_HEADS,
+        bias=False,
+        rotary={"type": "dynamic", "base": 2000, "scaling_factor": 2.0},
+        theirs={"rope_theta": 2000.0},
+    ),
     "internlm2": _as("llama", "internlm2", given={}, checkpoint=_internlm2, bias=False),
     "internlm3": _as("llama", "internlm3", given={"head_dim": 16, "rms_norm_eps": 1e-5}),
-    "baichuan": _as("llama", "baichuan", given=_ALL_HEADS, checkpoint=_packed),
+    "baichuan": _as("llama", "baichuan", given=_ALL_HEADS, checkpoint=_packed("self_attn.W_pack")),
     "orion": _as(
         "stablelm",
         "orion",
@@ -285,6 +393,77 @@ CASES: Mapping[str, FamilyCase] = {
     "bert": _case("bert", in_ci=True),
     "roberta": _case("roberta", pad_token_id=1, type_vocab_size=1, hidden_act="gelu_new"),
     "xlm-roberta": _case("xlm-roberta"),
+    "llama4": FamilyCase(
+        config={"model_type": "llama4", "text_config": _LLAMA4 | {"interleave_moe_layer_step": 1}},
+        reference=_LLAMA4 | {"interleave_moe_layer_step": 1},
+        checkpoint=lambda tensors: {f"language_model.{name}": tensor for name, tensor in tensors.items()},
+    ),
+    "ministral3": _case(
+        "ministral3",
+        sizes=_SIZES | {"head_dim": 32},
+        rope_parameters={
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 16,
+            "mscale": 1.0,
+            "mscale_all_dim": 0.5,
+            "llama_4_scaling_beta": 0.4,
+        },
+    ),
+    "exaone": FamilyCase(
+        config={
+            **{name: value for name, value in _SIZES.items() if name != "num_hidden_layers"},
+            **_SPECIAL,
+            "model_type": "exaone",
+            "num_layers": 3,
+            "layer_norm_epsilon": 1e-5,
+            "activation_function": "silu",
+        },
+        checkpoint=_renamed(**_EXAONE),
+    ),
+    "qwen": _as(
+        "qwen2",
+        "qwen",
+        given=_ALL_HEADS,
+        checkpoint=_packed("attn.c_attn", **_QWEN_NAMES),
+        intermediate_size=192,
+        kv_channels=16,
+        seq_length=128,
+        rotary_emb_base=20000,
+        theirs={"rope_theta": 20000.0},
+    ),
+    "chatglm": _as(
+        "glm",
+        "chatglm",
+        given={},
+        checkpoint=_packed("self_attention.query_key_value", **_CHATGLM_NAMES),
+        **_CHATGLM,
+        multi_query_attention=True,
+        multi_query_group_num=2,
+        theirs={"head_dim": 16, "rms_norm_eps": 1e-5, **_half_turned(rope_theta=50000.0)},
+    ),
+    "chatglm-heads": _as(
+        "glm",
+        "chatglm",
+        given=_ALL_HEADS,
+        checkpoint=_packed("self_attention.query_key_value", by_head=16, **_CHATGLM_NAMES),
+        **_CHATGLM,
+        theirs={"head_dim": 16, "rms_norm_eps": 1e-5, **_half_turned(rope_theta=50000.0)},
+    ),
+    "phi-msft": _as(
+        "phi",
+        "phi-msft",
+        given={},
+        checkpoint=_packed("mixer.Wqkv", **_PHI_NAMES),
+        **_GPT,
+        n_inner=96,
+        n_head_kv=2,
+        rotary_dim=8,
+    ),
+    "mixformer-sequential": _as(
+        "phi", "mixformer-sequential", given=_ALL_HEADS, checkpoint=_mixformer, **_GPT, n_inner=96, rotary_dim=8
+    ),
     "exaone4": _case("exaone4", sliding_window=None, layer_types=["full_attention"] * 3),
     "smollm3": _case("smollm3", sizes=_SIZES | {"num_hidden_layers": 5}),
     "mamba2": _case("mamba2", sizes=_MAMBA, time_step_limit=[0.0, 0.8], in_ci=True),
@@ -293,3 +472,65 @@ CASES: Mapping[str, FamilyCase] = {
     "qwen3_5": _case("qwen3_5_text", sizes=_HYBRID, in_ci=True),
     "qwen3_5_moe": _case("qwen3_5_moe_text", sizes=_HYBRID | _HYBRID_EXPERTS),
 }
+
+_WINDOWED: dict[str, Any] = {
+    **_SIZES,
+    **_SPECIAL,
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "sliding_window": 16,
+}
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_QWEN = {"use_sliding_window": True, "max_window_layers": 2, "head_dim": 16}
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+WINDOWED: dict[str, FamilyCase] = {
+    # Caps so low that they are felt.
+    "gemma2": _case(
+        "gemma2",
+        sizes=_WINDOWED,
+        query_pre_attn_scalar=24,
+        attn_logit_softcapping=2.0,
+        final_logit_softcapping=3.0,
+        in_ci=True,
+    ),
+    "gemma3_text": _case(
+        "gemma3_text",
+        sizes=_WINDOWED | {"num_hidden_layers": 5},
+        sliding_window_pattern=3,
+        rope_theta=50000.0,
+        query_pre_attn_scalar=24,
+    ),
+    "cohere2": _case("cohere2", sizes=_WINDOWED | {"head_dim": 16}),
+    "olmo3": _case(
+        "olmo3",
+        sizes=_WINDOWED,
+        rope_parameters={
+            _FULL: {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0, "original_max_position_embeddings": 64},
+            _SLIDING: {"rope_type": "default", "rope_theta": 5e5},
+        },
+    ),
+    "ministral": _case("ministral", sizes=_WINDOWED, layer_types=[_FULL, _SLIDING, _SLIDING, _FULL]),
+    "gpt_oss": _case(
+        "gpt_oss",
+        sizes=_WINDOWED | {"num_hidden_layers": 3},
+        num_local_experts=6,
+        num_experts_per_tok=2,
+        swiglu_limit=1.0,
+        rms_norm_eps=1e-5,
+        in_ci=True,
+    ),
+    "llama4_text": FamilyCase(config=_LLAMA4, in_ci=True),
+    "qwen2-window": _case("qwen2", sizes=_WINDOWED | _QWEN),
+    "qwen2_moe-window": _case(
+        "qwen2_moe",
+        sizes=_WINDOWED | _QWEN | _EXPERTS,
+        max_window_layers=3,
+        shared_expert_intermediate_size=48,
+        decoder_sparse_step=2,
+    ),
+    "qwen3-window": _case("qwen3", sizes=_WINDOWED | _QWEN),
+    "qwen3_moe-window": _case("qwen3_moe", sizes=_WINDOWED | _QWEN | _EXPERTS, norm_topk_prob=True),
+    "exaone4-window": _case("exaone4", sizes=_WINDOWED | {"head_dim": 16}, sliding_window_pattern=2),
+}
+"""Models whose layers do not all see all of the text."""

@@ -74,7 +74,8 @@ def counted(model: PublicModel) -> int:
     import torch
     import transformers
 
-    fields = {name: value for name, value in model.accepted.items() if name not in _NOT_SIZES} | model.counted_as
+    document = model.accepted.get("text_config", model.accepted)
+    fields = {name: value for name, value in document.items() if name not in _NOT_SIZES} | model.counted_as
     kind = transformers.AutoConfig.for_model(**fields)
     with torch.device("meta"):
         if model_of(model.accepted).limits.is_encoder:

@@ -67,7 +67,11 @@ def test_defaults_are_those_of_the_family() -> None:
         ("tie_word_embeddings", 1, r'"tie_word_embeddings" is 1; it has to be true or false'),
         ("hidden_act", "mish", r'"hidden_act" is "mish"; known: gelu, .*silu'),
         ("partial_rotary_factor", 0.5, r"whole heads are rotated here"),
-        ("rope_scaling", {"rope_type": "dynamic", "factor": 4.0}, r'"rope_type" is "dynamic"; RoPE is computed here'),
+        (
+            "rope_scaling",
+            {"rope_type": "proportional", "factor": 4.0},
+            r'"rope_type" is "proportional"; RoPE is computed here',
+        ),
         ("rope_scaling", {"rope_type": "linear"}, r'"rope_scaling": the field "factor" is missing'),
         ("rope_scaling", 3, r'"rope_scaling" is 3; it has to be an object'),
         ("quantization_config", {"quant_method": "awq"}, r"quantized already \(awq\)(.|\n)*a library alone needs no"),

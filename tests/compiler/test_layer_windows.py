@@ -13,50 +13,15 @@ import pytest
 import tvm_ffi
 
 from tests.compiler import schemes
-from tests.compiler.parity import bound, reference
+from tests.compiler.families import BOUND
+from tests.compiler.family_cases import WINDOWED, FamilyCase
+from tests.compiler.parity import reference
 from tests.compiler.pipeline import CPU_TARGET, compile_library
-from tests.compiler.running import Array, Library, random_model, store
+from tests.compiler.running import Array, Library, random_model
 from tests.compiler.unequal_passes import check_unequal_passes
 
 pytestmark = pytest.mark.slow
-_WINDOW, _TEXT = 16, 60
-_SIZES: dict[str, Any] = {
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "vocab_size": 320,
-    "max_position_embeddings": 512,
-    "sliding_window": _WINDOW,
-}
-_FULL, _SLIDING = "full_attention", "sliding_attention"
-_MODELS: dict[str, dict[str, Any]] = {
-    # Caps so low that they are felt.
-    "gemma2": _SIZES | {"query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
-    "gemma3_text": _SIZES
-    | {"num_hidden_layers": 5, "sliding_window_pattern": 3, "rope_theta": 50000.0, "query_pre_attn_scalar": 24},
-    "cohere2": _SIZES | {"head_dim": 16},
-    "olmo3": _SIZES
-    | {
-        "rope_parameters": {
-            _FULL: {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0, "original_max_position_embeddings": 64},
-            _SLIDING: {"rope_type": "default", "rope_theta": 5e5},
-        }
-    },
-    "ministral": _SIZES | {"layer_types": [_FULL, _SLIDING, _SLIDING, _FULL]},
-    "qwen2": _SIZES | {"head_dim": 16, "use_sliding_window": True, "max_window_layers": 2},
-    "gpt_oss": _SIZES
-    | {
-        "num_hidden_layers": 3,
-        "num_local_experts": 6,
-        "num_experts_per_tok": 2,
-        "swiglu_limit": 1.0,
-        "rms_norm_eps": 1e-5,
-    },
-}
-_IN_CI = ("gemma2", "gpt_oss")
+_TEXT = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,30 +41,25 @@ class _Compiled:
         np.testing.assert_allclose(found, self.logits[text][place], rtol=0, atol=self.allowed, err_msg=f"at {place}")
 
 
-def _compile(name: str, changes: dict[str, Any], quantization: str, directory: Path, kernels: Path) -> _Compiled:
-    config = {"model_type": name} | _MODELS[name] | changes
-    scheme = schemes.scheme(quantization)
+def _compile(case: FamilyCase, directory: Path, kernels: Path) -> _Compiled:
+    config = dict(case.config)
     model = random_model(config)
-    if quantization == "q0f32":  # which changes no number
-        state = {name: tensor.detach().numpy() for name, tensor in model.named_parameters()}
-        weights = schemes.stored(model.config.to_dict(), scheme, state)
-    else:
-        weights = store(model, scheme)
-    path = compile_library(config, quantization, CPU_TARGET, directory, kernel_store=kernels)
+    state = {name: tensor.detach().numpy() for name, tensor in model.named_parameters()}
+    weights = schemes.stored(model.config.to_dict(), schemes.scheme("q0f32"), state)
+    path = compile_library(config, "q0f32", CPU_TARGET, directory, kernel_store=kernels)
     random = np.random.default_rng(1)
     texts = [[int(token) for token in random.integers(0, config["vocab_size"], _TEXT)] for _ in range(3)]
     logits = [reference(model, text) for text in texts]
     largest = max(float(np.abs(each).max()) for each in logits)
-    allowed = 1e-4 * largest if quantization == "q0f32" else bound(config, scheme, largest)
-    return _Compiled(path=path, weights=weights, texts=texts, logits=logits, allowed=allowed)
+    return _Compiled(path=path, weights=weights, texts=texts, logits=logits, allowed=BOUND * largest)
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[] if name in _IN_CI else pytest.mark.exhaustive) for name in _MODELS],
+    params=[pytest.param(name, marks=() if case.in_ci else pytest.mark.exhaustive) for name, case in WINDOWED.items()],
 )
 def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, kernel_store: Path) -> _Compiled:
-    return _compile(request.param, {}, "q0f32", tmp_path_factory.mktemp("windows"), kernel_store)
+    return _compile(WINDOWED[request.param], tmp_path_factory.mktemp("windows"), kernel_store)
 
 
 def _add(library: Library, sequence: int, tokens: Sequence[int]) -> Array:

@@ -21,17 +21,18 @@ from tests.compiler.tiny_models import ONE_TOKEN
 MODELS = public_models()
 BUILT = {name: model for name, model in MODELS.items() if model.is_built}
 REFUSED = {name: model for name, model in MODELS.items() if model.refused}
-WINDOWED = ("starcoder2", "mistral", "phi3", "mixtral", "phimoe")
+WINDOWED = ("starcoder2", "mistral", "phi3", "mixtral", "phimoe", "ministral3")
 """The types of models all of whose layers have the window that `sliding_window` says."""
+_CONTEXT = ("max_position_embeddings", "n_positions", "seq_length")
 
 
 def test_there_are_forty_and_each_says_where_it_was_seen() -> None:
     assert len(BUILT) >= 40
     assert all(model.source for model in MODELS.values())
     found = {model.config["model_type"] for model in BUILT.values()}
-    # No file was found of exaone4's only size that is built, nor one of Ministral 8B that has its type; a Qwen3.5
-    # without experts is part of a model that sees, whose parts were not found whole.
-    without = {"exaone4", "glm4", "ministral", "qwen3_5_text", "roberta"}
+    # No whole file was found of these, nor one of Ministral 8B that has its type; a Qwen3.5 without experts is part of
+    # a model that sees, whose parts were not found whole.
+    without = {"glm4", "ministral", "mistral3", "mixformer-sequential", "qwen3_5_text", "roberta"}
     assert {name for family in families() for name in family.model_types} - found == without
 
 
@@ -47,20 +48,22 @@ def test_sizes_are_those_of_the_model_and_an_engine_is_told_of_them(name: str, t
         for tensor in parameter.sources
     }
     assert sum(tensors.values()) == BUILT[name].parameters
-    context = config.get("max_position_embeddings", config.get("n_positions"))
+    text = config.get("text_config", config)
+    context = next((text[name] for name in _CONTEXT if name in text), None)
     if config["model_type"] == "xlm-roberta":  # whose first positions belong to no token
         context = config["max_position_embeddings"] - config["pad_token_id"] - 1
     assert context is not None or BUILT[name].partial
     assert context is None or model.limits.max_position_embeddings == context
     bounded = model.limits.max_position_embeddings != -1
     assert bounded == (model.kv_state_kind != "rnn_state")
-    assert model.limits.sliding_window == _window(config)
+    assert model.limits.sliding_window == _window(text)
 
     chat = _chat_config(model, config, tmp_path)
-    assert chat["vocab_size"] == chat["model_config"]["vocab_size"] == config["vocab_size"]
-    windowed = _window(config) not in (None, -1)
+    vocabulary = text.get("vocab_size", text.get("padded_vocab_size"))
+    assert chat["vocab_size"] == chat["model_config"]["vocab_size"] == vocabulary
+    windowed = _window(text) not in (None, -1)
     assert chat["context_window_size"] == (-1 if windowed else model.limits.max_position_embeddings)
-    assert chat["sliding_window_size"] == (_window(config) if windowed else -1)
+    assert chat["sliding_window_size"] == (_window(text) if windowed else -1)
 
 
 def _window(config: dict[str, Any]) -> int | None:

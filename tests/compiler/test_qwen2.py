@@ -112,7 +112,7 @@ def test_only_queries_keys_and_values_have_biases() -> None:
         ({"layer_types": "full_attention"}, '"layer_types" has to be a list of 2 types'),
         ({"layer_types": ["full_attention", "chunked_attention"]}, 'has the type "chunked_attention"; known:'),
         ({"dual_chunk_attention_config": {"chunk_size": 64}}, '"dual_chunk_attention_config" is set'),
-        ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, '"rope_type" is "dynamic"'),
+        ({"rope_scaling": {"rope_type": "proportional", "factor": 4.0}}, '"rope_type" is "proportional"'),
     ],
 )
 def test_a_field_that_asks_for_what_is_not_supported_is_named(changes: dict[str, object], message: str) -> None:

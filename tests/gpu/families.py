@@ -77,6 +77,18 @@ MODELS: dict[str, dict[str, Any]] = {
     | _EXPERTS
     | {"num_experts": 6, "moe_intermediate_size": 64, "norm_topk_prob": True, "mlp_only_layers": [0]},
     "gpt_oss": _SIZES | _WINDOW | {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "llama4_text": _SIZES
+    | {
+        "intermediate_size": 64,
+        "intermediate_size_mlp": 192,
+        "interleave_moe_layer_step": 2,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "attention_chunk_size": 16,
+        "floor_scale": 5,
+        "attn_scale": 0.7,
+        "rms_norm_eps": 0.01,
+    },
     "qwen3": _SIZES,
     "deepseek_v2": _LATENT | {"q_lora_rank": None},
     "deepseek_v3": _LATENT | {"q_lora_rank": 64, "n_group": 2, "topk_group": 1, "rope_scaling": _YARN},

@@ -6,13 +6,18 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
-from mlcbuild.compiler.models.decoder import AttentionConfig, NormScope
+from mlcbuild.compiler.models.decoder import AttentionConfig, NormScope, TemperatureTuning
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.kv_cache import attend
 from mlcbuild.compiler.models.norm import make_head_norm
+from mlcbuild.compiler.models.rotary_tables import RotaryTable
 from mlcbuild.compiler.models.rotation import turned
+from mlcbuild.compiler.models.temperature import tempered
 from mlcbuild.compiler.quantization.layers import Linear
 from mlcbuild.compiler.quantization.reader import Reader
+
+OfPositions = RotaryTable | TemperatureTuning
+"""What follows of a token's position, computed once for all layers that have the same."""
 
 
 class Sinks(nn.Module):  # type: ignore[misc]
@@ -64,28 +69,36 @@ class Attention:
         """What has the parameters that a call reads, with one token of each sequence or more."""
         return list(self.modules.values())
 
+    @property
+    def of_positions(self) -> tuple[OfPositions, ...]:
+        """What this attention is given the values of, at the positions of tokens."""
+        found = (self.config.rotary.table, self.config.temperature)
+        return tuple(each for each in found if each is not None)
+
     def __call__(
-        self, hidden: nn.Tensor, cache: PagedKVCache, layer: relax.Expr, turns: nn.Tensor | None = None
+        self, hidden: nn.Tensor, cache: PagedKVCache, layer: relax.Expr, *of_positions: nn.Tensor
     ) -> nn.Tensor:
-        """(batch, n, hidden) → the same, at the layer of a number. `turns` are those of `rotation.turns`, for a rotary
-        embedding that the model applies."""
-        if self.config.rotary.table is None:
-            turns = None
+        """(batch, n, hidden) → the same, at the layer of a number. `of_positions` are tensors of `rotation.turns` and
+        `temperature.temperatures`, as the property says."""
+        values = dict(zip(self.of_positions, of_positions, strict=True))
+        turns = None if self.config.rotary.table is None else values[self.config.rotary.table]
+        factors = None if self.config.temperature is None else values[self.config.temperature]
         products = [product(hidden) for product in self.qkv.values()]
         qkv = products[0] if len(products) == 1 else nn.op.concat(products, dim=-1)
-        if self.config.qkv_clip:
-            bound = self.config.qkv_clip
-            qkv = nn.op.wrap_nested(relax.op.clip(qkv._expr, -bound, bound), "clip")
+        if self.config.qkv_clip and not self.norms:
+            qkv = self._clipped(qkv)
 
         given = qkv
         if self.config.output_gate:
             qkv = nn.op.tensor_expr_op(self._without_gates, "without_gates", [given])
 
         def change(heads: nn.Tensor) -> nn.Tensor:
-            normed = self._normed(heads) if self.norms else heads
-            return normed if turns is None else turned(normed, turns, self.config)
+            heads = self._normed(heads) if self.norms else heads
+            heads = self._clipped(heads) if self.norms and self.config.qkv_clip else heads
+            heads = heads if turns is None else turned(heads, turns, self.config)
+            return heads if factors is None else tempered(heads, factors, self.config)
 
-        changes = self.norms or turns is not None
+        changes = self.norms or values
         attended = attend(
             cache,
             qkv,
@@ -118,6 +131,10 @@ class Attention:
             return (attended[batch, token, place].astype("float32") * tirx.sigmoid(gate)).astype(attended.dtype)
 
         return te.compute(attended.shape, element, name="gated")
+
+    def _clipped(self, x: nn.Tensor) -> nn.Tensor:
+        bound = self.config.qkv_clip
+        return nn.op.wrap_nested(relax.op.clip(x._expr, -bound, bound), "clip")
 
     def _normed(self, heads: nn.Tensor) -> nn.Tensor:
         """(tokens, all heads, head_dim) → the same, with queries and keys normed."""

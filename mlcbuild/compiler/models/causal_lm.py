@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
+from mlcbuild.compiler.models.attention import OfPositions
 from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig
 from mlcbuild.compiler.models.decoder_layer import DecoderLayer
 from mlcbuild.compiler.models.decoder_names import DecoderNames
@@ -27,8 +28,10 @@ from mlcbuild.compiler.models.parameters import ParameterRole
 from mlcbuild.compiler.models.placing import place
 from mlcbuild.compiler.models.recurrent_layer import RecurrentLayer
 from mlcbuild.compiler.models.recurrent_state import RecurrentState, StateVector
+from mlcbuild.compiler.models.rotary_tables import RotaryTable
 from mlcbuild.compiler.models.rotation import turns
 from mlcbuild.compiler.models.spans import Spans
+from mlcbuild.compiler.models.temperature import temperatures
 from mlcbuild.compiler.quantization.layers import Embedding, Linear
 from mlcbuild.compiler.quantization.reader import Reader, take
 
@@ -115,14 +118,14 @@ class Decoder:
             batch, length, width = hidden.shape
             places = cache.get_query_positions(batch * length)
             hidden = hidden + nn.op.reshape(self.positions(places), (batch, length, width))
-        tables = dict.fromkeys(layer.rotary_table for layer in self.layers if layer.rotary_table is not None)
+        wanted = dict.fromkeys(each for layer in self.layers for each in layer.of_positions)
         tokens = hidden.shape[0] * hidden.shape[1]
-        made = {table: turns(cache, table, tokens)._expr for table in tables if cache is not None}
+        made = {each: _of_positions(cache, each, tokens)._expr for each in wanted if cache is not None}
         first = [layer.first_norm for layer in self.layers]
         norms = [*first[1:], self.norm if first[0] is not None else None]
         normed = hidden if first[0] is None else first[0](hidden)
         for number, layer in enumerate(self.layers):
-            more = [] if layer.rotary_table is None else [made[layer.rotary_table]]
+            more = [made[each] for each in layer.of_positions]
             # A function without parameters that it does not use: TVM would take them from it.
             own = replace(kept, cache=None) if isinstance(layer, RecurrentLayer) else replace(kept, spans=None)
             given = [hidden._expr, normed._expr, *_expressions(own), relax.prim_value(self.places[number]), *more]
@@ -153,6 +156,12 @@ class Decoder:
 
         parts = layer.parts(next_norm, single=is_one(given[0].ty.shape[1]))
         return self.outliner.call(parts, trace, given, kind=kind)
+
+
+def _of_positions(cache: PagedKVCache, wanted: OfPositions, tokens: tirx.Expr) -> nn.Tensor:
+    if isinstance(wanted, RotaryTable):
+        return turns(cache, wanted, tokens)
+    return temperatures(cache, wanted, tokens)
 
 
 def _expressions(kept: Kept) -> list[relax.Expr]:

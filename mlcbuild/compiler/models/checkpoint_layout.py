@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class ExpertNames:
     `module` is the mixture's. `gate`, `up` and `down` are the names of an expert's matrices behind `experts.<number>.`,
     and `router` the router's below the module. `fused_gate_up` and `fused_down` are names of tensors (experts, out, in)
     of all experts, and `fused_router` is the router in such checkpoints. `shared` are the shared experts, and
-    `shared_gate` is what gates them. `interleaved`: the fused tensors are (experts, in, out), with gate and up in
-    turn, and so are their biases, called `<name>_bias`. `in_mxfp4`: there may be `<name>_blocks` (experts, out, in) in
-    their place (`weights.mxfp4`), whose rows are gate and up in turn.
+    `shared_gate` is what gates them. `transposed`: the fused tensors are (experts, in, out). `interleaved`: those, and
+    their biases, called `<name>_bias`, have gate and up in turn. `in_mxfp4`: there may be
+    `<name>_blocks` (experts, out, in) in their place (`weights.mxfp4`), whose rows are gate and up in turn.
     """
 
     module: str = "mlp"
@@ -40,6 +40,7 @@ class ExpertNames:
     fused_router: str = "mlp.gate"
     shared: str = "shared_expert"
     shared_gate: str = "shared_expert_gate"
+    transposed: bool = False
     interleaved: bool = False
     in_mxfp4: bool = False
 
@@ -49,6 +50,7 @@ class CheckpointLayout:
     """Tensors by their names; those from `attention_norm` on are below a layer, in a GGUF file below `blk.N`. The
     values here are those of a llama.
 
+    - `first_layer` is the number of the first of `layers`.
     - `qkv` and `gate_up` have a name for each part that is a tensor of its own: one where the parts are fused.
     - `query_norm` and `key_norm` have `{head}` in their names where each head's weights are a tensor.
     - `sinks` is the whole name of a tensor.
@@ -67,6 +69,7 @@ class CheckpointLayout:
     embedding: TensorName = TensorName("model.embed_tokens", "token_embd")
     positions: TensorName = TensorName("model.embed_positions", "position_embd")
     layers: str = "model.layers"
+    first_layer: int = 0
     norm: TensorName = TensorName("model.norm", "output_norm")
     head: TensorName = TensorName("lm_head", "output")
     attention_norm: TensorName = TensorName("input_layernorm", "attn_norm")
@@ -99,6 +102,12 @@ class CheckpointLayout:
     # Checkpoints of early transformers carry the rotary frequencies, which follow from the configuration; a GGUF file
     # may carry factors, which its import reads.
     ignored: tuple[str, ...] = IGNORED
+
+    def below(self, root: str) -> CheckpointLayout:
+        """The layout of a model that is a part of another one, where Hugging Face's names begin with `root`."""
+        parts = {name: getattr(self, name) for name in ("embedding", "positions", "norm", "head")}
+        moved = {name: replace(part, hugging_face=root + part.hugging_face) for name, part in parts.items()}
+        return replace(self, layers=root + self.layers, **moved)
 
     def others(self, name: str) -> tuple[str, ...]:
         """What else Hugging Face's checkpoints may call a tensor."""

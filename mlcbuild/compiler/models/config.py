@@ -38,6 +38,15 @@ class ConfigReader:
         """A reader of the same object, which has these names for fields such as `hidden_size`."""
         return replace(self, names={**self.names, **names})
 
+    def with_other_names(self, **others: str) -> ConfigReader:
+        """A reader of the same object, which may have these names for fields instead of their own. Raises StageError
+        for a field that is there by both, with two values."""
+        for name, other in others.items():
+            own, value = self.document.get(name), self.document.get(other)
+            if own is not None and value is not None and own != value:
+                raise self.fail(name, f'is {_show(own)}, and "{other}", which means the same, is {_show(value)}')
+        return self.with_names(**{name: other for name, other in others.items() if name not in self.document})
+
     def without(self, *names: str) -> ConfigReader:
         """A reader of the same object without fields that the model does not read."""
         return replace(self, document={key: value for key, value in self.document.items() if key not in names})

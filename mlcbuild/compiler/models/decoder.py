@@ -49,8 +49,8 @@ class NormConfig:
     bias: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind is NormKind.RMS and (self.bias or not self.weight):
-            raise ValueError("an RMS norm has a weight here, and no bias")
+        if self.kind is NormKind.RMS and self.bias:
+            raise ValueError("an RMS norm has no bias here")
 
 
 class NormScope(enum.Enum):
@@ -69,6 +69,17 @@ class QueryKeyNorm:
     scope: NormScope = NormScope.HEAD
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemperatureTuning:
+    """Queries of the token at position p, 0 for the first, are multiplied by
+    1 + `strength` · log(1 + ⌊(p + `offset`) / `interval`⌋), so that a softmax over many keys stays as sharp (arXiv
+    2501.19399)."""
+
+    strength: float
+    interval: int
+    offset: int = 0
+
+
 class Wiring(enum.Enum):
     """How a layer adds attention A and feed-forward F to the hidden state x; N, N' … are its norms."""
 
@@ -83,9 +94,9 @@ class Wiring(enum.Enum):
 class AttentionConfig:
     """Softmax(`softmax_scale` · Q Kᵀ) V, with queries and keys turned by `rotary`.
 
-    `window` is how many tokens a token sees, itself among them; 0 for all that are not behind it. `soft_cap` and
-    `sinks` are as in `attention_rules.AttentionRules`; a model has them in all layers, or in none. With `latent`, heads
-    of queries and keys have `head_dim` elements, and `qkv_bias` is that of the products that make latent vectors.
+    `window` is how many tokens a token sees, itself among them; 0 for all that are not behind it. `chunked`, `soft_cap`
+    and `sinks` are as in `attention_rules.AttentionRules`; a model has them in all layers, or in none. With `latent`,
+    heads of queries and keys have `head_dim` elements, and `qkv_bias` is that of the products that make latent vectors.
     """
 
     query_heads: int
@@ -97,8 +108,10 @@ class AttentionConfig:
     qkv_bias: bool = False
     output_bias: bool = False
     query_key_norm: QueryKeyNorm | None = None
-    qkv_clip: float = 0.0  # queries, keys and values are kept between its negative and this; 0 for no bounds
+    qkv_clip: float = 0.0  # queries, keys (normed) and values are kept between its negative and this; 0 for no bounds
+    temperature: TemperatureTuning | None = None
     window: int = 0
+    chunked: bool = False
     soft_cap: float = 0.0
     sinks: bool = False
     output_gate: bool = False  # what is attended is multiplied by the sigmoid of gates, made as the queries are
@@ -115,13 +128,14 @@ class AttentionConfig:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedForwardConfig:
     """down(activation(gate(x)) · up(x)), by way of `intermediate_size` elements; down(activation(up(x))) if it is not
-    `gated`."""
+    `gated`. Where gate and up are one product, up's elements are first if it has `up_first`."""
 
     KIND: ClassVar[str] = "feed forward"
     intermediate_size: int
     activation: Activation = Activation.SILU
     bias: bool = False
     gated: bool = True
+    up_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +190,7 @@ class DecoderConfig:
     def rules(self) -> AttentionRules:
         """What attention of the layers computes, by the kernels that they share."""
         found = [self.attention, *(kind.attention for kind in self.kinds if kind.attention is not None)]
-        windows = {each.window for each in found if each.window}
+        windows = {(each.window, each.chunked) for each in found if each.window}
         same = {
             (
                 *(each.query_heads, each.key_value_heads, each.head_dim, each.latent),
@@ -186,8 +200,9 @@ class DecoderConfig:
         }
         if len(windows) > 1 or len(same) > 1:
             raise ValueError(f"layers cannot share a KV cache: {found}")
+        window, chunked = max(windows, default=(0, False))
         return AttentionRules(
-            window=max(windows, default=0), soft_cap=self.attention.soft_cap, sinks=self.attention.sinks
+            window=window, chunked=chunked, soft_cap=self.attention.soft_cap, sinks=self.attention.sinks
         )
 
     @property
@@ -282,6 +297,20 @@ def read_decoder(
         feed_forward=feed_forward,
         tie_word_embeddings=reader.boolean("tie_word_embeddings", default=False),
     )
+
+
+def normed_behind_rotation(attention: AttentionConfig, norm: NormConfig) -> AttentionConfig:
+    """Attention with RMS norms of each query and key that are behind the rotation, and have no weight.
+
+    A rotation changes the length of a head by its attention factor alone. So a norm before it, with an epsilon that is
+    smaller by the factor's square, computes the same.
+    """
+    rotary, epsilon = attention.rotary, norm.epsilon
+    if rotary.table is not None:
+        epsilon /= rotary.table.attention_factor**2
+        rotary = replace(rotary, table=replace(rotary.table, attention_factor=1.0))
+    plain = QueryKeyNorm(norm=NormConfig(epsilon=epsilon, weight=False))
+    return replace(attention, rotary=rotary, query_key_norm=plain)
 
 
 def read_cap(reader: ConfigReader, name: str) -> float:

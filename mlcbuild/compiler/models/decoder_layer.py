@@ -6,7 +6,7 @@ from tvm import relax
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
-from mlcbuild.compiler.models.attention import Attention
+from mlcbuild.compiler.models.attention import Attention, OfPositions
 from mlcbuild.compiler.models.decoder import DecoderConfig, Wiring
 from mlcbuild.compiler.models.experts import Mixture
 from mlcbuild.compiler.models.feed_forward import FeedForward
@@ -14,7 +14,6 @@ from mlcbuild.compiler.models.latent_attention import LatentAttention
 from mlcbuild.compiler.models.mixture import MixtureConfig
 from mlcbuild.compiler.models.norm import make_norm
 from mlcbuild.compiler.models.placing import place
-from mlcbuild.compiler.models.rotary_tables import RotaryTable
 from mlcbuild.compiler.quantization.reader import Reader
 
 
@@ -58,9 +57,9 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]
         return self._norms[0]
 
     @property
-    def rotary_table(self) -> RotaryTable | None:
-        """By which the model turns queries and keys of this layer, if it does."""
-        return self._attention.config.rotary.table
+    def of_positions(self) -> tuple[OfPositions, ...]:
+        """What `forward` is given the values of, at the positions of tokens."""
+        return self._attention.of_positions
 
     def forward(
         self,
@@ -69,12 +68,12 @@ class DecoderLayer(nn.Module):  # type: ignore[misc]
         cache: PagedKVCache,
         layer: relax.Expr,
         next_norm: nn.Module | None,
-        turns: nn.Tensor | None = None,
+        *of_positions: nn.Tensor,
     ) -> tuple[nn.Tensor, nn.Tensor]:
-        """The hidden state behind this layer, and its norm; `normed` is the hidden state's before. `turns` are those of
-        `rotation.turns`."""
+        """The hidden state behind this layer, and its norm; `normed` is the hidden state's before. The values
+        `of_positions` are as the property says."""
         _, after_attention, second, after_feed_forward = self._norms
-        attended = self._scaled(_applied(after_attention, self._attention(normed, cache, layer, turns)))
+        attended = self._scaled(_applied(after_attention, self._attention(normed, cache, layer, *of_positions)))
         if self._wiring is Wiring.PARALLEL_ONE_NORM:
             hidden = self._scaled(self._feed_forward(normed)) + attended + hidden
         elif self._wiring is Wiring.PARALLEL:

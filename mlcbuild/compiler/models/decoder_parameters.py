@@ -122,16 +122,21 @@ class _Layer(_Builder):
     def places(self) -> LayerPlaces:
         return LayerPlaces(
             own=f"{self.config.names.layers}.{self.number}",
-            checkpoint=f"{self.layout.layers}.{self.number}",
+            checkpoint=self.checkpoint_layer,
             gguf=f"blk.{self.number}",
         )
+
+    @property
+    def checkpoint_layer(self) -> str:
+        """What Hugging Face's checkpoint calls the layer."""
+        return f"{self.layout.layers}.{self.layout.first_layer + self.number}"
 
     def name(self, own: str) -> str:
         return f"{self.config.names.layers}.{self.number}.{own}"
 
     def source(self, own: TensorName) -> TensorName:
         gguf = f"blk.{self.number}.{own.gguf}" if own.gguf else ""
-        return TensorName(f"{self.layout.layers}.{self.number}.{own.hugging_face}", gguf)
+        return TensorName(f"{self.checkpoint_layer}.{own.hugging_face}", gguf)
 
     def own_norm(self, name: str, source: TensorName) -> list[Parameter]:
         return self.norm(self.name(name), self.source(source), self.config.norm, self.config.hidden_size)

@@ -55,7 +55,7 @@ class FeedForward:
         self.inner = [linear(name, hidden_size, out) for name, out in rows.items()]
         self.down = linear(names.down, inner, hidden_size)
         self.modules = {**dict(zip(rows, self.inner, strict=True)), names.down: self.down}
-        self.gated = config.gated
+        self.gated, self.up_first = config.gated, config.up_first
 
     @property
     def parts(self) -> list[nn.Module]:
@@ -68,4 +68,6 @@ class FeedForward:
         if not self.gated:
             return self.down(self.activation(made[0]))
         gate, up = made if len(made) == 2 else nn.op.split(made[0], 2, axis=-1)
+        if self.up_first:
+            gate, up = up, gate
         return self.down(self.activation(gate) * up)

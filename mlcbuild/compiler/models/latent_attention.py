@@ -17,6 +17,7 @@ from mlcbuild.compiler.models.experts import row_product
 from mlcbuild.compiler.models.known_sizes import is_one
 from mlcbuild.compiler.models.latent_parameters import LATENT_NAMES
 from mlcbuild.compiler.models.norm import make_norm
+from mlcbuild.compiler.models.rotary_tables import RotaryTable
 from mlcbuild.compiler.models.rotation import turned_last
 from mlcbuild.compiler.quantization.layers import Linear
 from mlcbuild.compiler.quantization.reader import Reader
@@ -76,6 +77,11 @@ class LatentAttention:
         """What has the parameters that a call reads, with one token of each sequence or more."""
         modules = [part for part in self.modules.values() if isinstance(part, nn.Module)]
         return [*(part for part in modules if not single or part is not self.up), self.absorbed]
+
+    @property
+    def of_positions(self) -> tuple[RotaryTable, ...]:
+        """What a call is given the values of, at the positions of tokens."""
+        return () if self.config.rotary.table is None else (self.config.rotary.table,)
 
     def __call__(
         self, hidden: nn.Tensor, cache: PagedKVCache, layer: relax.Expr, turns: nn.Tensor | None = None

@@ -15,20 +15,23 @@ from mlcbuild.compiler.models.rotary import RotaryEmbedding, read_rotary
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
+CHUNKED = "chunked_attention"
 _WINDOW, _MAX_WINDOW_LAYERS = 4096, 28  # as transformers has them in Qwen2Config and its like
 
 
-def read_layer_types(reader: ConfigReader, *, layers: int, default: Sequence[str]) -> tuple[str, ...]:
-    """The type of each layer: what `layer_types` says, else the default. Raises StageError for another number of types,
-    and for a type that is not known."""
+def read_layer_types(
+    reader: ConfigReader, *, layers: int, default: Sequence[str], limited: str = SLIDING
+) -> tuple[str, ...]:
+    """The type of each layer: what `layer_types` says, else the default. Layers that do not see all are `limited`.
+    Raises StageError for another number of types, and for a type that is not known."""
     if not reader.has("layer_types"):
         return tuple(default)
     found = reader.document["layer_types"]
     if not isinstance(found, list) or len(found) != layers:
         raise reader.fail("layer_types", f"has to be a list of {layers} types, one for each layer")
     for name in found:
-        if name not in (FULL, SLIDING):
-            raise reader.fail("layer_types", f'has the type "{name}"; known: "{FULL}", "{SLIDING}"')
+        if name not in (FULL, limited):
+            raise reader.fail("layer_types", f'has the type "{name}"; known: "{FULL}", "{limited}"')
     return tuple(found)
 
 
@@ -37,16 +40,30 @@ def every_nth_is_full(n: int, *, layers: int) -> tuple[str, ...]:
     return tuple(SLIDING if (number + 1) % n else FULL for number in range(layers))
 
 
-def with_windows_of_qwen(reader: ConfigReader, config: DecoderConfig) -> DecoderConfig:
+def read_turned_layers(reader: ConfigReader, layers: int) -> list[bool]:
+    """Whether each layer rotates, by `no_rope_layers`, which has a 1 for those that do, or every n-th does not."""
+    if reader.has("no_rope_layers"):
+        found = reader.value("no_rope_layers")
+        if not isinstance(found, list) or len(found) != layers or not all(each in (0, 1) for each in found):
+            raise reader.fail("no_rope_layers", f"has to be a list of {layers} numbers, 0 or 1")
+        return [bool(each) for each in found]
+    interval = reader.integer("no_rope_layer_interval", low=1, high=1 << 12, default=4)
+    return [bool((layer + 1) % interval) for layer in range(layers)]
+
+
+def with_windows_of_qwen(reader: ConfigReader, config: DecoderConfig, *, alternating: bool = False) -> DecoderConfig:
     """A decoder with the windows that the fields of Qwen2 and its like say. With `use_sliding_window` and a
-    `sliding_window`, layers have one from number `max_window_layers` on, unless `layer_types` says which do."""
+    `sliding_window`, layers have one from number `max_window_layers` on, unless `layer_types` says which do. If they
+    are `alternating`, it is every second layer before that number instead, the first among them."""
     layers = config.num_layers
     reader = reader.with_defaults(sliding_window=_WINDOW)
-    slides = reader.boolean("use_sliding_window", default=False) and reader.has("sliding_window")
-    first = layers
+    slides = reader.boolean("use_sliding_window", default=False) and (alternating or reader.has("sliding_window"))
+    default = [FULL] * layers
     if slides and not reader.has("layer_types"):
-        first = reader.integer("max_window_layers", low=0, high=1 << 12, default=_MAX_WINDOW_LAYERS)
-    default = [FULL if number < first else SLIDING for number in range(layers)]
+        bound = reader.integer("max_window_layers", low=0, high=1 << 12, default=_MAX_WINDOW_LAYERS)
+        for number in range(layers):
+            if (number < bound and number % 2 == 0) if alternating else number >= bound:
+                default[number] = SLIDING
     types = read_layer_types(reader, layers=layers, default=default)
     if SLIDING in types and not slides:
         raise reader.fail("layer_types", f'has the type "{SLIDING}", but "use_sliding_window" is not true')
@@ -99,10 +116,8 @@ def window_fields(config: DecoderConfig) -> dict[str, object]:
     if not config.rules.window:
         return {}
     windows = [config.of_layer(number).attention.window for number in range(config.num_layers)]
-    return {
-        "sliding_window": config.rules.window,
-        "layer_types": [SLIDING if window else FULL for window in windows],
-    }
+    name, limited = ("attention_chunk_size", CHUNKED) if config.rules.chunked else ("sliding_window", SLIDING)
+    return {name: config.rules.window, "layer_types": [limited if window else FULL for window in windows]}
 
 
 def with_windows(

@@ -94,9 +94,11 @@ def _experts(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: Expe
 
     def half(number: int, which: int) -> CheckpointTensor:
         name, gguf_name = ((names.gate, "ffn_gate_exps"), (names.up, "ffn_up_exps"))[which]
-        if names.interleaved:
+        if names.transposed:
             fused = (config.experts, hidden, 2 * inner)
-            apart = Reshape(shape=(hidden, inner, 2)), Slice(axis=2, begin=which, end=which + 1)
+            apart: tuple[Operation, ...] = (Slice(axis=2, begin=which * inner, end=(which + 1) * inner),)
+            if names.interleaved:
+                apart = Reshape(shape=(hidden, inner, 2)), Slice(axis=2, begin=which, end=which + 1)
             turned = Reshape(shape=(hidden, inner)), Permute(axes=(1, 0))
             blocks = Reshape(shape=(inner, 2, hidden)), Slice(axis=1, begin=which, end=which + 1)
             return part(
@@ -106,7 +108,7 @@ def _experts(layer: LayerPlaces, config: MixtureConfig, hidden: int, names: Expe
         return part(number, name, gguf_name, (inner, hidden), names.fused_gate_up, gate_up, rows)
 
     def lower(number: int) -> CheckpointTensor:
-        if names.interleaved:
+        if names.transposed:
             fused = (config.experts, inner, hidden)
             turned = Reshape(shape=(inner, hidden)), Permute(axes=(1, 0))
             return part(number, names.down, "ffn_down_exps", (hidden, inner), names.fused_down, fused, *turned)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tvm import relax
 from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.models.decoder import NormConfig, NormKind, NormScope, QueryKeyNorm
@@ -21,6 +22,18 @@ class LayerNorm(nn.Module):  # type: ignore[misc]
         return nn.op.layer_norm(x, self.size, self.weight, self.bias, self.epsilon)
 
 
+class PlainRMSNorm(nn.Module):  # type: ignore[misc]
+    """x / √(mean(x²) + ε) over the last axis."""
+
+    def __init__(self, config: NormConfig, size: int, *, dtype: str) -> None:
+        self.epsilon = config.epsilon
+        self.ones = [1.0] * size
+        self.dtype = dtype
+
+    def forward(self, x: nn.Tensor) -> nn.Tensor:
+        return nn.op.rms_norm(x, nn.Tensor(_expr=relax.const(self.ones, self.dtype)), [-1], self.epsilon)
+
+
 class EachHeadNorm(nn.Module):  # type: ignore[misc]
     """A norm of each head (…, heads, head_dim), followed by weights (heads, head_dim)."""
 
@@ -37,6 +50,8 @@ def make_norm(config: NormConfig, size: int, *, dtype: str) -> nn.Module:
     """A norm over the last axis, which has `size` elements."""
     if config.kind is NormKind.LAYER:
         return LayerNorm(config, size, dtype=dtype)
+    if not config.weight:
+        return PlainRMSNorm(config, size, dtype=dtype)
     return nn.RMSNorm(size, -1, config.epsilon, bias=False, dtype=dtype)
 
 

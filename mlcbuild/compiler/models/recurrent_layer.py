@@ -78,9 +78,9 @@ class RecurrentLayer(nn.Module):  # type: ignore[misc]
         return self._own[0]
 
     @property
-    def rotary_table(self) -> None:
-        """Nothing turns here."""
-        return None
+    def of_positions(self) -> tuple[()]:
+        """Nothing: a state has no positions."""
+        return ()
 
     def forward(
         self,

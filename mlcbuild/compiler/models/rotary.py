@@ -9,20 +9,13 @@ from dataclasses import dataclass, replace
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.rotary_tables import (
     RotaryTable,
+    dynamic_table,
     llama3_frequencies,
     longrope_table,
     original_positions,
     plain_frequencies,
     yarn_table,
 )
-
-_ADVICE: Mapping[str, tuple[str, ...]] = {
-    "dynamic": (
-        '"dynamic" changes nothing in texts of up to max_position_embeddings tokens: remove the field from a copy of'
-        " config.json, and name the copy as the `config` of the model",
-    ),
-}
-"""What to do about a kind of scaling that is not computed here."""
 
 
 class RotaryForm(enum.Enum):
@@ -186,8 +179,8 @@ def _scaling(
     if rope_type == "llama3":
         low = inner.number("low_freq_factor", low=1e-6, high=1e6)
         high = inner.number("high_freq_factor", low=1e-6, high=1e6)
-        if not low < high:
-            raise inner.fail("high_freq_factor", f'is {high:g}; it has to exceed "low_freq_factor", {low:g}')
+        if low > high:
+            raise inner.fail("high_freq_factor", f'is {high:g}; it has to be at least "low_freq_factor", {low:g}')
         scaling = RopeScaling(
             rope_type="llama3",
             factor=inner.number("factor", low=1.0, high=1e6),
@@ -195,12 +188,13 @@ def _scaling(
             high_freq_factor=high,
             original_max_position_embeddings=original,
         )
+        if low == high:  # TVM would divide by their difference.
+            return None, RotaryTable(frequencies=_scaled_frequencies(scaling, base, rotated))
         return scaling, None
     if rope_type in ("yarn", "longrope", "su"):  # "su" is an older name of "longrope"
         make = yarn_table if rope_type == "yarn" else longrope_table
         return None, make(inner, base=base, rotated=rotated, original=original, positions=positions)
-    raise inner.fail(
-        key,
-        f'is "{rope_type}"; RoPE is computed here plain ("default"), "linear", "llama3", "yarn" or "longrope"',
-        advice=_ADVICE.get(rope_type, ()),
-    )
+    if rope_type == "dynamic":
+        return None, dynamic_table(inner, base=base, rotated=rotated, positions=positions)
+    known = '"linear", "dynamic", "llama3", "yarn" or "longrope"'
+    raise inner.fail(key, f'is "{rope_type}"; RoPE is computed here plain ("default"), {known}')

@@ -18,15 +18,24 @@ class RotaryTable:
     """`frequencies`, of each pair that is turned, in radians a position; they are those of the first
     2 · len(frequencies) elements of a head. The turned elements are multiplied by `attention_factor`.
 
-    A library whose context is longer than `original_positions` has `long_frequencies` instead, where there are some.
+    A library whose context is longer than `original_positions` has `long_frequencies` instead, where there are some. If
+    `dynamic_factor` is not 0, it has those of dynamic NTK scaling by that factor, at the length of its context.
     """
 
     frequencies: tuple[float, ...]
     long_frequencies: tuple[float, ...] = ()
     original_positions: int = 0
     attention_factor: float = 1.0
+    dynamic_factor: float = 0.0
+
+    @property
+    def depends_on_context(self) -> bool:
+        """Whether frequencies depend on a library's context."""
+        return bool(self.long_frequencies) or self.dynamic_factor > 0
 
     def __post_init__(self) -> None:
+        if self.dynamic_factor and len(self.frequencies) == 1:
+            raise ValueError("dynamic NTK scaling divides by the number of elements that are turned, less two")
         if not self.frequencies or len(self.long_frequencies) not in (0, len(self.frequencies)):
             raise ValueError(f"{len(self.frequencies)} and {len(self.long_frequencies)} rotary frequencies")
 
@@ -39,11 +48,12 @@ def plain_frequencies(base: float, rotated: int) -> tuple[float, ...]:
 def llama3_frequencies(
     plain: Sequence[float], *, factor: float, low: float, high: float, original: int
 ) -> tuple[float, ...]:
-    """Llama 3.1's rule: low frequencies are divided by the factor, high ones are not."""
+    """Llama 3.1's rule: low frequencies are divided by the factor, high ones are not. Where `low` is `high`, none lie
+    between."""
     found = []
     for frequency in plain:
         turns = original * frequency / (2 * math.pi)
-        smooth = min(1.0, max(0.0, (turns - low) / (high - low)))
+        smooth = min(1.0, max(0.0, (turns - low) / (high - low))) if low < high else float(turns > high)
         found.append((1 - smooth) * frequency / factor + smooth * frequency)
     return tuple(found)
 
@@ -93,6 +103,16 @@ def longrope_table(reader: ConfigReader, *, base: float, rotated: int, original:
     )
 
 
+def dynamic_table(reader: ConfigReader, *, base: float, rotated: int, positions: int) -> RotaryTable:
+    """Dynamic NTK scaling by the fields of `reader`: in texts of up to `positions` tokens, frequencies are plain."""
+    factor = reader.number("factor", low=1.0, high=1e6)
+    if rotated < 4:
+        raise reader.fail("factor", f"is {factor:g}, but {rotated} elements of a head that are turned cannot be scaled")
+    return RotaryTable(
+        frequencies=plain_frequencies(base, rotated), original_positions=positions, dynamic_factor=factor
+    )
+
+
 def _divided(frequencies: Sequence[float], factors: Sequence[float]) -> tuple[float, ...]:
     return tuple(frequency / factor for frequency, factor in zip(frequencies, factors, strict=True))
 
@@ -100,7 +120,11 @@ def _divided(frequencies: Sequence[float], factors: Sequence[float]) -> tuple[fl
 def _factors(reader: ConfigReader, name: str, count: int) -> tuple[float, ...]:
     found = reader.value(name)
     if not isinstance(found, list) or len(found) != count:
-        raise reader.fail(name, f"has to be a list of {count} numbers, one for each pair of elements that is turned")
+        raise reader.fail(
+            name,
+            f"has to be a list of {count} numbers, one for each pair of elements that is turned, by the size of heads "
+            '("head_dim") and the part of them that is ("partial_rotary_factor")',
+        )
     items = ConfigReader({str(place): value for place, value in enumerate(found)}, f'{reader.where}, "{name}"')
     return tuple(items.number(str(place), low=1e-3, high=1e6) for place in range(count))
 

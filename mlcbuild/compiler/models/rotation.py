@@ -24,18 +24,19 @@ def turns(cache: PagedKVCache, table: RotaryTable, tokens: tirx.Expr) -> nn.Tens
     builder = relax.BlockBuilder.current()
     positions = cache.get_query_positions(tokens)._expr
     tables = [relax.const(list(table.frequencies), "float32")]
-    context = []
+    context = [builder.emit(unknown_context_window())] if table.depends_on_context else []
     if table.long_frequencies:
         tables.append(relax.const(list(table.long_frequencies), "float32"))
-        context.append(builder.emit(unknown_context_window()))
 
     def compute(places: te.Tensor, short: te.Tensor, *rest: Any) -> te.Tensor:
         def element(token: tirx.Var, pair: tirx.Var, part: tirx.Var) -> tirx.Expr:
             frequency = short[pair]
-            if rest:
+            if table.long_frequencies:
                 long, window = rest
                 is_long = tirx.any(window > table.original_positions, window < 0)
                 frequency = tirx.if_then_else(is_long, long[pair], frequency)
+            if table.dynamic_factor:
+                frequency = frequency * _dynamic(table, pair, rest[0])
             angle = places[token].astype("float32") * frequency
             return tirx.if_then_else(part == 0, tirx.cos(angle), tirx.sin(angle)) * tirx.const(
                 table.attention_factor, "float32"
@@ -44,6 +45,16 @@ def turns(cache: PagedKVCache, table: RotaryTable, tokens: tirx.Expr) -> nn.Tens
         return te.compute((*places.shape, len(table.frequencies), 2), element, name="turns")
 
     return nn.Tensor(_expr=builder.emit_te(compute, positions, *tables, *context, primfunc_name_hint="rotary_turns"))
+
+
+def _dynamic(table: RotaryTable, pair: tirx.Var, window: tirx.Var) -> tirx.Expr:
+    """What dynamic NTK scaling multiplies the frequency of a pair by. It multiplies the base of n elements by
+    (f w / o - f + 1)^(n / (n - 2)), where w is the context window, o the original one, and f the factor."""
+    factor = tirx.const(table.dynamic_factor, "float32")
+    ratio = window.astype("float32") / tirx.const(float(table.original_positions), "float32")
+    grown = tirx.max(factor * ratio - factor + tirx.const(1.0, "float32"), tirx.const(1.0, "float32"))
+    exponent = pair.astype("float32") * tirx.const(-1.0 / (len(table.frequencies) - 1), "float32")
+    return tirx.exp(exponent * tirx.log(grown))
 
 
 def turned_last(heads: nn.Tensor, turns: nn.Tensor, form: RotaryForm) -> nn.Tensor:

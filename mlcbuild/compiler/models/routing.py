@@ -45,6 +45,8 @@ def choose(logits: nn.Tensor, correction: nn.Tensor | None, config: MixtureConfi
         return Choice(_emit(lambda r: experts_of_ranks(r, count), "chosen_experts", ranks), weights)
     scores = nn.op.softmax(logits, axis=-1) if router.scores is RouterScores.SOFTMAX else nn.op.sigmoid(logits)
     by = scores if correction is None else scores + correction.astype("float32")
+    if router.scores is RouterScores.SIGMOID and correction is None and router.groups is None:
+        by = logits  # which are in the same order, and of which large ones differ more
     if router.groups is not None:
         by = _within_groups(by, router.groups)
     ranks = _emit(rank_experts, "expert_ranks", by)

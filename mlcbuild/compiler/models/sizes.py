@@ -34,13 +34,15 @@ class ContextLimits:
     `max_position_embeddings` is -1 for a model that takes any length: what its sequences keep does not grow.
     `sliding_window` is how far back its attention looks; -1 for all of the text, None for a model that has no such
     window at all. An encoder takes a text at once, and none that is longer than it has positions for.
-    `text_length` is how long a model's texts are, where that is less.
+    `text_length` is how long a model's texts are, where that is less. `longest` is the longest context that a library
+    may have; None for any.
     """
 
     max_position_embeddings: int
     sliding_window: int | None = None
     is_encoder: bool = False
     text_length: int | None = None
+    longest: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +112,17 @@ class Overrides:
 def library_sizes(limits: ContextLimits, overrides: Overrides, *, model_type: str) -> LibrarySizes:
     """The sizes of a library. Raises StageError for overrides that the model, or one another, do not allow."""
     window = _sliding_window(limits, overrides, model_type)
-    longest = limits.max_position_embeddings
+    length = limits.max_position_embeddings
     if limits.text_length is not None:
-        longest = limits.text_length if longest == -1 else min(longest, limits.text_length)
-    context = _first(overrides.context_window_size, -1 if window != -1 else longest)
+        length = limits.text_length if length == -1 else min(length, limits.text_length)
+    context = _first(overrides.context_window_size, -1 if window != -1 else length)
     if context < 1 and window == -1 and limits.max_position_embeddings != -1:
         raise StageError(f"the context_window_size is {context}; only a model with a sliding window can do without one")
+    if limits.longest is not None and not 1 <= context <= limits.longest:
+        raise StageError(
+            f"the override context_window_size is {context}; texts of a model of this configuration can have up to "
+            f"{limits.longest} tokens"
+        )
     if limits.is_encoder and context > limits.max_position_embeddings:
         raise StageError(
             f"the override context_window_size is {context}; the model has vectors for "

@@ -51,7 +51,9 @@ def run(
     sizes = description.sizes
     generation_file = tokenizer / "generation_config.json"
     generation = read_document(generation_file) if generation_file.is_file() else {}
-    readers = (ConfigReader(generation, str(generation_file)), ConfigReader(document, str(config)))
+    readers = [ConfigReader(generation, str(generation_file)), ConfigReader(document, str(config))]
+    if isinstance(document.get("text_config"), dict):  # of a model that sees, too
+        readers.append(readers[-1].table("text_config"))
     tokenizer_config = _tokenizer_config(tokenizer)
     configuration = _json(tokenizer_config)
     files = [name for name in _FILES if (tokenizer / name).is_file() or (name == _CONFIG and tokenizer_config)]

@@ -1,4 +1,5 @@
-"""EXAONE 4 whose layers all see the whole text: norms behind attention and feed-forward, and of queries and keys.
+"""EXAONE 4: norms behind attention and feed-forward, and of queries and keys. Where there is a window, of each four
+layers three rotate and have it, and one does neither.
 
 Defaults are those of transformers' `Exaone4Config`.
 """
@@ -8,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.attention_kinds import check_full_attention
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, QueryKeyNorm, Wiring, read_decoder
@@ -16,22 +16,35 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.gguf_windows import WINDOW, WINDOW_KEYS
+from mlcbuild.compiler.models.layer_types import FULL, every_nth_is_full, read_layer_types, read_window, with_windows
+from mlcbuild.compiler.models.rotary import RotaryForm
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
-
 _SLIDING_LAYERS = 64
+_DEFAULTS: dict[str, object] = {
+    "max_position_embeddings": 2048,
+    "num_key_value_heads": 32,
+    "rms_norm_eps": 1e-5,
+    "sliding_window": 4096,
+}
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    reader = reader.with_defaults(max_position_embeddings=2048, num_key_value_heads=32, rms_norm_eps=1e-5)
+    reader = reader.with_defaults(**_DEFAULTS)
     config = read_decoder(reader)
-    if reader.document.get("sliding_window", 4096) is not None:
-        raise reader.fail("sliding_window", "is set, so some layers have a sliding window; only null is supported")
-    check_full_attention(reader, layers=config.num_layers)
     attention = replace(config.attention, query_key_norm=QueryKeyNorm(norm=config.norm))
     config = replace(config, attention=attention, wiring=Wiring.NORM_AFTER)
+    layers, slides = config.num_layers, reader.has("sliding_window")
+    default = (FULL,) * layers
+    if slides and not reader.has("layer_types"):
+        default = every_nth_is_full(
+            reader.integer("sliding_window_pattern", low=1, high=1 << 12, default=4), layers=layers
+        )
+    types = read_layer_types(reader, layers=layers, default=default)
+    still = {FULL: replace(attention.rotary, form=RotaryForm.NONE, table=None)} if slides else None
+    config = with_windows(config, types, read_window(reader, types), rotaries=still)
     return decoder_model(reader, config, CheckpointLayout())
 
 
@@ -50,7 +63,7 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
 
 FAMILY = Family(
     name="exaone4",
-    models="EXAONE 4 1.2B",
+    models="EXAONE 4",
     model_types=("exaone4",),
     configuration=DecoderConfig,
     resolve=resolve,

@@ -12,26 +12,14 @@ from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorN
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormKind, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.models.shared_names import GPT_FIELDS, GPT_NAMES
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
-_NAMES = DecoderNames(
-    embedding="transformer.wte",
-    positions="transformer.wpe",
-    layers="transformer.h",
-    norm="transformer.ln_f",
-    attention_norm="ln_1",
-    feed_forward_norm="ln_2",
-    qkv="attn.c_attn",
-    output="attn.c_proj",
-    up="mlp.c_fc",
-    down="mlp.c_proj",
-)
 _LAYOUT = CheckpointLayout(
     embedding=TensorName("wte", "token_embd"),
     positions=TensorName("wpe", "position_embd"),
@@ -47,14 +35,6 @@ _LAYOUT = CheckpointLayout(
     other_names=(("", "transformer."),),
     ignored=(r".*\.attn\.(masked_)?bias",),
 )
-_FIELDS = {
-    "hidden_size": "n_embd",
-    "num_attention_heads": "n_head",
-    "num_hidden_layers": "n_layer",
-    "intermediate_size": "n_inner",
-    "max_position_embeddings": "n_positions",
-    "hidden_act": "activation_function",
-}
 _CHAT_CONFIG = (
     *("vocab_size", "n_embd", "n_layer", "n_head", "layer_norm_epsilon", "n_inner", "context_window_size"),
     *("prefill_chunk_size", "scale_attn_by_inverse_layer_idx", "tensor_parallel_shards", "head_dim", "max_batch_size"),
@@ -63,7 +43,7 @@ _CHAT_CONFIG = (
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     reader = reader.without("num_key_value_heads", "head_dim")
-    reader = reader.with_names(**_FIELDS).with_defaults(
+    reader = reader.with_names(**GPT_FIELDS).with_defaults(
         max_position_embeddings=1024, layer_norm_epsilon=1e-5, hidden_act="gelu_new", tie_word_embeddings=True
     )
     reader.refuse(scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False, add_cross_attention=False)
@@ -81,7 +61,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         config,
         norm=NormConfig(epsilon=config.norm.epsilon, kind=NormKind.LAYER, bias=True),
         learned_positions=reader.integer("max_position_embeddings", low=1, high=1 << 22),
-        names=_NAMES,
+        names=GPT_NAMES,
     )
     own = {"scale_attn_by_inverse_layer_idx": False}
     return decoder_model(reader, config, _LAYOUT, fields=_CHAT_CONFIG, own=own)
@@ -96,7 +76,7 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
         hidden_act="gelu_new",
         layer_norm="layer_norm_epsilon",
     )
-    return {_FIELDS.get(name, name): value for name, value in document.items()}
+    return {GPT_FIELDS.get(name, name): value for name, value in document.items()}
 
 
 FAMILY = Family(

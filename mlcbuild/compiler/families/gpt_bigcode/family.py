@@ -12,26 +12,14 @@ from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorN
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormKind, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.models.shared_names import GPT_FIELDS, GPT_NAMES
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
-_NAMES = DecoderNames(
-    embedding="transformer.wte",
-    positions="transformer.wpe",
-    layers="transformer.h",
-    norm="transformer.ln_f",
-    attention_norm="ln_1",
-    feed_forward_norm="ln_2",
-    qkv="attn.c_attn",
-    output="attn.c_proj",
-    up="mlp.c_fc",
-    down="mlp.c_proj",
-)
 _LAYOUT = CheckpointLayout(
     embedding=TensorName("transformer.wte", "token_embd"),
     positions=TensorName("transformer.wpe", "position_embd"),
@@ -45,14 +33,6 @@ _LAYOUT = CheckpointLayout(
     down=TensorName("mlp.c_proj", "ffn_down"),
     ignored=(r".*\.attn\.(masked_)?bias",),
 )
-_FIELDS = {
-    "hidden_size": "n_embd",
-    "num_attention_heads": "n_head",
-    "num_hidden_layers": "n_layer",
-    "intermediate_size": "n_inner",
-    "max_position_embeddings": "n_positions",
-    "hidden_act": "activation_function",
-}
 _CHAT_CONFIG = (
     *("n_embd", "n_inner", "n_head", "n_layer", "n_positions", "layer_norm_epsilon", "vocab_size"),
     *("context_window_size", "prefill_chunk_size", "tensor_parallel_shards", "max_batch_size"),
@@ -61,7 +41,7 @@ _CHAT_CONFIG = (
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     reader = reader.without("num_key_value_heads", "head_dim")
-    reader = reader.with_names(**_FIELDS).with_defaults(
+    reader = reader.with_names(**GPT_FIELDS).with_defaults(
         max_position_embeddings=1024,
         layer_norm_epsilon=1e-5,
         hidden_act="gelu_pytorch_tanh",
@@ -85,7 +65,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         config,
         norm=NormConfig(epsilon=config.norm.epsilon, kind=NormKind.LAYER, bias=True),
         learned_positions=positions,
-        names=_NAMES,
+        names=GPT_NAMES,
     )
     layout = replace(_LAYOUT, grouped_qkv=many)
     return decoder_model(reader, config, layout, fields=_CHAT_CONFIG, own={"n_positions": positions})
@@ -101,7 +81,7 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
         layer_norm="layer_norm_epsilon",
     )
     document["multi_query"] = document["num_key_value_heads"] == 1
-    return {_FIELDS.get(name, name): value for name, value in document.items()}
+    return {GPT_FIELDS.get(name, name): value for name, value in document.items()}
 
 
 FAMILY = Family(

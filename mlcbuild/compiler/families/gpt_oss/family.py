@@ -50,7 +50,7 @@ _ROPE = {
 }
 _LAYOUT = CheckpointLayout(
     feed_forward_norm=TensorName("post_attention_layernorm", "post_attention_norm"),
-    experts=ExpertNames(router="router", fused_router="mlp.router", interleaved=True, in_mxfp4=True),
+    experts=ExpertNames(router="router", fused_router="mlp.router", transposed=True, interleaved=True, in_mxfp4=True),
 )
 
 

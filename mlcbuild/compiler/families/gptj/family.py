@@ -11,20 +11,11 @@ from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorN
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormKind, Wiring, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel
 from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.models.shared_names import GPT_FIELDS, GPT_NAMES
 
-_NAMES = DecoderNames(
-    embedding="transformer.wte",
-    layers="transformer.h",
-    norm="transformer.ln_f",
-    attention_norm="ln_1",
-    qkv="attn.c_attn",
-    output="attn.out_proj",
-    up="mlp.fc_in",
-    down="mlp.fc_out",
-)
+_NAMES = replace(GPT_NAMES, output="attn.out_proj", up="mlp.fc_in", down="mlp.fc_out")
 _LAYOUT = CheckpointLayout(
     embedding=TensorName("transformer.wte"),
     layers="transformer.h",
@@ -37,14 +28,6 @@ _LAYOUT = CheckpointLayout(
     down=TensorName("mlp.fc_out"),
     ignored=(r".*\.attn\.(masked_)?bias",),
 )
-_FIELDS = {
-    "hidden_size": "n_embd",
-    "num_attention_heads": "n_head",
-    "num_hidden_layers": "n_layer",
-    "intermediate_size": "n_inner",
-    "max_position_embeddings": "n_positions",
-    "hidden_act": "activation_function",
-}
 _CHAT_CONFIG = (
     *("vocab_size", "n_embd", "n_layer", "n_head", "layer_norm_epsilon", "rotary_dim", "activation_function"),
     *("n_inner", "rope_scaling", "context_window_size", "prefill_chunk_size", "tensor_parallel_shards"),
@@ -62,7 +45,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         "partial_rotary_factor",
     )
     reader = reader.without(*ignored)  # as transformers' model does
-    reader = reader.with_names(**_FIELDS).with_defaults(
+    reader = reader.with_names(**GPT_FIELDS).with_defaults(
         max_position_embeddings=2048, layer_norm_epsilon=1e-5, hidden_act="gelu_new"
     )
     hidden = reader.integer("hidden_size", low=1, high=1 << 18)

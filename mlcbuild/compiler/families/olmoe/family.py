@@ -32,9 +32,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     reader = reader.with_defaults(**_DEFAULTS)
     bias = reader.boolean("attention_bias", default=False)
     config = read_decoder(reader, qkv_bias=bias, output_bias=bias)
-    if reader.has("clip_qkv"):
-        # It would clip what the norms have made, and the shared attention clips before its norms.
-        raise reader.fail("clip_qkv", "is set; queries, keys and values are not clipped here")
+    clip = reader.number("clip_qkv", low=1e-6, high=1e6) if reader.has("clip_qkv") else 0.0
     experts, chosen = read_experts(reader)
     normalized = reader.boolean("norm_topk_prob", default=False)
     mixture = MixtureConfig(
@@ -45,7 +43,8 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         router=RouterConfig(normalized=normalized),
     )
     norm = QueryKeyNorm(norm=config.norm, scope=NormScope.ALL_HEADS)
-    config = replace(config, attention=replace(config.attention, query_key_norm=norm), feed_forward=mixture)
+    attention = replace(config.attention, query_key_norm=norm, qkv_clip=clip)
+    config = replace(config, attention=attention, feed_forward=mixture)
     own = {"num_experts": experts, "num_experts_per_tok": chosen, "norm_topk_prob": normalized}
     return decoder_model(reader, config, CheckpointLayout(), own=own)
 

@@ -12,26 +12,13 @@ from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorN
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormKind, QueryKeyNorm, Wiring, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.shared_names import PHI_NAMES
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
-_NAMES = DecoderNames(
-    embedding="transformer.embd",
-    layers="transformer.h",
-    norm="lm_head.ln",
-    head="lm_head.linear",
-    attention_norm="ln",
-    qkv="mixer.Wqkv",
-    output="mixer.out_proj",
-    query_norm="mixer.q_layernorm",
-    key_norm="mixer.k_layernorm",
-    up="mlp.fc1",
-    down="mlp.fc2",
-)
 _LAYOUT = CheckpointLayout(
     norm=TensorName("model.final_layernorm", "output_norm"),
     output=TensorName("self_attn.dense", "attn_output"),
@@ -68,7 +55,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         norm=norm,
         wiring=Wiring.PARALLEL_ONE_NORM,
         head_bias=True,
-        names=_NAMES,
+        names=PHI_NAMES,
     )
     if config.tie_word_embeddings:
         raise reader.fail("tie_word_embeddings", "is true; the head of a phi has a bias, and is not the embedding")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.attention_kinds import check_full_attention
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
@@ -16,8 +15,9 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_mixture import mixture_document
-from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, SharedExperts, read_experts
-from mlcbuild.compiler.models.mixture_layers import read_dense_layers, with_mixture
+from mlcbuild.compiler.models.layer_types import with_windows_of_qwen
+from mlcbuild.compiler.models.mixture import SharedExperts
+from mlcbuild.compiler.models.mixture_layers import with_mixture_of_qwen
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -43,33 +43,14 @@ _CHAT_CONFIG = (
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     reader = reader.with_defaults(**_DEFAULTS)
     config = read_decoder(reader, qkv_bias=reader.boolean("qkv_bias", default=True))
-    # Which layers have a window, where some have, is another rule than Qwen2's.
-    if reader.boolean("use_sliding_window", default=False):
-        raise reader.fail("use_sliding_window", "is true; here every layer sees all of the text")
-    check_full_attention(reader, layers=config.num_layers)
-    experts, chosen = read_experts(reader)
-    inner = reader.integer("moe_intermediate_size", low=1, high=1 << 20)
+    config = replace(config, names=DecoderNames(qkv="self_attn.c_attn"))
     shared = reader.integer("shared_expert_intermediate_size", low=1, high=1 << 20)
-    normalized = reader.boolean("norm_topk_prob", default=False)
-    mixture = MixtureConfig(
-        experts=experts,
-        experts_per_token=chosen,
-        intermediate_size=inner,
-        activation=config.feed_forward.activation,
-        router=RouterConfig(normalized=normalized),
+    config, own = with_mixture_of_qwen(
+        reader,
+        with_windows_of_qwen(reader, config, alternating=True),
         shared=SharedExperts(intermediate_size=shared, gated=True),
     )
-    dense = read_dense_layers(reader, config.num_layers)
-    own = {
-        "intermediate_size": config.feed_forward.intermediate_size,
-        "moe_intermediate_size": inner,
-        "shared_expert_intermediate_size": shared,
-        "num_experts_per_tok": chosen,
-        "num_experts": experts,
-        "decoder_sparse_step": reader.integer("decoder_sparse_step", low=1, high=1 << 12, default=1),
-        "norm_topk_prob": normalized,
-    }
-    config = with_mixture(replace(config, names=DecoderNames(qkv="self_attn.c_attn")), mixture, dense=dense)
+    own["shared_expert_intermediate_size"] = shared
     return decoder_model(reader, config, CheckpointLayout(), fields=_CHAT_CONFIG, own=own)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.attention_kinds import check_full_attention
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, QueryKeyNorm, read_decoder
@@ -16,6 +15,7 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.layer_types import with_windows_of_qwen
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -34,9 +34,8 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     reader = reader.with_defaults(**_DEFAULTS)
     bias = reader.boolean("attention_bias", default=False)
     config = read_decoder(reader, qkv_bias=bias, output_bias=bias)
-    check_full_attention(reader, layers=config.num_layers)
     attention = replace(config.attention, query_key_norm=QueryKeyNorm(norm=config.norm))
-    config = replace(config, attention=attention, names=_NAMES)
+    config = with_windows_of_qwen(reader, replace(config, attention=attention, names=_NAMES))
     return decoder_model(reader, config, CheckpointLayout(), fields=_CHAT_CONFIG)
 
 

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, QueryKeyNorm, read_decoder
+from mlcbuild.compiler.models.decoder import DecoderConfig, QueryKeyNorm, read_decoder, read_limits, read_window
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_mixture import mixture_document
-from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, read_experts
-from mlcbuild.compiler.models.mixture_layers import read_dense_layers, with_mixture
+from mlcbuild.compiler.models.mixture_layers import with_mixture_of_qwen
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -28,6 +27,7 @@ _DEFAULTS: dict[str, object] = {
     "num_experts": 128,
     "num_experts_per_tok": 8,
     "moe_intermediate_size": 768,
+    "sliding_window": 4096,
 }
 _CHAT_CONFIG = (
     *("hidden_act", "hidden_size", "intermediate_size", "attention_bias", "num_attention_heads", "num_hidden_layers"),
@@ -42,31 +42,14 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     reader = reader.with_defaults(**_DEFAULTS)
     bias = reader.boolean("attention_bias", default=False)
     config = read_decoder(reader, qkv_bias=bias, output_bias=bias)
-    if reader.boolean("use_sliding_window", default=False):
-        raise reader.fail("use_sliding_window", "is true; here every layer sees all of the text")
-    experts, chosen = read_experts(reader)
-    inner = reader.integer("moe_intermediate_size", low=1, high=1 << 20)
-    normalized = reader.boolean("norm_topk_prob", default=False)
-    mixture = MixtureConfig(
-        experts=experts,
-        experts_per_token=chosen,
-        intermediate_size=inner,
-        activation=config.feed_forward.activation,
-        router=RouterConfig(normalized=normalized),
-    )
-    dense = read_dense_layers(reader, config.num_layers)
-    own = {
-        "intermediate_size": config.feed_forward.intermediate_size,
-        "moe_intermediate_size": inner,
-        "num_experts_per_tok": chosen,
-        "num_experts": experts,
-        "decoder_sparse_step": reader.integer("decoder_sparse_step", low=1, high=1 << 12, default=1),
-        "norm_topk_prob": normalized,
-    }
     attention = replace(config.attention, query_key_norm=QueryKeyNorm(norm=config.norm))
     config = replace(config, attention=attention, names=DecoderNames(qkv="self_attn.c_attn"))
-    config = with_mixture(config, mixture, dense=dense)
-    return decoder_model(reader, config, CheckpointLayout(), fields=_CHAT_CONFIG, own=own)
+    config, own = with_mixture_of_qwen(reader, config)
+    limits = read_limits(reader)
+    if reader.boolean("use_sliding_window", default=False):  # All layers have a window then, whatever others say.
+        limits = read_window(reader)
+        own |= {"sliding_window_size": None, "attention_sink_size": None}
+    return decoder_model(reader, config, CheckpointLayout(), fields=_CHAT_CONFIG, limits=limits, own=own)
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:

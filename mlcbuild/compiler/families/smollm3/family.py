@@ -15,6 +15,7 @@ from mlcbuild.compiler.models.decoder import DecoderConfig, LayerKind, read_deco
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.layer_types import read_turned_layers
 from mlcbuild.compiler.models.rotary import RotaryEmbedding, RotaryForm
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     check_full_attention(reader, layers=config.num_layers)
     plain = RotaryEmbedding(base=config.attention.rotary.base, form=RotaryForm.NONE)
     kinds = (LayerKind(name="turned"), LayerKind(name="not turned", attention=replace(config.attention, rotary=plain)))
-    turned = _turned(reader, config.num_layers)
+    turned = read_turned_layers(reader, config.num_layers)
     rotary = config.attention.rotary.in_model(config.attention.head_dim)
     config = replace(
         config,
@@ -39,17 +40,6 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         kinds_of_layers=tuple("turned" if each else "not turned" for each in turned),
     )
     return decoder_model(reader, config, CheckpointLayout(gguf_interleaves=True))
-
-
-def _turned(reader: ConfigReader, layers: int) -> list[bool]:
-    """Whether each layer rotates, by `no_rope_layers`, which has a 1 for those that do, or every n-th does not."""
-    if reader.has("no_rope_layers"):
-        found = reader.value("no_rope_layers")
-        if not isinstance(found, list) or len(found) != layers or not set(found) <= {0, 1}:
-            raise reader.fail("no_rope_layers", f"has to be a list of {layers} numbers, 0 or 1")
-        return [bool(each) for each in found]
-    interval = reader.integer("no_rope_layer_interval", low=1, high=1 << 12, default=4)
-    return [bool((layer + 1) % interval) for layer in range(layers)]
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:

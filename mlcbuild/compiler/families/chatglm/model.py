@@ -1,0 +1,9 @@
+"""ChatGLM on TVM's `relax.frontend.nn`: the shared decoder as it is."""
+
+from __future__ import annotations
+
+from mlcbuild.compiler.families.chatglm.family import FAMILY
+from mlcbuild.compiler.models.causal_lm import CausalLM
+from mlcbuild.compiler.models.compilable import ModelBuilder
+
+MODEL = ModelBuilder(family=FAMILY, build=CausalLM)

@@ -1,0 +1,9 @@
+"""EXAONE 3 on TVM's `relax.frontend.nn`: the shared decoder as it is."""
+
+from __future__ import annotations
+
+from mlcbuild.compiler.families.exaone.family import FAMILY
+from mlcbuild.compiler.models.causal_lm import CausalLM
+from mlcbuild.compiler.models.compilable import ModelBuilder
+
+MODEL = ModelBuilder(family=FAMILY, build=CausalLM)

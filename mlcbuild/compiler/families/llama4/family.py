@@ -1,0 +1,139 @@
+"""Llama 4, its texts: layers that see a chunk of the text and rotate, and every fourth one, which sees all, does not
+rotate and has a temperature of its own; experts that are given their input times its weight, and one that all share.
+
+Defaults are those of transformers' `Llama4TextConfig` where a `config.json` leaves a field out. Names of parameters are
+MLC-LLM's. But MLC-LLM leaves the matrices of experts unquantized, (in, out); here they are those of all mixtures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames, TensorName
+from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
+from mlcbuild.compiler.models.decoder import (
+    AttentionConfig,
+    DecoderConfig,
+    TemperatureTuning,
+    normed_behind_rotation,
+    read_decoder,
+)
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.decoder_names import DecoderNames
+from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.layer_types import CHUNKED, FULL, read_layer_types, read_turned_layers, with_attentions
+from mlcbuild.compiler.models.mixture import MixtureConfig, MixtureNames, RouterConfig, RouterScores, SharedExperts
+from mlcbuild.compiler.models.mixture_layers import read_layers_outside, with_mixture
+from mlcbuild.compiler.models.rotary import RotaryForm
+
+_DEFAULTS: dict[str, object] = {
+    "vocab_size": 202048,
+    "hidden_size": 5120,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 131072,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500000.0,
+    "attention_chunk_size": 8192,
+    "attn_temperature_tuning": True,
+}
+_NAMES = DecoderNames(
+    apart=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    gate_up="feed_forward.gate_up_proj",
+    down="feed_forward.down_proj",
+)
+_EXPERTS = MixtureNames(
+    router="feed_forward.router.router",
+    gate_up="feed_forward.experts.gate_up_proj",
+    down="feed_forward.experts.down_proj",
+    shared="feed_forward.shared_expert",
+)
+_LAYOUT = CheckpointLayout(
+    gate_up=(TensorName("feed_forward.gate_proj"), TensorName("feed_forward.up_proj")),
+    down=TensorName("feed_forward.down_proj"),
+    experts=ExpertNames(
+        module="feed_forward",
+        router="router",
+        fused_gate_up=("feed_forward.experts.gate_up_proj",),
+        fused_down=("feed_forward.experts.down_proj",),
+        fused_router="feed_forward.router",
+        transposed=True,
+    ),
+    ignored=(*CheckpointLayout().ignored, r"vision_model\..*", r"multi_modal_projector\..*"),
+)
+_CHAT_CONFIG = (
+    *("text_config", "tensor_parallel_shards", "context_window_size", "pipeline_parallel_stages"),
+    *("prefill_chunk_size", "max_batch_size", "disaggregation", "vocab_size"),
+)
+
+
+def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    sees = reader.string("model_type") == "llama4"
+    reader = (reader.table("text_config") if sees else reader).with_defaults(**_DEFAULTS)
+    bias = reader.boolean("attention_bias", default=False)
+    config = read_decoder(
+        reader.with_names(intermediate_size="intermediate_size_mlp"),
+        qkv_bias=bias,
+        output_bias=bias,
+        intermediate_default=16384,
+        rotary_form=RotaryForm.NEIGHBOURS,
+    )
+    config = with_attentions(replace(config, names=_NAMES), _attentions(reader, config))
+    experts = reader.integer("num_local_experts", low=1, high=1 << 12, default=16)
+    inner = reader.integer("intermediate_size", low=1, high=1 << 20, default=8192)
+    mixture = MixtureConfig(
+        experts=experts,
+        experts_per_token=reader.integer("num_experts_per_tok", low=1, high=min(experts, 64), default=1),
+        intermediate_size=inner,
+        activation=config.feed_forward.activation,
+        router=RouterConfig(scores=RouterScores.SIGMOID),
+        shared=SharedExperts(intermediate_size=inner),
+        weighs_input=True,
+        names=_EXPERTS,
+    )
+    dense = read_layers_outside(reader, config.num_layers)
+    if len(dense) < config.num_layers:
+        config = with_mixture(config, mixture, dense=dense)
+    own = {"text_config": {**reader.defaults, **reader.document}, "disaggregation": False}
+    return decoder_model(
+        reader, config, _LAYOUT.below("language_model.") if sees else _LAYOUT, fields=_CHAT_CONFIG, own=own
+    )
+
+
+def _attentions(reader: ConfigReader, config: DecoderConfig) -> list[tuple[str, AttentionConfig]]:
+    """The attention of each layer, by the name of its kind."""
+    if reader.value("no_rope_layers") == []:
+        reader = reader.without("no_rope_layers")
+    layers = config.num_layers
+    chunk = reader.integer("attention_chunk_size", low=1, high=MAX_CONTEXT) if reader.has("attention_chunk_size") else 0
+    turned = read_turned_layers(reader, layers)
+    default = [CHUNKED if each and chunk else FULL for each in turned]
+    types = read_layer_types(reader, layers=layers, default=default, limited=CHUNKED)
+    if CHUNKED in types and not chunk:
+        raise reader.fail("attention_chunk_size", f'is null; layers of the type "{CHUNKED}" need it')
+    turning = config.attention
+    still = replace(turning, rotary=replace(turning.rotary, form=RotaryForm.NONE, table=None))
+    if reader.value("attn_temperature_tuning"):  # which was a number at first
+        strength = reader.number("attn_scale", low=0.0, high=1e6, default=0.1)
+        interval = reader.integer("floor_scale", low=1, high=MAX_CONTEXT, default=8192)
+        still = replace(still, temperature=TemperatureTuning(strength=strength, interval=interval, offset=1))
+    if reader.boolean("use_qk_norm", default=True):
+        turning = normed_behind_rotation(turning, config.norm)
+    found = []
+    for name, turns in zip(types, turned, strict=True):
+        attention = replace(
+            turning if turns else still, window=chunk if name == CHUNKED else 0, chunked=name == CHUNKED
+        )
+        found.append((f"{name}, turned" if turns else name, attention))
+    return found
+
+
+FAMILY = Family(
+    name="llama4",
+    models="Llama 4 (text)",
+    model_types=("llama4", "llama4_text"),
+    configuration=DecoderConfig,
+    resolve=resolve,
+)

@@ -1,0 +1,75 @@
+"""Ministral 3: a llama whose queries have a temperature that grows with their position, and frequencies of YaRN.
+
+Defaults are those of transformers' `Ministral3Config`. `mistral3`, which sees, has it as its language model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
+from mlcbuild.compiler.models.decoder import DecoderConfig, TemperatureTuning, read_decoder, read_window
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.family import Family, FamilyModel
+
+_DEFAULTS: dict[str, object] = {
+    "vocab_size": 131072,
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 34,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 262144,
+    "rms_norm_eps": 1e-5,
+}
+_ROTARY: dict[str, object] = {
+    "rope_type": "yarn",
+    "rope_theta": 1e6,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16384,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+_CHAT_CONFIG = (
+    *("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "rms_norm_eps", "vocab_size"),
+    *("attention_sink_size", "context_window_size", "dtype", "head_dim", "hidden_act", "max_batch_size"),
+    *("num_key_value_heads", "position_embedding_base", "prefill_chunk_size", "rope_parameters"),
+    *("sliding_window_size", "tensor_parallel_shards", "tie_word_embeddings", "weight_block_size"),
+)
+_LAYOUT = CheckpointLayout(
+    ignored=(*CheckpointLayout().ignored, r"vision_tower\..*", r"multi_modal_projector\..*"),
+)
+
+
+def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    sees = reader.has("text_config")
+    if sees:
+        reader = reader.table("text_config")
+        if reader.string("model_type") != "ministral3":
+            raise reader.fail("model_type", f'is "{reader.string("model_type")}"; it has to be "ministral3" here')
+    reader = reader.with_defaults(**_DEFAULTS)
+    fields = [name for name in ("rope_scaling", "rope_parameters") if reader.document.get(name) not in (None, {})]
+    if not fields:
+        reader = replace(reader, document={**reader.document, "rope_parameters": _ROTARY})
+    table = reader.table(fields[0] if fields else "rope_parameters")
+    tuning = TemperatureTuning(
+        strength=table.number("llama_4_scaling_beta", low=0.0, high=1e6),
+        interval=table.integer("original_max_position_embeddings", low=1, high=MAX_CONTEXT),
+    )
+    config = read_decoder(reader)
+    config = replace(config, attention=replace(config.attention, temperature=tuning))
+    own = {"rope_parameters": dict(table.document)}
+    layout = _LAYOUT.below("language_model.") if sees else _LAYOUT
+    return decoder_model(reader, config, layout, fields=_CHAT_CONFIG, limits=read_window(reader), own=own)
+
+
+FAMILY = Family(
+    name="ministral3",
+    models="Ministral 3 (text)",
+    model_types=("ministral3", "mistral3"),
+    configuration=DecoderConfig,
+    resolve=resolve,
+)

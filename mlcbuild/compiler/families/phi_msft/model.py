@@ -1,0 +1,9 @@
+"""Phi 1 and 2 as first published, on TVM's `relax.frontend.nn`: the shared decoder as it is."""
+
+from __future__ import annotations
+
+from mlcbuild.compiler.families.phi_msft.family import FAMILY
+from mlcbuild.compiler.models.causal_lm import CausalLM
+from mlcbuild.compiler.models.compilable import ModelBuilder
+
+MODEL = ModelBuilder(family=FAMILY, build=CausalLM)

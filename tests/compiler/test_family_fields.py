@@ -1,0 +1,174 @@
+"""Fields that single families have, and names of their parameters in packages, which are MLC-LLM's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlcbuild.compiler import json_values
+from mlcbuild.compiler.models.decoder import DecoderConfig
+from mlcbuild.compiler.models.sizes import Overrides, library_sizes
+from mlcbuild.errors import StageError
+from tests.compiler import schemes
+from tests.compiler.families import BOUND
+from tests.compiler.family_cases import CASES, WINDOWED
+from tests.compiler.parity import reference, sequences
+from tests.compiler.pipeline import CPU_TARGET, compile_library
+from tests.compiler.resolving import model_of, parameters_of
+from tests.compiler.running import Library, random_model
+
+_ALL = CASES | WINDOWED
+
+
+def _config(name: str, **changes: object) -> dict[str, Any]:
+    return {**_ALL[name].config, **changes}
+
+
+def _decoder(name: str, **changes: object) -> DecoderConfig:
+    return json_values.decode(DecoderConfig, model_of(_config(name, **changes)).configuration, where="configuration")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "llama4_text",
+            [
+                "model.layers.1.self_attn.q_proj.weight",
+                "model.layers.1.feed_forward.router.router.weight",
+                "model.layers.1.feed_forward.shared_expert.gate_up_proj.weight",
+                "model.layers.0.feed_forward.gate_up_proj.weight",
+            ],
+        ),
+        (
+            "qwen",
+            [
+                "transformer.wte.weight",
+                "transformer.h.0.attn.c_attn.bias",
+                "transformer.h.0.attn.c_proj.weight",
+                "transformer.h.0.mlp.gate_up_proj.weight",
+                "transformer.h.0.mlp.c_proj.weight",
+                "transformer.ln_f.weight",
+                "lm_head.weight",
+            ],
+        ),
+        (
+            "chatglm",
+            [
+                "transformer.embedding.weight",
+                "transformer.encoder.layers.0.self_attention.query_key_value.bias",
+                "transformer.encoder.layers.0.self_attention.dense.weight",
+                "transformer.encoder.layers.0.mlp.dense_h_to_4h.weight",
+                "transformer.encoder.final_layernorm.weight",
+                "transformer.output_layer.weight",
+            ],
+        ),
+        ("phi-msft", ["transformer.embd.weight", "transformer.h.0.mixer.Wqkv.weight", "lm_head.linear.bias"]),
+        ("mixformer-sequential", ["transformer.embd.weight", "transformer.h.0.ln.bias", "lm_head.ln.weight"]),
+        ("ministral3", ["model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"]),
+    ],
+)
+def test_parameters_have_mlcs_names(name: str, expected: list[str]) -> None:
+    names = {parameter.name for parameter in parameters_of(_config(name)).parameters}
+    assert set(expected) <= names
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("llama4_text", {"moe_layers": "all"}, '"moe_layers" has to be a list of numbers of layers'),
+        ("llama4_text", {"no_rope_layers": [1, 0]}, '"no_rope_layers" has to be a list of 4 numbers'),
+        (
+            "llama4_text",
+            {"attention_chunk_size": None, "layer_types": ["chunked_attention"] * 4},
+            '"attention_chunk_size" is null; layers of the type "chunked_attention" need it',
+        ),
+        ("llama4_text", {"layer_types": ["sliding_attention"] * 4}, 'has the type "sliding_attention"; known:'),
+        ("llama4", {"text_config": None}, '"text_config" is null; it has to be an object'),
+        ("ministral3", {"rope_parameters": {"rope_type": "default"}}, '"llama_4_scaling_beta" is missing'),
+        ("ministral3", {"text_config": {"model_type": "mistral"}}, '"model_type" is "mistral"; it has to be'),
+        ("exaone", {"num_hidden_layers": 4}, '"num_hidden_layers" is 4, and "num_layers", which means the same, is 3'),
+        ("qwen", {"scale_attn_weights": False}, '"scale_attn_weights" is false'),
+        ("qwen", {"intermediate_size": 191}, '"intermediate_size" is 191; it is that of gate and up together'),
+        ("chatglm", {"post_layer_norm": False}, '"post_layer_norm" is false'),
+        ("chatglm", {"multi_query_group_num": 3}, '"num_key_value_heads" is missing; its default is 3'),
+        ("mixformer-sequential", {"architecture": {"block_cls": "sequential"}}, '"architecture" is'),
+        ("internlm", {"rotary": {"base": 10000, "type": "yarn"}}, '"rotary" has the type "yarn"; known'),
+        ("exaone4-window", {"sliding_window_pattern": "LLLG"}, '"sliding_window_pattern" is "LLLG"; it has to be'),
+    ],
+)
+def test_a_field_that_asks_for_what_is_not_computed_is_named(
+    name: str, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(StageError) as raised:
+        model_of(_config(name, **changes))
+    assert message in str(raised.value)
+
+
+def test_a_llama_4_of_which_all_layers_see_all_has_no_chunk() -> None:
+    config = _decoder("llama4_text", attention_chunk_size=None, moe_layers=[], attn_temperature_tuning=0)
+    assert config.rules.window == 0
+    assert {config.of_layer(number).attention.temperature for number in range(4)} == {None}
+    assert not any(name.endswith("experts") for name in config.kinds_of_layers)
+
+
+@pytest.mark.parametrize("number", [True, 4])
+def test_a_temperature_is_tuned_where_layers_do_not_rotate_and_the_field_may_be_a_number(number: object) -> None:
+    config = _decoder("llama4_text", attn_temperature_tuning=number)
+    tuned = [config.of_layer(layer).attention.temperature is not None for layer in range(4)]
+    assert tuned == [False, False, False, True]
+
+
+def test_a_norm_behind_a_rotation_that_changes_lengths_has_another_epsilon() -> None:
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    norms = [_decoder("llama4_text", **fields).of_layer(0).attention for fields in ({}, {"rope_scaling": scaling})]
+    plain, longer = (each.query_key_norm for each in norms)
+    assert plain is not None
+    assert longer is not None
+    factor = 1.0 + 0.1 * np.log(4.0)
+    assert longer.norm.epsilon == pytest.approx(plain.norm.epsilon / factor**2)
+    assert norms[1].rotary.table is not None
+    assert norms[1].rotary.table.attention_factor == 1.0
+
+
+def test_a_context_is_no_longer_than_what_is_computed_as_the_models_code_does() -> None:
+    limits = model_of(_config("qwen")).limits
+    assert limits.max_position_embeddings == limits.longest == 128
+    with pytest.raises(StageError, match="context_window_size is 256; texts of a model of this configuration can have"):
+        library_sizes(limits, Overrides(context_window_size=256), model_type="qwen")
+    free = model_of(_config("qwen", use_dynamic_ntk=False, use_logn_attn=False)).limits
+    assert free.max_position_embeddings == 512
+    assert library_sizes(free, Overrides(context_window_size=1024), model_type="qwen").context_window_size == 1024
+
+
+def test_the_vocabulary_of_the_first_phis_is_a_multiple_as_their_code_makes_it() -> None:
+    assert model_of(_config("phi-msft", vocab_size=300)).vocab_size == 320
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_dynamic_scaling_is_that_of_a_text_as_long_as_the_context(tmp_path: Path, kernel_store: Path) -> None:
+    config = _config("llama-dynamic", max_position_embeddings=20)
+    model, (text, _) = random_model(config), sequences(320)
+    state = {name: tensor.detach().numpy() for name, tensor in model.named_parameters()}
+    weights = schemes.stored(config, schemes.scheme("q0f32"), state)
+    path = compile_library(
+        config,
+        "q0f32",
+        CPU_TARGET,
+        tmp_path,
+        kernel_store=kernel_store,
+        overrides={"context_window_size": len(text)},
+    )
+    expected = reference(model, text)
+    plain = reference(random_model(_config("llama-dynamic")), text)
+    allowed = BOUND * float(np.abs(expected).max())
+    assert np.abs(plain - expected).max() > 100 * allowed
+    library = Library.load(path, weights)
+    library.add(0)
+    np.testing.assert_allclose(library.prefill(0, text[:30]), expected[29], rtol=0, atol=allowed)
+    for place in range(30, len(text)):
+        np.testing.assert_allclose(library.decode(0, text[place]), expected[place], rtol=0, atol=allowed)
