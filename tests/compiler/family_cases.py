@@ -79,8 +79,17 @@ _HYBRID_EXPERTS = {
 _SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
-def _case(model_type: str, /, *, in_ci: bool = False, sizes: Mapping[str, Any] = _SIZES, **fields: Any) -> FamilyCase:
-    return FamilyCase(config={**sizes, **_SPECIAL, "model_type": model_type, **fields}, in_ci=in_ci)
+def _case(
+    model_type: str,
+    /,
+    *,
+    in_ci: bool = False,
+    sizes: Mapping[str, Any] = _SIZES,
+    overrides: Mapping[str, int] | None = None,
+    **fields: Any,
+) -> FamilyCase:
+    config = {**sizes, **_SPECIAL, "model_type": model_type, **fields}
+    return FamilyCase(config=config, overrides=overrides or {}, in_ci=in_ci)
 
 
 def _as(
@@ -530,7 +539,10 @@ WINDOWED: dict[str, FamilyCase] = {
         decoder_sparse_step=2,
     ),
     "qwen3-window": _case("qwen3", sizes=_WINDOWED | _QWEN),
-    "qwen3_moe-window": _case("qwen3_moe", sizes=_WINDOWED | _QWEN | _EXPERTS, norm_topk_prob=True),
+    # Its passes would have no more tokens than its window, which all layers have.
+    "qwen3_moe-window": _case(
+        "qwen3_moe", sizes=_WINDOWED | _QWEN | _EXPERTS, norm_topk_prob=True, overrides={"prefill_chunk_size": 64}
+    ),
     "exaone4-window": _case("exaone4", sizes=_WINDOWED | {"head_dim": 16}, sliding_window_pattern=2),
 }
 """Models whose layers do not all see all of the text."""

@@ -46,7 +46,7 @@ def _compile(case: FamilyCase, directory: Path, kernels: Path) -> _Compiled:
     model = random_model(config)
     state = {name: tensor.detach().numpy() for name, tensor in model.named_parameters()}
     weights = schemes.stored(model.config.to_dict(), schemes.scheme("q0f32"), state)
-    path = compile_library(config, "q0f32", CPU_TARGET, directory, kernel_store=kernels)
+    path = compile_library(config, "q0f32", CPU_TARGET, directory, kernel_store=kernels, overrides=case.overrides)
     random = np.random.default_rng(1)
     texts = [[int(token) for token in random.integers(0, config["vocab_size"], _TEXT)] for _ in range(3)]
     logits = [reference(model, text) for text in texts]
