@@ -43,5 +43,7 @@ def test_logits_are_those_of_llama_cpp(name: str, tmp_path: Path, kernel_store: 
 
 
 def test_every_architecture_has_a_case() -> None:
-    read = {architecture for family in families() for architecture in family.gguf}
+    # Encoders have no logits: test_encoder_gguf.py has theirs.
+    decoders = [family for family in families() if family.kv_state_kind != "none"]
+    read = {architecture for family in decoders for architecture in family.gguf}
     assert read == {case.architecture for case in CASES.values()}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import tvm
 
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.runtime.devices import device_of
+from tests.compiler import encoders
 from tests.compiler.running import Array, Library
 
 _SIZES: dict[str, Any] = {
@@ -106,8 +107,10 @@ MODELS: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": False,
     },
     "qwen3_5_text": _SIZES | _LINEAR,
+    "bert": _SIZES,
     "qwen3_next": _SIZES | _LINEAR | _EXPERTS | {"num_experts": 6, "moe_intermediate_size": 64},
 }
+ENCODERS = ("bert",)
 _LENGTHS = (60, 41)
 _DECODED = 6
 _PIECES = (13, 1, 20, 5)
@@ -115,7 +118,7 @@ _PIECES = (13, 1, 20, 5)
 
 def prepare(name: str, folder: Path, *, quantization: str, arch: str) -> None:
     from tests.compiler import schemes
-    from tests.compiler.parity import bound, reference
+    from tests.compiler.parity import reference
     from tests.compiler.pipeline import CUDA_TARGET, compile_library
     from tests.compiler.running import random_model
 
@@ -127,14 +130,32 @@ def prepare(name: str, folder: Path, *, quantization: str, arch: str) -> None:
         config, quantization, {**CUDA_TARGET, "arch": arch}, folder / "work" / name, kernel_store=folder / "kernels"
     )
     shutil.copyfile(built, folder / f"{name}.so")
+    np.savez(folder / f"{name}-weights.npz", allow_pickle=False, **weights)
+    if name in ENCODERS:
+        tokens, mask = encoders.texts(config["vocab_size"])
+        expected = encoders.reference_hidden(model, tokens, mask)
+        largest = float(np.abs(expected).max())
+        told: dict[str, Any] = {"tokens": tokens.tolist(), "mask": mask.tolist()}
+        _write(name, folder, told, [expected], allowed=_allowed(config, scheme, largest), largest=largest)
+        return
     generator = np.random.default_rng(7)
     texts = [generator.integers(0, config["vocab_size"], length).tolist() for length in _LENGTHS]
     logits = [reference(model, text) for text in texts]
     largest = max(float(np.abs(each).max()) for each in logits)
-    allowed = 1e-4 * largest if scheme.model_dtype == "float32" else bound(config, scheme, largest)
-    (folder / f"{name}.json").write_text(json.dumps({"texts": texts, "allowed": allowed, "largest": largest}))
-    np.savez(folder / f"{name}-logits.npz", *logits)
-    np.savez(folder / f"{name}-weights.npz", **weights)
+    _write(name, folder, {"texts": texts}, logits, allowed=_allowed(config, scheme, largest), largest=largest)
+
+
+def _allowed(config: Mapping[str, Any], scheme: QuantizationScheme, largest: float) -> float:
+    from tests.compiler.parity import bound
+
+    return 1e-4 * largest if scheme.model_dtype == "float32" else bound(dict(config), scheme, largest)
+
+
+def _write(
+    name: str, folder: Path, told: Mapping[str, Any], results: Sequence[Array], *, allowed: float, largest: float
+) -> None:
+    (folder / f"{name}.json").write_text(json.dumps({**told, "allowed": allowed, "largest": largest}))
+    np.savez(folder / f"{name}-logits.npz", *results)
 
 
 def _weights(config: Mapping[str, Any], model: Any, scheme: QuantizationScheme) -> dict[str, Array]:
@@ -151,6 +172,8 @@ def _weights(config: Mapping[str, Any], model: Any, scheme: QuantizationScheme) 
 def check(name: str, folder: Path) -> dict[str, float]:
     """The largest error of each way to go through the texts, relative to the largest logit, and the bound."""
     told = json.loads((folder / f"{name}.json").read_text())
+    if name in ENCODERS:
+        return _check_encoder(name, folder, told)
     first, second = told["texts"]
     with np.load(folder / f"{name}-logits.npz") as saved:
         one, two = saved["arr_0"], saved["arr_1"]
@@ -187,6 +210,19 @@ def check(name: str, folder: Path) -> dict[str, float]:
     found = library.run("batch_verify", [3], [len(second)], library.embed(second)[None])[0]
     compared("batch_verify", found, two)
     return errors
+
+
+def _check_encoder(name: str, folder: Path, told: Mapping[str, Any]) -> dict[str, float]:
+    """Texts of unequal lengths in one batch, and the first alone."""
+    tokens, mask = np.array(told["tokens"], np.int32), np.array(told["mask"], np.int32)
+    with np.load(folder / f"{name}-logits.npz") as saved:
+        expected = saved["arr_0"]
+    with np.load(folder / f"{name}-weights.npz") as saved:
+        library = encoders.EncoderLibrary(folder / f"{name}.so", dict(saved), device=device_of("cuda", tvm))
+    batch = np.abs(library.hidden(tokens, mask) - expected)[mask > 0].max()
+    alone = np.abs(library.hidden(tokens[:1], mask[:1]) - expected[:1])[mask[:1] > 0].max()
+    largest = told["largest"]
+    return {"bound": told["allowed"] / largest, "batch": float(batch) / largest, "alone": float(alone) / largest}
 
 
 def main() -> None:
