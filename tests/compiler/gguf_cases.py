@@ -80,6 +80,40 @@ _TURNED_HALF = {"rope.dimension_count": 8}
 _WINDOW = {"sliding_window": 16, "num_hidden_layers": 4, "head_dim": 32}
 _TURNED_IN_WINDOW = {"attention.sliding_window": 16}
 _EXPERTS = {"expert_count": 6, "expert_used_count": 2}
+_LATENT: Mapping[str, Any] = {
+    **_ALL_HEADS,
+    "kv_lora_rank": 32,
+    "q_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 16,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+}
+_LATENT_METADATA: Mapping[str, Any] = {
+    **_EXPERTS,
+    "attention.head_count_kv": 1,
+    "attention.key_length": 48,
+    "attention.value_length": 32,
+    "attention.key_length_mla": 32,
+    "attention.value_length_mla": 16,
+    "attention.q_lora_rank": 32,
+    "attention.kv_lora_rank": 32,
+    "rope.dimension_count": 16,
+    "expert_feed_forward_length": 32,
+    "expert_shared_count": 1,
+    "leading_dense_block_count": 1,
+}
+_GROWING: Mapping[str, Any] = {
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "original_max_position_embeddings": 128,
+    "mscale": 0.7,
+    "mscale_all_dim": 0.7,
+}
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _YARN = {
     "rope.scaling.type": "yarn",
@@ -354,6 +388,44 @@ CASES: Mapping[str, GGUFCase] = {
             "expert_shared_count": 2,
             "leading_dense_block_count": 1,
             "expert_weights_scale": 1.0,
+        },
+    ),
+    "deepseek_v2": _case(
+        "deepseek_v2",
+        "deepseek2",
+        {**_LATENT, "topk_method": "greedy", "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.5}
+        | {"rope_scaling": _GROWING},
+        metadata={
+            **_LATENT_METADATA,
+            **_YARN,
+            "rope.scaling.yarn_log_multiplier": 0.07,
+            "expert_weights_scale": 1.5,
+            "expert_gating_func": 1,
+        },
+    ),
+    "deepseek_v3": _case(
+        "deepseek_v3",
+        "deepseek2",
+        {**_LATENT, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 2.5, "norm_topk_prob": True},
+        metadata={
+            **_LATENT_METADATA,
+            "expert_weights_scale": 2.5,
+            "expert_weights_norm": True,
+            "expert_gating_func": 2,
+        },
+        in_ci=True,
+    ),
+    "deepseek_v3-groups": _case(
+        "deepseek_v3",
+        "deepseek2",
+        {**_LATENT, "n_group": 3, "topk_group": 2, "routed_scaling_factor": 2.5, "norm_topk_prob": True},
+        metadata={
+            **_LATENT_METADATA,
+            "expert_weights_scale": 2.5,
+            "expert_weights_norm": True,
+            "expert_gating_func": 2,
+            "expert_group_count": 3,
+            "expert_group_used_count": 2,
         },
     ),
     "phimoe": _case(

@@ -28,14 +28,16 @@ def decoder_document(
     hidden_act: str = "silu",
     layer_norm: str = "",
     partial: bool = False,
+    yarn_grows: bool = False,
 ) -> dict[str, object]:
     """The fields of a `config.json` that `models.decoder.read_decoder` reads, with `tie_word_embeddings` and the ids of
     special tokens.
 
     Metadata are those below `architecture`, of which the caller reads `also_read` itself; `class_name` is transformers'
     class of the model. `layer_norm` is the field for the epsilon of layer norms; a model without has RMS norms.
-    `partial` says that the model may rotate heads in part. Raises StageError for heads that are rotated in part where
-    it may not, for experts, unless the caller reads `expert_count`, and for metadata that is not read (`gguf_keys`).
+    `partial` says that the model may rotate heads in part, and `yarn_grows` that its scores grow with YaRN. Raises
+    StageError for heads that are rotated in part where it may not, for experts, unless the caller reads `expert_count`,
+    and for metadata that is not read (`gguf_keys`).
     """
     if file.integer(f"{architecture}.expert_count", 0) > 0 and "expert_count" not in also_read:
         raise StageError(f"{file.path} holds a mixture of experts, which is not supported")
@@ -65,7 +67,7 @@ def decoder_document(
     }
     if partial:
         document["partial_rotary_factor"] = rotated / head_dim
-    scaling = rope_scaling(file, architecture, theta=theta, rotated=rotated)
+    scaling = rope_scaling(file, architecture, theta=theta, rotated=rotated, grows=yarn_grows)
     if scaling is not None:
         document["rope_scaling"] = scaling
     for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):

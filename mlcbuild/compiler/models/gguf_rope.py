@@ -37,7 +37,9 @@ def rope_keys(file: GGUFFile, architecture: str) -> tuple[str, ...]:
     return _KEYS.get(_kind(file, architecture), ())
 
 
-def rope_scaling(file: GGUFFile, architecture: str, *, theta: float, rotated: int) -> dict[str, object] | None:
+def rope_scaling(
+    file: GGUFFile, architecture: str, *, theta: float, rotated: int, grows: bool = False
+) -> dict[str, object] | None:
     """How the frequencies of the `rotated` elements of a head are scaled; None for plain ones. Raises StageError for a
     scaling that is not computed here."""
     kind = _kind(file, architecture)
@@ -53,7 +55,9 @@ def rope_scaling(file: GGUFFile, architecture: str, *, theta: float, rotated: in
         return _llama3(file, theta=theta, rotated=rotated)
     if factor == 1.0:
         return None
-    return _yarn(file, architecture, factor) if kind == "yarn" else {"rope_type": "linear", "factor": factor}
+    return (
+        _yarn(file, architecture, factor, grows=grows) if kind == "yarn" else {"rope_type": "linear", "factor": factor}
+    )
 
 
 def _kind(file: GGUFFile, architecture: str) -> str:
@@ -73,7 +77,7 @@ def _original(file: GGUFFile, architecture: str) -> int:
     return file.integer(f"{architecture}.{_ORIGINAL_LENGTH}", file.integer(f"{architecture}.context_length"))
 
 
-def _yarn(file: GGUFFile, architecture: str, factor: float) -> dict[str, object]:
+def _yarn(file: GGUFFile, architecture: str, factor: float, *, grows: bool) -> dict[str, object]:
     def number(name: str, default: float) -> float:
         return shortest_decimal(file.number(f"{architecture}.rope.scaling.{name}", default))
 
@@ -81,7 +85,7 @@ def _yarn(file: GGUFFile, architecture: str, factor: float) -> dict[str, object]
     for name, default, allowed in (
         ("yarn_ext_factor", 1.0, (1.0, -1.0)),
         ("yarn_attn_factor", magnitude, (magnitude, 1.0, -1.0)),
-        ("yarn_log_multiplier", 0.0, (0.0,)),
+        *(() if grows else (("yarn_log_multiplier", 0.0, (0.0,)),)),
     ):
         if not any(math.isclose(number(name, default), value, rel_tol=1e-5) for value in allowed):
             shown = " or ".join(f"{value:g}" for value in allowed)
@@ -89,9 +93,17 @@ def _yarn(file: GGUFFile, architecture: str, factor: float) -> dict[str, object]
                 f"{file.path} has metadata that change what YaRN computes, and that is not supported",
                 advice=(f"{architecture}.rope.scaling.{name} is {number(name, default):g}; it can be {shown}",),
             )
+    scales = {}
+    if grows:
+        # A tenth of DeepSeek's scale; its models have the same for rotated elements and for all.
+        scale = shortest_decimal(10 * number("yarn_log_multiplier", 0.0))
+        if scale == 0:
+            raise StageError(f"{file.path} has no {architecture}.rope.scaling.yarn_log_multiplier, which scores need")
+        scales = dict.fromkeys(("mscale", "mscale_all_dim"), scale)
     return {
         "rope_type": "yarn",
         "factor": factor,
+        **scales,
         "beta_fast": number("yarn_beta_fast", 32.0),
         "beta_slow": number("yarn_beta_slow", 1.0),
         "original_max_position_embeddings": _original(file, architecture),

@@ -10,8 +10,15 @@ from dataclasses import dataclass
 
 from mlcbuild.compiler.models.decoder import AttentionConfig
 from mlcbuild.compiler.models.mixture_parameters import LayerPlaces
-from mlcbuild.compiler.models.operations import Operation, Permute, Reshape, Slice
-from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole
+from mlcbuild.compiler.models.operations import Concatenate, Operation, Permute, Reshape, Slice
+from mlcbuild.compiler.models.parameters import (
+    CheckpointTensor,
+    GGUFSource,
+    JoinedLayout,
+    Parameter,
+    ParameterRole,
+    TensorLayout,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +37,38 @@ class LatentNames:
 
 
 LATENT_NAMES = LatentNames()
+_IN_GGUF = {
+    LATENT_NAMES.query: "attn_q",
+    LATENT_NAMES.query_down: "attn_q_a",
+    LATENT_NAMES.query_norm: "attn_q_a_norm",
+    LATENT_NAMES.query_up: "attn_q_b",
+    LATENT_NAMES.down: "attn_kv_a_mqa",
+    LATENT_NAMES.norm: "attn_kv_a_norm",
+}
 
 
 def latent_attention(layer: LayerPlaces, config: AttentionConfig, hidden: int) -> list[Parameter]:
     """The parameters of `models.latent_attention.LatentAttention` in a layer, but for its last product."""
     latent, names = config.latent, LATENT_NAMES
     assert latent is not None
+    heads, plain, value, rank = config.query_heads, latent.plain_dim, latent.value_dim, latent.rank
+    queries, whole = heads * config.head_dim, (heads * (plain + value), rank)
+    # llama.cpp has the matrix by heads, in two halves of which the first is turned, as MLC-LLM has it.
+    by_heads = JoinedLayout(
+        tensors=(
+            TensorLayout(
+                name=f"{layer.gguf}.attn_k_b.weight", shape=(heads, rank, plain), operations=(Permute(axes=(0, 2, 1)),)
+            ),
+            TensorLayout(name=f"{layer.gguf}.attn_v_b.weight", shape=(heads, value, rank)),
+        ),
+        operations=(Concatenate(axis=1), Reshape(shape=whole)),
+    )
 
     def tensor(name: str, kind: str, *shape: int) -> CheckpointTensor:
-        return CheckpointTensor(name=f"{layer.checkpoint}.{name}.{kind}", shape=shape)
+        there: GGUFSource = by_heads
+        if name in _IN_GGUF:
+            there = TensorLayout(name=f"{layer.gguf}.{_IN_GGUF[name]}.{kind}", shape=shape)
+        return CheckpointTensor(name=f"{layer.checkpoint}.{name}.{kind}", shape=shape, gguf=there)
 
     def one(name: str, kind: str, *shape: int) -> Parameter:
         role = ParameterRole.LINEAR if len(shape) == 2 else ParameterRole.VECTOR
@@ -50,8 +80,6 @@ def latent_attention(layer: LayerPlaces, config: AttentionConfig, hidden: int) -
         bias = [one(name, "bias", rows)] if config.qkv_bias else []
         return [one(name, "weight", rows, hidden), *bias]
 
-    heads, plain, value, rank = config.query_heads, latent.plain_dim, latent.value_dim, latent.rank
-    queries, whole = heads * config.head_dim, (heads * (plain + value), rank)
     found = []
     if latent.query_rank:
         found += down(names.query_down, latent.query_rank)

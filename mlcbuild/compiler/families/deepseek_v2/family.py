@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from mlcbuild.compiler.families.deepseek_v2.gguf_metadata import config_of_gguf
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.latent_reading import latent_fields, read_latent_decoder
 from mlcbuild.compiler.models.mixture import (
     ExpertGroups,
@@ -154,4 +155,5 @@ FAMILY = Family(
     model_types=("deepseek_v2", "deepseek_v3"),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"deepseek2": GGUFArchitecture(config=config_of_gguf)},
 )
