@@ -70,6 +70,19 @@ _HYBRID = _SIZES | {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 24,
 }
+_QWEN3_5: dict[str, Any] = {
+    **_HYBRID,
+    "model_type": "qwen3_5_text",
+    "linear_num_value_heads": 2,
+    "layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention", "full_attention"],
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 1e7,
+        "partial_rotary_factor": 0.25,
+        "mrope_section": [2, 1, 1],
+        "mrope_interleaved": True,
+    },
+}
 _HYBRID_EXPERTS = {
     "num_experts": 6,
     "num_experts_per_tok": 2,
@@ -480,6 +493,13 @@ CASES: dict[str, FamilyCase] = {
     "qwen3_next": _case("qwen3_next", sizes=_HYBRID | _HYBRID_EXPERTS),
     "qwen3_5": _case("qwen3_5_text", sizes=_HYBRID, in_ci=True),
     "qwen3_5_moe": _case("qwen3_5_moe_text", sizes=_HYBRID | _HYBRID_EXPERTS),
+    "qwen3_5-that-sees": FamilyCase(
+        config={"model_type": "qwen3_5", "text_config": _QWEN3_5, "tie_word_embeddings": False},
+        reference=_QWEN3_5,
+        checkpoint=lambda tensors: {
+            name.replace("model.", "model.language_model.", 1): tensor for name, tensor in tensors.items()
+        },
+    ),
 }
 
 _WINDOWED: dict[str, Any] = {

@@ -69,6 +69,15 @@ def _decoder(name: str, **changes: object) -> DecoderConfig:
         ("phi-msft", ["transformer.embd.weight", "transformer.h.0.mixer.Wqkv.weight", "lm_head.linear.bias"]),
         ("mixformer-sequential", ["transformer.embd.weight", "transformer.h.0.ln.bias", "lm_head.ln.weight"]),
         ("ministral3", ["model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"]),
+        (
+            "qwen3_5",
+            [
+                "model.layers.0.linear_attn.in_proj_qkv.weight",
+                "model.layers.0.linear_attn.conv1d_weight",
+                "model.layers.0.linear_attn.A_log",
+                "model.layers.3.self_attn.c_attn.weight",
+            ],
+        ),
     ],
 )
 def test_parameters_have_mlcs_names(name: str, expected: list[str]) -> None:
@@ -97,6 +106,21 @@ def test_parameters_have_mlcs_names(name: str, expected: list[str]) -> None:
         ("chatglm", {"multi_query_group_num": 3}, '"num_key_value_heads" is missing; its default is 3'),
         ("mixformer-sequential", {"architecture": {"block_cls": "sequential"}}, '"architecture" is'),
         ("internlm", {"rotary": {"base": 10000, "type": "yarn"}}, '"rotary" has the type "yarn"; known'),
+        ("mamba2", {"hidden_act": "gelu"}, '"hidden_act" is "gelu"; only "silu" is supported'),
+        ("mamba2", {"num_heads": 4}, '"num_heads" times "head_dim" is 64; "expand" says that it is 128'),
+        ("mamba2", {"n_groups": 3}, '"n_groups" is 3; it has to divide "num_heads", which is 8'),
+        ("mamba2", {"time_step_limit": [0.1]}, '"time_step_limit" has to be a list of two numbers'),
+        ("mamba2", {"time_step_limit": [0.5, 0.1]}, '"time_step_limit" is [0.5, 0.1]; steps are not negative'),
+        ("qwen3_5", {"attn_output_gate": False}, '"attn_output_gate" is false; only true is supported'),
+        (
+            "qwen3_5",
+            {"linear_num_key_heads": 3},
+            '"linear_num_key_heads" is 3; it has to divide "linear_num_value_heads"',
+        ),
+        ("qwen3_5", {"layer_types": ["full_attention"] * 5}, '"layer_types" has "full_attention" alone'),
+        ("qwen3_5", {"layer_types": ["mamba"] * 5}, '"layer_types" has to be "linear_attention" or "full_attention"'),
+        ("qwen3_next", {"mlp_only_layers": [0]}, '"mlp_only_layers" is [0]; only [] is supported'),
+        ("qwen3_5-that-sees", {"text_config": {"model_type": "qwen3"}}, '"model_type" has to be "qwen3_5_text"'),
         ("exaone4-window", {"sliding_window_pattern": "LLLG"}, '"sliding_window_pattern" is "LLLG"; it has to be'),
     ],
 )

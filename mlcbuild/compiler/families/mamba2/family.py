@@ -99,7 +99,9 @@ def _step_limits(reader: ConfigReader) -> tuple[float, float]:
     found = reader.value("time_step_limit")
     if found is None:
         return 0.0, math.inf
-    # JSON has no word for an infinite number; files that Python wrote have `Infinity`.
+    # JSON has no word for an infinite number: files have Python's `Infinity`, or the object that transformers 5 writes.
+    if isinstance(found, list):
+        found = [math.inf if each == {"__float__": "Infinity"} else each for each in found]
     if not isinstance(found, list) or [type(each) in (int, float) for each in found] != [True, True]:
         raise reader.fail("time_step_limit", "has to be a list of two numbers, the least and the greatest step")
     least, most = float(found[0]), float(found[1])
