@@ -198,7 +198,6 @@ CASES: Mapping[str, GGUFCase] = {
         },
         metadata={**_TURNED_IN_WINDOW, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
         bound=_GELU,
-        in_ci=True,
     ),
     "gemma3": _case(
         "gemma3_text",
