@@ -6,6 +6,7 @@ names of models, it compiles only these, and the errors of the others stay as th
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 import textwrap
@@ -16,6 +17,9 @@ import mlcbuild.compiler.families
 from mlcbuild.rules.families import families
 from tests.compiler.families import BOUND, largest_error
 from tests.compiler.family_cases import CASES, WINDOWED, FamilyCase
+from tests.compiler.gguf_cases import CASES as GGUF_CASES
+from tests.compiler.gguf_parity import largest_error as error_of_file
+from tests.compiler.gguf_table import SUFFIX, gguf_head, gguf_row
 from tests.compiler.public_models import public_models
 
 
@@ -77,23 +81,29 @@ def row(name: str, case: FamilyCase, error: float | None) -> str:
 
 
 def table(errors: Mapping[str, float]) -> str:
-    """The page, with the errors of cases by their names."""
-    return HEAD + "".join(row(name, case, errors.get(name)) for name, case in (CASES | WINDOWED).items())
+    """The page, with the errors of cases by their names; those of GGUF files end with `.gguf`."""
+    rows = [row(name, case, errors.get(name)) for name, case in (CASES | WINDOWED).items()]
+    files = [gguf_row(name, case, errors.get(f"{name}{SUFFIX}")) for name, case in GGUF_CASES.items()]
+    return "".join([HEAD, *rows, gguf_head(), *files])
 
 
 def _errors_of_page() -> dict[str, float]:
     cells = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| ") and "`" in line]
-    return {cell[1].strip(): float(cell[5]) for cell in cells[1:] if "below" not in cell[5]}
+    return {cell[1].strip(): float(cell[5]) for cell in cells if re.fullmatch(r" [0-9.e-]+ ", cell[5])}
 
 
 def main() -> None:
-    cases = CASES | WINDOWED
+    cases, files = CASES | WINDOWED, {f"{name}{SUFFIX}": case for name, case in GGUF_CASES.items()}
     asked = sys.argv[1:]
     errors = _errors_of_page() if asked else {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in asked or cases:
+        kernels = Path(folder) / "kernels"
+        for name in asked or [*cases, *files]:
             print(name, file=sys.stderr)
-            errors[name] = largest_error(cases[name], Path(folder) / name, kernel_store=Path(folder) / "kernels")
+            if name in files:
+                errors[name] = error_of_file(files[name], Path(folder) / name, kernel_store=kernels)
+            else:
+                errors[name] = largest_error(cases[name], Path(folder) / name, kernel_store=kernels)
     PAGE.write_text(table(errors))
 
 

@@ -7,13 +7,16 @@ import textwrap
 from mlcbuild.rules.families import families
 from tests.compiler.gguf_cases import CASES, GGUFCase
 
+SUFFIX = ".gguf"  # of the names of rows
 _WITHOUT = {
     "gptj": "llama.cpp has no such architecture",
     "internlm": "a llama with biases, where somebody has converted one",
     "internlm3": "the architecture of a llama",
     "ministral": "the architecture of a llama",
+    "phi_msft": "the architecture of the later Phis",
     "mixtral": "the architecture of a llama",
     "olmo3": "the architecture of an OLMo 2",
+    "chatglm": "the architecture of a GLM",
 }
 """Why a family has no architecture of its own in GGUF files."""
 
@@ -35,7 +38,7 @@ def _excepted() -> str:
     )
 
 
-def head() -> str:
+def gguf_head() -> str:
     """What stands before the rows."""
     paragraphs = (
         "For each row, a small GGUF file is written with random numbers, and with the metadata that llama.cpp's "
@@ -57,8 +60,11 @@ def head() -> str:
     )
 
 
-def gguf_row(name: str, case: GGUFCase, error: float) -> str:
-    """One row of the table."""
-    numbers = "– | –" if case.bound is None else f"{error:.0e} | {case.bound:g}"
+def gguf_row(name: str, case: GGUFCase, error: float | None) -> str:
+    """One row of the table; an error of None is one that a test found below the bound, and did not write down."""
+    if case.bound is None:
+        numbers = "– | –"
+    else:
+        numbers = f"{f'below {case.bound:g}' if error is None else f'{error:.0e}'} | {case.bound:g}"
     kind = case.kind if case.kind == "F32" or case.stored_so == r".*\.weight" else f"F32, experts {case.kind}"
-    return f"| {name} | `{case.architecture}` | `{case.config['model_type']}` | {kind} | {numbers} |\n"
+    return f"| {name}{SUFFIX} | `{case.architecture}` | `{case.config['model_type']}` | {kind} | {numbers} |\n"

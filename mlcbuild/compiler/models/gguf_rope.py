@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 ROPE_FACTORS = "rope_freqs.weight"
 LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
-# Llama 3.1's constants; a file holds only the factors that follow from them.
-_LOW, _HIGH, _ORIGINAL = 1.0, 4.0, 8192
+# Llama 3.1's constants, and Llama 4's; a file holds only the factors that follow from them.
+_LOW, _HIGHS, _ORIGINAL = 1.0, (4.0, 1.0), 8192
 _ORIGINAL_LENGTH = "rope.scaling.original_context_length"
 _KEYS = {
     "yarn": (
@@ -29,6 +29,8 @@ _KEYS = {
     ),
     "longrope": (_ORIGINAL_LENGTH, "rope.scaling.attn_factor"),
 }
+
+_LOG_MULTIPLIED = ("mistral3",)  # the architectures whose files have `mscale_all_dim` as the logarithm's multiplier
 
 
 def rope_keys(file: GGUFFile, architecture: str) -> tuple[str, ...]:
@@ -82,10 +84,11 @@ def _yarn(file: GGUFFile, architecture: str, factor: float, *, grows: bool) -> d
         return shortest_decimal(file.number(f"{architecture}.rope.scaling.{name}", default))
 
     magnitude = 0.1 * math.log(factor) + 1.0
+    multiplier = number("yarn_log_multiplier", 0.0)
     for name, default, allowed in (
         ("yarn_ext_factor", 1.0, (1.0, -1.0)),
         ("yarn_attn_factor", magnitude, (magnitude, 1.0, -1.0)),
-        *(() if grows else (("yarn_log_multiplier", 0.0, (0.0,)),)),
+        *(() if grows or architecture in _LOG_MULTIPLIED else (("yarn_log_multiplier", 0.0, (0.0,)),)),
     ):
         if not any(math.isclose(number(name, default), value, rel_tol=1e-5) for value in allowed):
             shown = " or ".join(f"{value:g}" for value in allowed)
@@ -93,10 +96,10 @@ def _yarn(file: GGUFFile, architecture: str, factor: float, *, grows: bool) -> d
                 f"{file.path} has metadata that change what YaRN computes, and that is not supported",
                 advice=(f"{architecture}.rope.scaling.{name} is {number(name, default):g}; it can be {shown}",),
             )
-    scales = {}
+    scales = {"mscale": 1.0, "mscale_all_dim": multiplier} if multiplier else {}
     if grows:
         # A tenth of DeepSeek's scale; its models have the same for rotated elements and for all.
-        scale = shortest_decimal(10 * number("yarn_log_multiplier", 0.0))
+        scale = shortest_decimal(10 * multiplier)
         if scale == 0:
             raise StageError(f"{file.path} has no {architecture}.rope.scaling.yarn_log_multiplier, which scores need")
         scales = dict.fromkeys(("mscale", "mscale_all_dim"), scale)
@@ -133,27 +136,33 @@ def _llama3(file: GGUFFile, *, theta: float, rotated: int) -> dict[str, object]:
     """The rule whose factors, one for each rotated pair, are those in the file."""
     factors = file.float32_numbers(ROPE_FACTORS)
     factor = shortest_decimal(max(factors))
+    for high in _HIGHS:
+        expected = _llama3_factors(factor, high=high, theta=theta, rotated=rotated)
+        if len(factors) == len(expected) and all(map(_is_close, factors, expected)):
+            return {
+                "rope_type": "llama3",
+                "factor": factor,
+                "low_freq_factor": _LOW,
+                "high_freq_factor": high,
+                "original_max_position_embeddings": _ORIGINAL,
+            }
+    raise StageError(
+        f"{file.path}: the factors in {ROPE_FACTORS} are not those of Llama 3.1's rule, the only one that is read"
+    )
+
+
+def _llama3_factors(factor: float, *, high: float, theta: float, rotated: int) -> list[float]:
     expected = []
     for pair in range(rotated // 2):
         wavelength = 2 * math.pi * theta ** (2 * pair / rotated)
-        if wavelength < _ORIGINAL / _HIGH:
+        if wavelength < _ORIGINAL / high:
             expected.append(1.0)
         elif wavelength > _ORIGINAL / _LOW:
             expected.append(factor)
         else:
-            smooth = (_ORIGINAL / wavelength - _LOW) / (_HIGH - _LOW)
+            smooth = (_ORIGINAL / wavelength - _LOW) / (high - _LOW)
             expected.append(1 / ((1 - smooth) / factor + smooth))
-    if len(factors) != len(expected) or not all(map(_is_close, factors, expected)):
-        raise StageError(
-            f"{file.path}: the factors in {ROPE_FACTORS} are not those of Llama 3.1's rule, the only one that is read"
-        )
-    return {
-        "rope_type": "llama3",
-        "factor": factor,
-        "low_freq_factor": _LOW,
-        "high_freq_factor": _HIGH,
-        "original_max_position_embeddings": _ORIGINAL,
-    }
+    return expected
 
 
 def _is_close(one: float, other: float) -> bool:

@@ -36,14 +36,14 @@ _NAMES = DecoderNames(
     down="mlp.dense_4h_to_h",
 )
 _LAYOUT = CheckpointLayout(
-    embedding=TensorName("transformer.embedding.word_embeddings"),
+    embedding=TensorName("transformer.embedding.word_embeddings", "token_embd"),
     layers="transformer.encoder.layers",
-    norm=TensorName("transformer.encoder.final_layernorm"),
-    head=TensorName("transformer.output_layer"),
-    qkv=(TensorName("self_attention.query_key_value"),),
-    output=TensorName("self_attention.dense"),
-    gate_up=(TensorName("mlp.dense_h_to_4h"),),
-    down=TensorName("mlp.dense_4h_to_h"),
+    norm=TensorName("transformer.encoder.final_layernorm", "output_norm"),
+    head=TensorName("transformer.output_layer", "output"),
+    qkv=(TensorName("self_attention.query_key_value", "attn_qkv"),),
+    output=TensorName("self_attention.dense", "attn_output"),
+    gate_up=(TensorName("mlp.dense_h_to_4h", "ffn_up"),),
+    down=TensorName("mlp.dense_4h_to_h", "ffn_down"),
     ignored=(r"transformer\.rotary_pos_emb\.inv_freq", r"transformer\.vision\..*"),
 )
 _FIELDS = {

@@ -5,11 +5,17 @@ Defaults are those of transformers' `ExaoneConfig`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 102400,
@@ -23,20 +29,20 @@ _DEFAULTS: dict[str, object] = {
     "rope_theta": 500000.0,
 }
 _LAYOUT = CheckpointLayout(
-    embedding=TensorName("transformer.wte"),
+    embedding=TensorName("transformer.wte", "token_embd"),
     layers="transformer.h",
-    norm=TensorName("transformer.ln_f"),
-    attention_norm=TensorName("ln_1"),
-    feed_forward_norm=TensorName("ln_2"),
+    norm=TensorName("transformer.ln_f", "output_norm"),
+    attention_norm=TensorName("ln_1", "attn_norm"),
+    feed_forward_norm=TensorName("ln_2", "ffn_norm"),
     qkv=(
-        TensorName("attn.attention.q_proj"),
-        TensorName("attn.attention.k_proj"),
-        TensorName("attn.attention.v_proj"),
+        TensorName("attn.attention.q_proj", "attn_q"),
+        TensorName("attn.attention.k_proj", "attn_k"),
+        TensorName("attn.attention.v_proj", "attn_v"),
     ),
-    output=TensorName("attn.attention.out_proj"),
-    gate_up=(TensorName("mlp.c_fc_0"), TensorName("mlp.c_fc_1")),
-    down=TensorName("mlp.c_proj"),
-    ignored=(r".*\.rotary(_emb)?\.inv_freq",),
+    output=TensorName("attn.attention.out_proj", "attn_output"),
+    gate_up=(TensorName("mlp.c_fc_0", "ffn_gate"), TensorName("mlp.c_fc_1", "ffn_up")),
+    down=TensorName("mlp.c_proj", "ffn_down"),
+    ignored=(r".*\.rotary(_emb)?\.inv_freq", r"rope_freqs\.weight"),
 )
 
 
@@ -49,10 +55,16 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return decoder_model(reader, config, _LAYOUT)
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    document = decoder_document(file, architecture="exaone", model_type="exaone", class_name="ExaoneForCausalLM")
+    return document | {"attention_bias": "blk.0.attn_q.bias" in file.tensors}
+
+
 FAMILY = Family(
     name="exaone",
     models="EXAONE 3, 3.5 and Deep",
     model_types=("exaone",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"exaone": GGUFArchitecture(config=_config_of_gguf)},
 )

@@ -15,7 +15,7 @@ from mlcbuild.compiler.models.decoder import DecoderConfig, QueryKeyNorm, Wiring
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
-from mlcbuild.compiler.models.gguf_windows import WINDOW, WINDOW_KEYS
+from mlcbuild.compiler.models.gguf_windows import WINDOW_KEYS, check_one_base, window_document
 from mlcbuild.compiler.models.layer_types import FULL, every_nth_is_full, read_layer_types, read_window, with_windows
 from mlcbuild.compiler.models.rotary import RotaryForm
 
@@ -49,7 +49,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
-    """As llama.cpp knows them, models of 64 layers have windows, whatever the file says."""
+    """As llama.cpp knows them, models of 64 layers have windows if the file says nothing."""
     document = decoder_document(
         file,
         architecture="exaone4",
@@ -57,8 +57,10 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
         class_name="Exaone4ForCausalLM",
         also_read=WINDOW_KEYS,
     )
+    check_one_base(file, "exaone4")
     window = 4096 if file.integer("exaone4.block_count") == _SLIDING_LAYERS else 0
-    return document | {"sliding_window": file.integer(f"exaone4.{WINDOW}", window) or None}
+    windows = window_document(file, "exaone4", every=4, window=window)
+    return document | {"sliding_window": None} | windows
 
 
 FAMILY = Family(

@@ -28,6 +28,18 @@ _LAYOUT = CheckpointLayout(
     after_feed_forward_norm=TensorName("post_mlp_layernorm", "post_ffw_norm"),
 )
 
+_TURNED = 0.5  # the part of a head that is rotated
+# What a ChatGLM's configuration calls the fields.
+_CHATGLM = {
+    "num_hidden_layers": "num_layers",
+    "head_dim": "kv_channels",
+    "intermediate_size": "ffn_hidden_size",
+    "vocab_size": "padded_vocab_size",
+    "max_position_embeddings": "seq_length",
+    "num_key_value_heads": "multi_query_group_num",
+    "rms_norm_eps": "layernorm_epsilon",
+}
+
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     reader = reader.with_defaults(
@@ -47,16 +59,23 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
     return document | {"attention_bias": "blk.0.attn_q.bias" in file.tensors}
 
 
-def _config_of_glm(file: GGUFFile) -> dict[str, object]:
-    if "blk.0.attn_qkv.weight" in file.tensors:
-        raise StageError(
-            f"{file.path} has queries, keys and values in one tensor, which is not supported",
-            advice=("import the model from a Hugging Face directory",),
-        )
+def _config_of_chatglm(file: GGUFFile) -> dict[str, object]:
+    """A file with queries, keys and values in one tensor has those of a ChatGLM, and one with three those of a GLM."""
+    is_fused = "blk.0.attn_qkv.weight" in file.tensors
+    model_type, class_name = ("chatglm", "ChatGLMModel") if is_fused else ("glm", "GlmForCausalLM")
     document = decoder_document(
-        file, architecture="chatglm", model_type="glm", class_name="GlmForCausalLM", partial=True
+        file, architecture="chatglm", model_type=model_type, class_name=class_name, partial=True
     )
-    return document | {"attention_bias": "blk.0.attn_q.bias" in file.tensors}
+    if not is_fused:
+        return document | {"attention_bias": "blk.0.attn_q.bias" in file.tensors}
+    if document["partial_rotary_factor"] != _TURNED or "rope_scaling" in document:
+        raise StageError(f"{file.path} has rotary embeddings that a ChatGLM does not have")
+    return {name: value for name, value in document.items() if name not in _CHATGLM} | {
+        **{own: document[name] for name, own in _CHATGLM.items()},
+        "multi_query_attention": True,
+        "add_qkv_bias": "blk.0.attn_qkv.bias" in file.tensors,
+        "rope_ratio": file.number("chatglm.rope.freq_base", 10000.0) / 10000.0,
+    }
 
 
 FAMILY = Family(
@@ -67,6 +86,6 @@ FAMILY = Family(
     resolve=resolve,
     gguf={
         "glm4": GGUFArchitecture(config=_config_of_gguf),
-        "chatglm": GGUFArchitecture(config=_config_of_glm),
+        "chatglm": GGUFArchitecture(config=_config_of_chatglm),
     },
 )

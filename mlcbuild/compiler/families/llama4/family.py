@@ -8,6 +8,7 @@ MLC-LLM's. But MLC-LLM leaves the matrices of experts unquantized, (in, out); he
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames, TensorName
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
@@ -20,11 +21,18 @@ from mlcbuild.compiler.models.decoder import (
 )
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.decoder_names import DecoderNames
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf_windows import WINDOW
 from mlcbuild.compiler.models.layer_types import CHUNKED, FULL, read_layer_types, read_turned_layers, with_attentions
 from mlcbuild.compiler.models.mixture import MixtureConfig, MixtureNames, RouterConfig, RouterScores, SharedExperts
 from mlcbuild.compiler.models.mixture_layers import read_layers_outside, with_mixture
 from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.errors import StageError
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 202048,
@@ -39,6 +47,7 @@ _DEFAULTS: dict[str, object] = {
     "attention_chunk_size": 8192,
     "attn_temperature_tuning": True,
 }
+_CHUNK, _EXPERTS_WITHOUT_NORMS = 8192, 128  # of GGUF files
 _NAMES = DecoderNames(
     apart=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     gate_up="feed_forward.gate_up_proj",
@@ -51,8 +60,8 @@ _EXPERTS = MixtureNames(
     shared="feed_forward.shared_expert",
 )
 _LAYOUT = CheckpointLayout(
-    gate_up=(TensorName("feed_forward.gate_proj"), TensorName("feed_forward.up_proj")),
-    down=TensorName("feed_forward.down_proj"),
+    gate_up=(TensorName("feed_forward.gate_proj", "ffn_gate"), TensorName("feed_forward.up_proj", "ffn_up")),
+    down=TensorName("feed_forward.down_proj", "ffn_down"),
     experts=ExpertNames(
         module="feed_forward",
         router="router",
@@ -130,10 +139,40 @@ def _attentions(reader: ConfigReader, config: DecoderConfig) -> list[tuple[str, 
     return found
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    """As llama.cpp knows them: chunks of 8192 tokens, one layer of four that does not rotate, and norms of queries and
+    keys in all models but those of 128 experts."""
+    own = ("interleave_moe_layer_step", "expert_shared_count", "leading_dense_block_count", WINDOW)
+    document = decoder_document(
+        file,
+        architecture="llama4",
+        model_type="llama4_text",
+        class_name="Llama4ForCausalLM",
+        also_read=(*MIXTURE_KEYS, *own),
+    )
+    if file.integer(f"llama4.{WINDOW}", _CHUNK) != _CHUNK or file.integer("llama4.leading_dense_block_count", 0):
+        raise StageError(
+            f"{file.path} has chunks of another length than {_CHUNK} tokens, or first layers without experts, which is "
+            "not supported"
+        )
+    mixture = mixture_fields(file, "llama4")
+    return document | {
+        "attention_bias": "blk.0.attn_q.bias" in file.tensors,
+        "attention_chunk_size": _CHUNK,
+        "num_local_experts": mixture["num_experts"],
+        "num_experts_per_tok": mixture["num_experts_per_tok"],
+        "intermediate_size": mixture["moe_intermediate_size"],
+        "intermediate_size_mlp": document["intermediate_size"],
+        "interleave_moe_layer_step": file.integer("llama4.interleave_moe_layer_step"),
+        "use_qk_norm": mixture["num_experts"] != _EXPERTS_WITHOUT_NORMS,
+    }
+
+
 FAMILY = Family(
     name="llama4",
     models="Llama 4 (text)",
     model_types=("llama4", "llama4_text"),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"llama4": GGUFArchitecture(config=_config_of_gguf)},
 )

@@ -6,12 +6,19 @@ Defaults are those of transformers' `Ministral3Config`. `mistral3`, which sees, 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, TemperatureTuning, read_decoder, read_window
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf_numbers import number_below
+from mlcbuild.errors import StageError
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 131072,
@@ -40,6 +47,7 @@ _CHAT_CONFIG = (
     *("sliding_window_size", "tensor_parallel_shards", "tie_word_embeddings", "weight_block_size"),
 )
 _LAYOUT = CheckpointLayout(
+    gguf_interleaves=True,
     ignored=(*CheckpointLayout().ignored, r"vision_tower\..*", r"multi_modal_projector\..*"),
 )
 
@@ -66,10 +74,27 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     return decoder_model(reader, config, layout, fields=_CHAT_CONFIG, limits=read_window(reader), own=own)
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    document = decoder_document(
+        file,
+        architecture="mistral3",
+        model_type="ministral3",
+        class_name="Ministral3ForCausalLM",
+        also_read=("attention.temperature_scale",),
+    )
+    scaling = document.pop("rope_scaling", None)
+    if not isinstance(scaling, dict) or scaling["rope_type"] != "yarn":
+        raise StageError(f"{file.path} does not scale RoPE as a Ministral 3 does, by YaRN")
+    tuning = {"llama_4_scaling_beta": number_below(file, "mistral3", "attention.temperature_scale", 0.0)}
+    document["rope_parameters"] = {"rope_theta": document["rope_theta"], **scaling, **tuning}
+    return document
+
+
 FAMILY = Family(
     name="ministral3",
     models="Ministral 3 (text)",
     model_types=("ministral3", "mistral3"),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"mistral3": GGUFArchitecture(config=_config_of_gguf)},
 )

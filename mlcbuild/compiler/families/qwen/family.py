@@ -8,14 +8,20 @@ code changes the base of frequencies by the text's length (`use_dynamic_ntk`), a
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig, FeedForwardConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.shared_names import GPT_NAMES
 from mlcbuild.compiler.models.sizes import ContextLimits
+from mlcbuild.errors import StageError
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 151936,
@@ -31,15 +37,15 @@ _DEFAULTS: dict[str, object] = {
 }
 _NAMES = replace(GPT_NAMES, gate_up="mlp.gate_up_proj")
 _LAYOUT = CheckpointLayout(
-    embedding=TensorName("transformer.wte"),
+    embedding=TensorName("transformer.wte", "token_embd"),
     layers="transformer.h",
-    norm=TensorName("transformer.ln_f"),
-    attention_norm=TensorName("ln_1"),
-    feed_forward_norm=TensorName("ln_2"),
-    qkv=(TensorName("attn.c_attn"),),
-    output=TensorName("attn.c_proj"),
-    gate_up=(TensorName("mlp.w1"), TensorName("mlp.w2")),
-    down=TensorName("mlp.c_proj"),
+    norm=TensorName("transformer.ln_f", "output_norm"),
+    attention_norm=TensorName("ln_1", "attn_norm"),
+    feed_forward_norm=TensorName("ln_2", "ffn_norm"),
+    qkv=(TensorName("attn.c_attn", "attn_qkv"),),
+    output=TensorName("attn.c_proj", "attn_output"),
+    gate_up=(TensorName("mlp.w1", "ffn_up"), TensorName("mlp.w2", "ffn_gate")),
+    down=TensorName("mlp.c_proj", "ffn_down"),
     ignored=(r".*rotary_emb\.inv_freq", r".*\.attn\.masked_bias"),
 )
 _CHAT_CONFIG = (
@@ -88,10 +94,26 @@ def _limits(reader: ConfigReader) -> ContextLimits:
     return ContextLimits(max_position_embeddings=plain, longest=plain)
 
 
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    """Without the scaling of long texts (`use_dynamic_ntk`, `use_logn_attn`), which llama.cpp does not compute."""
+    document = decoder_document(file, architecture="qwen", model_type="qwen", class_name="QWenLMHeadModel")
+    if "rope_scaling" in document:
+        raise StageError(f"{file.path} scales RoPE, which a Qwen 1 does not")
+    return {name: value for name, value in document.items() if name not in ("rms_norm_eps", "rope_theta")} | {
+        "layer_norm_epsilon": document["rms_norm_eps"],
+        "rotary_emb_base": document["rope_theta"],
+        "kv_channels": document["head_dim"],
+        "no_bias": True,
+        "use_dynamic_ntk": False,
+        "use_logn_attn": False,
+    }
+
+
 FAMILY = Family(
     name="qwen",
     models="Qwen 1",
     model_types=("qwen",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"qwen": GGUFArchitecture(config=_config_of_gguf)},
 )
