@@ -196,3 +196,9 @@ def test_dynamic_scaling_is_that_of_a_text_as_long_as_the_context(tmp_path: Path
     np.testing.assert_allclose(library.prefill(0, text[:30]), expected[29], rtol=0, atol=allowed)
     for place in range(30, len(text)):
         np.testing.assert_allclose(library.decode(0, text[place]), expected[place], rtol=0, atol=allowed)
+
+
+def test_steps_without_a_bound_are_read_in_each_form_that_files_have() -> None:
+    bounds = [None, [0.0, float("inf")], [0.0, {"__float__": "Infinity"}], [0, float("inf")]]
+    found = [model_of(_config("mamba2", time_step_limit=bound)).configuration for bound in bounds]
+    assert all(each == found[0] for each in found)
