@@ -111,10 +111,8 @@ def main() -> None:
             print(f"  {told.strip()}")
     finally:
         shutil.rmtree(folder)
-    one, another = statistics.median(fetched), statistics.median(cold)
-    print(
-        f"from remote {one:.2f} s, cold {another:.1f} s: {another / one:.1f} times as fast, {one / another:.3f} of it"
-    )
+    quick, slow = statistics.median(fetched), statistics.median(cold)
+    print(f"from remote {quick:.2f} s, cold {slow:.1f} s: {slow / quick:.1f} times as fast, {quick / slow:.3f} of it")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from mlcbuild.compiler.backends.cuda.kernels.attention_block import DecodeShape
+
 try:
     from benchmarks.gpu_driver import Driver, command_line
 except ImportError:  # run as a file, where nothing of mlcbuild is
@@ -89,7 +91,7 @@ def _candidates() -> Iterator[tuple[str, Any]]:
         (8, 264, 128, 256),
         (2, 264, 64, 1 << 20),
     ]:
-        shape = attention.DecodeShape(warps=warps, blocks=blocks, tokens=tokens, alone=alone)
+        shape = DecodeShape(warps=warps, blocks=blocks, tokens=tokens, alone=alone)
         name = f"w{warps}b{blocks}t{tokens}a{alone}"
         yield name, attention.paged_decode(original, rope_scaling={}, shape=shape)
 
@@ -163,7 +165,9 @@ def _measure(
 
         call(0)
         driver("cuStreamSynchronize", driver.stream)
-        driver.download(known[7], arrays[7])
+        result = known[7]
+        assert result is not None
+        driver.download(result, arrays[7])
         wrong = float(np.abs(arrays[7] - expected).max())
         graphs[entry["name"]] = (driver.graph(lambda call=call: [call(place) for place in range(calls)]), wrong)
     playable = {name: graph for name, (graph, _) in graphs.items()}

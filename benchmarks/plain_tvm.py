@@ -78,7 +78,8 @@ def build(config: Path, quantization: str, arch: str, output: Path, clock: Clock
         resolve_model.run(config=config, families=families(), **resolved)
         scheme = schemes.scheme(quantization)
         export.run(
-            **resolved,
+            model=resolved["model"],
+            parameters=resolved["parameters"],
             module=at("module.json"),
             metadata=at("metadata.json"),
             models=model_builders(),

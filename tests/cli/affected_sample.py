@@ -266,7 +266,8 @@ class Sample:
             del self.kernels[name]
         for labels in self._users(f":{name}"):
             labels.remove(f":{name}")
-            labels or labels.append("README.md")
+            if not labels:
+                labels.append("README.md")
 
     def comment_of_targets(self) -> None:
         self.comments.append(f"# comment {self._number()}")

@@ -129,7 +129,7 @@ class EventLogText:
 def small_build() -> EventLogText:
     """A matrix of two by two with one cell that failed, results from every cache, and two machines."""
     kernel = {"kernel": "fused_add", "operation": "add", "functions": ["decode"], "shape": ["n", 2048]}
-    far = {"node": "node-2", "worker": "node-2 worker 3", "queued_seconds": 0.5, "cause": "changed"}
+    far: dict[str, Any] = {"node": "node-2", "worker": "node-2 worker 3", "queued_seconds": 0.5, "cause": "changed"}
     actions = [
         action("Import", "up_to_date", 0.1, 0.1),
         action("Fetch", "remote_hit", 0.1, 0.2),

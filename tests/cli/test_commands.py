@@ -359,7 +359,7 @@ def test_a_bug_in_a_file_that_is_found_by_listing_is_told_with_its_line(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     """As whoever adds a rule, a backend or a toolchain makes them."""
-    monkeypatch.setattr("mlcbuild.rules.filegroup.FilesInfo", lambda **_: {}["lane"])
+    monkeypatch.setattr("mlcbuild.rules.filegroup.FilesInfo", lambda **_: dict[str, str]()["lane"])
     (workspace / "BUILD.toml").write_text(
         '[workspace]\nname = "w"\n\n[[filegroup]]\nname = "f"\nsrcs = ["BUILD.toml"]\n'
     )

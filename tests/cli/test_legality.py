@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from mlcbuild.cli.main import main
+from mlcbuild.engine.action import JsonValue
 from mlcbuild.rules import schemes
 from mlcbuild.rules.backend import backends
 from mlcbuild.rules.backends.cuda import CudaPlatform
@@ -54,7 +55,7 @@ def test_what_a_backend_has_no_kernels_for_is_illegal_and_says_why() -> None:
 
 def test_a_platform_may_lack_a_type_that_its_kind_has() -> None:
     scheme = Scheme(name="bf16", model_dtype="bfloat16")
-    target = {"kind": "cuda", "host": {"mtriple": "x86_64-linux-gnu"}}
+    target: dict[str, JsonValue] = {"kind": "cuda", "host": {"mtriple": "x86_64-linux-gnu"}}
     old, new = (CudaPlatform(kind="cuda", target=target, architectures=(arch,)) for arch in ("sm_75", "sm_80"))
     assert dtype_error(scheme, new) is None  # type: ignore[arg-type]  # It looks at two fields alone.
     assert dtype_error(scheme, old) == "bf16 computes in bfloat16: sm_75 has no bfloat16, sm_80 is the first"  # type: ignore[arg-type]

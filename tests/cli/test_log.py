@@ -125,6 +125,7 @@ def test_a_damaged_record_is_none(workspace: Path, damage: str) -> None:
     remember(workspace)
     remember(workspace, began=BEGAN + 1)
     newest, *_ = records(history_of(workspace))
+    assert newest.path is not None
     newest.path.write_text(damage)
     assert [record.began for record in records(newest.path.parent)] == [BEGAN]
 

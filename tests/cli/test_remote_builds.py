@@ -420,7 +420,14 @@ def test_a_port_that_refuses_is_told_as_the_cause_however_short_the_build(
 def test_a_server_that_restarts_during_a_build_gets_all_results(
     place: Callable[[str], Place], server: http_server.Cache
 ) -> None:
-    server.faults.append(lambda handler: len(server.log) <= 15 and (handler.refuse(503) or True))
+
+    def refused(handler: http_server.Handler) -> bool:
+        if len(server.log) > 15:
+            return False
+        handler.refuse(503)
+        return True
+
+    server.faults.append(refused)
     code, said = place("one").build("//...", f"--remote={server.address}", "--remote-upload=results")
     assert code == 0
     assert "failed; the build continues" in said

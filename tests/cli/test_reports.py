@@ -132,7 +132,7 @@ def test_a_report_of_equal_targets_tells_each_of_its_own_action_and_why_it_faile
         "//m:a": "//m:a Compile add n×8 (9f) failed (shared with //m:b)",
         "//m:b": "//m:b Compile add n×8 (9f) failed (shared with //m:a)",
     }
-    story = (
+    story: tuple[BuildEvent, ...] = (
         failed("//m:a", shared_by=("//m:b Compile kernel_9f",)),
         failed("//m:b", shared_with="//m:a Compile kernel_9f"),
         *(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlcbuild.compiler.models.parameters import ParameterList
+from mlcbuild.compiler.models.parameters import ParameterList, TensorLayout
 from mlcbuild.compiler.weights.operations import carry_out
 from tests.compiler.tiny_models import Array
 
@@ -21,6 +21,7 @@ def checkpoint_layouts(parameters: ParameterList) -> dict[str, dict[str, Array]]
             if layout is None:
                 found[name][tensor.name] = numbers
             else:
+                assert isinstance(layout, TensorLayout)
                 whole = found[name].setdefault(layout.name, np.zeros(layout.shape, np.float32))
                 part = carry_out(layout.operations, [np.arange(whole.size).reshape(whole.shape)])
                 whole.reshape(-1)[part.reshape(-1)] = numbers.reshape(-1)

@@ -70,6 +70,7 @@ def arrays(
 ) -> tuple[list[Array], Array]:
     """The arguments, and the result in float64."""
     given = arguments(chosen, experts, n, k, dtype=dtype, packed=packed, numbers=numbers, rows=rows)
+    stored: list[Array]
     x, _, *stored = (array.astype(np.float64) if array.dtype != np.uint32 else array for array in given)
     tokens, choices = chosen.shape
     matrices = stored[0]

@@ -186,7 +186,7 @@ _EXAONE = {
     "model.layers": "transformer.h",
     "model.norm": "transformer.ln_f",
 }
-_QWEN_NAMES = {
+_QWEN_NAMES: dict[str, Any] = {
     "self_attn.o_proj": "attn.c_proj",
     "input_layernorm": "ln_1",
     "post_attention_layernorm": "ln_2",
@@ -197,7 +197,7 @@ _QWEN_NAMES = {
     "model.layers": "transformer.h",
     "model.norm": "transformer.ln_f",
 }
-_CHATGLM_NAMES = {
+_CHATGLM_NAMES: dict[str, Any] = {
     "self_attn.o_proj": "self_attention.dense",
     "mlp.gate_up_proj": "mlp.dense_h_to_4h",
     "mlp.down_proj": "mlp.dense_4h_to_h",
@@ -206,7 +206,7 @@ _CHATGLM_NAMES = {
     "model.norm": "transformer.encoder.final_layernorm",
     "lm_head": "transformer.output_layer",
 }
-_PHI_NAMES = {
+_PHI_NAMES: dict[str, Any] = {
     "self_attn.dense": "mixer.out_proj",
     "input_layernorm": "ln",
     "model.embed_tokens": "transformer.embd.wte",

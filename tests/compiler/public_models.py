@@ -75,7 +75,7 @@ def counted(model: PublicModel) -> int:
     import transformers
 
     document = model.accepted.get("text_config", model.accepted)
-    fields = {name: value for name, value in document.items() if name not in _NOT_SIZES} | model.counted_as
+    fields = {name: value for name, value in document.items() if name not in _NOT_SIZES} | dict(model.counted_as)
     kind = transformers.AutoConfig.for_model(**fields)
     with torch.device("meta"):
         if model_of(model.accepted).limits.is_encoder:

@@ -72,7 +72,7 @@ class RuledBatch(WindowedBatch):
         scale = 4 * self.scale
         return np.concatenate(
             [
-                ruled(*text, self.rules, scale=scale, sees_less=sees_less)[before:]
+                ruled(text[0], text[1], text[2], self.rules, scale=scale, sees_less=sees_less)[before:]
                 for text, (before, _) in zip(self.texts, self.sequences, strict=True)
             ]
         )

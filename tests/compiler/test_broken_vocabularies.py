@@ -121,7 +121,10 @@ def drop_a_token(folder: Path) -> None:
 
 
 def write_text(name: str, text: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_text(text) and None  # type: ignore[func-returns-value]
+    def write(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return write
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_a_shorter_context_shortens_the_prefill_chunk(tmp_path: Path) -> None:
 
 
 def test_a_model_with_a_window_can_be_made_without(tmp_path: Path) -> None:
-    window = {"model_type": "mistral", "sliding_window": 32}
+    window: Any = {"model_type": "mistral", "sliding_window": 32}
     sizes = configured(tmp_path, {"sliding_window_size": -1}, **window).sizes
     assert (sizes.sliding_window_size, sizes.context_window_size, sizes.attention_sink_size) == (-1, 128, 0)
 
@@ -68,7 +69,7 @@ def test_bad_override_is_told(tmp_path: Path, overrides: Mapping[str, object], m
 
 
 def test_a_prefill_may_be_longer_than_the_window(tmp_path: Path) -> None:
-    window = {"model_type": "mistral", "sliding_window": 32}
+    window: Any = {"model_type": "mistral", "sliding_window": 32}
     assert configured(tmp_path, {"prefill_chunk_size": 100}, **window).sizes.prefill_chunk_size == 100
     with pytest.raises(StageError, match="prefill_chunk_size is 100; it has to be from 1 to the context_window_size"):
         configured(tmp_path, {"prefill_chunk_size": 100, "context_window_size": 64}, **window)

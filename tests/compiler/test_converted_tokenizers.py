@@ -52,7 +52,7 @@ def converted(folder: Path, config: Mapping[str, object] | None = None) -> Token
 
 
 LLAMA_LIKE = {"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False}
-MODELS = {
+MODELS: Mapping[str, Mapping[str, Any]] = {
     "llama": {"model_type": "bpe", "split_digits": True, **LLAMA_LIKE},
     "gemma": {
         "model_type": "bpe",

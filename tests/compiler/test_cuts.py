@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ IN_CI = ("deepseek-v3", "default", "gpt-4o", "llama-bpe", "tekken")
 def test_text_is_cut_as_llama_cpp_cuts_it(tmp_path: Path, merged: tuple[list[str], list[str]], name: str) -> None:
     tokens, merges = merged
     config = {**TINY, "vocab_size": len(tokens)}
-    vocabulary = {
+    vocabulary: dict[str, bool | int | float | str | Sequence[object]] = {
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": [3] + [1] * (len(tokens) - 1),
         "tokenizer.ggml.merges": merges,

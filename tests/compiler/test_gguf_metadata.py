@@ -129,7 +129,7 @@ def test_scalings_that_are_not_computed_are_refused(tmp_path: Path, metadata: di
 
 
 def test_yarn_has_the_defaults_of_llama_cpp(tmp_path: Path) -> None:
-    scaling = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+    scaling: dict[str, Value] = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
     found = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0}
     assert document(tmp_path, **scaling)["rope_scaling"] == {**found, "original_max_position_embeddings": 128}
     own = {"beta_fast": 16.0, "beta_slow": 2.0, "original_max_position_embeddings": 64}
@@ -185,6 +185,7 @@ def test_a_special_token_of_number_minus_one_is_none(tmp_path: Path, number: int
     """llama.cpp's LLAMA_TOKEN_NULL, which files have with and without a sign."""
     path = write_gguf(tmp_path / "m.gguf", checkpoint())
     file = GGUFFile(path)
+    assert isinstance(file.metadata, dict)
     file.metadata["tokenizer.ggml.padding_token_id"] = number
     found = decoder_document(file, architecture="llama", model_type="llama", class_name="C")
     assert "pad_token_id" not in found

@@ -15,6 +15,7 @@ from mlcbuild.compiler.weights import gguf_weights
 from mlcbuild.compiler.weights.gguf_weights import GGUFWeights
 from mlcbuild.errors import StageError
 from tests.compiler.llama_cpp import dequantized
+from tests.compiler.tiny_models import Array
 
 TYPES = (
     *("Q1_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q8_K"),
@@ -23,7 +24,7 @@ TYPES = (
 )
 
 
-def write_one_tensor(path: Path, kind: str, stored: np.ndarray) -> Path:  # type: ignore[type-arg]
+def write_one_tensor(path: Path, kind: str, stored: Array) -> Path:
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tensor("w", stored, raw_dtype=gguf.GGMLQuantizationType[kind])
     writer.write_header_to_file()

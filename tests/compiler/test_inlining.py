@@ -11,7 +11,7 @@ from mlcbuild.compiler.passes.inline_private_functions import inline_private_fun
 from tests.compiler.inlining import inlined
 
 
-class _Layer(nn.Module):  # type: ignore[misc]
+class _Layer(nn.Module):
     def __init__(self) -> None:
         self.weight = nn.Parameter((8,), "float32")
 
@@ -19,7 +19,7 @@ class _Layer(nn.Module):  # type: ignore[misc]
         return x * self.weight
 
 
-class _Model(nn.Module):  # type: ignore[misc]
+class _Model(nn.Module):
     def __init__(self, layers: int) -> None:
         self.layers = nn.ModuleList([_Layer() for _ in range(layers)])
         self.outliner = Outliner("layer")

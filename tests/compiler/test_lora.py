@@ -273,7 +273,7 @@ def test_any_field_of_any_value_is_read_or_refused(tmp_path: Path) -> None:
     values: list[object] = [None, True, -1, 0.5, "x", [], [1], {}, {"q_proj": 2}, {"q_proj": "x"}, 10**30]
     fields = ("r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "fan_in_fan_out", "bias", "use_dora")
     for number in range(60):
-        changes = {name: source.choice(values) for name in source.sample(fields, 2)}
+        changes: Any = {name: source.choice(values) for name in source.sample(fields, 2)}
         adapter = write_adapter(tmp_path / str(number), **changes)
         with contextlib.suppress(StageError):
             merge(tmp_path / f"model{number}", [adapter])

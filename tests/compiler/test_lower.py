@@ -123,7 +123,7 @@ def test_a_signature_that_is_none_is_told(tmp_path: Path) -> None:
 
 
 @T.prim_func(s_tir=True)
-def _slots(sizes: T.Buffer((T.int64(5),), "int64")) -> None:
+def _slots(sizes: T.Buffer((T.int64(5),), "int64")) -> None:  # type: ignore[valid-type]
     sizes[T.int64(2)] = sizes[T.int64(0)] * T.int64(4)
     sizes[T.int64(4)] = sizes[T.int64(0)] + sizes[T.int64(1)]
     sizes[T.int64(3)] = T.max(sizes[T.int64(1)], T.int64(7))
@@ -138,7 +138,7 @@ def test_stores_in_any_order_get_the_same_one() -> None:
 
 
 @T.prim_func(s_tir=True)
-def _dependent(sizes: T.Buffer((T.int64(3),), "int64")) -> None:
+def _dependent(sizes: T.Buffer((T.int64(3),), "int64")) -> None:  # type: ignore[valid-type]
     sizes[T.int64(2)] = sizes[T.int64(0)] * T.int64(4)
     sizes[T.int64(1)] = T.max(T.int64(1), sizes[T.int64(2)] + T.int64(1))
 

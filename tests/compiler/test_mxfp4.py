@@ -172,10 +172,11 @@ def test_damaged_checkpoints_are_told(tmp_path: Path, changes: Mapping[str, Arra
 
 def test_other_methods_of_quantization_are_refused() -> None:
     assert model_of(_CONFIG).family == "gpt_oss"
+    changes: Mapping[str, object]
     for changes in (
         {"quantization_config": {"quant_method": "awq"}},
         {"quantization": {"quant_method": "mxfp4"}},
         {"model_type": "llama"},
     ):
         with pytest.raises(StageError, match="quantized already"):
-            model_of(_CONFIG | changes)
+            model_of({**_CONFIG, **changes})

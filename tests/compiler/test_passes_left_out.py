@@ -237,13 +237,13 @@ def parameters_are_read_before_the_first_layer(models: dict[str, Model]) -> None
         for place, value in enumerate(values)
         if isinstance(value, relax.TupleGetItem) and value.tuple_value.same_as(packed)
     ]
-    layers = [
+    calls = [
         place
         for place, value in enumerate(values)
         if isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.GlobalVar)
     ]
     assert len(read) == len(names)
-    assert max(read) < min(layers)
+    assert max(read) < min(calls)
 
 
 def no_module_is_compiled(models: dict[str, Model]) -> None:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.compiler import json_values
+from mlcbuild.compiler.models.activation import Activation
 from mlcbuild.compiler.models.decoder import (
-    Activation,
     AttentionConfig,
     DecoderConfig,
     FeedForwardConfig,
@@ -64,20 +64,17 @@ def one_operation(draw: st.DrawFn, shape: tuple[int, ...]) -> Operation:
     """Any operation that a tensor of a shape can go through alone."""
     axis = draw(st.integers(0, len(shape) - 1))
     begin = draw(st.integers(0, shape[axis] - 1))
-    return draw(
-        st.sampled_from(
-            [
-                Concatenate(axis=axis),
-                Stack(axis=axis),
-                Slice(axis=axis, begin=begin, end=draw(st.integers(begin + 1, shape[axis]))),
-                Permute(axes=draw(st.permutations(range(len(shape))).map(tuple))),
-                Reshape(shape=(*shape[::-1], 1)),
-                Split(axis=axis, sizes=(shape[axis],)),
-                Flatten(axes=axis + 1),
-                AddOne(times=draw(st.sampled_from([1, -1]))),
-            ]
-        )
-    )
+    operations: list[Operation] = [
+        Concatenate(axis=axis),
+        Stack(axis=axis),
+        Slice(axis=axis, begin=begin, end=draw(st.integers(begin + 1, shape[axis]))),
+        Permute(axes=draw(st.permutations(range(len(shape))).map(tuple))),
+        Reshape(shape=(*shape[::-1], 1)),
+        Split(axis=axis, sizes=(shape[axis],)),
+        Flatten(axes=axis + 1),
+        AddOne(times=draw(st.sampled_from([1, -1]))),
+    ]
+    return draw(st.sampled_from(operations))
 
 
 @st.composite

@@ -20,7 +20,7 @@ from tests.compiler.kernel_running import TARGET, Array
 _EXPERTS, _CHOSEN = 8, 3
 
 
-class _Router(nn.Module):  # type: ignore[misc]
+class _Router(nn.Module):
     def __init__(self, config: MixtureConfig) -> None:
         self.config = config
 
@@ -188,9 +188,8 @@ def test_scores_that_are_no_numbers_choose_experts_that_exist() -> None:
 
 @pytest.mark.parametrize("changes", [{"experts_per_token": 9}, {"experts_per_token": 0}])
 def test_more_experts_than_there_are_cannot_be_chosen(changes: dict[str, Any]) -> None:
+    fields: Any = {"experts": 8, "experts_per_token": 2, "intermediate_size": 4, "router": RouterConfig()}
     with pytest.raises(ValueError, match="cannot be chosen"):
-        MixtureConfig(
-            **{"experts": 8, "experts_per_token": 2, "intermediate_size": 4, "router": RouterConfig()} | changes
-        )
+        MixtureConfig(**fields | changes)
     with pytest.raises(ValueError, match="3 of 3 groups"):
         _config(RouterConfig(groups=ExpertGroups(count=3, chosen=3)))

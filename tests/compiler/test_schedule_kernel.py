@@ -121,7 +121,7 @@ def test_objects_and_schedules_are_the_same_in_every_process_and_directory(tmp_p
     ids=str,
 )
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_objects_are_made_for_every_processor(tmp_path: Path, target: dict[str, str], dtype: str) -> None:
+def test_objects_are_made_for_every_processor(tmp_path: Path, target: dict[str, Any], dtype: str) -> None:
     for func in (packed_product(24, 96, 1, dtype=dtype), packed_product(24, 96, None, dtype=dtype, residual=True)):
         name = _schedule(tmp_path, func, **target)
         _compile(tmp_path, **target)

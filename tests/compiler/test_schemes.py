@@ -78,7 +78,7 @@ def test_the_bound_is_not_much_wider_than_the_error(name: str) -> None:
     assert error.max() >= encoder.error_bound(parameter, numbers).min() * 0.5
 
 
-class _Restored(nn.Module):  # type: ignore[misc]
+class _Restored(nn.Module):
     def __init__(self, layer: StoredMatrix) -> None:
         self.layer = layer
 

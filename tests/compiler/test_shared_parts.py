@@ -40,7 +40,7 @@ TOKENS = np.random.default_rng(3).integers(0, 300, 24).tolist()
 def test_an_activation_is_torchs(activation: Activation) -> None:
     from transformers.activations import ACT2FN
 
-    class Alone(nn.Module):  # type: ignore[misc]
+    class Alone(nn.Module):
         def forward(self, x: nn.Tensor) -> nn.Tensor:
             return ACTIVATIONS[activation](x)
 

@@ -131,7 +131,7 @@ class WindowedBatch:
         """What the new tokens see in all."""
         return np.concatenate(
             [
-                windowed(*text, self.window, rule=rule, rotates=rotates)[before:]
+                windowed(text[0], text[1], text[2], self.window, rule=rule, rotates=rotates)[before:]
                 for text, (before, _) in zip(self.texts, self.sequences, strict=True)
             ]
         )
@@ -141,5 +141,5 @@ def merged(one: Sequence[Array], other: Sequence[Array]) -> Array:
     """Results over two ranges of keys, with the base-2 logarithms of their denominators, as one, in float64."""
     largest = np.maximum(one[1], other[1]).astype(np.float64)
     weights = [np.exp2(part[1] - largest)[..., None] for part in (one, other)]
-    total: Array = sum(part[0].astype(np.float64) * weight for part, weight in zip((one, other), weights, strict=True))
+    total = one[0].astype(np.float64) * weights[0] + other[0].astype(np.float64) * weights[1]
     return total / (weights[0] + weights[1])

@@ -40,7 +40,7 @@ class SilentFileSystem:
                 if code == self._silent and (code != _LOOKUP or request[40:].rstrip(b"\0") == self._name):
                     self.asked.set()
                 elif code == _INTERRUPT:
-                    self._reply(*struct.unpack_from("<Q", request, 40), _EINTR, b"")
+                    self._reply(struct.unpack_from("<Q", request, 40)[0], _EINTR, b"")
                 elif code != _FORGET:
                     self._reply(unique, *self._answer(code, node, request[40:]))
 

@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,9 +49,9 @@ class Watch:
         self.long = 0
         whole = session.run_build
 
-        def run_build(*arguments: session.BuildRequest, **more: object) -> session.BuildOutcome:
+        def run_build(*arguments: Any, **more: Any) -> Any:
             self.long += 1
-            return whole(*arguments, **more)  # type: ignore[arg-type]
+            return whole(*arguments, **more)
 
         monkeypatch.setattr(session, "run_build", run_build)
 
@@ -252,10 +253,13 @@ def test_an_absent_path_that_appears_is_seen(tmp_path: Path) -> None:
 
 def test_results_are_asked_for(tmp_path: Path) -> None:
     result = tmp_path / "result"
-    make = lambda: no_op_record.make_no_op_record(  # noqa: E731
-        tmp_path, request="", began_nanoseconds=time.time_ns(), observed=[], placed={}, results=[str(result)],
-        outputs=(), actions=1,
-    )  # fmt: skip
+
+    def make() -> no_op_record.NoOpRecord | None:
+        return no_op_record.make_no_op_record(
+            tmp_path, request="", began_nanoseconds=time.time_ns(), observed=[], placed={}, results=[str(result)],
+            outputs=(), actions=1,
+        )  # fmt: skip
+
     assert make() is None
     result.touch()
     build = make()

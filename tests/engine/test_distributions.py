@@ -215,7 +215,12 @@ def test_what_was_touched_just_now_is_not_remembered(tmp_path: Path, monkeypatch
     install(tmp_path / "site", "alpha", "1.0", FILES)
     fingerprint(tmp_path / "site", memory=tmp_path / "memory")
     read = []
-    monkeypatch.setattr(distributions, "_content", lambda path: read.append(path) or "content")
+
+    def content(path: Path) -> str:
+        read.append(path)
+        return "content"
+
+    monkeypatch.setattr(distributions, "_content", content)
     fingerprint(tmp_path / "site", memory=tmp_path / "memory")
     assert read
 

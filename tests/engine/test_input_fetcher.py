@@ -10,6 +10,7 @@ from mlcbuild.cache.digest import Digest, DigestFunction
 from mlcbuild.cache.disk import DiskStore
 from mlcbuild.cache.file_digests import FileDigests
 from mlcbuild.engine.input_fetcher import InputFetcher
+from mlcbuild.engine.scheduler_events import SourceDigested
 
 
 def test_a_source_that_several_actions_want_at_once_is_stored_once(tmp_path: Path) -> None:
@@ -27,6 +28,7 @@ def test_a_source_that_several_actions_want_at_once_is_stored_once(tmp_path: Pat
         (tmp_path / path).write_text(path * 1000)
         for job in fetcher.digesting([path]):
             (digested,) = job()
+        assert isinstance(digested, SourceDigested)
         digest = digested.digest
         fetch = partial(inode_after_fetching, fetcher, store, digest, path)
         with ThreadPoolExecutor(8) as threads:

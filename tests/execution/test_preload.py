@@ -44,7 +44,7 @@ def safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entries, "__path__", [*entries.__path__, str(folder)])
     monkeypatch.setattr(table, "names", lambda: tuple(sorted((*names(), "safetensors"))))
     name = f"{entries.__name__}.safetensors"
-    monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]  # so that it is removed afterwards
+    monkeypatch.setitem(sys.modules, name, None)  # so that it is removed afterwards
     monkeypatch.delitem(sys.modules, name)
 
 

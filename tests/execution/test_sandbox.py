@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -246,7 +246,7 @@ def test_what_mlcbuild_is_installed_beside_is_seen_and_its_checkout_is_not(
     monkeypatch.setattr(mlcbuild, "__file__", str(tmp_path / "mlcbuild/__init__.py"))
     monkeypatch.syspath_prepend(str(tmp_path))
     policies = SandboxPolicies(workspace=(), hidden=(), bytecode=tmp_path / "bytecode")
-    policy = policies.of(world.stage("use_the_system"), tmp_path / "action", ())
+    policy: Any = policies.of(world.stage("use_the_system"), tmp_path / "action", ())
     assert (str(tmp_path) in policy["read"]) is not is_checkout
     assert f"{tmp_path}/mlcbuild" in policy["read"]
     assert (f"{tmp_path}/rules" in policy["read"]) is is_checkout

@@ -26,6 +26,15 @@ from tests.remote.memory_transport import BLAKE3, BatchingMemoryTransport, Memor
 from tests.remote.test_signing import private_key
 
 
+def waiting_for(gate: threading.Event) -> Callable[[str], None]:
+    """Calls that wait until the gate opens, and do not fail."""
+
+    def wait(_method: str) -> None:
+        assert gate.wait(30)
+
+    return wait
+
+
 @pytest.fixture(params=[MemoryTransport, BatchingMemoryTransport])
 def server(request: pytest.FixtureRequest) -> MemoryTransport:
     return request.param()
@@ -322,7 +331,7 @@ def test_an_error_that_is_raised_counts_as_a_miss_too(tmp_path: Path) -> None:
 
 def test_a_lookup_without_an_answer_at_the_end_is_a_miss_that_timed_out(tmp_path: Path) -> None:
     gate = threading.Event()
-    server = MemoryTransport(fail=lambda _method: gate.wait(30) and None)
+    server = MemoryTransport(fail=waiting_for(gate))
     one = machine(tmp_path, server)
     asking = threading.Thread(target=lambda: one.cache.find(BLAKE3.of_bytes(b"key"), one.store))
     asking.start()
@@ -639,7 +648,7 @@ def test_one_that_is_off_hides_no_other(tmp_path: Path) -> None:
 
 def test_sending_waits_for_nothing_and_the_end_waits_for_it_so_long(tmp_path: Path) -> None:
     gate = threading.Event()
-    server = MemoryTransport(fail=lambda _method: gate.wait(30) and None)
+    server = MemoryTransport(fail=waiting_for(gate))
     one = machine(tmp_path, server, drain_seconds=0.3)
     began = time.monotonic()
     for number in range(20):
@@ -653,7 +662,7 @@ def test_sending_waits_for_nothing_and_the_end_waits_for_it_so_long(tmp_path: Pa
 
 def test_what_is_abandoned_is_dropped_at_once(tmp_path: Path) -> None:
     gate = threading.Event()
-    server = MemoryTransport(fail=lambda _method: gate.wait(30) and None)
+    server = MemoryTransport(fail=waiting_for(gate))
     one = machine(tmp_path, server, drain_seconds=1000.0)
     one.send(made(one.store, 1))
     threading.Timer(0.2, one.cache.abandon).start()
@@ -711,4 +720,4 @@ def test_a_blob_that_several_want_is_fetched_once(tmp_path: Path, server: Memory
 def test_policies_that_make_no_sense_are_refused() -> None:
     for wrong in ({"drain_seconds": -1.0}, {"downloads": 0}, {"uploads": 0}):
         with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
-            RemotePolicy(**wrong)  # type: ignore[arg-type]
+            RemotePolicy(**wrong)

@@ -258,7 +258,7 @@ def test_an_address_or_endpoint_with_credentials_is_refused_without_repeating_th
         lambda: S3Settings(bucket="bucket", endpoint="https://me:hunter2@host"),
     ):
         with pytest.raises(ValueError, match=r"^(?!.*hunter2)"):
-            make()  # type: ignore[no-untyped-call]
+            make()
 
 
 def test_an_address_reads_as_it_was_written() -> None:

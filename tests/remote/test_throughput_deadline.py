@@ -33,7 +33,7 @@ class Clock:
         self.now: Any = Fraction(0)
 
     def __call__(self) -> float:
-        return self.now  # type: ignore[no-any-return]
+        return self.now
 
 
 def follow(deadline: ThroughputDeadline, clock: Clock, steps: list[Step]) -> list[float]:
@@ -69,7 +69,8 @@ def expected(slack: int, rate: int, idle: int, steps: list[Step]) -> list[float]
             for begin in range(number)
         )
         is_over = was <= 0 or before >= idle
-        left.append(0 if is_over else min(idle, *stretches))
+        shortest: Any = min(idle, *stretches)  # exact: a fraction
+        left.append(0 if is_over else shortest)
     return left
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, SourceArtifact, StageCall, ToolCall
+from mlcbuild.engine.action import DerivedArtifact, DiscoveredArtifacts, Input, SourceArtifact, StageCall, ToolCall
 from mlcbuild.errors import WorkspaceErrors
 from mlcbuild.rules import host
 from mlcbuild.rules.analysis import with_errors_of_analysis
@@ -35,6 +35,12 @@ config = "config.json"
 
 
 CONFIG = json.dumps(TINY_LLAMA)
+
+
+def _maker(item: Input) -> str:
+    """The action that makes an input."""
+    assert isinstance(item.artifact, DerivedArtifact)
+    return item.artifact.action
 
 
 def model_workspace(root: Path, targets: str, **files: str) -> Path:
@@ -310,9 +316,9 @@ def test_overrides_reach_no_stage_but_the_one_that_applies_them(tmp_path: Path) 
     ]
     assert holding == ["ConfigureModel"]
     # Export takes the model's own sizes, so that every library of a model and quantization shares it.
-    taken = {item.artifact.action for item in action(analysis, "Export").inputs if item.path.endswith("model.json")}
+    taken = {_maker(item) for item in action(analysis, "Export").inputs if item.path.endswith("model.json")}
     assert taken == {"//models:shape ResolveModel"}
-    taken = {item.artifact.action for item in action(analysis, "Lower").inputs if item.path.endswith("model.json")}
+    taken = {_maker(item) for item in action(analysis, "Lower").inputs if item.path.endswith("model.json")}
     assert taken == {"//models:l ConfigureModel"}
 
 

@@ -260,7 +260,7 @@ DIALOGUES: list[Messages] = [
     [USER, CALL, RESULT],
     [SYSTEM, USER, CALL, RESULT, ANSWER, AGAIN],
 ]
-TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+TOKENS: Any = {"bos_token": "<s>", "eos_token": "</s>"}
 
 
 def applied(template: str, messages: Messages, *, prompt: bool = True, **tokens: str) -> str | None:

@@ -174,6 +174,7 @@ def test_logits_of_a_prompt_are_kept_and_nothing_has_to_be_generated(package: Pa
     longer = generate(package, "hello w" * 5, raw=True, max_tokens=1, threads=2)
     list(longer)
     last = generation.prompt_logits[-1] if every_logit else generation.prompt_logits
+    assert longer.prompt_logits is not None
     np.testing.assert_allclose(last, longer.prompt_logits, rtol=1e-4, atol=1e-3)
 
 

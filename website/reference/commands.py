@@ -20,7 +20,7 @@ What `mlcbuild COMMAND --help` shows, on one page. [The command line](command-li
 
 def commands_page() -> str:
     """The page, in Markdown."""
-    root = get_command(application())
+    root: Any = get_command(application())
     parts = [_HEAD, f"## {PROGRAM}\n", *_body(root, PROGRAM)]
     for name, command in root.commands.items():
         parts += _command(command, f"{PROGRAM} {name}", level=2)

@@ -7,7 +7,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
-from typing import get_args
+from typing import Any, get_args
 
 from mlcbuild.cli.reports import build_report, event_log
 from mlcbuild.engine import build_events
@@ -100,7 +100,8 @@ def _members(node: ast.ClassDef, lines: list[str]) -> str:
 def _values(node: ast.ClassDef, lines: list[str]) -> Iterator[tuple[str, str]]:
     for child in node.body:
         if isinstance(child, ast.Assign) and isinstance(child.value, ast.Constant):
-            yield f"`{child.value.value}`", _comment(child, lines)
+            value: Any = child.value.value
+            yield f"`{value}`", _comment(child, lines)
 
 
 def _comment(node: ast.stmt, lines: list[str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ with running(Path(sys.argv[2])) as server:
         print(json.dumps([each["Key"] for page in pages for each in page.get("Contents", ())]), flush=True)
 """
 # Nodes find the credentials in their own environment, because no secret is sent to them.
-S3_CREDENTIALS = {
+S3_CREDENTIALS: Any = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY,
     "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
     "AWS_EC2_METADATA_DISABLED": "true",

@@ -17,7 +17,7 @@ from mlcbuild.engine.executor import ExecutionOutcome, ExecutionRequest, FileEnt
 from mlcbuild.execution.ray.frames import Receiver, pack, send, unpack
 from mlcbuild.execution.ray.messages import outcome_from_json, outcome_to_json, request_from_json, request_to_json
 
-_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _DIGESTS = st.builds(Digest, st.text("0123456789abcdef", min_size=64, max_size=64), st.integers(0, 1 << 50))
 _ENTRIES = st.lists(st.builds(FileEntry, path=_TEXT, digest=_DIGESTS, is_executable=st.booleans())).map(tuple)
 _JSON: st.SearchStrategy[Any] = st.recursive(

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,7 +90,7 @@ def far_machine(link: Link, cluster: RayCluster) -> Callable[[Sequence[str]], li
 @pytest.fixture
 def far_cluster(link: Link, tmp_path: Path) -> Iterator[RayCluster]:
     """A head without cpus in the near network, and a node in the far one. Ray declares no node dead during a test."""
-    patience = {"RAY_health_check_failure_threshold": "100", "RAY_health_check_timeout_ms": "60000"}
+    patience: Any = {"RAY_health_check_failure_threshold": "100", "RAY_health_check_timeout_ms": "60000"}
     cluster = RayCluster(tmp_path / "cluster", link.near, port=6395, host=_NEAR, **patience)
 
     try:

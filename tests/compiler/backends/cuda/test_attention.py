@@ -14,13 +14,14 @@ from tvm import tirx
 from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode
 
 from mlcbuild.compiler.backends.cuda.kernels import attention
+from mlcbuild.compiler.backends.cuda.kernels.attention_block import DecodeShape
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from tests.compiler.attention_reference import LLAMA3, THETA, rotated
 from tests.compiler.backends.cuda import cuda_emulation
 from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, Array, launches, run_cuda
 
 _TARGET = tvm.target.Target(CUDA_TARGET)
-_EAGER = attention.DecodeShape(warps=2, blocks=64, tokens=32, alone=32)  # has sequences shared that are not long
+_EAGER = DecodeShape(warps=2, blocks=64, tokens=32, alone=32)  # has sequences shared that are not long
 needs_gxx = pytest.mark.skipif(not cuda_emulation.AVAILABLE, reason="the C++ compiler g++ runs the kernels")
 
 
@@ -37,10 +38,10 @@ class _Heads:
 
 
 @functools.cache
-def _paged_decode(heads: _Heads, *, shape: attention.DecodeShape | None = None, sliding: bool = False) -> tirx.PrimFunc:
+def _paged_decode(heads: _Heads, *, shape: DecodeShape | None = None, sliding: bool = False) -> tirx.PrimFunc:
     """Ours, one object for each case: compiled once for all numbers that it is tried with."""
     return attention.paged_decode(
-        heads.original(sliding=sliding), rope_scaling={}, sliding_window=sliding, shape=shape or attention.DecodeShape()
+        heads.original(sliding=sliding), rope_scaling={}, sliding_window=sliding, shape=shape or DecodeShape()
     )
 
 
@@ -66,7 +67,7 @@ class _Sequences:
         window = np.stack([self.last, np.full(batch, self.offset), np.full(batch, self.sink)]).astype(np.int32)
         first = np.arange(batch, dtype=np.int32) * 7  # a sequence's first key may be at any position
         positions = np.array([first[i] + len(self.of(i)[0]) - 1 for i in range(batch)], np.int32)
-        results = [np.full_like(self.queries, np.nan), np.full(self.queries.shape[:2], np.nan, np.float32)]
+        results: list[Array] = [np.full_like(self.queries, np.nan), np.full(self.queries.shape[:2], np.nan, np.float32)]
         lengths = window if sliding else self.last
         return [self.queries, self.pages, self.starts, self.numbers, lengths, first, positions, *results]
 
@@ -156,14 +157,14 @@ def test_blocks_that_share_a_sequence_give_the_same(programs: Path, heads: _Head
 
 
 @needs_gxx
-@pytest.mark.parametrize("shape", [attention.DecodeShape(), _EAGER], ids=["alone", "shared"])
+@pytest.mark.parametrize("shape", [DecodeShape(), _EAGER], ids=["alone", "shared"])
 @pytest.mark.parametrize("rotates", [False, True])
 @pytest.mark.parametrize(
     ("length", "sink", "offset"),
     [(100, 4, 37), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(130, 0, 19), (20, 0, 0), (90, 20, 21)])],
 )
 def test_a_sliding_window_leaves_out_what_is_between_sink_and_window(
-    programs: Path, shape: attention.DecodeShape, rotates: bool, length: int, sink: int, offset: int
+    programs: Path, shape: DecodeShape, rotates: bool, length: int, sink: int, offset: int
 ) -> None:
     heads = _Heads()
     kernel = _paged_decode(heads, shape=shape, sliding=True)
@@ -179,8 +180,8 @@ def test_frequencies_follow_the_rule_of_the_model(programs: Path) -> None:
 
 
 @needs_gxx
-@pytest.mark.parametrize("shape", [attention.DecodeShape(), _EAGER], ids=["alone", "shared"])
-def test_a_sequence_without_tokens_gives_zeros(programs: Path, shape: attention.DecodeShape) -> None:
+@pytest.mark.parametrize("shape", [DecodeShape(), _EAGER], ids=["alone", "shared"])
+def test_a_sequence_without_tokens_gives_zeros(programs: Path, shape: DecodeShape) -> None:
     heads = _Heads()
     kernel = _paged_decode(heads, shape=shape)
     _check(kernel, _Sequences(heads, [0, 200]), programs)
@@ -199,7 +200,7 @@ def test_long_sequences_are_shared_where_blocks_are_few() -> None:
 
 def test_a_way_to_share_the_work_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="warps=0"):
-        attention.DecodeShape(warps=0)
+        DecodeShape(warps=0)
 
 
 @pytest.mark.parametrize(

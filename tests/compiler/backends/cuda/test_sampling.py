@@ -47,9 +47,9 @@ def test_softmax_is_right_for_every_temperature(tmp_path: Path, width: int, acti
     logits[1, 0, 5] = logits[1, 0, :active].max()  # two largest
     logits[:, :, active:] = 100  # padding of the table
     temperature = np.array([1, 0, 0.5], np.float32)
-    partial = [np.zeros((3, softmax.chunks(width)), np.float32) for _ in range(2)]
+    partial: list[Array] = [np.zeros((3, softmax.chunks(width)), np.float32) for _ in range(2)]
     _, _, maxima, sums = run_cuda(softmax.describe_chunks(width), [logits, temperature, active, *partial], tmp_path)
-    arrays = [logits, temperature, active, maxima, sums, np.full_like(logits, 7)]
+    arrays: list[Array | int] = [logits, temperature, active, maxima, sums, np.full_like(logits, 7)]
     got = run_cuda(softmax.normalize(width), arrays, tmp_path)[-1][:, 0]
     expected = np.zeros((3, width))
     for row in range(3):
