@@ -17,7 +17,7 @@ from tests.compiler.families import BOUND
 from tests.compiler.family_cases import CASES
 from tests.compiler.parity import reference
 from tests.compiler.pipeline import CPU_TARGET, compile_library
-from tests.compiler.running import Array, Library, random_model, tensors_of
+from tests.compiler.running import Array, Library, random_model, store, tensors_of
 from tests.compiler.unequal_passes import check_unequal_passes
 
 _TEXT = 70
@@ -137,3 +137,25 @@ def test_a_token_tree_is_refused(compiled: _Compiled) -> None:
 def _begin(library: Library, sequences: Sequence[int], lengths: Sequence[int], parents: Sequence[int]) -> Any:
     shapes = [tvm_ffi.Shape(list(numbers)) for numbers in (sequences, lengths, parents)]
     return tvm_ffi.get_global_func("vm.builtin.kv_state_begin_forward")(library.cache, *shapes)
+
+
+@pytest.mark.exhaustive
+def test_a_quantized_library_meets_the_cache_with_matrices_that_are_not(tmp_path: Path, kernel_store: Path) -> None:
+    """A prompt in one pass reads the quantized `kv_b_proj`; a text that is given token by token never does."""
+    config = {**CASES["deepseek_v3"].config, "q_lora_rank": 32}  # groups of 32 divide it
+    scheme = schemes.scheme("q4f32_1")
+    model = random_model(config)
+    whole = {name: tensor.copy() for name, tensor in tensors_of(model).items() if "kv_b_proj" in name}
+    weights = store(model, scheme)  # whose numbers the model has then
+    text = [int(token) for token in np.random.default_rng(1).integers(0, config["vocab_size"], 20)]
+    library = Library.load(compile_library(config, "q4f32_1", CPU_TARGET, tmp_path, kernel_store=kernel_store), weights)
+    expected = reference(model, text)
+    library.add(0)
+    allowed = BOUND * float(np.abs(expected).max())
+    np.testing.assert_allclose(library.prefill(0, text), expected[-1], rtol=0, atol=allowed)
+    for name, numbers in whole.items():
+        tensors_of(model)[name][...] = numbers
+    expected = reference(model, text)
+    library.add(1)
+    for place, token in enumerate(text):
+        np.testing.assert_allclose(library.decode(1, token), expected[place], rtol=0, atol=allowed, err_msg=str(place))
