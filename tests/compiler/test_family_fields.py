@@ -66,6 +66,9 @@ def _decoder(name: str, **changes: object) -> DecoderConfig:
                 "transformer.output_layer.weight",
             ],
         ),
+        ("gpt2", ["transformer.wte.weight", "lm_head.weight"]),
+        ("gpt_bigcode", ["transformer.wte.weight", "lm_head.weight"]),
+        ("starcoder2", ["model.embed_tokens.weight", "lm_head.weight"]),
         ("phi-msft", ["transformer.embd.weight", "transformer.h.0.mixer.Wqkv.weight", "lm_head.linear.bias"]),
         ("mixformer-sequential", ["transformer.embd.weight", "transformer.h.0.ln.bias", "lm_head.ln.weight"]),
         ("ministral3", ["model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.gate_up_proj.weight"]),
@@ -170,6 +173,11 @@ def test_a_context_is_no_longer_than_what_is_computed_as_the_models_code_does() 
 
 def test_the_vocabulary_of_the_first_phis_is_a_multiple_as_their_code_makes_it() -> None:
     assert model_of(_config("phi-msft", vocab_size=300)).vocab_size == 320
+
+
+def test_a_tied_head_that_is_apart_is_made_of_the_embedding() -> None:
+    found = {parameter.name: parameter.sources for parameter in parameters_of(_config("gpt2")).parameters}
+    assert found["lm_head.weight"] == found["transformer.wte.weight"]
 
 
 @pytest.mark.slow

@@ -56,6 +56,8 @@ class LanguageModelConfig(Protocol):
     @property
     def head_bias(self) -> bool: ...
     @property
+    def head_apart(self) -> bool: ...
+    @property
     def embedding_scale(self) -> float: ...
     @property
     def logit_scale(self) -> float: ...
@@ -196,7 +198,7 @@ class LanguageModel(nn.Module):  # type: ignore[misc]
         self.hidden_size = config.hidden_size
         self.model_dtype = reader.scheme.model_dtype
         self._head: list[Linear] = []  # in a list, because attributes that are modules have the names of parameters
-        if not config.tie_word_embeddings:
+        if config.head_apart or not config.tie_word_embeddings:
             head = Linear(
                 config.hidden_size,
                 config.vocab_size,

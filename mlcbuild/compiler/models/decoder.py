@@ -156,6 +156,8 @@ class DecoderConfig:
     All layers are equal, unless `kinds_of_layers` names one of `kinds` for each. Raises ValueError for another name or
     another number of them, and for kinds that cannot share the kernels of one KV cache.
 
+    A head that is tied, and `head_apart`, is a parameter of its own, made of the embedding: MLC-LLM has some so.
+
     `learned_positions` is how many positions have a vector that is added to the embedding; 0 where none has. The
     embedding, what a layer adds, and logits are multiplied by `embedding_scale`, `residual_scale` and `logit_scale`.
     Logits x become c tanh(x / c) for a `logit_softcap` c other than 0.
@@ -171,6 +173,7 @@ class DecoderConfig:
     wiring: Wiring = Wiring.NORM_BEFORE
     learned_positions: int = 0
     head_bias: bool = False
+    head_apart: bool = False
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
     logit_scale: float = 1.0

@@ -28,7 +28,8 @@ from mlcbuild.compiler.models.recurrence_parameters import recurrence_parameters
 
 
 def decoder_parameters(config: DecoderConfig, layout: CheckpointLayout) -> ParameterList:
-    """Every parameter, in the order of the forward pass. A tied model has no head: its embedding serves."""
+    """Every parameter, in the order of the forward pass. A tied model has no head: its embedding serves, or is stored
+    twice, if the head is apart."""
     builder = _Builder(config=config, layout=layout)
     names, hidden = config.names, config.hidden_size
     embedding = builder.matrix(names.embedding, layout.embedding, ParameterRole.EMBEDDING, config.vocab_size)
@@ -42,6 +43,8 @@ def decoder_parameters(config: DecoderConfig, layout: CheckpointLayout) -> Param
     head = builder.matrix(names.head, layout.head, ParameterRole.FINAL_FC, config.vocab_size)
     if config.tie_word_embeddings:
         tied = TiedTensor(tensor=head.sources[0], equal_to=embedding.sources[0].name)
+        if config.head_apart:
+            found.append(replace(head, sources=embedding.sources))
         return ParameterList(parameters=tuple(found), ignored=layout.ignored, tied=(tied,))
     found.append(head)
     if config.head_bias:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.decoder import DecoderConfig
 from mlcbuild.compiler.models.embedding import FIELD
 from mlcbuild.compiler.models.parameters import CheckpointTensor, ParameterList, TensorLayout
 
@@ -17,6 +18,12 @@ def without_head(reader: ConfigReader) -> ConfigReader:
     if not reader.has(FIELD):
         return reader
     return replace(reader, document={**reader.document, "tie_word_embeddings": True})
+
+
+def with_head_apart(reader: ConfigReader, config: DecoderConfig) -> DecoderConfig:
+    """A decoder whose head is a parameter of its own in MLC-LLM's packages, tied or not; one that makes embeddings has
+    none."""
+    return replace(config, head_apart=config.tie_word_embeddings and not reader.has(FIELD))
 
 
 def parameters_without_head(parameters: ParameterList) -> ParameterList:

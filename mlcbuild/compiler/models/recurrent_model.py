@@ -36,6 +36,7 @@ class RecurrentModelConfig:
     feed_forward: ClassVar[None] = None
     learned_positions: ClassVar[int] = 0
     head_bias: ClassVar[bool] = False
+    head_apart: ClassVar[bool] = False
     embedding_scale: ClassVar[float] = 1.0
     logit_scale: ClassVar[float] = 1.0
     logit_softcap: ClassVar[float] = 0.0

@@ -14,6 +14,7 @@ from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormKind
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.headless import with_head_apart
 from mlcbuild.compiler.models.rotary import RotaryForm
 from mlcbuild.compiler.models.shared_names import GPT_FIELDS, GPT_NAMES
 
@@ -67,6 +68,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         learned_positions=positions,
         names=GPT_NAMES,
     )
+    config = with_head_apart(reader, config)
     layout = replace(_LAYOUT, grouped_qkv=many)
     return decoder_model(reader, config, layout, fields=_CHAT_CONFIG, own={"n_positions": positions})
 

@@ -15,6 +15,7 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.headless import with_head_apart
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -43,7 +44,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     norm = NormConfig(epsilon=config.norm.epsilon, kind=NormKind.LAYER, bias=True)
     own: dict[str, object] = {"use_bias": bias, "use_cache": True}
     own |= {name: reader.value(name) for name in ("bos_token_id", "eos_token_id")}
-    config = replace(config, norm=norm, names=_NAMES)
+    config = with_head_apart(reader, replace(config, norm=norm, names=_NAMES))
     return decoder_model(reader, config, _LAYOUT, fields=_CHAT_CONFIG, limits=read_window(reader), own=own)
 
 
