@@ -17,6 +17,7 @@ from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.model import Model
 from tests.compiler import schemes
 from tests.compiler.family_cases import CASES
+from tests.compiler.parity import check_logits
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.running import Array, Library, random_model
 
@@ -128,6 +129,14 @@ def test_texts_of_a_model_of_recurrent_layers_alone_have_no_bound(built: Any) ->
     bounded = _model(*built("qwen3_5"))
     with pytest.raises(UsageError, match="513 tokens do not fit the model's context of 512"):
         bounded.reset(capacity=513)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("name", "quantization"), [("mamba2", "q4f16_1"), ("qwen3_5", "q4f32_1")])
+def test_quantized_models_are_off_by_their_roundings_alone(
+    name: str, quantization: str, tmp_path: Path, kernel_store: Path
+) -> None:
+    check_logits(dict(CASES[name].config), quantization, tmp_path, kernel_store=kernel_store)
 
 
 def test_functions_of_hidden_states_are_refused(tmp_path: Path) -> None:
