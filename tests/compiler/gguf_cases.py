@@ -507,7 +507,6 @@ CASES: Mapping[str, GGUFCase] = {
             "expert_weights_norm": True,
             "expert_gating_func": 2,
         },
-        in_ci=True,
     ),
     "deepseek_v3-groups": _case(
         "deepseek_v3",
