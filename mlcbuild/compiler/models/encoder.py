@@ -60,6 +60,8 @@ def read_encoder(reader: ConfigReader) -> EncoderConfig:
     reader.refuse(
         position_embedding_type="absolute", is_decoder=False, add_cross_attention=False, chunk_size_feed_forward=0
     )
+    if reader.document.get("per_layer_config") not in (None, {}):
+        raise reader.fail("per_layer_config", "is set; here all layers are alike")
     if reader.boolean("is_causal", default=False):
         raise reader.fail("is_causal", "is true; each token of an encoder sees all of the text here")
     hidden = reader.integer("hidden_size", low=1, high=1 << 18)
