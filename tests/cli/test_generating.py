@@ -74,7 +74,8 @@ def test_arguments_and_their_defaults() -> None:
     [
         (
             "",
-            "nothing says what to generate: give --prompt, --chat, --embed or --batch\n  see mlcbuild run //m:x -- --help",
+            "nothing says what to generate: give --prompt, --chat, --embed or --batch\n"
+            "  see mlcbuild run //m:x -- --help",
         ),
         ("--prompt x --chat", "--prompt and --chat exclude each other"),
         ("--chat --raw", "--raw is for --prompt, not for --chat"),
