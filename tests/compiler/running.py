@@ -149,5 +149,5 @@ def store(model: Any, scheme: QuantizationScheme) -> dict[str, Array]:
     stored = schemes.stored(document, scheme, state)
     sources = {tensor.name: tensor for parameter in parameters_of(document).parameters for tensor in parameter.sources}
     for name, numbers in schemes.restored(document, scheme, stored).items():
-        schemes.tensor_of(state, sources[name])[...] = numbers
+        schemes.replace_tensor(state, sources[name], numbers)
     return stored

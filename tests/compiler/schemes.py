@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlcbuild.compiler.models.operations import AddOne
-from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole
+from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole, TensorLayout
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, kept_dtype
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.tensor import dtype_of
@@ -79,11 +79,26 @@ def restored(document: Mapping[str, object], of: QuantizationScheme, weights: Ma
 
 
 def tensor_of(tensors: Mapping[str, Array], wanted: CheckpointTensor) -> Array:
-    """A tensor of a checkpoint, which may have it in another layout; then a view, if operations leave it as one."""
+    """A tensor of a checkpoint, which may have it in another layout."""
     if wanted.name in tensors:
         return tensors[wanted.name]
-    layout = next(other for other in wanted.others if other.name in tensors)
+    layout = _layout(tensors, wanted)
     return carry_out(layout.operations, [tensors[layout.name]])
+
+
+def replace_tensor(tensors: Mapping[str, Array], wanted: CheckpointTensor, numbers: Array) -> None:
+    """Write a tensor of a checkpoint in place, in the layout that it has there."""
+    if wanted.name in tensors:
+        tensors[wanted.name][...] = numbers
+        return
+    layout = _layout(tensors, wanted)
+    whole = tensors[layout.name]
+    places = carry_out(layout.operations, [np.arange(whole.size).reshape(whole.shape)])
+    whole.reshape(-1)[places] = numbers
+
+
+def _layout(tensors: Mapping[str, Array], wanted: CheckpointTensor) -> TensorLayout:
+    return next(other for other in wanted.others if other.name in tensors)
 
 
 def _loaded(plugin: str) -> Any:
