@@ -19,7 +19,11 @@ class LayerNorm(nn.Module):  # type: ignore[misc]
         self.bias = nn.Parameter((size,), dtype) if config.bias else None
 
     def forward(self, x: nn.Tensor) -> nn.Tensor:
-        return nn.op.layer_norm(x, self.size, self.weight, self.bias, self.epsilon)
+        if x.dtype != "bfloat16":
+            return nn.op.layer_norm(x, self.size, self.weight, self.bias, self.epsilon)
+        # TVM's norm knows no bfloat16. Like that of float16, it computes in float32.
+        weight, bias = (None if each is None else each.astype("float32") for each in (self.weight, self.bias))
+        return nn.op.layer_norm(x.astype("float32"), self.size, weight, bias, self.epsilon).astype(x.dtype)
 
 
 class PlainRMSNorm(nn.Module):  # type: ignore[misc]
