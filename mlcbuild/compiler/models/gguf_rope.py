@@ -83,6 +83,8 @@ def _yarn(file: GGUFFile, architecture: str, factor: float, *, grows: bool) -> d
     def number(name: str, default: float) -> float:
         return shortest_decimal(file.number(f"{architecture}.rope.scaling.{name}", default))
 
+    if not 1 <= factor < math.inf:
+        raise StageError(f"{file.path}: {architecture}.rope.scaling.factor is {factor:g}; it has to be 1 or more")
     magnitude = 0.1 * math.log(factor) + 1.0
     multiplier = number("yarn_log_multiplier", 0.0)
     for name, default, allowed in (
@@ -136,6 +138,8 @@ def _llama3(file: GGUFFile, *, theta: float, rotated: int) -> dict[str, object]:
     """The rule whose factors, one for each rotated pair, are those in the file."""
     factors = file.float32_numbers(ROPE_FACTORS)
     factor = shortest_decimal(max(factors))
+    if not 1 <= theta < math.inf:
+        raise StageError(f"{file.path}: the base of rotary embeddings is {theta:g}; it has to be 1 or more")
     for high in _HIGHS:
         expected = _llama3_factors(factor, high=high, theta=theta, rotated=rotated)
         if len(factors) == len(expected) and all(map(_is_close, factors, expected)):

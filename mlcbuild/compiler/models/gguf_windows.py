@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 WINDOW = "attention.sliding_window"
 _PATTERN = "attention.sliding_window_pattern"
 WINDOW_BASE = "rope.freq_base_swa"
+_MOST_LAYERS = 1 << 12
 WINDOW_KEYS = (WINDOW, _PATTERN, WINDOW_BASE)
 """Metadata by their names without the architecture's."""
 
@@ -26,9 +27,11 @@ def window_document(file: GGUFFile, architecture: str, *, every: int, window: in
     """`sliding_window` and `layer_types`: of each `every` layers the last sees all, if the file has no pattern.
     `window` is the length for a file that says none. Without any, all layers see all.
 
-    Raises StageError for a pattern of another form.
+    Raises StageError for a pattern of another form, and for a number of layers that no model has.
     """
     found, layers = file.integer(f"{architecture}.{WINDOW}", window), file.integer(f"{architecture}.block_count")
+    if not 1 <= layers <= _MOST_LAYERS:
+        raise StageError(f'{file.path}: the metadata "{architecture}.block_count" is {layers}')
     if found == 0:
         return {"layer_types": [FULL] * layers}
     return {"sliding_window": found, "layer_types": list(_types(file, architecture, layers, every))}

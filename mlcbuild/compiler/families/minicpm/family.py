@@ -16,6 +16,7 @@ from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.gguf_numbers import number_below
+from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -59,6 +60,8 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
         file, architecture="minicpm", model_type="minicpm", class_name="MiniCPMForCausalLM", also_read=keys
     )
     layers, hidden = file.integer("minicpm.block_count"), file.integer("minicpm.embedding_length")
+    if layers < 1:
+        raise StageError(f'{file.path}: the metadata "minicpm.block_count" is {layers}')
     first = (_FIRST["scale_emb"], _FIRST["scale_depth"] / layers**0.5, hidden / _FIRST["dim_model_base"])
     embedding, residual, divisor = (
         number_below(file, "minicpm", key, default) for key, default in zip(keys, first, strict=True)
