@@ -61,7 +61,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         reader = replace(reader, document={**reader.document, "rope_parameters": _ROPE})
     bias = reader.boolean("attention_bias", default=True)
     config = read_decoder(reader, qkv_bias=bias, output_bias=bias)
-    experts, chosen = read_experts(reader, "num_local_experts")
+    experts, chosen = read_experts(reader)  # transformers takes either name
     clamped = ClampedGate(
         alpha=reader.number("swiglu_alpha", low=1e-6, high=1e6, default=1.702),
         limit=reader.number("swiglu_limit", low=1e-6, high=1e6, default=7.0),
