@@ -30,9 +30,14 @@ REQUIREMENTS = Attribute(
 )
 
 
+_NONE = ExecutionRequirements()
+
+
 def requirements_of(target: Target) -> ExecutionRequirements:
     """What a target says in `requirements`; what it leaves out is as ever."""
     said = target.table(REQUIREMENTS.name)
+    if not said:
+        return _NONE
     return ExecutionRequirements(
         cpus=cast(int, said.get("cpus", 1)),
         memory_bytes=cast(int, said.get("memory", 0)),

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import copy
 import enum
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+
+# An empty path, one from the root, or one with a segment that is empty, "." or ".."; a directory ends in one slash.
+_NO_RELATIVE_PATH = re.compile(r"(?:^|/)(?:\.{0,2}/|\.{1,2}\Z)|^\Z")
 
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 
@@ -175,8 +179,7 @@ class Action:
         if not self.outputs:
             raise ValueError(f"{self.identifier}: an action without outputs")
         for path in (*self.outputs, *(item.path for item in self.inputs)):
-            parts = path.removesuffix("/").split("/")
-            if path.startswith("/") or any(part in ("", ".", "..") for part in parts):
+            if _NO_RELATIVE_PATH.search(path):
                 raise ValueError(f"{self.identifier}: not a relative path below the action's directory: {path!r}")
 
     @property

@@ -9,6 +9,7 @@ from typing import cast
 from mlcbuild.query.expression import CallNode, Node, OperationNode, Operator, PatternNode, Query
 from mlcbuild.query.nodes import QueryGraph, QueryNode, SourceFile, sort_key
 from mlcbuild.workspace.graph import levels, reverse, shortest_path
+from mlcbuild.workspace.label import Label
 from mlcbuild.workspace.loader import LoadedWorkspace
 from mlcbuild.workspace.packages import PackageTree
 from mlcbuild.workspace.pattern import PatternKind, parse_pattern
@@ -132,6 +133,8 @@ def attribute_text(target: Target, name: str) -> str | None:
 def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Label):
+        return str(value)
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(_text(item) for item in value)}]"
     if isinstance(value, Mapping):

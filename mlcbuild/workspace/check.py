@@ -208,9 +208,7 @@ class Checker:
                     )
 
     def _check_cycles(self) -> None:
-        targets = {
-            target.label: target for target in sorted(self._targets(), key=attrgetter("label.package", "label.name"))
-        }
+        targets = {target.label: target for target in sorted(self._targets(), key=attrgetter("label"))}
         graph = {label: target.referenced_labels for label, target in targets.items()}
         for cycle in cycles(graph):
             steps = [

@@ -6,7 +6,7 @@ Syntax and allowed characters follow Bazel: https://bazel.build/concepts/labels.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mlcbuild.errors import Location, WorkspaceError
 
@@ -27,35 +27,35 @@ class LabelError(ValueError):
         self.advice = advice
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Label:
+class _Parts(NamedTuple):
+    package: str
+    name: str
+
+
+class Label(_Parts):
     """The name of a target, or of a file in a package. Raises LabelError (a ValueError) for a bad part.
 
     `package` is the folder's path from the workspace root, with `/`; "" is the root package. Packages of a built-in
     repository are written `@repository//path`, which is the path of no folder.
     """
 
-    package: str
-    name: str
+    # A tuple, because Python hashes and compares these without running code of ours, and a load does so very often.
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
+    def __new__(cls, package: str, name: str) -> Label:
         # There may be ten thousand labels, nearly all of them valid. One subset test each is the fastest check.
-        if not _PACKAGE_CHARACTERS.issuperset(self.package) or not _is_relative_path(self.package, empty=True):
-            inside = path_in_repository(self.package)
+        if not _PACKAGE_CHARACTERS.issuperset(package) or not _is_relative_path(package, empty=True):
+            inside = path_in_repository(package)
             if inside is None or not _is_relative_path(inside, empty=True):
-                raise LabelError(_package_error(self.package))
-        for path in (self.package, self.name):
+                raise LabelError(_package_error(package))
+        for path in (package, name):
             check_length(path)
-        if not _NAME_CHARACTERS.issuperset(self.name) or not _is_relative_path(self.name, empty=False):
-            raise LabelError(_name_error(self.name))
+        if not _NAME_CHARACTERS.issuperset(name) or not _is_relative_path(name, empty=False):
+            raise LabelError(_name_error(name))
+        return super().__new__(cls, package, name)
 
     def __str__(self) -> str:
         return f"{shown_package(self.package)}:{self.name}"
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """The sort key of labels. Sorting by it is faster than comparing labels."""
-        return self.package, self.name
 
     @property
     def path(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from pathlib import Path
 
 from mlcbuild.errors import WorkspaceError, WorkspaceErrors
@@ -208,7 +207,7 @@ class _Loader:
         loaded = LoadedWorkspace(
             settings=self._resolver.settings,
             configuration=self._resolver.configuration,
-            targets={label: targets[label] for label in sorted(targets, key=attrgetter("package", "name"))},
+            targets={label: targets[label] for label in sorted(targets)},
             requested=(),
             observed=frozenset((*self._tree.observed, *(file.path for file in self._resolver.settings.rules))),
         )

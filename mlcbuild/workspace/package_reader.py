@@ -198,12 +198,15 @@ class PackageReader:
         if PLATFORM in schema.by_name:
             # The platform comes first: it selects the values that depend on it.
             attributes = (schema.by_name[PLATFORM], *attributes)
+        only_in_table = not cell and not self.overrides and "select" not in table and self.resolver.sets_nothing
         for attribute in attributes:
             name = attribute.name
             if name in values:
                 continue
-            found, given = self._overridden(label, attribute, reader)
-            if not given:
+            found, given = NOT_GIVEN
+            if not only_in_table:
+                found, given = self._overridden(label, attribute, reader)
+            if not given and (name in table or not only_in_table):
                 found, given = self.resolver.value(attribute, table, origin, reader, cell, platform)
             if not given and attribute.is_label:
                 if name == PLATFORM and platform:
@@ -339,7 +342,7 @@ def _missing_axes(cell: Cell, template: str) -> str:
 def _refer_to_default(attribute: Attribute, origin: Origin, reader: ValueReader) -> None:
     """Check default labels of a rule like those in a target."""
     default = attribute.default
-    for label in default if isinstance(default, tuple) else (default,):
+    for label in (default,) if isinstance(default, Label) or not isinstance(default, tuple) else default:
         if isinstance(label, Label):
             reader.references.append(Reference(label, attribute, origin, reader.owner, reader.package))
 
