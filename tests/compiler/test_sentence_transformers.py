@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mlcbuild.compiler.models.sentence_transformers import embedding_fields
+from mlcbuild.compiler.stages import import_config
+from mlcbuild.compiler.tokenizer.word_pieces import word_piece_tokenizer
 from mlcbuild.errors import StageError
+from mlcbuild.rules.families import families
 from tests.compiler.resolving import model_of
 
 MINILM = {
@@ -80,7 +85,6 @@ def test_other_models_have_no_such_field(tmp_path: Path) -> None:
         (("Transformer", "Pooling"), {**MINILM, "pooling_mode_cls_token": True}, None, "and pooling_mode_mean_tokens"),
         (("Transformer", "Pooling"), {"pooling_mode": "max"}, None, "pooling by max is not supported"),
         (("Transformer", "Pooling"), {}, None, "pooling by nothing"),
-        (("Transformer", "Pooling"), MINILM, {"do_lower_case": True}, '"do_lower_case" is true; only false'),
         (("Transformer", "Pooling"), MINILM, {"max_seq_length": 0}, '"max_seq_length" is 0'),
     ],
 )
@@ -89,6 +93,58 @@ def test_what_is_not_computed_is_refused(
 ) -> None:
     with pytest.raises(StageError, match=re.escape(message)):
         embedding_fields(write(tmp_path, *kinds, pooling=pooling, length=length))
+
+
+@pytest.mark.parametrize("path", ["..", "1_Pooling/../..", "/1_Pooling"])
+def test_a_step_outside_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
+    modules = [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": path}]
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "config.json").write_text(json.dumps(MINILM))
+    with pytest.raises(StageError, match=re.escape(f'"path" is "{path}"; it has to be a folder inside of the model')):
+        embedding_fields(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "is_taken"),
+    [
+        ({}, True),  # of which BERT's class lower-cases
+        ({"do_lower_case": False}, False),
+        ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}}, True),
+        ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}]}}, False),
+        ({"normalizer": None}, False),
+    ],
+)
+def test_lower_case_is_left_to_the_tokenizer(tmp_path: Path, tokenizer: dict[str, Any], is_taken: bool) -> None:
+    """As the published BGE models have it, and a tokenizer that does not lower-case is refused."""
+    source = tmp_path / "source"
+    source.mkdir()
+    write(source, "Transformer", "Pooling", length={"max_seq_length": 100, "do_lower_case": True})
+    (source / "config.json").write_text(json.dumps(BERT))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello"]
+    (source / "vocab.txt").write_text("\n".join(words) + "\n")
+    (source / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer", **tokenizer}))
+    if "normalizer" in tokenizer:
+        made = word_piece_tokenizer(
+            {word: number for number, word in enumerate(words)},
+            unknown="[UNK]",
+            lowercase=False,
+            strips_accents=None,
+            where="vocab.txt",
+        )
+        document = json.loads(made.to_str()) | tokenizer
+        (source / "tokenizer.json").write_text(json.dumps(document))
+    taken = nullcontext() if is_taken else pytest.raises(StageError, match='"do_lower_case" is true, and the tokenizer')
+    with taken:
+        import_config.run(
+            source=source,
+            config=tmp_path / "config.json",
+            tokenizer=tmp_path / "tokenizer",
+            vocabulary=tmp_path / "vocabulary.json",
+            licenses=tmp_path / "licenses",
+            families=families(),
+        )
+        assert json.loads((tmp_path / "config.json").read_text())["embedding_metadata"]["max_seq_length"] == 100
 
 
 @pytest.mark.parametrize("content", [b"{}", b"[1]", b"[", b"\xff"])

@@ -1,20 +1,20 @@
 """What the files of sentence-transformers beside a model say of it: which vector stands for a text.
 
 `modules.json` lists the steps from a text to its vector, each with the folder of its own `config.json`;
-`sentence_bert_config.json` has the length that texts are cut at.
+`sentence_bert_config.json` has the length that texts are cut at, and whether they are lower-cased before.
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from mlcbuild.compiler.models.config import ConfigReader, parse_document, read_document
 from mlcbuild.compiler.models.embedding import FIELD, PoolingStrategy
 from mlcbuild.errors import StageError
 
 _MODULES = "modules.json"
-_LENGTH = "sentence_bert_config.json"
+_TRANSFORMER = "sentence_bert_config.json"
 # The fields that say which vector is taken, and their words in newer files.
 _POOLING = {
     "pooling_mode_cls_token": PoolingStrategy.CLS,
@@ -38,7 +38,7 @@ def embedding_fields(directory: Path) -> dict[str, object]:
         kind = reader.string("type").rpartition(".")[2]
         kinds.append(kind)
         if kind == "Pooling":
-            pooling = _pooling(directory / reader.string("path") / "config.json")
+            pooling = _pooling(directory / _folder(reader) / "config.json")
         elif kind not in ("Transformer", "Normalize"):
             raise StageError(
                 f"{path}: the step {kind} is not supported", advice=("known: Transformer, Pooling, Normalize",)
@@ -46,13 +46,38 @@ def embedding_fields(directory: Path) -> dict[str, object]:
     if pooling is None or kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise StageError(f"{path}: the steps are {', '.join(kinds)}; they have to be Transformer, Pooling, Normalize")
     document: dict[str, object] = {"pooling_strategy": pooling.value, "normalize": kinds[-1] == "Normalize"}
-    lengths = directory / _LENGTH
-    if lengths.is_file():
-        reader = ConfigReader(read_document(lengths), str(lengths))
-        reader.refuse(do_lower_case=False)
-        if reader.has("max_seq_length"):
-            document["max_seq_length"] = reader.integer("max_seq_length", low=1, high=1 << 27)
+    transformer = _transformer(directory)
+    if transformer.has("max_seq_length"):
+        document["max_seq_length"] = transformer.integer("max_seq_length", low=1, high=1 << 27)
     return {FIELD: document}
+
+
+def refuse_other_case(directory: Path, *, lowercases: bool) -> None:
+    """Raises StageError where texts are lower-cased before they reach the tokenizer, and the tokenizer does not do it
+    itself (`lowercases`): an engine hands it texts as they are."""
+    if not (directory / _MODULES).is_file():
+        return
+    transformer = _transformer(directory)
+    if transformer.boolean("do_lower_case", default=False) and not lowercases:
+        raise transformer.fail(
+            "do_lower_case",
+            "is true, and the tokenizer does not lower-case texts itself, so an engine would not",
+            advice=('add {"type": "Lowercase"} to the normalizer in tokenizer.json',),
+        )
+
+
+def _transformer(directory: Path) -> ConfigReader:
+    """The settings of the step Transformer; without its file, none."""
+    path = directory / _TRANSFORMER
+    return ConfigReader(read_document(path) if path.is_file() else {}, str(path))
+
+
+def _folder(module: ConfigReader) -> PurePosixPath:
+    """A step's folder. Raises StageError for one outside of the model's."""
+    folder = PurePosixPath(module.string("path"))
+    if folder.is_absolute() or ".." in folder.parts:
+        raise module.fail("path", f'is "{folder}"; it has to be a folder inside of the model\'s')
+    return folder
 
 
 def _modules(path: Path) -> list[ConfigReader]:

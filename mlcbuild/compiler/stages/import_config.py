@@ -18,11 +18,11 @@ from mlcbuild.compiler.models.config import read_document
 from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
 from mlcbuild.compiler.models.license import stated_in_directory, stated_in_metadata, write_licenses
 from mlcbuild.compiler.models.resolving import AnyFamily, resolve_config
-from mlcbuild.compiler.models.sentence_transformers import embedding_fields
+from mlcbuild.compiler.models.sentence_transformers import embedding_fields, refuse_other_case
 from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
 from mlcbuild.compiler.tokenizer.converted import converted_files
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
-from mlcbuild.compiler.tokenizer.vocabulary import read_tokenizer, vocabulary_of, write_vocabulary
+from mlcbuild.compiler.tokenizer.vocabulary import lowercases, read_tokenizer, vocabulary_of, write_vocabulary
 from mlcbuild.compiler.weights.adapter import adapter_error
 from mlcbuild.compiler.weights.checkpoint import Checkpoint
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
@@ -64,6 +64,8 @@ def run(
     else:
         raise StageError(f"the model {source} does not exist")
     read = read_tokenizer(tokenizer / "tokenizer.json")
+    if not gguf:
+        refuse_other_case(source, lowercases=lowercases(read))
     if read.truncation is not None or read.padding is not None:
         # How texts were cut and filled up in training: transformers asks its callers instead, engines do as it says.
         read.no_truncation()

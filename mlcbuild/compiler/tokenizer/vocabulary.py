@@ -5,6 +5,7 @@ ImportConfig writes the number into `vocabulary.json`, and Lower reads it there.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,18 @@ def read_tokenizer(path: Path) -> Tokenizer:
 def vocabulary_of(tokenizer: Tokenizer) -> Vocabulary:
     numbers = tokenizer.get_vocab(with_added_tokens=True).values()
     return Vocabulary(active_size=max(numbers, default=-1) + 1)
+
+
+def lowercases(tokenizer: Tokenizer) -> bool:
+    """Whether a step of the tokenizer's normalizer lower-cases texts."""
+    steps = [json.loads(tokenizer.to_str())["normalizer"]]
+    for step in steps:
+        if step is None:
+            continue
+        if step["type"] == "Lowercase" or step.get("lowercase") is True:
+            return True
+        steps += step.get("normalizers", ())
+    return False
 
 
 def write_vocabulary(vocabulary: Vocabulary, path: Path) -> None:

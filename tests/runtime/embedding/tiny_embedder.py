@@ -44,7 +44,7 @@ def write_encoder(directory: Path) -> Any:
     _write(directory, ENCODER, _tensors(model), pooling=MEAN)
     (directory / "vocab.txt").write_text("\n".join(WORDS) + "\n")
     (directory / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
-    (directory / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 40, "do_lower_case": False}))
+    (directory / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 40, "do_lower_case": True}))
     return model
 
 
