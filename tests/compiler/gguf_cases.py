@@ -521,6 +521,50 @@ CASES: Mapping[str, GGUFCase] = {
             "expert_group_used_count": 2,
         },
     ),
+    "minicpm3": _case(
+        "minicpm3",
+        "minicpm3",
+        {
+            **_ALL_HEADS,
+            "kv_lora_rank": 32,
+            "q_lora_rank": 24,
+            "qk_nope_head_dim": 16,
+            "qk_rope_head_dim": 16,
+            "v_head_dim": 16,
+            "rope_scaling": {**_longrope(512)["rope_scaling"], "attention_factor": 1.0},
+            "original_max_position_embeddings": 512,
+        },
+        metadata={
+            "attention.q_lora_rank": 24,
+            "attention.kv_lora_rank": 32,
+            "attention.value_length": 16,
+            "rope.dimension_count": 16,
+        },
+        tensors=_FACTOR_TENSORS,
+    ),
+    "mamba2": GGUFCase(
+        architecture="mamba2",
+        config={
+            "model_type": "mamba2",
+            "hidden_size": 64,
+            "num_hidden_layers": 3,
+            "num_heads": 8,
+            "head_dim": 16,
+            "state_size": 24,
+            "n_groups": 2,
+            "vocab_size": 320,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+        },
+        metadata={
+            "ssm.conv_kernel": 4,
+            "ssm.inner_size": 128,
+            "ssm.state_size": 24,
+            "ssm.time_step_rank": 8,
+            "ssm.group_count": 2,
+        },
+    ),
     "phimoe": _case(
         "phimoe",
         "phimoe",
@@ -652,6 +696,15 @@ def file_of(path: Path, case: GGUFCase, *, seed: int = 0, chat_template: str = "
 
 def _shared_metadata(case: GGUFCase) -> dict[str, Any]:
     configuration: Any = model_of(case.config).configuration
+    if "attention" not in configuration:
+        return {
+            "block_count": configuration["num_layers"],
+            "context_length": 1 << 20,
+            "embedding_length": configuration["hidden_size"],
+            "feed_forward_length": 0,
+            "attention.head_count": 0,
+            "attention.layer_norm_rms_epsilon": configuration["norm"]["epsilon"],
+        }
     attention, feed_forward = configuration["attention"], configuration["feed_forward"]
     epsilon = (
         {}
@@ -691,4 +744,6 @@ def _numbers(layout: TensorLayout, random: np.random.Generator) -> Array:
         return 1 + numbers / 10
     if layout.name.endswith(".bias"):
         return numbers / 10
+    if layout.name.endswith(".ssm_a"):
+        return -np.exp(numbers)
     return numbers if len(layout.shape) == 1 else numbers / np.float32(layout.shape[-1] ** 0.5)

@@ -22,7 +22,7 @@ def test_a_file_that_llama_cpp_loads_gives_the_models_configuration(name: str, t
     assert document["model_type"] == case.config["model_type"]
     assert parameters_of(document) == parameters_of(case.config)
     found, wanted = model_of(document).configuration, model_of(case.config).configuration
-    scales = ("residual_scale", "logit_scale")  # of float32 numbers in a file
+    scales = {"residual_scale", "logit_scale"} & found.keys()  # of float32 numbers in a file
     for scale in scales:
         assert found[scale] == pytest.approx(wanted[scale], rel=1e-6)
     assert {**found, **dict.fromkeys(scales)} == {**wanted, **dict.fromkeys(scales)}

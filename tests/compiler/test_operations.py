@@ -11,6 +11,7 @@ from mlcbuild.compiler.models.operations import (
     AddOne,
     Concatenate,
     Flatten,
+    LogOfNegative,
     Operation,
     Permute,
     Reshape,
@@ -45,6 +46,7 @@ A, B = counted(2, 3), counted(2, 3, start=10)
         ([Flatten(axes=2)], [counted(2, 3, 4)], counted(6, 4)),
         ([AddOne()], [A], A + 1),
         ([AddOne(times=-1)], [A], A - 1),
+        ([LogOfNegative()], [-np.exp(A)], A),
         ([Slice(axis=0, begin=1, end=2), Concatenate(axis=0), Permute(axes=(1, 0))], [A, B], np.stack([A[1], B[1]]).T),
     ],
 )
@@ -75,3 +77,14 @@ def test_what_does_not_fit_is_told(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         result_shape(operations, shapes)
+
+
+def test_logarithms_that_a_gguf_file_took_away_come_back() -> None:
+    logs = np.linspace(-80, 16, 1 << 12, dtype=np.float32)
+    found = carry_out([LogOfNegative()], [-np.exp(logs)])
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(np.exp(found.astype(np.float64)), np.exp(logs.astype(np.float64)), rtol=2e-6)
+    assert np.isfinite(carry_out([LogOfNegative()], [np.zeros(1, np.float32)])).all()
+    for bad in (1.0, np.nan):
+        with pytest.raises(ValueError, match="numbers that are not negative"):
+            carry_out([LogOfNegative()], [np.array([-1.0, bad], np.float32)])

@@ -27,6 +27,7 @@ from mlcbuild.compiler.models.operations import (
     AddOne,
     Concatenate,
     Flatten,
+    LogOfNegative,
     Operation,
     Permute,
     Reshape,
@@ -73,6 +74,7 @@ def one_operation(draw: st.DrawFn, shape: tuple[int, ...]) -> Operation:
         Split(axis=axis, sizes=(shape[axis],)),
         Flatten(axes=axis + 1),
         AddOne(times=draw(st.sampled_from([1, -1]))),
+        LogOfNegative(),
     ]
     return draw(st.sampled_from(operations))
 

@@ -13,6 +13,10 @@ class TensorName:
     hugging_face: str
     gguf: str = ""
 
+    def below(self, hugging_face: str, gguf: str) -> TensorName:
+        """The same module of a layer that has these names."""
+        return TensorName(f"{hugging_face}.{self.hugging_face}", f"{gguf}.{self.gguf}" if self.gguf else "")
+
 
 IGNORED = (r".*\.rotary_emb\.inv_freq", r"rope_freqs\.weight")
 IGNORED_WITH_LONGROPE = (*IGNORED, r"rope_factors_(long|short)\.weight")
@@ -56,6 +60,8 @@ class CheckpointLayout:
     - `sinks` is the whole name of a tensor.
     - `gguf_qkv` are the names in a GGUF file of queries, keys and values that are fused in other checkpoints, and not
       there.
+    - `gguf_latent_up` is the name in a GGUF file of what makes keys and values of latent vectors. Without it, files
+      have the two halves by heads.
     - `grouped_qkv`: a fused tensor has for each key-value head the rows of its queries, its key and its value. Else it
       has all queries, all keys, all values.
     - `transposed`: matrices of layers are (in, out), as those of Conv1D in transformers. llama.cpp's are (out, in).
@@ -82,6 +88,7 @@ class CheckpointLayout:
         TensorName("self_attn.v_proj", "attn_v"),
     )
     gguf_qkv: tuple[str, ...] = ()
+    gguf_latent_up: str = ""
     query_norm: TensorName = TensorName("self_attn.q_norm", "attn_q_norm")
     key_norm: TensorName = TensorName("self_attn.k_norm", "attn_k_norm")
     sinks: TensorName = TensorName("self_attn.sinks", "attn_sinks.weight")

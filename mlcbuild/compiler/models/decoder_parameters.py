@@ -138,8 +138,7 @@ class _Layer(_Builder):
         return f"{self.config.names.layers}.{self.number}.{own}"
 
     def source(self, own: TensorName) -> TensorName:
-        gguf = f"blk.{self.number}.{own.gguf}" if own.gguf else ""
-        return TensorName(f"{self.checkpoint_layer}.{own.hugging_face}", gguf)
+        return own.below(self.checkpoint_layer, f"blk.{self.number}")
 
     def own_norm(self, name: str, source: TensorName) -> list[Parameter]:
         return self.norm(self.name(name), self.source(source), self.config.norm, self.config.hidden_size)
@@ -162,7 +161,7 @@ class _Layer(_Builder):
         if config.latent is not None:
             values = config.query_heads * config.latent.value_dim
             output = self.linear(names.output, (layout.output,), (hidden,), values, bias=config.output_bias)
-            return latent_attention(self.places, config, hidden) + output
+            return latent_attention(self.places, config, hidden, gguf_up=layout.gguf_latent_up) + output
         if len(layout.qkv) == 1:
             found = self.fused_qkv(config.query_heads, config.key_value_heads, config.head_dim)
         elif names.apart:

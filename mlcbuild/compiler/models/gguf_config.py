@@ -70,11 +70,13 @@ def decoder_document(
     scaling = rope_scaling(file, architecture, theta=theta, rotated=rotated, grows=yarn_grows)
     if scaling is not None:
         document["rope_scaling"] = scaling
-    for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
-        number = file.token_id(key)
-        if number is not None:
-            document[f"{name}_token_id"] = number
-    return document
+    return document | special_tokens(file)
+
+
+def special_tokens(file: GGUFFile) -> dict[str, object]:
+    """The fields for the ids of special tokens that the file has."""
+    ids = {name: file.token_id(key) for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))}
+    return {f"{name}_token_id": number for name, number in ids.items() if number is not None}
 
 
 def head_size(file: GGUFFile, architecture: str) -> int:

@@ -47,13 +47,14 @@ _IN_GGUF = {
 }
 
 
-def latent_attention(layer: LayerPlaces, config: AttentionConfig, hidden: int) -> list[Parameter]:
-    """The parameters of `models.latent_attention.LatentAttention` in a layer, but for its last product."""
+def latent_attention(layer: LayerPlaces, config: AttentionConfig, hidden: int, *, gguf_up: str = "") -> list[Parameter]:
+    """The parameters of `models.latent_attention.LatentAttention` in a layer, but for its last product. `gguf_up` is
+    what GGUF files of the architecture call the matrix `up`, where they have it whole."""
     latent, names = config.latent, LATENT_NAMES
     assert latent is not None
     heads, plain, value, rank = config.query_heads, latent.plain_dim, latent.value_dim, latent.rank
     queries, whole = heads * config.head_dim, (heads * (plain + value), rank)
-    # llama.cpp has the matrix by heads, in two halves of which the first is turned, as MLC-LLM has it.
+    # Else llama.cpp has the matrix by heads, in two halves of which the first is turned, as MLC-LLM has it.
     by_heads = JoinedLayout(
         tensors=(
             TensorLayout(
@@ -66,8 +67,9 @@ def latent_attention(layer: LayerPlaces, config: AttentionConfig, hidden: int) -
 
     def tensor(name: str, kind: str, *shape: int) -> CheckpointTensor:
         there: GGUFSource = by_heads
-        if name in _IN_GGUF:
-            there = TensorLayout(name=f"{layer.gguf}.{_IN_GGUF[name]}.{kind}", shape=shape)
+        in_gguf = _IN_GGUF.get(name, gguf_up)
+        if in_gguf:
+            there = TensorLayout(name=f"{layer.gguf}.{in_gguf}.{kind}", shape=shape)
         return CheckpointTensor(name=f"{layer.checkpoint}.{name}.{kind}", shape=shape, gguf=there)
 
     def one(name: str, kind: str, *shape: int) -> Parameter:

@@ -1,6 +1,7 @@
 """What is done to a checkpoint's tensors to make a parameter: a closed list, carried out by `weights.operations`.
 
-Each takes the tensors that the one before it made. Numbers are moved and left out; only `AddOne` changes them.
+Each takes the tensors that the one before it made. Numbers are moved and left out; only `AddOne` and `LogOfNegative`
+change them.
 """
 
 from __future__ import annotations
@@ -130,7 +131,19 @@ class AddOne:
         return list(given)
 
 
-Operation = Concatenate | Stack | Slice | Permute | Reshape | Split | Flatten | AddOne
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOfNegative:
+    """Every number x, which has to be negative, becomes log(-x), computed in float64 and rounded once: for the `A_log`
+    of a recurrence, of which GGUF files have -exp(A_log). A 0, which is what rounding leaves of a small number, counts
+    as the float32 next to it."""
+
+    KIND: ClassVar[str] = "log of negative"
+
+    def shapes(self, given: Sequence[Shape]) -> list[Shape]:
+        return list(given)
+
+
+Operation = Concatenate | Stack | Slice | Permute | Reshape | Split | Flatten | AddOne | LogOfNegative
 
 
 def result_shape(operations: Sequence[Operation], given: Sequence[Shape]) -> Shape:

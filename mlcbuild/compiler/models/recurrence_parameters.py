@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mlcbuild.compiler.models.operations import Concatenate, Flatten, Operation, Reshape, Split
+from mlcbuild.compiler.models.operations import (
+    Concatenate,
+    Flatten,
+    LogOfNegative,
+    Operation,
+    Reshape,
+    Split,
+)
 from mlcbuild.compiler.models.parameters import (
     CheckpointTensor,
     Parameter,
@@ -16,10 +23,17 @@ from mlcbuild.compiler.models.recurrence import DeltaRuleConfig, Recurrence, Sta
 
 
 def recurrence_parameters(
-    config: Recurrence, hidden_size: int, *, own: str, checkpoint: str, others: tuple[str, ...] = ()
+    config: Recurrence,
+    hidden_size: int,
+    *,
+    own: str,
+    checkpoint: str,
+    gguf: str = "",
+    others: tuple[str, ...] = (),
 ) -> list[Parameter]:
-    """Those of the module that is called `own`, and `checkpoint`, or one of `others`, in checkpoints."""
-    builder = _Builder(own=own, checkpoint=checkpoint, others=others)
+    """Those of the module that is called `own`, and `checkpoint`, or one of `others`, in checkpoints. `gguf` is the
+    layer in a GGUF file, empty where none is read."""
+    builder = _Builder(own=own, checkpoint=checkpoint, gguf=gguf, others=others)
     make = _state_space if isinstance(config, StateSpaceConfig) else _delta_rule
     return make(config, hidden_size, builder)  # type: ignore[arg-type]
 
@@ -28,16 +42,23 @@ def recurrence_parameters(
 class _Builder:
     own: str
     checkpoint: str
+    gguf: str
     others: tuple[str, ...]
 
-    def matrix(self, name: str, *shape: int, operations: tuple[Operation, ...] = ()) -> Parameter:
-        return self._parameter(f"{name}.weight", ParameterRole.LINEAR, shape, operations=operations)
+    def there(self, name: str, *shape: int, operations: tuple[Operation, ...] = ()) -> TensorLayout | None:
+        """A tensor of a GGUF file, and what makes Hugging Face's of it."""
+        return TensorLayout(name=f"{self.gguf}.{name}", shape=shape, operations=operations) if self.gguf else None
 
-    def vector(self, name: str, *shape: int, source: str = "") -> Parameter:
-        return self._parameter(name, ParameterRole.VECTOR, shape, source=source)
+    def matrix(
+        self, name: str, *shape: int, operations: tuple[Operation, ...] = (), gguf: TensorLayout | None = None
+    ) -> Parameter:
+        return self._parameter(f"{name}.weight", ParameterRole.LINEAR, shape, operations=operations, gguf=gguf)
 
-    def constant(self, name: str, *shape: int) -> Parameter:
-        return self._parameter(name, ParameterRole.FLOAT32, shape)
+    def vector(self, name: str, *shape: int, source: str = "", gguf: TensorLayout | None = None) -> Parameter:
+        return self._parameter(name, ParameterRole.VECTOR, shape, source=source, gguf=gguf)
+
+    def constant(self, name: str, *shape: int, gguf: TensorLayout | None = None) -> Parameter:
+        return self._parameter(name, ParameterRole.FLOAT32, shape, gguf=gguf)
 
     def _parameter(
         self,
@@ -47,25 +68,38 @@ class _Builder:
         *,
         source: str = "",
         operations: tuple[Operation, ...] = (),
+        gguf: TensorLayout | None = None,
     ) -> Parameter:
         tensor = CheckpointTensor(
             name=f"{self.checkpoint}.{source or name}",
             shape=shape,
+            gguf=gguf,
             others=tuple(TensorLayout(name=f"{other}.{source or name}", shape=shape) for other in self.others),
         )
         return Parameter(name=f"{self.own}.{name}", role=role, shape=shape, sources=(tensor,), operations=operations)
 
 
 def _state_space(config: StateSpaceConfig, hidden_size: int, builder: _Builder) -> list[Parameter]:
-    size = config.inner + config.channels + config.heads
-    found = [builder.matrix("in_proj", size, hidden_size)]
+    """llama.cpp has no biases of the two products."""
+    size, heads, there = config.inner + config.channels + config.heads, config.heads, builder.there
+    found = [builder.matrix("in_proj", size, hidden_size, gguf=there("ssm_in.weight", size, hidden_size))]
     if config.bias:
         found.append(builder.vector("in_proj.bias", size))
-    found.append(builder.vector("conv1d.weight", config.channels, 1, config.convolution))
+    convolution = (config.channels, 1, config.convolution)
+    flat = there("ssm_conv1d.weight", config.channels, config.convolution, operations=(Reshape(shape=convolution),))
+    found.append(builder.vector("conv1d.weight", *convolution, gguf=flat))
     if config.convolution_bias:
-        found.append(builder.vector("conv1d.bias", config.channels))
-    found += [builder.constant(name, config.heads) for name in ("dt_bias", "A_log", "D")]
-    found += [builder.vector("norm.weight", config.inner), builder.matrix("out_proj", hidden_size, config.inner)]
+        found.append(builder.vector("conv1d.bias", config.channels, gguf=there("ssm_conv1d.bias", config.channels)))
+    by_heads = Reshape(shape=(heads,))
+    groups = (config.groups, config.inner // config.groups)
+    whole = (Reshape(shape=(config.inner,)),)
+    found += [
+        builder.constant("dt_bias", heads, gguf=there("ssm_dt.bias", heads)),
+        builder.constant("A_log", heads, gguf=there("ssm_a", heads, 1, operations=(by_heads, LogOfNegative()))),
+        builder.constant("D", heads, gguf=there("ssm_d", heads, 1, operations=(by_heads,))),
+        builder.vector("norm.weight", config.inner, gguf=there("ssm_norm.weight", *groups, operations=whole)),
+        builder.matrix("out_proj", hidden_size, config.inner, gguf=there("ssm_out.weight", hidden_size, config.inner)),
+    ]
     if config.bias:
         found.append(builder.vector("out_proj.bias", hidden_size))
     return found

@@ -91,7 +91,10 @@ class Checkpoint:
         if operations and isinstance(operations[0], Slice) and operations[0].axis == 0:
             rows, operations = (operations[0].begin, operations[0].end), operations[1:]
         data = self._source.read(tensor.name, rows).data
-        return carry_out(operations, [data]) if operations else data
+        try:
+            return carry_out(operations, [data]) if operations else data
+        except ValueError as error:
+            raise StageError(f"the tensor {tensor.name} {error}") from None
 
 
 def sources_of(parameters: Iterable[Parameter]) -> list[CheckpointTensor]:

@@ -10,6 +10,7 @@ from mlcbuild.compiler.models.operations import (
     AddOne,
     Concatenate,
     Flatten,
+    LogOfNegative,
     Operation,
     Permute,
     Reshape,
@@ -21,7 +22,8 @@ from mlcbuild.compiler.weights.tensor import Array
 
 
 def carry_out(operations: Sequence[Operation], arrays: Sequence[Array]) -> Array:
-    """The one array that operations make of several; its numbers lie in order. Shapes have been checked."""
+    """The one array that operations make of several; its numbers lie in order. Shapes have been checked. Raises
+    ValueError for numbers that have no logarithm."""
     made = list(arrays)
     for operation in operations:
         made = _carried_out(operation, made)
@@ -48,3 +50,13 @@ def _carried_out(operation: Operation, arrays: list[Array]) -> list[Array]:
             return [array.reshape(-1, *array.shape[axes:]) for array in arrays]
         case AddOne(times=times):
             return [(array.astype(np.float32) + np.float32(times)).astype(array.dtype) for array in arrays]
+        case LogOfNegative():
+            return [_log_of_negative(array) for array in arrays]
+
+
+def _log_of_negative(array: Array) -> Array:
+    negated = -array.astype(np.float64)
+    if not (negated >= 0).all():
+        raise ValueError("has numbers that are not negative; their logarithms are needed")
+    made: Array = np.log(np.maximum(negated, np.finfo(np.float32).smallest_subnormal)).astype(array.dtype)
+    return made

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 
+from mlcbuild.compiler.families.mamba2.gguf_metadata import config_of_gguf
 from mlcbuild.compiler.models.chat_config import SIZES
 from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import NormConfig
 from mlcbuild.compiler.models.decoder_names import DecoderNames
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.recurrence import StateSpaceConfig
 from mlcbuild.compiler.models.recurrent_model import RecurrentModelConfig, recurrent_model_parameters
 from mlcbuild.compiler.models.sizes import ContextLimits
@@ -26,10 +27,10 @@ _NAMES = DecoderNames(
 )
 # The authors' checkpoints have a shorter name of the embedding, which transformers reads too.
 _LAYOUT = CheckpointLayout(
-    embedding=TensorName("backbone.embeddings"),
+    embedding=TensorName("backbone.embeddings", "token_embd"),
     layers="backbone.layers",
-    norm=TensorName("backbone.norm_f"),
-    attention_norm=TensorName("norm"),
+    norm=TensorName("backbone.norm_f", "output_norm"),
+    attention_norm=TensorName("norm", "attn_norm"),
     recurrence=TensorName("mixer"),
     other_names=(("backbone.embeddings.", "backbone.embedding."),),
 )
@@ -134,5 +135,6 @@ FAMILY = Family(
     model_types=("mamba2",),
     configuration=RecurrentModelConfig,
     resolve=resolve,
+    gguf={"mamba2": GGUFArchitecture(config=config_of_gguf)},
     kv_state_kind="rnn_state",
 )

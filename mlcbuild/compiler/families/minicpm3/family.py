@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.chat_config import LLAMA
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.checkpoint_layout import IGNORED_WITH_LONGROPE, CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder import DecoderConfig
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf_config import decoder_document, head_size
 from mlcbuild.compiler.models.latent_reading import latent_fields, read_latent_decoder
 from mlcbuild.compiler.models.rotary import RotaryForm
 
-_SIZES = {
-    "kv_lora_rank": 256,
-    "q_lora_rank": 768,
-    "qk_nope_head_dim": 64,
-    "qk_rope_head_dim": 32,
-    "scale_emb": 12.0,
-    "scale_depth": 1.4,
-    "dim_model_base": 256.0,
-}
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
+
+_SCALES = {"scale_emb": 12.0, "scale_depth": 1.4, "dim_model_base": 256.0}
+_SIZES = {"kv_lora_rank": 256, "q_lora_rank": 768, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, **_SCALES}
+_LAYOUT = CheckpointLayout(gguf_latent_up="attn_kv_b", ignored=IGNORED_WITH_LONGROPE)
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
@@ -46,7 +45,32 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         logit_scale=base / hidden,
     )
     own = {"scale_emb": scale, "scale_depth": depth, "dim_model_base": base, **latent_fields(config)}
-    return decoder_model(reader, config, CheckpointLayout(), fields=LLAMA, own=own)
+    return decoder_model(reader, config, _LAYOUT, fields=LLAMA, own=own)
+
+
+def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    """As llama.cpp reads it. Files say nothing of scales: llama.cpp has those of MiniCPM 3 4B."""
+    ranks = ("attention.q_lora_rank", "attention.kv_lora_rank")
+    document = decoder_document(
+        file,
+        architecture="minicpm3",
+        model_type="minicpm3",
+        class_name="MiniCPM3ForCausalLM",
+        also_read=(*ranks, "attention.value_length"),
+        partial=True,
+    )
+    for name in ("head_dim", "partial_rotary_factor"):
+        del document[name]
+    rotated = file.integer("minicpm3.rope.dimension_count")
+    hidden, heads = (file.integer(f"minicpm3.{name}") for name in ("embedding_length", "attention.head_count"))
+    own = {
+        "q_lora_rank": file.integer(f"minicpm3.{ranks[0]}"),
+        "kv_lora_rank": file.integer(f"minicpm3.{ranks[1]}"),
+        "qk_rope_head_dim": rotated,
+        "qk_nope_head_dim": head_size(file, "minicpm3") - rotated,
+        "v_head_dim": file.integer("minicpm3.attention.value_length", hidden // heads),
+    }
+    return document | own | _SCALES
 
 
 FAMILY = Family(
@@ -55,4 +79,5 @@ FAMILY = Family(
     model_types=("minicpm3",),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={"minicpm3": GGUFArchitecture(config=_config_of_gguf)},
 )

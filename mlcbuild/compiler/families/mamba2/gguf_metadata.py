@@ -1,0 +1,46 @@
+"""The `config.json` of a Mamba 2 from the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mlcbuild.compiler.models.gguf_config import RMS_NORM, special_tokens, vocabulary_size
+from mlcbuild.compiler.models.gguf_keys import check_keys
+from mlcbuild.compiler.models.gguf_numbers import shortest_decimal
+from mlcbuild.errors import StageError
+
+if TYPE_CHECKING:
+    from mlcbuild.compiler.weights.gguf_file import GGUFFile
+
+_SIZES = ("conv_kernel", "inner_size", "state_size", "time_step_rank", "group_count")
+
+
+def config_of_gguf(file: GGUFFile) -> dict[str, object]:
+    """As llama.cpp reads it: the convolution has a bias, the products have none, and steps have no bounds. Its
+    converter writes 0 heads, and a context that means nothing."""
+    check_keys(file, "mamba2", head_dim=1, also_read=tuple(f"ssm.{name}" for name in _SIZES))
+    kernel, inner, state, heads, groups = (file.integer(f"mamba2.ssm.{name}") for name in _SIZES)
+    hidden = file.integer("mamba2.embedding_length")
+    if hidden < 1 or heads < 1 or inner < 1 or inner % heads:
+        raise StageError(
+            f"{file.path}: a model of {hidden} numbers, whose layers have {inner} for {heads} heads, cannot be"
+        )
+    return {
+        "architectures": ["Mamba2ForCausalLM"],
+        "model_type": "mamba2",
+        "hidden_act": "silu",
+        "hidden_size": hidden,
+        "num_hidden_layers": file.integer("mamba2.block_count"),
+        "expand": inner / hidden,
+        "num_heads": heads,
+        "head_dim": inner // heads,
+        "state_size": state,
+        "n_groups": groups,
+        "conv_kernel": kernel,
+        "use_bias": False,
+        "use_conv_bias": True,
+        "vocab_size": vocabulary_size(file),
+        "layer_norm_epsilon": shortest_decimal(file.number(f"mamba2.attention.{RMS_NORM}")),
+        "tie_word_embeddings": "output.weight" not in file.tensors,
+        **special_tokens(file),
+    }
