@@ -98,14 +98,16 @@ class Terminal:
         return shown
 
     def interrupt_until(self, wanted: str) -> None:
-        """Press Ctrl-C each second until `wanted` is shown. One that comes between a prompt and the wait for a key is
-        seen at the next key; and an answer may show what looks like a prompt, and be stopped by the first."""
-        shown, end = "", time.monotonic() + 60
+        """Press Ctrl-C again and again until `wanted` is shown. One that comes between a prompt and the wait for a key
+        is seen at the next key; and an answer may show what looks like a prompt, and be stopped by the first. A busy
+        machine may need seconds for each, so the pauses grow."""
+        shown, pause, end = "", 1.0, time.monotonic() + 120
         while wanted not in shown:
             assert time.monotonic() < end, f"{wanted!r} is not in {shown!r}"
             self.type("\x03")
-            while select.select([self._descriptor], [], [], 1)[0] and wanted not in shown:
+            while select.select([self._descriptor], [], [], pause)[0] and wanted not in shown:
                 shown += os.read(self._descriptor, 4096).decode(errors="replace")
+            pause *= 2
 
 
 @contextmanager
