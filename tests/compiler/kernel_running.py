@@ -52,11 +52,12 @@ def packed_product(
     group: int = 32,
     residual: bool = False,
     batch_first: bool = False,
+    by_columns: bool = False,
 ) -> tirx.PrimFunc:
     """x (1, rows, k) times a packed matrix (n, k) → (1, rows, n), as fusion leaves it: restored, turned, multiplied.
 
     `rows` None is a size known at run time; `residual` adds an array of the result's shape; `batch_first` has x and
-    the result as (rows, 1, ..).
+    the result as (rows, 1, ..); words and scales that are `by_columns` have n as their last axis.
     """
     out = out_dtype or dtype
     per_word = 32 // bits
@@ -67,9 +68,14 @@ def packed_product(
         return (count, one, last) if batch_first else (one, count, last)
 
     x = te.placeholder(shape(places), dtype, name="x")
-    words = te.placeholder((n, k // group * (group // per_word)), "uint32", name="words")
-    scales = te.placeholder((n, k // group), dtype, name="scales")
-    restored = te.compute((columns, places), _restored(words, scales, bits, group, dtype), name="dequantize")
+    groups = -(-k // group)
+    stored = [(n, groups * (group // per_word)), (n, groups)]
+    words, scales = (
+        te.placeholder(shape[::-1] if by_columns else shape, kind, name=name)
+        for shape, kind, name in zip(stored, ("uint32", dtype), ("words", "scales"), strict=True)
+    )
+    element = _restored(words, scales, bits, group, dtype, by_columns)
+    restored = te.compute((columns, places), element, name="dequantize")
     turned = te.compute((places, columns), lambda i, j: restored[j, i], name="transpose")
     axis = te.reduce_axis((0, places), "k")
     product = te.compute(
@@ -102,29 +108,32 @@ def _size(rows: int | None) -> Any:
     return tirx.Var("rows", "int64") if rows is None else tirx.IntImm("int64", rows)
 
 
-def _restored(words: te.Tensor, scales: te.Tensor, bits: int, group: int, dtype: str) -> Any:
+def _restored(words: te.Tensor, scales: te.Tensor, bits: int, group: int, dtype: str, by_columns: bool) -> Any:
     per_word = 32 // bits
+
+    def at(row: tirx.Var, along: tirx.Expr) -> tuple[tirx.Expr, tirx.Expr]:
+        return (along, row) if by_columns else (row, along)
 
     def element(row: tirx.Var, place: tirx.Var) -> tirx.Expr:
         shift = (place % per_word * bits).astype("uint32")
         mask = tirx.const((1 << bits) - 1, "uint32")
-        integer = tirx.bitwise_and(tirx.shift_right(words[row, place // per_word], shift), mask).astype(dtype)
-        return (integer - tirx.const((1 << (bits - 1)) - 1, dtype)) * scales[row, place // group]
+        integer = tirx.bitwise_and(tirx.shift_right(words[at(row, place // per_word)], shift), mask).astype(dtype)
+        return (integer - tirx.const((1 << (bits - 1)) - 1, dtype)) * scales[at(row, place // group)]
 
     return element
 
 
 def packed_arrays(n: int, k: int, rows: int, *, dtype: str, bits: int, group: int, seed: int = 0) -> list[Array]:
-    """x, words and scales for `packed_product`."""
+    """x, words and scales for `packed_product`, by rows."""
     random = np.random.default_rng(seed)
-    per_word = 32 // bits
-    words = random.integers(0, 2**32, (n, k // group * (group // per_word)), dtype=np.uint32)
+    per_word, groups = 32 // bits, -(-k // group)
+    words = random.integers(0, 2**32, (n, groups * (group // per_word)), dtype=np.uint32)
     x = random.standard_normal((1, rows, k)).astype(dtype_of(dtype))
-    return [x, words, (random.random((n, k // group)) / 8).astype(dtype_of(dtype))]
+    return [x, words, (random.random((n, groups)) / 8).astype(dtype_of(dtype))]
 
 
 def restored_matrix(words: Array, scales: Array, *, bits: int, group: int) -> Array:
-    """The matrix (n, k) in float64."""
+    """The matrix in float64, with all columns of its last group."""
     per_word = 32 // bits
     integers = (words[:, :, None] >> (bits * np.arange(per_word, dtype=np.uint32))) & ((1 << bits) - 1)
     values = integers.reshape(words.shape[0], -1).astype(np.float64) - ((1 << (bits - 1)) - 1)

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlcbuild.compiler.models.parameters import ParameterRole
 from mlcbuild.compiler.quantization.group.encoder import GroupEncoder
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
 from mlcbuild.compiler.weights.tensor import dtype_of
+from tests.compiler import schemes
 from tests.compiler.schemes import matrix
 from tests.compiler.tiny_models import Array
 
@@ -63,39 +65,56 @@ def test_integers_and_scales_are_those_of_the_formula(dtype: str) -> None:
             assert found == [integer_by_formula(weight, largest) for weight in members]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_bits_are_those_of_a_kernel_compiled_by_tvm(dtype: str) -> None:
+_GROUPED = [name for name in schemes.NAMES if schemes.scheme(name).kind == "group-quant"]
+
+
+@pytest.mark.parametrize("name", _GROUPED)
+def test_bits_are_those_of_a_kernel_compiled_by_tvm(name: str) -> None:
+    """MLC-LLM's definition, in TVM: rows of 500 end within a group, where the scheme has such."""
     import tvm
     from tvm import te, tirx
 
-    rows, columns = 64, 512
+    scheme = schemes.scheme(name)
+    assert isinstance(scheme, GroupScheme)
+    dtype, group, bits, lanes = scheme.model_dtype, scheme.group_size, scheme.bits, 32 // scheme.bits
+    rows, columns = 64, 500 if scheme.partial_groups else 512
+    groups = -(-columns // group)
     weight = te.placeholder((rows, columns), dtype, name="weight")
-    seven = tirx.const(7, dtype)
-    member = te.reduce_axis((0, 32), name="member")
-    largest = te.compute(
-        (rows, columns // 32), lambda i, g: te.max(te.abs(weight[i, g * 32 + member]), axis=member), name="largest"
+    largest_integer = tirx.const(2 ** (bits - 1) - 1, dtype)
+    member, lane = te.reduce_axis((0, group), name="member"), te.reduce_axis((0, lanes), name="lane")
+
+    def size(i: tirx.Var, j: tirx.Expr) -> tirx.Expr:
+        return tirx.if_then_else(j < columns, te.abs(weight[i, tirx.min(j, columns - 1)]), te.min_value(dtype))
+
+    def integer(i: tirx.Var, j: tirx.Expr) -> tirx.Expr:
+        place = tirx.min(j, columns - 1)
+        moved = tirx.round(weight[i, place] / scale[i, place // group] + largest_integer)
+        limited = tirx.min(tirx.max(moved, tirx.const(0, dtype)), largest_integer * 2)
+        return tirx.if_then_else(j < columns, limited.astype("uint32"), tirx.const(0, "uint32"))
+
+    largest = te.compute((rows, groups), lambda i, g: te.max(size(i, g * group + member), axis=member))
+    scale = te.compute((rows, groups), lambda i, g: largest[i, g] / largest_integer)
+    words = te.compute(
+        (rows, groups * group // lanes),
+        lambda i, w: te.sum(integer(i, w * lanes + lane) << (lane * bits).astype("uint32"), axis=lane),
     )
-    scale = te.compute((rows, columns // 32), lambda i, g: largest[i, g] / seven, name="scale")
-    integer = te.compute(
-        (rows, columns),
-        lambda i, j: tirx.min(
-            tirx.max(tirx.round(weight[i, j] / scale[i, j // 32] + seven), tirx.const(0, dtype)), tirx.const(14, dtype)
-        ).astype("uint32"),
-        name="integer",
-    )
-    function = te.create_prim_func([weight, scale, integer]).with_attr("global_symbol", "main")
+    function = te.create_prim_func([weight, scale, words]).with_attr("global_symbol", "main")
     kernel = tvm.compile(tvm.IRModule({"main": function}), target={"kind": "llvm", "mcpu": "x86-64-v3"})
     random = np.random.default_rng(9)
-    weights = (random.standard_normal((rows, columns)) * np.exp(random.uniform(-12, 3, (rows, 1)))).astype(
-        dtype_of(dtype)
-    )
-    weights[5, 32:64] = 0
-    expected_scale = tvm.runtime.tensor(np.zeros((rows, columns // 32), dtype_of(dtype)))
-    expected = tvm.runtime.tensor(np.zeros((rows, columns), "uint32"))
-    kernel["main"](tvm.runtime.tensor(weights), expected_scale, expected)
-    packed, scales = quantize(weights)
-    np.testing.assert_array_equal(scales, expected_scale.numpy())
-    np.testing.assert_array_equal(unpack(packed), expected.numpy())
+    sizes = np.exp(random.uniform(-12, 3, (rows, 1)))
+    weights = (random.standard_normal((rows, columns)) * sizes).astype(dtype_of(dtype))
+    weights[5, group : 2 * group] = 0
+    expected_scales = tvm.runtime.tensor(np.zeros((rows, groups), dtype_of(dtype)))
+    expected_words = tvm.runtime.tensor(np.zeros((rows, groups * group // lanes), "uint32"))
+    kernel["main"](tvm.runtime.tensor(weights), expected_scales, expected_words)
+    expected = [array.numpy() for array in (expected_words, expected_scales)]
+    for role in (ParameterRole.LINEAR, ParameterRole.EMBEDDING):
+        if not scheme.covers(role):
+            continue
+        found = GroupEncoder(scheme).encode(matrix(weights.shape, role=role), weights)
+        by_columns = name.endswith("_0") and role is ParameterRole.LINEAR
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, other.T if by_columns else other)
 
 
 def test_ties_go_to_the_even_integer() -> None:

@@ -99,7 +99,7 @@ class _Watched:
     experts=st.integers(1, 5),
     hidden=st.sampled_from([32, 64]),
     inner=st.sampled_from([32, 96]),
-    quantization=st.sampled_from(["q4f16_1", "q4f32_1", "q0f32", "q0bf16"]),
+    quantization=st.sampled_from(["q4f16_1", "q4f32_1", "q3f16_0", "q4f16_2", "q0f32", "q0bf16"]),
 )
 def test_every_layout_gives_the_same_shards_and_one_expert_is_in_memory(
     tmp_path_factory: pytest.TempPathFactory, experts: int, hidden: int, inner: int, quantization: str

@@ -4,6 +4,7 @@
 
 where W is a stored matrix (n, k), or is restored from packed integers:
     W[n, k] = (((words[n, k // per_word] >> (k % per_word * bits)) & (2**bits - 1)) - offset) * scales[n, k // group]
+or of words and scales that have their two axes exchanged.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class PackedMatrix:
     per_word: int
     group: int
     offset: float
+    by_columns: bool = False  # words and scales are read at [k // …, n]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +201,8 @@ def match_matrix(
     if not isinstance(expression, tirx.Mul):
         return None
     integers, scale = without_casts(expression.a), without_casts(expression.b)
-    group = _divided_index(scale, n=n, k=k, expert=expert)
+    by_columns = expert is None and _is_by_columns(scale, n)
+    group = _divided_index(scale, n=n, k=k, expert=expert, by_columns=by_columns)
     if group is None or not isinstance(integers, tirx.Sub) or not isinstance(integers.b, tirx.FloatImm):
         return None
     masked = without_casts(integers.a)
@@ -208,7 +211,7 @@ def match_matrix(
     shifted = masked.a
     if not isinstance(shifted, tirx.RShift):
         return None
-    per_word = _divided_index(shifted.a, n=n, k=k, expert=expert)
+    per_word = _divided_index(shifted.a, n=n, k=k, expert=expert, by_columns=by_columns)
     bits = _shift_bits(without_casts(shifted.b), k=k, per_word=per_word)
     if per_word is None or bits is None or int(masked.b) != (1 << bits) - 1:
         return None
@@ -221,6 +224,7 @@ def match_matrix(
         per_word=per_word,
         group=group,
         offset=float(integers.b.value),
+        by_columns=by_columns,
     )
 
 
@@ -228,8 +232,16 @@ def _is_float(buffer: tirx.Var) -> bool:
     return str(buffer.dtype) in FLOATS
 
 
-def _divided_index(load: Expression, *, n: tirx.Var, k: tirx.Var, expert: Expression | None) -> int | None:
-    """d where `load` reads [n, k // d], or [expert, n, k // d]."""
+def _is_by_columns(load: Expression, n: tirx.Var) -> bool:
+    return isinstance(load, tvm.ir.TensorLoad) and len(load.indices) == 2 and load.indices[1].same_as(n)
+
+
+def _divided_index(
+    load: Expression, *, n: tirx.Var, k: tirx.Var, expert: Expression | None, by_columns: bool
+) -> int | None:
+    """d where `load` reads [n, k // d], or [expert, n, k // d]; [k // d, n] where it is `by_columns`."""
+    if by_columns:
+        return _operand(load.indices[0], tirx.FloorDiv, k) if _is_by_columns(load, n) else None
     if not isinstance(load, tvm.ir.TensorLoad) or not _is_in_row(load, n, expert):
         return None
     return _operand(load.indices[-1], tirx.FloorDiv, k)

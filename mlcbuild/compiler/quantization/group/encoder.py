@@ -9,7 +9,9 @@ what is stored alone: scale, q and w'):
 
 `round` takes ties to the even integer, as `tirx.round` does in TVM. Where the scale is 0 (all weights are
 zero, or too small for a float16 scale) the quotient of a zero is no number; it is stored as 0 there and
-reads back as zero all the same. Integers are packed into words from the low end, in the order of the row.
+reads back as zero all the same. Integers are packed into words from the low end, in the order of the row. Where a row
+ends within its last group, the words of that group are filled up with zeros, and its scale is that of the weights there
+are.
 
 How far w' is from w follows from the standard model of rounding (N. J. Higham, Accuracy and Stability of Numerical
 Algorithms, 2nd ed., section 2.2), in which an operation is right to within half of the dtype's epsilon eps, or half of
@@ -50,27 +52,32 @@ class GroupEncoder:
         words, scales = self.scheme.stored(weight)
         columns = numbers.shape[-1]
         packed, scale = self._quantize(numbers.reshape(-1, columns))
+        if self.scheme.is_by_columns(weight.role):
+            return np.ascontiguousarray(packed.T), np.ascontiguousarray(scale.T)
         return packed.reshape(words.shape), scale.reshape(scales.shape)
 
     def decode(self, weight: Weight, stored: Sequence[Array]) -> Array:
         if not self.scheme.covers(weight.role):
             return stored[0]
-        packed, scales = (array.reshape(-1, array.shape[-1]) for array in stored)
+        by_columns = self.scheme.is_by_columns(weight.role)
+        packed, scales = (array.T if by_columns else array.reshape(-1, array.shape[-1]) for array in stored)
         rows, groups = scales.shape
         integers = self.unpack(packed).astype(scales.dtype).reshape(rows, groups, self.scheme.group_size)
         numbers: Array = (integers - scales.dtype.type(self.scheme.max_int)) * scales[:, :, np.newaxis]
-        return numbers.reshape(weight.shape)
+        return numbers.reshape(rows, -1)[:, : weight.shape[-1]].reshape(weight.shape)
 
     def error_bound(self, weight: Weight, numbers: Array) -> Array:
         if not self.scheme.covers(weight.role):
             return np.zeros(numbers.shape)
         limits = ml_dtypes.finfo(numbers.dtype)  # type: ignore[no-untyped-call]
         largest = self.scheme.max_int
-        groups = np.abs(numbers.astype(np.float64)).reshape(-1, self.scheme.group_size)
+        columns = numbers.shape[-1]
+        whole = self._whole_groups(np.abs(numbers.astype(np.float64)).reshape(-1, columns))
+        groups = whole.reshape(-1, self.scheme.group_size)
         # The stored scale is the exact one to within its rounding, which the terms of second order have room for.
         scale = np.broadcast_to(groups.max(axis=1, keepdims=True) / largest, groups.shape)
         bound: Array = scale * (0.5 + 3 * largest * float(limits.eps)) + largest * float(limits.smallest_subnormal)
-        return bound.reshape(numbers.shape)
+        return bound.reshape(whole.shape)[:, :columns].reshape(numbers.shape)
 
     def pack(self, integers: Array) -> Array:
         """(rows, columns) of unsigned integers below 2^bits → (rows, words) uint32."""
@@ -92,16 +99,23 @@ class GroupEncoder:
         """(rows, columns) → packed (rows, words) uint32 and scales (rows, groups) of the numbers' dtype."""
         scheme = self.scheme
         rows, columns = numbers.shape
-        groups = columns // scheme.group_size
+        groups = scheme.groups(columns)
         packed = np.empty((rows, groups * scheme.words_per_group), np.uint32)
         scales = np.empty((rows, groups), numbers.dtype)
         step = max(1, _BLOCK_ELEMENTS // max(columns, 1))
         for begin in range(0, rows, step):
-            block = numbers[begin : begin + step].reshape(-1, groups, scheme.group_size)
-            integers, scale = self._quantize_groups(block)
-            packed[begin : begin + step] = self.pack(integers.reshape(-1, columns))
+            block = self._whole_groups(numbers[begin : begin + step]).reshape(-1, groups, scheme.group_size)
+            quantized, scale = self._quantize_groups(block)
+            integers = quantized.reshape(len(block), -1)
+            integers[:, columns:] = 0
+            packed[begin : begin + step] = self.pack(integers)
             scales[begin : begin + step] = scale
         return packed, scales
+
+    def _whole_groups(self, numbers: Array) -> Array:
+        """(rows, columns), with zeros behind each row up to the end of its last group."""
+        missing = -numbers.shape[1] % self.scheme.group_size
+        return np.pad(numbers, ((0, 0), (0, missing))) if missing else numbers
 
     def _quantize_groups(self, block: Array) -> tuple[Array, Array]:
         """(rows, groups, group_size) → integers of the same shape, and scales (rows, groups)."""

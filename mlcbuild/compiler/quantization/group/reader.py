@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 from tvm import te, tirx
 from tvm.relax.frontend import nn
@@ -22,27 +23,33 @@ class GroupReader(Reader):
         if not self.scheme.covers(weight.role):
             return stored[0]
         matrix = nn.Tensor.placeholder(weight.shape, self.scheme.model_dtype)
-        return nn.op.tensor_ir_op(restoring(self.scheme, *weight.shape), "dequantize", list(stored), matrix)
+        kernel = restoring(self.scheme, *weight.shape, by_columns=self.scheme.is_by_columns(weight.role))
+        return nn.op.tensor_ir_op(kernel, "dequantize", list(stored), matrix)
 
 
 @functools.cache
-def restoring(scheme: GroupScheme, *shape: int) -> tirx.PrimFunc:
-    """The kernel from words and scales to a matrix, or to those of experts: (integer - max_int) * scale. One for all
-    layers of that shape."""
+def restoring(scheme: GroupScheme, *shape: int, by_columns: bool = False) -> tirx.PrimFunc:
+    """The kernel from words and scales to a matrix (out, in), or to those of experts: (integer - max_int) * scale. One
+    for all layers of that shape. What is stored `by_columns` has `out` as its last axis."""
     per_word, dtype = scheme.elements_per_word, scheme.model_dtype
     *rows, columns = shape
-    groups = columns // scheme.group_size
-    words = te.placeholder(_shape(*rows, groups * scheme.words_per_group), WORD_DTYPE, "words")
-    scales = te.placeholder(_shape(*rows, groups), dtype, "scales")
+    groups = scheme.groups(columns)
+
+    def stored(row: Sequence[Any], along: Any) -> tuple[Any, ...]:
+        """A place, or a size, in what is stored, by that of a row and that along it."""
+        return (along, *row) if by_columns else (*row, along)
+
+    words = te.placeholder(_shape(*stored(rows, groups * scheme.words_per_group)), WORD_DTYPE, "words")
+    scales = te.placeholder(_shape(*stored(rows, groups)), dtype, "scales")
     mask = tirx.const((1 << scheme.bits) - 1, WORD_DTYPE)
     offset = tirx.const(scheme.max_int, dtype)
 
     def element(*place: tirx.Var) -> tirx.Expr:
         *row, column = place
-        word = words[(*row, column // per_word)]
+        word = words[stored(row, column // per_word)]
         shift = (column % per_word * scheme.bits).astype(WORD_DTYPE)
         integer = tirx.bitwise_and(tirx.shift_right(word, shift), mask).astype(dtype)
-        return (integer - offset) * scales[(*row, column // scheme.group_size)]
+        return (integer - offset) * scales[stored(row, column // scheme.group_size)]
 
     return restoring_kernel((words, scales), te.compute(_shape(*shape), element, name="dequantize"))
 

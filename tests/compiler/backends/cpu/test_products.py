@@ -39,12 +39,23 @@ def _close(found: Array, expected: Array, dtype: str, *, terms: float = 0.0) -> 
     np.testing.assert_allclose(found.astype(np.float64), expected, atol=atol)
 
 
-def _check_packed(kernel: Any, n: int, k: int, rows: int, dtype: str, bits: int, group: int, residual: bool) -> None:
+def _check_packed(
+    kernel: Any,
+    n: int,
+    k: int,
+    rows: int,
+    dtype: str,
+    bits: int,
+    group: int,
+    residual: bool,
+    *,
+    by_columns: bool = False,
+) -> None:
     x, words, scales = packed_arrays(n, k, rows, dtype=dtype, bits=bits, group=group)
-    restored = restored_matrix(words, scales, bits=bits, group=group).T
+    restored = restored_matrix(words, scales, bits=bits, group=group)[:, :k].T
     expected = x.astype(np.float64) @ restored
     terms = float((np.abs(x).astype(np.float64) @ np.abs(restored)).max())
-    arrays = [x, words, scales]
+    arrays = [x, words.T, scales.T] if by_columns else [x, words, scales]
     if residual:
         arrays.append(np.random.default_rng(1).standard_normal(expected.shape).astype(dtype_of(dtype)))
         expected = expected + arrays[-1].astype(np.float64)
@@ -104,6 +115,30 @@ def test_other_packings_times_several_vectors(bits: int, group: int, rows: int |
     k = 8 * group
     kernel = scheduled(schedule_matmul, packed_product(12, k, rows, bits=bits, group=group))
     _check_packed(kernel, 12, k, rows or 6, "float32", bits, group, False)
+
+
+@pytest.mark.parametrize(("n", "k", "bits", "group"), [(48, 192, 4, 32), (20, 192, 3, 40), (7, 96, 8, 32)])
+@pytest.mark.parametrize(("dtype", "residual"), [("float32", False), ("float16", True), ("bfloat16", False)])
+def test_a_matrix_packed_by_columns_times_any_number_of_vectors(
+    n: int, k: int, bits: int, group: int, dtype: str, residual: bool
+) -> None:
+    for rows in (1, None):
+        func = packed_product(n, k, rows, dtype=dtype, bits=bits, group=group, residual=residual, by_columns=True)
+        assert schedule_gemv(func, TARGET) is None
+        kernel = compiled(scheduled(schedule_matmul, func))
+        for count in (1,) if rows else (1, 4, 7):
+            _check_packed(kernel, n, k, count, dtype, bits, group, residual, by_columns=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("k", [192, 88, 416])
+def test_the_last_group_of_a_row_may_be_short(dtype: str, k: int) -> None:
+    for rows in (1, None):
+        func = packed_product(12, k, rows, dtype=dtype, bits=3, group=40)
+        assert schedule_gemv(func, TARGET) is None
+        kernel = compiled(scheduled(schedule_matmul, func))
+        for count in (1,) if rows else (1, 6):
+            _check_packed(kernel, 12, k, count, dtype, 3, 40, False)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

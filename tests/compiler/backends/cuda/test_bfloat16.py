@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-import tvm_ffi
-from tvm import tirx
 from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode
 from tvm.relax.frontend.nn.llm._prefill_kernels import _attention_prefill, _attention_prefill_ragged
 from tvm.relax.frontend.nn.llm.position_embedding import llama_rope_with_position_map
 
-from mlcbuild.compiler import ir
-from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
-from mlcbuild.compiler.kernels.scheduling import apply_rules
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler.attention_reference import THETA, attended, rotated
 from tests.compiler.backends.cuda import cuda_emulation
 from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, run_cuda
-from tests.compiler.kernel_running import Array, run
-from tests.compiler.pipeline import compile_graph
-from tests.compiler.tiny_llama import TINY_LLAMA
+from tests.compiler.backends.cuda.model_kernels import compare_kernels, scheduled
+from tests.compiler.kernel_running import Array
 
 needs_gxx = pytest.mark.skipif(not cuda_emulation.AVAILABLE, reason="the C++ compiler g++ runs the kernels")
 BFLOAT16 = dtype_of("bfloat16")
 _TARGET = tvm.target.Target(CUDA_TARGET)
 _EPSILON = 2.0**-7
-# The kernels of the cache are tested below; the others move numbers without looking at them.
-_LEFT_OUT = ("attn", "kv", "rope", "copy", "merge_state", "reshape")
 
 
 @pytest.fixture(scope="module")
 def checked() -> set[int]:
-    """Kernels that were run: quantizations have many in common."""
     return set()
 
 
@@ -47,50 +36,8 @@ def checked() -> set[int]:
 def test_kernels_of_a_model_say_the_same_on_a_gpu_and_on_a_cpu(
     tmp_path: Path, quantization: str, checked: set[int]
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(TINY_LLAMA))
-    compile_graph(quantization, CUDA_TARGET, tmp_path)
-    found = 0
-    for variable, kernel in ir.load_module(tmp_path / "phase3.json").functions_items():
-        name = str(variable.name_hint)
-        if not isinstance(kernel, tirx.PrimFunc) or any(part in name for part in _LEFT_OUT):
-            continue
-        found += "matmul" in name
-        if any(isinstance(parameter.ty, tvm.ir.PrimType) for parameter in kernel.params):
-            continue  # softmax over the vocabulary, which is in float32
-        buffers = [(str(buffer.dtype), [_size(size) for size in buffer.shape]) for buffer in kernel.params]
-        content = tvm_ffi.structural_hash(kernel)
-        if "bfloat16" not in (dtype for dtype, _ in buffers) or content in checked:
-            continue
-        checked.add(content)
-        arrays = _random_arrays(buffers)
-        on_cpu = run(kernel, arrays)[-1].astype(np.float64)
-        on_gpu = run_cuda(_scheduled(kernel), arrays, tmp_path)[-1].astype(np.float64)
-        np.testing.assert_allclose(on_gpu, on_cpu, atol=_EPSILON * np.abs(on_cpu).max(), err_msg=name)
+    found = compare_kernels(quantization, tmp_path, dtype="bfloat16", tolerance=_EPSILON, checked=checked)
     assert found >= 13
-
-
-def _size(size: Any) -> int:
-    return int(size) if isinstance(size, int | tirx.IntImm) else 3
-
-
-def _scheduled(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
-    with _TARGET:
-        return SCHEDULING.lift_workspace(apply_rules(kernel, _TARGET, SCHEDULING.rules))[0]
-
-
-def _random_arrays(buffers: list[tuple[str, list[int]]]) -> list[Array]:
-    """Numbers for all but the last, which is what is computed."""
-    random = np.random.default_rng(0)
-    arrays: list[Array] = []
-    for dtype, shape in buffers[:-1]:
-        if dtype == "uint32":
-            arrays.append(random.integers(0, 2**32, shape, dtype=np.uint32))
-        elif dtype.startswith("int"):
-            arrays.append(random.integers(0, 3, shape).astype(dtype))
-        else:
-            arrays.append(random.standard_normal(shape).astype(dtype_of(dtype)))
-    dtype, shape = buffers[-1]
-    return [*arrays, np.zeros(shape, dtype_of(dtype))]
 
 
 # TVM's own kernels of the cache, two key heads with two query heads each.
@@ -162,7 +109,7 @@ def test_queries_and_keys_are_rotated_by_their_positions(tmp_path: Path) -> None
         original = llama_rope_with_position_map(THETA, 1.0, _DIM, _HEADS, _KEY_HEADS, "bfloat16", {}, _DIM)
     packed, positions = _numbers(7, 8, _DIM), np.arange(100, 107, dtype=np.int32)
     results = [np.zeros((7, heads, _DIM), BFLOAT16) for heads in (_HEADS, _KEY_HEADS, _KEY_HEADS)]
-    found = run_cuda(_scheduled(original), [packed, positions, *results], tmp_path, 1)
+    found = run_cuda(scheduled(original), [packed, positions, *results], tmp_path, 1)
     _close(np.concatenate(found[2:4], axis=1), rotated(packed[:, :6], positions, {}))
     np.testing.assert_array_equal(found[4], packed[:, 6:])
 

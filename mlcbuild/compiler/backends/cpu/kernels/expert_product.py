@@ -60,7 +60,7 @@ def schedule_expert_product(func: tirx.PrimFunc, target: tvm.target.Target) -> t
     """None unless `func` is a product of rows with their experts' matrices, whose rows are whole vectors of eight."""
     del target
     product = match_expert_product(func)
-    if product is None or product.k % LANES or not matmul.whole_groups(product.matrix, product.k):
+    if product is None or product.k % LANES or not matmul.whole_words(product.matrix):
         return None
     return _Kernel(product).build()
 

@@ -77,7 +77,10 @@ def multiply_one(product: MatrixProduct) -> Parts | None:
 
 
 def blocks_of(matrix: PackedMatrix, k: int) -> list[Block] | None:
-    """Blocks of eight words, and one of four at the end; None where groups and blocks do not nest."""
+    """Blocks of eight words, and one of four at the end; None where groups and blocks do not nest, and where a row's
+    words are not neighbours."""
+    if matrix.by_columns:
+        return None
     words, rest = divmod(k, matrix.per_word)
     words_per_group = matrix.group // matrix.per_word
     if rest or matrix.group % matrix.per_word or matrix.bits * matrix.per_word > 32 or k % matrix.group:

@@ -1,7 +1,8 @@
 """A matrix times any number of vectors: prefill, batches, and matrices that are not packed.
 
 Threads share the matrix's rows, in tiles. A tile is restored to float32 once, into memory that stays in the cache, and
-used for all vectors: a few of them at a time with a few matrix rows, each pair summed in eight lanes along k.
+used for all vectors: a few of them at a time with a few matrix rows, each pair summed in eight lanes along k. A packed
+matrix that is stored by columns is not restored: see `matmul_columns`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels.gemv import Parts, multiply_one
+from mlcbuild.compiler.backends.cpu.kernels.matmul_columns import COLUMNS, multiply_columns
 from mlcbuild.compiler.kernels.building import (
     LANES,
     WORTH_THREADS,
@@ -58,17 +60,21 @@ def schedule_matmul(func: tirx.PrimFunc, target: tvm.target.Target) -> tirx.Prim
     after it."""
     del target
     product = match_matrix_product(func)
-    if product is None or product.k % LANES or not whole_groups(product.matrix, product.k):
+    if product is None or product.k % LANES or not whole_words(product.matrix):
         return None
     return _build(product)
 
 
-def whole_groups(matrix: Buffer | PackedMatrix, k: int) -> bool:
-    """Whether rows are whole groups, and groups whole words, of a matrix that is packed."""
+def whole_words(matrix: Buffer | PackedMatrix) -> bool:
+    """Whether groups are whole words, of a matrix that is packed. The last group of a row may be short."""
     if not isinstance(matrix, PackedMatrix):
         return True
-    nests = matrix.group % matrix.per_word == 0 and k % matrix.group == 0
-    return bool(nests and matrix.bits * matrix.per_word <= 32)
+    return matrix.group % matrix.per_word == 0 and matrix.bits * matrix.per_word <= 32
+
+
+def _groups(matrix: PackedMatrix, k: int) -> int:
+    """Groups of a row of k places; the last may be short."""
+    return -(-k // matrix.group)
 
 
 def _build(product: MatrixProduct) -> tirx.PrimFunc:
@@ -99,7 +105,9 @@ def _one_of_several(product: MatrixProduct) -> Parts | None:
 
 def _multiply_several(product: MatrixProduct) -> Parts:
     rows, k = product.rows, product.k
-    tile_rows = largest_divisor(product.n, TILE)
+    matrix = product.matrix
+    by_columns = isinstance(matrix, PackedMatrix) and matrix.by_columns
+    tile_rows = largest_divisor(product.n, COLUMNS if by_columns else TILE)
     steps: list[Callable[[], None]] = []
     scratch: list[Buffer] = []
     x: Buffer | None = None
@@ -115,8 +123,10 @@ def _multiply_several(product: MatrixProduct) -> Parts:
                 first = T.axis.spatial(tiles, number) * tile_rows
                 T.reads(*_reads(product, x, first, tile_rows))
                 T.writes(product.output[tuple(product.output_at(slice(0, rows), slice(first, first + tile_rows)))])
-                tile = restore(product, first, tile_rows)
-                multiply_tile(product, x, tile)
+                if by_columns:
+                    multiply_columns(product, lambda row, place: _x(product, x, row, place), first, tile_rows)
+                else:
+                    multiply_tile(product, x, restore(product, first, tile_rows))
             if product.epilogue is not None:
                 with loop(rows) as row, T.vectorized(0, tile_rows) as column:
                     T.add_to_parent(product.epilogue.at(row, number * tile_rows + column))
@@ -138,8 +148,10 @@ def _reads(product: MatrixProduct, x: Buffer | None, first: Expression, rows: in
     read = [product.x_at(slice(0, product.rows), k) if x is None else x[0 : product.rows, k]]
     matrix = product.matrix
     if isinstance(matrix, PackedMatrix):
-        read.append(matrix.words[first : first + rows, 0 : product.k // matrix.per_word])
-        read.append(matrix.scales[first : first + rows, 0 : product.k // matrix.group])
+        groups = _groups(matrix, product.k)
+        for buffer, size in ((matrix.words, groups * (matrix.group // matrix.per_word)), (matrix.scales, groups)):
+            region = (slice(first, first + rows), slice(0, size))
+            read.append(buffer[region[::-1] if matrix.by_columns else region])
     else:
         read.append(matrix[first : first + rows, k])
     return read
@@ -160,7 +172,8 @@ def restore(product: MatrixProduct, first: Expression, rows: int) -> _Tile:
     matrix, k = product.matrix, product.k
     if not isinstance(matrix, PackedMatrix) and (str(matrix.dtype) == "float32" or product.rows == 1):
         return _Tile(first=first, rows=rows, restored=None, product=product)
-    restored = T.alloc_buffer((rows, k), "float32")
+    width = _groups(matrix, k) * matrix.group if isinstance(matrix, PackedMatrix) else k
+    restored = T.alloc_buffer((rows, width), "float32")
     with loop(rows) as row:
         if not isinstance(matrix, PackedMatrix):
             with loop(k // LANES) as step:
@@ -176,7 +189,7 @@ def _restore_row(matrix: PackedMatrix, k: int, n: Expression, restored: Buffer, 
     shifts = T.Ramp(T.uint32(0), T.uint32(matrix.bits), count)
     mask = splat(T.uint32((1 << matrix.bits) - 1), count)
     words_per_group = matrix.group // count
-    with loop(k // matrix.group) as group:
+    with loop(_groups(matrix, k)) as group:
         scale = T.bind(float32(matrix.scales[n, group], 1))
         with loop(words_per_group) as word:
             place = group * words_per_group + word

@@ -67,6 +67,7 @@ def fits(product: MatrixProduct) -> bool:
     return (
         isinstance(matrix, PackedMatrix)
         and (matrix.bits, matrix.per_word, matrix.group) == (4, 8, GROUP)
+        and not matrix.by_columns
         and matrix.offset == int(matrix.offset)
         and str(matrix.scales.dtype) == str(product.x.dtype) == "float16"
         # Scales are read in pairs.

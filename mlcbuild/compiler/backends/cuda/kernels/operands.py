@@ -33,6 +33,7 @@ def fits(product: MatrixProduct) -> bool:
         return str(matrix.dtype) == "float16"
     return (
         (matrix.bits, matrix.per_word, matrix.group) == (4, 8, WIDTH)
+        and not matrix.by_columns
         and str(matrix.scales.dtype) == "float16"
         and matrix.offset == int(matrix.offset)
     )

@@ -1,0 +1,5 @@
+"""q8f32_1: matrices in groups of 32 integers of eight bits; all else, and what is computed, in float32."""
+
+from mlcbuild.compiler.quantization.group.scheme import GroupScheme
+
+SCHEME = GroupScheme(name="q8f32_1", model_dtype="float32", bits=8, group_size=32)
