@@ -17,6 +17,7 @@ _WITHOUT = {
     "mixtral": "the architecture of a llama",
     "olmo3": "the architecture of an OLMo 2",
     "chatglm": "the architecture of a GLM",
+    "roberta": "the architecture of a BERT, whose table of positions begins at the first of a text",
 }
 """Why a family has no architecture of its own in GGUF files."""
 

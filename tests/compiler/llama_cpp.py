@@ -3,9 +3,10 @@ names."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,11 @@ def library() -> Any:
         ("llama_n_batch", ctypes.c_uint32, [pointer]),
         ("llama_decode", ctypes.c_int32, [pointer, _Batch]),
         ("llama_get_logits_ith", ctypes.POINTER(ctypes.c_float), [pointer, ctypes.c_int32]),
+        ("llama_model_n_embd", ctypes.c_int32, [pointer]),
+        ("llama_set_embeddings", None, [pointer, ctypes.c_bool]),
+        ("llama_encode", ctypes.c_int32, [pointer, _Batch]),
+        ("llama_get_embeddings_ith", ctypes.POINTER(ctypes.c_float), [pointer, ctypes.c_int32]),
+        ("llama_get_embeddings_seq", ctypes.POINTER(ctypes.c_float), [pointer, ctypes.c_int32]),
         ("llama_free", None, [pointer]),
         (
             "ggml_quantize_chunk",
@@ -110,6 +116,26 @@ class LlamaCppModel:
     def logits(self, tokens: Sequence[int], *, context: int = 256) -> Array:
         """Logits (n, vocabulary) of every token of a text, float32, with keys and values in float32 and attention that
         is not fused, so that nothing is rounded to less."""
+        with self._running(context) as running:
+            assert library().llama_decode(running, _batch(tokens)) == 0
+            vocabulary = library().llama_vocab_n_tokens(self._vocabulary)
+            rows = [library().llama_get_logits_ith(running, place)[:vocabulary] for place in range(len(tokens))]
+            return np.array(rows, np.float32)
+
+    def embeddings(self, tokens: Sequence[int], *, pooled: bool, context: int = 256) -> Array:
+        """What an encoder makes of a text, float32: the vector (hidden) that the file's kind of pooling makes, not
+        normalized; of a file without pooling the hidden states (n, hidden)."""
+        with self._running(context) as running:
+            library().llama_set_embeddings(running, True)
+            assert library().llama_encode(running, _batch(tokens)) == 0
+            size = library().llama_model_n_embd(self._model)
+            if pooled:
+                return np.array(library().llama_get_embeddings_seq(running, 0)[:size], np.float32)
+            rows = [library().llama_get_embeddings_ith(running, place)[:size] for place in range(len(tokens))]
+            return np.array(rows, np.float32)
+
+    @contextlib.contextmanager
+    def _running(self, context: int) -> Iterator[Any]:
         parameters = library().llama_context_default_params()
         parameters.n_ctx = parameters.n_batch = parameters.n_ubatch = context
         parameters.n_threads = parameters.n_threads_batch = 1
@@ -120,24 +146,26 @@ class LlamaCppModel:
         try:
             # The structure's layout is that of the pinned wheel.
             assert (library().llama_n_ctx(running), library().llama_n_batch(running)) == (context, context)
-            count, vocabulary = len(tokens), library().llama_vocab_n_tokens(self._vocabulary)
-            numbers, one = ctypes.c_int32 * count, ctypes.pointer(ctypes.c_int32(0))
-            batch = _Batch(
-                n_tokens=count,
-                token=numbers(*tokens),
-                pos=numbers(*range(count)),
-                n_seq_id=numbers(*[1] * count),
-                seq_id=(ctypes.POINTER(ctypes.c_int32) * count)(*[one] * count),
-                logits=(ctypes.c_int8 * count)(*[1] * count),
-            )
-            assert library().llama_decode(running, batch) == 0
-            rows = [library().llama_get_logits_ith(running, place)[:vocabulary] for place in range(count)]
-            return np.array(rows, np.float32)
+            yield running
         finally:
             library().llama_free(running)
 
     def close(self) -> None:
         library().llama_model_free(self._model)
+
+
+def _batch(tokens: Sequence[int]) -> _Batch:
+    """One sequence, all of whose tokens have results."""
+    count, one = len(tokens), ctypes.pointer(ctypes.c_int32(0))
+    numbers = ctypes.c_int32 * count
+    return _Batch(
+        n_tokens=count,
+        token=numbers(*tokens),
+        pos=numbers(*range(count)),
+        n_seq_id=numbers(*[1] * count),
+        seq_id=(ctypes.POINTER(ctypes.c_int32) * count)(*[one] * count),
+        logits=(ctypes.c_int8 * count)(*[1] * count),
+    )
 
 
 def dequantized(kind: str, stored: bytes, elements: int) -> Array:

@@ -6,11 +6,29 @@ from pathlib import Path
 
 import pytest
 
+from mlcbuild.rules.families import families
 from tests.compiler.families import largest_error
 from tests.compiler.family_cases import CASES, WINDOWED
 from tests.compiler.family_table import HEAD, row
 from tests.compiler.gguf_cases import CASES as GGUF_CASES
 from tests.compiler.gguf_table import gguf_head, gguf_row
+
+ELSEWHERE = {
+    "deepseek": "test_mixtures.py has its reference, a Qwen2-MoE with changed weights",
+    "granitemoe": "test_mixtures.py compares it with transformers",
+    "mistral": "test_window_parity.py compares it past its window, in more ways",
+    "mistral3": "the text part of a ministral3, whose row it is",
+    "qwen3_5_moe": "the text part of a qwen3_5_moe_text, whose row it is",
+}
+"""Why a model type has no row of its own."""
+
+
+def test_every_model_type_has_a_case_or_a_reason() -> None:
+    compared = {case.config["model_type"] for case in (CASES | WINDOWED).values()}
+    known = {model_type for family in families() for model_type in family.model_types}
+    assert known - compared == set(ELSEWHERE)
+    folders = (Path(__file__).parents[2] / "mlcbuild" / "compiler" / "families").glob("*/family.py")
+    assert {path.parent.name for path in folders} == {family.name for family in families()}
 
 
 @pytest.mark.slow
