@@ -52,7 +52,7 @@ METADATA: Mapping[str, int | float | bool] = {
 
 _BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"▁word{number}" for number in range(27))]
 # llama.cpp looks GELU up in a table of float16 numbers, of the form with tanh.
-_BOUND = 5e-3
+_BOUND = 2e-3
 
 
 def _random_tensors() -> dict[str, Array]:

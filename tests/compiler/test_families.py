@@ -17,6 +17,8 @@ ELSEWHERE = {
     "deepseek": "test_mixtures.py has its reference, a Qwen2-MoE with changed weights",
     "granitemoe": "test_mixtures.py compares it with transformers",
     "mistral": "test_window_parity.py compares it past its window, in more ways",
+    "mixtral": "test_mixtures.py compares it with transformers",
+    "phimoe": "test_mixtures.py compares it with transformers",
     "mistral3": "the text part of a ministral3, whose row it is",
     "qwen3_5_moe": "the text part of a qwen3_5_moe_text, whose row it is",
 }
