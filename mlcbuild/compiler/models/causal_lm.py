@@ -295,6 +295,9 @@ class CausalLM(LanguageModel):
         """(n, hidden) → (n, vocabulary), float32."""
         return self.logits(hidden_states)
 
+    # MLC-LLM's engine samples drafts by a draft model's own head if it has both names, and calls the first alone.
+    batch_get_logits = get_logits
+
     def batch_select_last_hidden_states(self, hidden_states: nn.Tensor, logit_positions: nn.Tensor) -> nn.Tensor:
         """(n, hidden) and the positions (batch,) int32 of sequences' last tokens → (batch, hidden)."""
         return take(hidden_states, logit_positions, axis=0)
@@ -355,7 +358,8 @@ class CausalLM(LanguageModel):
                 f"{name}_to_last_hidden_states": {"input_embeds": given, "paged_kv_cache": cache, "$": packed}
                 for name, given in inputs.items()
             }
-            functions["get_logits"] = {"hidden_states": rows, "$": packed}
+            for name in ("get_logits", "batch_get_logits"):
+                functions[name] = {"hidden_states": rows, "$": packed}
             functions["batch_select_last_hidden_states"] = {
                 "hidden_states": rows,
                 "logit_positions": nn.spec.Tensor(["batch_size"], "int32"),
