@@ -1,4 +1,4 @@
-"""Small models of every family of decoders, each with its reference in transformers.
+"""Small models of the families of decoders and encoders, each with its reference in transformers.
 
 A family whose class transformers does not have is compared with a model that computes the same by other names: a case
 says which, and how that model's tensors become a checkpoint of the family.
@@ -83,6 +83,16 @@ _QWEN3_5: dict[str, Any] = {
         "mrope_interleaved": True,
     },
 }
+_GEMMA3: dict[str, Any] = {
+    **_SIZES,
+    "model_type": "gemma3_text",
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "sliding_window": 16,
+    "sliding_window_pattern": 2,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
+_MISTRAL: dict[str, Any] = {**_SIZES, "model_type": "mistral", "head_dim": 32, "sliding_window": None}
 _HYBRID_EXPERTS = {
     "num_experts": 6,
     "num_experts_per_tok": 2,
@@ -433,6 +443,19 @@ CASES: dict[str, FamilyCase] = {
             "llama_4_scaling_beta": 0.4,
         },
     ),
+    # As published, and by the names of newer transformers.
+    "gemma3": FamilyCase(
+        config={"model_type": "gemma3", "text_config": _GEMMA3},
+        reference=_GEMMA3,
+        checkpoint=lambda tensors: {f"language_model.{name}": tensor for name, tensor in tensors.items()},
+    ),
+    "mistral3": FamilyCase(
+        config={"model_type": "mistral3", "text_config": _MISTRAL},
+        reference=_MISTRAL,
+        checkpoint=lambda tensors: {
+            name.replace("model.", "model.language_model.", 1): tensor for name, tensor in tensors.items()
+        },
+    ),
     "exaone": FamilyCase(
         config={
             **{name: value for name, value in _SIZES.items() if name != "num_hidden_layers"},
@@ -493,7 +516,7 @@ CASES: dict[str, FamilyCase] = {
     "qwen3_next": _case("qwen3_next", sizes=_HYBRID | _HYBRID_EXPERTS),
     "qwen3_5": _case("qwen3_5_text", sizes=_HYBRID, in_ci=True),
     "qwen3_5_moe": _case("qwen3_5_moe_text", sizes=_HYBRID | _HYBRID_EXPERTS),
-    "qwen3_5-that-sees": FamilyCase(
+    "qwen3_5-vision": FamilyCase(
         config={"model_type": "qwen3_5", "text_config": _QWEN3_5, "tie_word_embeddings": False},
         reference=_QWEN3_5,
         checkpoint=lambda tensors: {

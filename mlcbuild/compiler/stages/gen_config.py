@@ -52,7 +52,7 @@ def run(
     generation_file = tokenizer / "generation_config.json"
     generation = read_document(generation_file) if generation_file.is_file() else {}
     readers = [ConfigReader(generation, str(generation_file)), ConfigReader(document, str(config))]
-    if isinstance(document.get("text_config"), dict):  # of a model that sees, too
+    if isinstance(document.get("text_config"), dict):  # of a vision-language model
         readers.append(readers[-1].table("text_config"))
     tokenizer_config = _tokenizer_config(tokenizer)
     configuration = _json(tokenizer_config)

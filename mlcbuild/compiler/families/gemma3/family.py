@@ -1,5 +1,5 @@
-"""The Gemma 3 family, its texts: Gemma 2 with norms of queries and keys in place of capped scores, and rotary bases of
-their own for layers with a window.
+"""The Gemma 3 family, its text part: Gemma 2 with norms of queries and keys in place of capped scores, and rotary bases
+of their own for layers with a window. `gemma3` is the vision-language model, of all sizes but 270M and 1B.
 
 Defaults are those of transformers' `Gemma3TextConfig` where a `config.json` leaves a field out.
 """
@@ -29,10 +29,12 @@ from mlcbuild.compiler.models.layer_types import (
     with_windows,
 )
 from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.models.text_config import read_text_config, text_layout
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
+_WRAPPER = "gemma3"
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 262208,
     "hidden_size": 2304,
@@ -49,7 +51,7 @@ _DEFAULTS: dict[str, object] = {
 }
 _LAYERS_OF_27B = 62
 _HEADS = "gemma3.attention.head_count"
-# MLC-LLM has the language model inside of one that sees.
+# MLC-LLM has the text part inside of a vision-language model.
 _ROOT = "language_model."
 _NAMES = DecoderNames(
     embedding=f"{_ROOT}model.embed_tokens",
@@ -63,6 +65,9 @@ _LAYOUT = CheckpointLayout(feed_forward_norm=TensorName("pre_feedforward_layerno
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
+    layout = _LAYOUT
+    if reader.string("model_type") == _WRAPPER:
+        reader, layout = read_text_config(reader, "gemma3_text"), text_layout(layout)
     reader = reader.with_defaults(**_DEFAULTS).with_names(hidden_act="hidden_activation")
     reader.refuse(use_bidirectional_attention=False, attn_logit_softcapping=None)
     bias = reader.boolean("attention_bias", default=False)
@@ -90,7 +95,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     )
     config = with_windows(config, types, read_window(reader, types), rotaries=rotaries)
     own = {"query_pre_attn_scalar": scalar, "rope_local_base_freq": rotaries[SLIDING].base}
-    return decoder_model(reader, config, _LAYOUT, own=own)
+    return decoder_model(reader, config, layout, own=own)
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
@@ -117,7 +122,7 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
 FAMILY = Family(
     name="gemma3",
     models="Gemma 3 (text)",
-    model_types=("gemma3_text",),
+    model_types=("gemma3_text", _WRAPPER),
     configuration=DecoderConfig,
     resolve=resolve,
     gguf={"gemma3": GGUFArchitecture(config=_config_of_gguf)},

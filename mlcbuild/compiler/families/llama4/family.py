@@ -1,5 +1,6 @@
-"""Llama 4, its texts: layers that see a chunk of the text and rotate, and every fourth one, which sees all, does not
-rotate and has a temperature of its own; experts that are given their input times its weight, and one that all share.
+"""Llama 4, its text part: layers that see a chunk of the text and rotate, and every fourth one, which sees all, does
+not rotate and has a temperature of its own; experts that are given their input times its weight, and one that all
+share.
 
 Defaults are those of transformers' `Llama4TextConfig` where a `config.json` leaves a field out. Names of parameters are
 MLC-LLM's. But MLC-LLM leaves the matrices of experts unquantized, (in, out); here they are those of all mixtures.
@@ -79,8 +80,8 @@ _CHAT_CONFIG = (
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    sees = reader.string("model_type") == "llama4"
-    reader = (reader.table("text_config") if sees else reader).with_defaults(**_DEFAULTS)
+    is_wrapper = reader.string("model_type") == "llama4"
+    reader = (reader.table("text_config") if is_wrapper else reader).with_defaults(**_DEFAULTS)
     bias = reader.boolean("attention_bias", default=False)
     config = read_decoder(
         reader.with_names(intermediate_size="intermediate_size_mlp"),
@@ -107,7 +108,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         config = with_mixture(config, mixture, dense=dense)
     own = {"text_config": {**reader.defaults, **reader.document}, "disaggregation": False}
     return decoder_model(
-        reader, config, _LAYOUT.below("language_model.") if sees else _LAYOUT, fields=_CHAT_CONFIG, own=own
+        reader, config, _LAYOUT.below("language_model.") if is_wrapper else _LAYOUT, fields=_CHAT_CONFIG, own=own
     )
 
 

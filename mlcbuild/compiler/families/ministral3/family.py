@@ -1,6 +1,7 @@
 """Ministral 3: a llama whose queries have a temperature that grows with their position, and frequencies of YaRN.
 
-Defaults are those of transformers' `Ministral3Config`. `mistral3`, which sees, has it as its language model.
+Defaults are those of transformers' `Ministral3Config`. `mistral3` is its vision-language model, and also that of
+Mistral Small 3.1 and 3.2, whose text part is a `mistral`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 from mlcbuild.compiler.models.gguf_config import decoder_document
 from mlcbuild.compiler.models.gguf_numbers import number_below
+from mlcbuild.compiler.models.text_config import read_text_config, text_layout
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
+_WRAPPER = "mistral3"
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 131072,
     "hidden_size": 4096,
@@ -31,6 +34,7 @@ _DEFAULTS: dict[str, object] = {
     "max_position_embeddings": 262144,
     "rms_norm_eps": 1e-5,
 }
+_MISTRAL_DEFAULTS = {"num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096}
 _ROTARY: dict[str, object] = {
     "rope_type": "yarn",
     "rope_theta": 1e6,
@@ -46,18 +50,15 @@ _CHAT_CONFIG = (
     *("num_key_value_heads", "position_embedding_base", "prefill_chunk_size", "rope_parameters"),
     *("sliding_window_size", "tensor_parallel_shards", "tie_word_embeddings", "weight_block_size"),
 )
-_LAYOUT = CheckpointLayout(
-    gguf_interleaves=True,
-    ignored=(*CheckpointLayout().ignored, r"vision_tower\..*", r"multi_modal_projector\..*"),
-)
+_LAYOUT = CheckpointLayout(gguf_interleaves=True)
 
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
-    sees = reader.has("text_config")
-    if sees:
-        reader = reader.table("text_config")
-        if reader.string("model_type") != "ministral3":
-            raise reader.fail("model_type", f'is "{reader.string("model_type")}"; it has to be "ministral3" here')
+    layout = _LAYOUT
+    if reader.has("text_config") or reader.string("model_type") == _WRAPPER:
+        reader, layout = read_text_config(reader, "mistral", "ministral3"), text_layout(layout)
+    if reader.string("model_type") == "mistral":
+        return _mistral(reader.with_defaults(**_MISTRAL_DEFAULTS), layout)
     reader = reader.with_defaults(**_DEFAULTS)
     fields = [name for name in ("rope_scaling", "rope_parameters") if reader.document.get(name) not in (None, {})]
     if not fields:
@@ -70,8 +71,13 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     config = read_decoder(reader)
     config = replace(config, attention=replace(config.attention, temperature=tuning))
     own = {"rope_parameters": dict(table.document)}
-    layout = _LAYOUT.below("language_model.") if sees else _LAYOUT
     return decoder_model(reader, config, layout, fields=_CHAT_CONFIG, limits=read_window(reader), own=own)
+
+
+def _mistral(reader: ConfigReader, layout: CheckpointLayout) -> FamilyModel[DecoderConfig]:
+    reader.refuse(attention_bias=False, mlp_bias=False)
+    own = {"sliding_window_size": None, "attention_sink_size": None}
+    return decoder_model(reader, read_decoder(reader), layout, limits=read_window(reader), own=own)
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
@@ -92,8 +98,8 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
 
 FAMILY = Family(
     name="ministral3",
-    models="Ministral 3 (text)",
-    model_types=("ministral3", "mistral3"),
+    models="Ministral 3, Mistral Small 3.1 and 3.2 (text)",
+    model_types=("ministral3", _WRAPPER),
     configuration=DecoderConfig,
     resolve=resolve,
     gguf={"mistral3": GGUFArchitecture(config=_config_of_gguf)},

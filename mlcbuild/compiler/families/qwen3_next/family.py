@@ -1,8 +1,8 @@
 """Qwen3-Next and Qwen3.5: layers of the gated delta rule, and every fourth of attention whose output is gated.
 
-Defaults are those of transformers' `Qwen3NextConfig`, `Qwen3_5TextConfig` and `Qwen3_5MoeTextConfig`. A model of
-Qwen3.5 that sees (`qwen3_5`, `qwen3_5_moe`) is read as its text part; layers that predict several tokens at once
-(`mtp`) are left out, as transformers does.
+Defaults are those of transformers' `Qwen3NextConfig`, `Qwen3_5TextConfig` and `Qwen3_5MoeTextConfig`. A
+vision-language model of Qwen3.5 (`qwen3_5`, `qwen3_5_moe`) is read as its text part; layers that predict several tokens
+at once (`mtp`) are left out, as transformers does.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from mlcbuild.compiler.models.family import Family, FamilyModel
 from mlcbuild.compiler.models.layer_types import FULL
 from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, SharedExperts, read_experts
 from mlcbuild.compiler.models.recurrence import DeltaRuleConfig
+from mlcbuild.compiler.models.text_config import read_text_config
 
 _LINEAR = "linear_attention"
 _NEXT = "qwen3_next"
 _WITH_EXPERTS = (_NEXT, "qwen3_5_moe_text")
-_THAT_SEE = ("qwen3_5", "qwen3_5_moe")
+_WRAPPERS = ("qwen3_5", "qwen3_5_moe")
 _DEFAULTS: Mapping[str, object] = {
     "max_position_embeddings": 32768,
     "head_dim": 256,
@@ -53,13 +54,9 @@ _CHAT_CONFIG = (
 
 def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
     model_type = reader.string("model_type")
-    if model_type in _THAT_SEE:
-        tied, reader = reader.value("tie_word_embeddings"), reader.table("text_config")
+    if model_type in _WRAPPERS:
         model_type = f"{model_type}_text"
-        if reader.string("model_type") != model_type:
-            raise reader.fail("model_type", f'has to be "{model_type}"')
-        if tied is not None:
-            reader = replace(reader, document={**reader.document, "tie_word_embeddings": tied})
+        reader = read_text_config(reader, model_type)
     reader = reader.with_defaults(**_DEFAULTS, **_OWN[model_type])
     reader.refuse(attn_output_gate=True)
     bias = reader.boolean("attention_bias", default=False)
@@ -134,7 +131,7 @@ def _mixture(reader: ConfigReader, config: DecoderConfig) -> MixtureConfig:
 FAMILY = Family(
     name="qwen3_next",
     models="Qwen3-Next and Qwen3.5, with experts too",
-    model_types=(_NEXT, *_THAT_SEE, "qwen3_5_text", "qwen3_5_moe_text"),
+    model_types=(_NEXT, *_WRAPPERS, "qwen3_5_text", "qwen3_5_moe_text"),
     configuration=DecoderConfig,
     resolve=resolve,
     kv_state_kind="hybrid",
