@@ -443,19 +443,6 @@ CASES: dict[str, FamilyCase] = {
             "llama_4_scaling_beta": 0.4,
         },
     ),
-    # As published, and by the names of newer transformers.
-    "gemma3": FamilyCase(
-        config={"model_type": "gemma3", "text_config": _GEMMA3},
-        reference=_GEMMA3,
-        checkpoint=lambda tensors: {f"language_model.{name}": tensor for name, tensor in tensors.items()},
-    ),
-    "mistral3": FamilyCase(
-        config={"model_type": "mistral3", "text_config": _MISTRAL},
-        reference=_MISTRAL,
-        checkpoint=lambda tensors: {
-            name.replace("model.", "model.language_model.", 1): tensor for name, tensor in tensors.items()
-        },
-    ),
     "exaone": FamilyCase(
         config={
             **{name: value for name, value in _SIZES.items() if name != "num_hidden_layers"},
@@ -589,3 +576,20 @@ WINDOWED: dict[str, FamilyCase] = {
     "exaone4-window": _case("exaone4", sizes=_WINDOWED | {"head_dim": 16}, sliding_window_pattern=2),
 }
 """Models whose layers do not all see all of the text."""
+
+TEXT_PARTS: dict[str, FamilyCase] = {
+    # As published, and by the names of newer transformers.
+    "gemma3": FamilyCase(
+        config={"model_type": "gemma3", "text_config": _GEMMA3},
+        reference=_GEMMA3,
+        checkpoint=lambda tensors: {f"language_model.{name}": tensor for name, tensor in tensors.items()},
+    ),
+    "mistral3": FamilyCase(
+        config={"model_type": "mistral3", "text_config": _MISTRAL},
+        reference=_MISTRAL,
+        checkpoint=lambda tensors: {
+            name.replace("model.", "model.language_model.", 1): tensor for name, tensor in tensors.items()
+        },
+    ),
+}
+"""Text parts of vision-language models, each with the same model of texts alone, which is in the table."""

@@ -34,8 +34,8 @@ def _public() -> str:
         f"Configuration files of {len(models)} public models are in `tests/compiler/public_models`, with a note of "
         f"where in public repositories each was seen. {len(built)} are built, and have as many parameters as in "
         f"transformers' classes (`tests/compiler/test_public_models.py`): {', '.join(named)}. Of those with a star, "
-        f"not all fields were found. Of {cut}, only a copy without one field is read, as the message says. Refused by "
-        f"what they ask for are {refused}. No file of EXAONE 4 1.2B, GLM-4-0414 or Ministral 8B was found whole.",
+        f"not all fields were found. Of {cut}, only a copy without one field is read, as the message says. Refused, "
+        f"with the reason: {refused}. No file of EXAONE 4 1.2B, GLM-4-0414 or Ministral 8B was found whole.",
         width=120,
         break_on_hyphens=False,
     ).replace("*", "\\*")
@@ -52,8 +52,8 @@ states of texts of unequal lengths are compared. `tests/compiler/family_cases.py
 transformers has no class of a family, the reference is a model that computes the same, and whose tensors are given the
 family's names.
 
-Models whose layers see less than others are compared with texts that are longer than the windows; `gemma2` and those
-behind it are compared by `tests/compiler/test_layer_windows.py` in more ways.
+Sliding-window models, the rows from `gemma2` on, are compared with texts that are longer than the windows;
+`tests/compiler/test_layer_windows.py` compares them in more ways.
 
 {_public()}
 

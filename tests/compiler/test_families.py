@@ -1,4 +1,4 @@
-"""Every family of decoders computes what transformers does."""
+"""Families compute what transformers does: decoders' logits, and encoders' hidden states."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from mlcbuild.compiler.stages import gen_config
 from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.source import open_source
 from tests.compiler import schemes
-from tests.compiler.family_cases import CASES
+from tests.compiler.family_cases import TEXT_PARTS
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.running import tensors_of
 from tests.compiler.tiny_models import ONE_TOKEN
@@ -28,7 +28,7 @@ _SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "n
 
 
 def _config(name: str, **fields: object) -> dict[str, Any]:
-    return {**CASES[name].config, "vision_config": {**_VISION[name], **_SIZES, "patch_size": 14}, **fields}
+    return {**TEXT_PARTS[name].config, "vision_config": {**_VISION[name], **_SIZES, "patch_size": 14}, **fields}
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_the_checkpoint_of_the_whole_model_is_read(name: str, original: bool, tm
 
 @pytest.mark.parametrize("name", _VISION)
 def test_the_model_is_that_of_the_text_part(name: str) -> None:
-    text = model_of(CASES[name].reference)
+    text = model_of(TEXT_PARTS[name].reference)
     assert model_of(_config(name)).configuration == text.configuration
     untied = model_of(_config(name, tie_word_embeddings=False))
     assert untied.chat_config["tie_word_embeddings"] is False

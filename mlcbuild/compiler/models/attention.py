@@ -66,12 +66,12 @@ class Attention:
             self.modules[names.sinks] = self.sinks
 
     def parts(self, *, single: bool) -> list[nn.Module]:  # noqa: ARG002
-        """What has the parameters that a call reads, with one token of each sequence or more."""
+        """The modules whose parameters a call reads. `single`: the call has one token of each sequence."""
         return list(self.modules.values())
 
     @property
     def of_positions(self) -> tuple[OfPositions, ...]:
-        """What this attention is given the values of, at the positions of tokens."""
+        """What is computed from the positions of tokens and passed to each call: rotary frequencies, temperatures."""
         found = (self.config.rotary.table, self.config.temperature)
         return tuple(each for each in found if each is not None)
 

@@ -69,9 +69,9 @@ class LanguageModelConfig(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What sequences keep, in a forward pass: keys and values, states of recurrent layers, or both. A model with the
-    second has to know where the tokens of a sequence are."""
+class SequenceState:
+    """The state of a batch's sequences in a forward pass: KV cache, recurrent states, or both. With recurrent states,
+    `spans` are the places of each sequence's tokens."""
 
     cache: PagedKVCache | None = None
     recurrent: RecurrentState | None = None
@@ -111,7 +111,7 @@ class Decoder:
         place(root, names.layers, nn.ModuleList(self.layers))
         place(root, names.norm, self.norm)
 
-    def __call__(self, hidden: nn.Tensor, kept: Kept) -> tuple[nn.Tensor, Kept]:
+    def __call__(self, hidden: nn.Tensor, kept: SequenceState) -> tuple[nn.Tensor, SequenceState]:
         """(batch, n, hidden) → the same, behind the last norm, and what sequences keep behind it."""
         cache = kept.cache
         if self.config.embedding_scale != 1.0:
@@ -142,7 +142,7 @@ class Decoder:
         layer: DecoderLayer | RecurrentLayer,
         given: list[relax.Expr],
         next_norm: nn.Module | None,
-        kept: Kept,
+        kept: SequenceState,
         *,
         kind: str,
     ) -> tuple[relax.Var, ...]:
@@ -166,14 +166,14 @@ def _of_positions(cache: PagedKVCache, wanted: OfPositions, tokens: tirx.Expr) -
     return temperatures(cache, wanted, tokens)
 
 
-def _expressions(kept: Kept) -> list[relax.Expr]:
-    """What a layer is given of it; the recurrent state is the place behind hidden states where each layer's result of
-    that place goes."""
+def _expressions(kept: SequenceState) -> list[relax.Expr]:
+    """The arguments of a layer's call behind the hidden states. The recurrent state comes first, as a layer returns it
+    second."""
     spans = [] if kept.spans is None else [kept.spans.begins, kept.spans.ends, kept.spans.owners]
     return [each._expr for each in (kept.recurrent, kept.cache, *spans) if each is not None]
 
 
-def _inside(kept: Kept, variables: Sequence[relax.Var]) -> tuple[Kept, Sequence[relax.Var]]:
+def _inside(kept: SequenceState, variables: Sequence[relax.Var]) -> tuple[SequenceState, Sequence[relax.Var]]:
     """The same of a layer's own variables, and the variables that are left."""
     left = list(variables)
     recurrent = None if kept.recurrent is None else RecurrentState(_expr=left.pop(0), _name="rnn_state")
@@ -182,7 +182,7 @@ def _inside(kept: Kept, variables: Sequence[relax.Var]) -> tuple[Kept, Sequence[
     if kept.spans is not None:
         begins, ends, owners = (nn.Tensor(_expr=left.pop(0)) for _ in range(3))
         spans = Spans(begins=begins, ends=ends, owners=owners)
-    return Kept(cache=cache, recurrent=recurrent, spans=spans), left
+    return SequenceState(cache=cache, recurrent=recurrent, spans=spans), left
 
 
 class LanguageModel(nn.Module):  # type: ignore[misc]
@@ -253,7 +253,7 @@ class CausalLM(LanguageModel):
 
     def _behind(self, embeds: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
         """(batch, n, hidden) → the hidden states behind the last norm."""
-        return self._decoder(embeds, Kept(cache=cache))[0]
+        return self._decoder(embeds, SequenceState(cache=cache))[0]
 
     def prefill(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache) -> tuple[nn.Tensor, PagedKVCache]:
         """(1, n, hidden) → logits of the last token (1, 1, vocabulary)."""

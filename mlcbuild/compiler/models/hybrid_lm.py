@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
-from mlcbuild.compiler.models.causal_lm import Kept, LanguageModel, cache_geometry, last_token
+from mlcbuild.compiler.models.causal_lm import LanguageModel, SequenceState, cache_geometry, last_token
 from mlcbuild.compiler.models.decoder import DecoderConfig
 from mlcbuild.compiler.models.decoder_layer import DecoderLayer
 from mlcbuild.compiler.models.kv_cache import create_placeholder
@@ -111,7 +111,7 @@ class HybridLM(LanguageModel):
         self, embeds: nn.Tensor, cache: PagedKVCache, state: RecurrentState, spans: Spans
     ) -> tuple[nn.Tensor, RecurrentState]:
         """(a, n, hidden) → the hidden states behind the last norm, and the states."""
-        hidden, kept = self._decoder(embeds, Kept(cache=cache, recurrent=state, spans=spans))
+        hidden, kept = self._decoder(embeds, SequenceState(cache=cache, recurrent=state, spans=spans))
         assert kept.recurrent is not None
         return hidden, kept.recurrent
 

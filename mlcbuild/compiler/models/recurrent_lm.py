@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tvm import tirx
 from tvm.relax.frontend import nn
 
-from mlcbuild.compiler.models.causal_lm import Kept, LanguageModel, MakeLayer, last_token
+from mlcbuild.compiler.models.causal_lm import LanguageModel, MakeLayer, SequenceState, last_token
 from mlcbuild.compiler.models.recurrent_layer import RecurrentLayer
 from mlcbuild.compiler.models.recurrent_model import RecurrentModelConfig
 from mlcbuild.compiler.models.recurrent_state import RecurrentState, create_recurrent_state
@@ -98,6 +98,6 @@ class RecurrentLM(LanguageModel):
 
     def _behind(self, embeds: nn.Tensor, state: RecurrentState, spans: Spans) -> tuple[nn.Tensor, RecurrentState]:
         """(a, n, hidden) → the hidden states behind the last norm, and the states."""
-        hidden, kept = self._decoder(embeds, Kept(recurrent=state, spans=spans))
+        hidden, kept = self._decoder(embeds, SequenceState(recurrent=state, spans=spans))
         assert kept.recurrent is not None
         return hidden, kept.recurrent

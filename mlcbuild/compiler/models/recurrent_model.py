@@ -24,7 +24,7 @@ from mlcbuild.compiler.models.recurrence_parameters import recurrence_parameters
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentModelConfig:
     """Embedding, `num_layers` equal layers x += recurrence(norm(x)), a last norm, and a head. What a decoder may have
-    besides, it has not: see `language_model.LanguageModelConfig`."""
+    besides, it has not: see `causal_lm.LanguageModelConfig`."""
 
     hidden_size: int
     vocab_size: int
