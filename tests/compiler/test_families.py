@@ -16,6 +16,7 @@ from tests.compiler.gguf_table import gguf_head, gguf_row
 ELSEWHERE = {
     "deepseek": "test_mixtures.py has its reference, a Qwen2-MoE with changed weights",
     "granitemoe": "test_mixtures.py compares it with transformers",
+    "gemma3": "the text part of a gemma3_text, whose row it is",
     "mistral": "test_window_parity.py compares it past its window, in more ways",
     "mixtral": "test_mixtures.py compares it with transformers",
     "phimoe": "test_mixtures.py compares it with transformers",
