@@ -198,15 +198,12 @@ class PackageReader:
         if PLATFORM in schema.by_name:
             # The platform comes first: it selects the values that depend on it.
             attributes = (schema.by_name[PLATFORM], *attributes)
-        only_in_table = not cell and not self.overrides and "select" not in table and self.resolver.sets_nothing
         for attribute in attributes:
             name = attribute.name
             if name in values:
                 continue
-            found, given = NOT_GIVEN
-            if not only_in_table:
-                found, given = self._overridden(label, attribute, reader)
-            if not given and (name in table or not only_in_table):
+            found, given = self._overridden(label, attribute, reader)
+            if not given:
                 found, given = self.resolver.value(attribute, table, origin, reader, cell, platform)
             if not given and attribute.is_label:
                 if name == PLATFORM and platform:

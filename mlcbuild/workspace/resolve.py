@@ -46,11 +46,6 @@ class Resolver:
         """The platform of targets that set none."""
         return self.configuration.platform or self.settings.default_platform
 
-    @property
-    def sets_nothing(self) -> bool:
-        """Whether the configuration sets no attribute."""
-        return not self.configuration.overrides and not self.configuration.defaults
-
     def value(
         self,
         attribute: Attribute,

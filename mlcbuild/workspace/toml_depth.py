@@ -11,11 +11,9 @@ import re
 
 DEEPEST = 100
 
-# What cannot nest, and what nests. Most lists hold strings alone: such a list is one token. A string that is not closed
-# ends with its line or its text, and so does the parser.
+# What cannot nest, and what nests. A string that is not closed ends with its line or its text, and so does the parser.
 _TOKEN = re.compile(
-    r"""\["[^"\\\n]+"(?:, "[^"\\\n]+")*\]"""
-    r'''|"""(?:\\.|[^\\])*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)|"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?|#[^\n]*|[\[\]{}.,=\n]''',
+    r'''"""(?:\\.|[^\\])*?(?:"""|\Z)|\'\'\'.*?(?:\'\'\'|\Z)|"(?:\\.|[^"\\\n])*"?|'[^'\n]*'?|#[^\n]*|[\[\]{}.,=\n]''',
     re.DOTALL,
 )
 _NESTING = re.compile(r"[\[{.]")
@@ -44,9 +42,7 @@ def too_deep_at(text: str) -> int | None:
             case ".":
                 depth += not is_value
             case _:
-                if not token.startswith("[") or depth < DEEPEST:
-                    continue
-                depth += 1
+                continue
         if depth > DEEPEST:
             return next(itertools.islice(_TOKEN.finditer(text), number, None)).start()
     return None
