@@ -159,6 +159,19 @@ def _case(model_type: str, /, architecture: str, config: Mapping[str, Any] | Non
     return GGUFCase(architecture=architecture, config={**_SIZES, "model_type": model_type, **(config or {})}, **own)
 
 
+_GPT_OSS: dict[str, Any] = {
+    **_WINDOW,
+    "num_hidden_layers": 3,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0},
+}
+_GPT_OSS_METADATA: dict[str, Any] = {
+    **_EXPERTS,
+    **_TURNED_IN_WINDOW,
+    "expert_feed_forward_length": 96,
+    "rope.freq_base": 150000.0,
+}
 CASES: Mapping[str, GGUFCase] = {
     "llama": _case("llama", "llama", {"attention_bias": False, "mlp_bias": False}),
     "llama3": _case(
@@ -577,37 +590,15 @@ CASES: Mapping[str, GGUFCase] = {
     "gpt_oss": _case(
         "gpt_oss",
         "gpt-oss",
-        {
-            **_WINDOW,
-            "num_hidden_layers": 3,
-            "num_local_experts": 6,
-            "num_experts_per_tok": 2,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0},
-        },
-        metadata={
-            **_EXPERTS,
-            **_TURNED_IN_WINDOW,
-            "expert_feed_forward_length": 96,
-            "rope.freq_base": 150000.0,
-        },
+        _GPT_OSS,
+        metadata=_GPT_OSS_METADATA,
         in_ci=True,
     ),
     "gpt_oss-mxfp4": _case(
         "gpt_oss",
         "gpt-oss",
-        {
-            **_WINDOW,
-            "num_hidden_layers": 3,
-            "num_local_experts": 6,
-            "num_experts_per_tok": 2,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0},
-        },
-        metadata={
-            **_EXPERTS,
-            **_TURNED_IN_WINDOW,
-            "expert_feed_forward_length": 96,
-            "rope.freq_base": 150000.0,
-        },
+        _GPT_OSS,
+        metadata=_GPT_OSS_METADATA,
         kind="MXFP4",
         stored_so=r".*_exps\.weight",
         bound=_QUANTIZED,
@@ -616,11 +607,8 @@ CASES: Mapping[str, GGUFCase] = {
     "gpt_oss-yarn": _case(
         "gpt_oss",
         "gpt-oss",
-        {
-            **_WINDOW,
-            "num_hidden_layers": 3,
-            "num_local_experts": 6,
-            "num_experts_per_tok": 2,
+        _GPT_OSS
+        | {
             "rope_parameters": {
                 "rope_type": "yarn",
                 "rope_theta": 172240.0,
@@ -629,13 +617,7 @@ CASES: Mapping[str, GGUFCase] = {
                 "truncate": False,
             },
         },
-        metadata={
-            **_EXPERTS,
-            **_TURNED_IN_WINDOW,
-            **_YARN,
-            "expert_feed_forward_length": 96,
-            "rope.freq_base": 172240.0,
-        },
+        metadata=_GPT_OSS_METADATA | _YARN | {"rope.freq_base": 172240.0},
     ),
     **{
         f"llama-{kind.lower()}": _case(
