@@ -1,7 +1,7 @@
 """Ministral 3: a llama whose queries have a temperature that grows with their position, and frequencies of YaRN.
 
 Defaults are those of transformers' `Ministral3Config`. `mistral3` is its vision-language model, and also that of
-Mistral Small 3.1 and 3.2, whose text part is a `mistral`.
+Mistral Small 3.1, whose text part is a `mistral`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
 
 FAMILY = Family(
     name="ministral3",
-    models="Ministral 3, Mistral Small 3.1 and 3.2 (text)",
+    models="Ministral 3, Mistral Small 3.1 (text)",
     model_types=("ministral3", _WRAPPER),
     configuration=DecoderConfig,
     resolve=resolve,
