@@ -19,6 +19,7 @@ from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig
 from mlcbuild.compiler.models.decoder_layer import DecoderLayer
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.description import Layers
+from mlcbuild.compiler.models.entry_functions import WITH_PARAMETERS, WITHOUT_PARAMETERS
 from mlcbuild.compiler.models.known_sizes import is_one
 from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, create_placeholder, given_heads
 from mlcbuild.compiler.models.latent_cache import latent_geometry
@@ -36,6 +37,16 @@ from mlcbuild.compiler.quantization.layers import Embedding, Linear
 from mlcbuild.compiler.quantization.reader import Reader, take
 
 MakeLayer = Callable[..., DecoderLayer | RecurrentLayer]
+
+CACHE_SPECIFICATION: dict[str, object] = {
+    "max_batch_size": int,
+    "max_total_seq_len": int,
+    "prefill_chunk_size": int,
+    "page_size": int,
+    "support_sliding_window": int,
+    "$": WITHOUT_PARAMETERS,
+}
+"""The arguments of `CachedLM.create_paged_kv_cache`."""
 
 
 class LanguageModelConfig(Protocol):
@@ -237,8 +248,8 @@ class LanguageModel(nn.Module):  # type: ignore[misc]
         return nn.spec.Tensor([*shape, self.hidden_size], self.model_dtype)
 
 
-class CausalLM(LanguageModel):
-    """A decoder whose sequences keep keys and values, in a cache with room for those of all layers."""
+class CachedLM(LanguageModel):
+    """A decoder with layers of attention: their keys and values are in a cache with room for those of all."""
 
     def __init__(
         self,
@@ -250,6 +261,24 @@ class CausalLM(LanguageModel):
     ) -> None:
         super().__init__(config, reader, layers=layers, make_layer=make_layer)
         self.geometry = cache_geometry(config, dtype=reader.scheme.model_dtype)
+
+    def create_paged_kv_cache(
+        self,
+        max_batch_size: tirx.Var,
+        max_total_seq_len: tirx.Var,
+        prefill_chunk_size: tirx.Var,
+        page_size: tirx.Var,
+        support_sliding_window: tirx.Var,
+    ) -> PagedKVCache:
+        """An empty cache; every argument is an integer given at run time."""
+        return create_placeholder(
+            self.geometry,
+            (max_batch_size, max_total_seq_len, prefill_chunk_size, page_size, support_sliding_window),
+        )
+
+
+class CausalLM(CachedLM):
+    """A decoder whose layers are all layers of attention."""
 
     def _behind(self, embeds: nn.Tensor, cache: PagedKVCache) -> nn.Tensor:
         """(batch, n, hidden) → the hidden states behind the last norm."""
@@ -302,51 +331,22 @@ class CausalLM(LanguageModel):
         """(n, hidden) and the positions (batch,) int32 of sequences' last tokens → (batch, hidden)."""
         return take(hidden_states, logit_positions, axis=0)
 
-    def create_paged_kv_cache(
-        self,
-        max_batch_size: tirx.Var,
-        max_total_seq_len: tirx.Var,
-        prefill_chunk_size: tirx.Var,
-        page_size: tirx.Var,
-        support_sliding_window: tirx.Var,
-    ) -> PagedKVCache:
-        """An empty cache; every argument is an integer given at run time."""
-        return create_placeholder(
-            self.geometry,
-            (max_batch_size, max_total_seq_len, prefill_chunk_size, page_size, support_sliding_window),
-        )
-
     def specification(self, *, hidden_states: bool = False) -> dict[str, dict[str, object]]:
         """The entry functions with their arguments, as `nn.Module.export_tvm` takes them; with `hidden_states` also
         those that return or take these."""
-        hidden = self.hidden_size
-        dtype = self.model_dtype
-        cache = nn.spec.Object(object_type=PagedKVCache)
-        packed = {"param_mode": "packed", "effect_mode": "none"}
-
+        kept = {"paged_kv_cache": nn.spec.Object(object_type=PagedKVCache), "$": WITH_PARAMETERS}
+        positions = nn.spec.Tensor(["batch_size"], "int32")
         functions: dict[str, dict[str, object]] = {
-            "embed": {"input_ids": nn.spec.Tensor(["seq_len"], "int32"), "$": packed},
-            "prefill": {"input_embed": self.embeds(1, "seq_len"), "paged_kv_cache": cache, "$": packed},
-            "decode": {"input_embed": self.embeds(1, 1), "paged_kv_cache": cache, "$": packed},
-            "batch_prefill": {
-                "input_embeds": self.embeds(1, "seq_len"),
-                "logit_positions": nn.spec.Tensor(["batch_size"], "int32"),
-                "paged_kv_cache": cache,
-                "$": packed,
-            },
-            "batch_decode": {"input_embeds": self.embeds("batch_size", 1), "paged_kv_cache": cache, "$": packed},
-            "batch_verify": {"input_embeds": self.embeds(1, "seq_len"), "paged_kv_cache": cache, "$": packed},
-            "create_paged_kv_cache": {
-                "max_batch_size": int,
-                "max_total_seq_len": int,
-                "prefill_chunk_size": int,
-                "page_size": int,
-                "support_sliding_window": int,
-                "$": {"param_mode": "none", "effect_mode": "none"},
-            },
+            "embed": {"input_ids": nn.spec.Tensor(["seq_len"], "int32"), "$": WITH_PARAMETERS},
+            "prefill": {"input_embed": self.embeds(1, "seq_len"), **kept},
+            "decode": {"input_embed": self.embeds(1, 1), **kept},
+            "batch_prefill": {"input_embeds": self.embeds(1, "seq_len"), "logit_positions": positions, **kept},
+            "batch_decode": {"input_embeds": self.embeds("batch_size", 1), **kept},
+            "batch_verify": {"input_embeds": self.embeds(1, "seq_len"), **kept},
+            "create_paged_kv_cache": CACHE_SPECIFICATION,
         }
         if hidden_states:
-            rows = nn.spec.Tensor(["seq_len", hidden], dtype)
+            rows = self.embeds("seq_len")
             inputs = {
                 "prefill": self.embeds(1, "seq_len"),
                 "decode": self.embeds(1, 1),
@@ -354,16 +354,14 @@ class CausalLM(LanguageModel):
                 "batch_decode": self.embeds("batch_size", 1),
                 "batch_verify": self.embeds(1, "seq_len"),
             }
-            functions |= {
-                f"{name}_to_last_hidden_states": {"input_embeds": given, "paged_kv_cache": cache, "$": packed}
-                for name, given in inputs.items()
-            }
+            for name, given in inputs.items():
+                functions[f"{name}_to_last_hidden_states"] = {"input_embeds": given, **kept}
             for name in ("get_logits", "batch_get_logits"):
-                functions[name] = {"hidden_states": rows, "$": packed}
+                functions[name] = {"hidden_states": rows, "$": WITH_PARAMETERS}
             functions["batch_select_last_hidden_states"] = {
                 "hidden_states": rows,
-                "logit_positions": nn.spec.Tensor(["batch_size"], "int32"),
-                "$": {"param_mode": "none", "effect_mode": "none"},
+                "logit_positions": positions,
+                "$": WITHOUT_PARAMETERS,
             }
         return functions
 

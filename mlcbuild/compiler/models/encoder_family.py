@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.chat_config import SIZES
-from mlcbuild.compiler.models.embedding import FIELD, EmbeddingMetadata, PoolingStrategy
+from mlcbuild.compiler.models.embedding import FIELD, EmbeddingMetadata, EmbeddingModelType, PoolingStrategy
 from mlcbuild.compiler.models.encoder import EncoderConfig
 from mlcbuild.compiler.models.encoder_parameters import encoder_parameters
 from mlcbuild.compiler.models.family import FamilyModel
@@ -17,16 +17,27 @@ from mlcbuild.errors import StageError
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
+# Of transformers' `BertConfig`, `RobertaConfig` and `XLMRobertaConfig`, whose vocabularies differ.
+DEFAULTS: dict[str, object] = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+}
+_FIRST_TOKEN = EmbeddingMetadata(model_type=EmbeddingModelType.ENCODER, pooling_strategy=PoolingStrategy.CLS)
+
 # llama.cpp's `enum llama_pooling_type`.
 _POOLING = {1: PoolingStrategy.MEAN, 2: PoolingStrategy.CLS, 3: PoolingStrategy.LAST}
 _NO_POOLING = (-1, 0)
 
 
-def encoder_model(
-    config: EncoderConfig, *, embedding: EmbeddingMetadata, prefixes: tuple[str, ...]
-) -> FamilyModel[EncoderConfig]:
-    """The model of a configuration. `embedding` is what texts become, if its `config.json` does not say; `prefixes` are
-    those of `encoder_parameters`."""
+def encoder_model(config: EncoderConfig, *, prefixes: tuple[str, ...]) -> FamilyModel[EncoderConfig]:
+    """The model of a configuration. If its `config.json` does not say what texts become, it is the hidden state of the
+    first token, as in MLC-LLM. `prefixes` are those of `encoder_parameters`."""
     return FamilyModel(
         configuration=config,
         vocab_size=config.vocab_size,
@@ -45,7 +56,7 @@ def encoder_model(
             "head_dim": config.head_dim,
         },
         parameters=encoder_parameters(config, prefixes=prefixes),
-        embedding=embedding,
+        embedding=_FIRST_TOKEN,
     )
 
 

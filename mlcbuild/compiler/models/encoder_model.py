@@ -15,6 +15,7 @@ from tvm.relax.frontend import nn
 from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.encoder import LAYERS, EncoderConfig
 from mlcbuild.compiler.models.encoder_parameters import QKV
+from mlcbuild.compiler.models.entry_functions import WITH_PARAMETERS
 from mlcbuild.compiler.models.feed_forward import FeedForward
 from mlcbuild.compiler.models.masked_attention import masked_attention
 from mlcbuild.compiler.models.norm import make_norm
@@ -141,5 +142,4 @@ class Encoder(nn.Module):  # type: ignore[misc]
                 advice=("leave hidden_states out",),
             )
         numbers = nn.spec.Tensor(["batch_size", "seq_len"], "int32")
-        packed = {"param_mode": "packed", "effect_mode": "none"}
-        return {"prefill": {"inputs": numbers, "attention_mask": numbers, "$": packed}}
+        return {"prefill": {"inputs": numbers, "attention_mask": numbers, "$": WITH_PARAMETERS}}

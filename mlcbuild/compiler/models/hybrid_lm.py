@@ -11,12 +11,12 @@ from tvm import tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
-from mlcbuild.compiler.models.causal_lm import LanguageModel, SequenceState, cache_geometry, last_token
+from mlcbuild.compiler.models.causal_lm import CACHE_SPECIFICATION, CachedLM, SequenceState, last_token
 from mlcbuild.compiler.models.decoder import DecoderConfig
 from mlcbuild.compiler.models.decoder_layer import DecoderLayer
-from mlcbuild.compiler.models.kv_cache import create_placeholder
+from mlcbuild.compiler.models.entry_functions import WITH_PARAMETERS, WITHOUT_PARAMETERS
 from mlcbuild.compiler.models.recurrent_layer import RecurrentLayer
-from mlcbuild.compiler.models.recurrent_lm import ALONE, PACKED, refuse_hidden_states
+from mlcbuild.compiler.models.recurrent_lm import refuse_hidden_states
 from mlcbuild.compiler.models.recurrent_state import RecurrentState, create_recurrent_state
 from mlcbuild.compiler.models.spans import Spans, ending_at, one_sequence, one_token_each
 from mlcbuild.compiler.quantization.reader import Reader, take
@@ -24,12 +24,11 @@ from mlcbuild.compiler.quantization.reader import Reader, take
 Both = tuple[nn.Tensor, PagedKVCache, RecurrentState]
 
 
-class HybridLM(LanguageModel):
+class HybridLM(CachedLM):
     """A decoder some of whose layers are recurrences. The others have a cache, in which they are counted alone."""
 
     def __init__(self, config: DecoderConfig, reader: Reader, *, layers: Sequence[int]) -> None:
         super().__init__(config, reader, layers=layers, make_layer=_hybrid_layer)
-        self.geometry = cache_geometry(config, dtype=reader.scheme.model_dtype)
         self._count = config.recurrent_layers
 
     def prefill(self, input_embed: nn.Tensor, paged_kv_cache: PagedKVCache, rnn_state: RecurrentState) -> Both:
@@ -65,20 +64,6 @@ class HybridLM(LanguageModel):
         hidden, state = self._behind(input_embeds, paged_kv_cache, rnn_state, one_sequence(input_embeds))
         return self.logits(hidden), paged_kv_cache, state
 
-    def create_paged_kv_cache(
-        self,
-        max_batch_size: tirx.Var,
-        max_total_seq_len: tirx.Var,
-        prefill_chunk_size: tirx.Var,
-        page_size: tirx.Var,
-        support_sliding_window: tirx.Var,
-    ) -> PagedKVCache:
-        """An empty cache; every argument is an integer given at run time."""
-        return create_placeholder(
-            self.geometry,
-            (max_batch_size, max_total_seq_len, prefill_chunk_size, page_size, support_sliding_window),
-        )
-
     def create_rnn_state(self, max_batch_size: tirx.Var, max_history: tirx.Var) -> RecurrentState:
         """An empty state; both arguments are integers given at run time."""
         return create_recurrent_state(
@@ -92,19 +77,18 @@ class HybridLM(LanguageModel):
         kept = {
             "paged_kv_cache": nn.spec.Object(object_type=PagedKVCache),
             "rnn_state": nn.spec.Object(object_type=RecurrentState),
-            "$": PACKED,
+            "$": WITH_PARAMETERS,
         }
         positions = nn.spec.Tensor(["batch_size"], "int32")
-        sizes = ("max_batch_size", "max_total_seq_len", "prefill_chunk_size", "page_size", "support_sliding_window")
         return {
-            "embed": {"input_ids": nn.spec.Tensor(["seq_len"], "int32"), "$": PACKED},
+            "embed": {"input_ids": nn.spec.Tensor(["seq_len"], "int32"), "$": WITH_PARAMETERS},
             "prefill": {"input_embed": self.embeds(1, "seq_len"), **kept},
             "decode": {"input_embed": self.embeds(1, 1), **kept},
             "batch_prefill": {"input_embeds": self.embeds(1, "seq_len"), "logit_positions": positions, **kept},
             "batch_decode": {"input_embeds": self.embeds("batch_size", 1), **kept},
             "batch_verify": {"input_embeds": self.embeds(1, "seq_len"), **kept},
-            "create_paged_kv_cache": {**dict.fromkeys(sizes, int), "$": ALONE},
-            "create_rnn_state": {"max_batch_size": int, "max_history": int, "$": ALONE},
+            "create_paged_kv_cache": CACHE_SPECIFICATION,
+            "create_rnn_state": {"max_batch_size": int, "max_history": int, "$": WITHOUT_PARAMETERS},
         }
 
     def _behind(

@@ -12,15 +12,13 @@ from tvm import tirx
 from tvm.relax.frontend import nn
 
 from mlcbuild.compiler.models.causal_lm import LanguageModel, MakeLayer, SequenceState, last_token
+from mlcbuild.compiler.models.entry_functions import WITH_PARAMETERS, WITHOUT_PARAMETERS
 from mlcbuild.compiler.models.recurrent_layer import RecurrentLayer
 from mlcbuild.compiler.models.recurrent_model import RecurrentModelConfig
 from mlcbuild.compiler.models.recurrent_state import RecurrentState, create_recurrent_state
 from mlcbuild.compiler.models.spans import Spans, ending_at, one_sequence, one_token_each
 from mlcbuild.compiler.quantization.reader import Reader, take
 from mlcbuild.errors import StageError
-
-PACKED = {"param_mode": "packed", "effect_mode": "none"}
-ALONE = {"param_mode": "none", "effect_mode": "none"}
 
 
 def refuse_hidden_states(*, hidden_states: bool) -> None:
@@ -84,16 +82,16 @@ class RecurrentLM(LanguageModel):
         """The entry functions with their arguments, as `nn.Module.export_tvm` takes them. Raises StageError for
         `hidden_states`."""
         refuse_hidden_states(hidden_states=hidden_states)
-        state = {"rnn_state": nn.spec.Object(object_type=RecurrentState), "$": PACKED}
+        state = {"rnn_state": nn.spec.Object(object_type=RecurrentState), "$": WITH_PARAMETERS}
         positions = nn.spec.Tensor(["batch_size"], "int32")
         return {
-            "embed": {"input_ids": nn.spec.Tensor(["seq_len"], "int32"), "$": PACKED},
+            "embed": {"input_ids": nn.spec.Tensor(["seq_len"], "int32"), "$": WITH_PARAMETERS},
             "prefill": {"input_embed": self.embeds(1, "seq_len"), **state},
             "decode": {"input_embed": self.embeds(1, 1), **state},
             "batch_prefill": {"input_embeds": self.embeds(1, "seq_len"), "logit_positions": positions, **state},
             "batch_decode": {"input_embeds": self.embeds("batch_size", 1), **state},
             "batch_verify": {"input_embeds": self.embeds(1, "seq_len"), **state},
-            "create_rnn_state": {"max_batch_size": int, "max_history": int, "$": ALONE},
+            "create_rnn_state": {"max_batch_size": int, "max_history": int, "$": WITHOUT_PARAMETERS},
         }
 
     def _behind(self, embeds: nn.Tensor, state: RecurrentState, spans: Spans) -> tuple[nn.Tensor, RecurrentState]:

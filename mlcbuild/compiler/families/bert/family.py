@@ -9,31 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.embedding import EmbeddingMetadata, EmbeddingModelType, PoolingStrategy
 from mlcbuild.compiler.models.encoder import EncoderConfig, read_encoder
-from mlcbuild.compiler.models.encoder_family import encoder_document, encoder_model
+from mlcbuild.compiler.models.encoder_family import DEFAULTS, encoder_document, encoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile
 
-_DEFAULTS = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "hidden_act": "gelu",
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-    "layer_norm_eps": 1e-12,
-}
-_EMBEDDING = EmbeddingMetadata(model_type=EmbeddingModelType.ENCODER, pooling_strategy=PoolingStrategy.CLS)
-
 
 def resolve(reader: ConfigReader) -> FamilyModel[EncoderConfig]:
-    config = read_encoder(reader.with_defaults(**_DEFAULTS))
-    return encoder_model(config, embedding=_EMBEDDING, prefixes=("bert.",))
+    config = read_encoder(reader.with_defaults(**DEFAULTS, vocab_size=30522))
+    return encoder_model(config, prefixes=("bert.",))
 
 
 def _config_of_gguf(file: GGUFFile) -> dict[str, object]:
