@@ -160,6 +160,19 @@ def test_export_parses_no_script_and_writes_no_locations(tmp_path: Path) -> None
     assert {name.rstrip("0123456789") for name in kernels} <= {"dequantize", "last_token"}
 
 
+@pytest.mark.parametrize("name", ["llama", "deepseek_v2", "qwen3_next", "mamba2"])
+def test_a_model_exported_twice_by_one_process_is_the_same(name: str, tmp_path: Path) -> None:
+    written = []
+    for place in ("first", "second"):
+        (tmp_path / place).mkdir()
+        module, _ = _exported_model(tmp_path / place, "q0f32", FAMILY_CASES[name].config)
+        written.append((tmp_path / place / "module.json").read_bytes())
+    assert written[0] == written[1]
+    if name != "mamba2":
+        assert "packed_params" not in _arguments(module, "create_paged_kv_cache")
+        assert len(_arguments(module, "create_paged_kv_cache")) == 5
+
+
 def test_an_unsupported_model_type_is_told_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(StageError, match=r"\"model_type\" is \"lama\"[^\n]*\n  known: .*did you mean \"llama\""):
         _exported(tmp_path, "q0f32", model_type="lama")

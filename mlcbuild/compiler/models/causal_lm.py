@@ -38,15 +38,18 @@ from mlcbuild.compiler.quantization.reader import Reader, take
 
 MakeLayer = Callable[..., DecoderLayer | RecurrentLayer]
 
-CACHE_SPECIFICATION: dict[str, object] = {
-    "max_batch_size": int,
-    "max_total_seq_len": int,
-    "prefill_chunk_size": int,
-    "page_size": int,
-    "support_sliding_window": int,
-    "$": WITHOUT_PARAMETERS,
-}
-"""The arguments of `CachedLM.create_paged_kv_cache`."""
+
+def cache_specification() -> dict[str, object]:
+    """The arguments of `CachedLM.create_paged_kv_cache`."""
+    # A new dictionary each time, as `export_tvm` takes `$` out of it.
+    return {
+        "max_batch_size": int,
+        "max_total_seq_len": int,
+        "prefill_chunk_size": int,
+        "page_size": int,
+        "support_sliding_window": int,
+        "$": WITHOUT_PARAMETERS,
+    }
 
 
 class LanguageModelConfig(Protocol):
@@ -343,7 +346,7 @@ class CausalLM(CachedLM):
             "batch_prefill": {"input_embeds": self.embeds(1, "seq_len"), "logit_positions": positions, **kept},
             "batch_decode": {"input_embeds": self.embeds("batch_size", 1), **kept},
             "batch_verify": {"input_embeds": self.embeds(1, "seq_len"), **kept},
-            "create_paged_kv_cache": CACHE_SPECIFICATION,
+            "create_paged_kv_cache": cache_specification(),
         }
         if hidden_states:
             rows = self.embeds("seq_len")

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn.llm.kv_cache import PagedKVCache
 
-from mlcbuild.compiler.models.causal_lm import CACHE_SPECIFICATION, CachedLM, SequenceState, last_token
+from mlcbuild.compiler.models.causal_lm import CachedLM, SequenceState, cache_specification, last_token
 from mlcbuild.compiler.models.decoder import DecoderConfig
 from mlcbuild.compiler.models.decoder_layer import DecoderLayer
 from mlcbuild.compiler.models.entry_functions import WITH_PARAMETERS, WITHOUT_PARAMETERS
@@ -87,7 +87,7 @@ class HybridLM(CachedLM):
             "batch_prefill": {"input_embeds": self.embeds(1, "seq_len"), "logit_positions": positions, **kept},
             "batch_decode": {"input_embeds": self.embeds("batch_size", 1), **kept},
             "batch_verify": {"input_embeds": self.embeds(1, "seq_len"), **kept},
-            "create_paged_kv_cache": CACHE_SPECIFICATION,
+            "create_paged_kv_cache": cache_specification(),
             "create_rnn_state": {"max_batch_size": int, "max_history": int, "$": WITHOUT_PARAMETERS},
         }
 
