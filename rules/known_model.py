@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mlcbuild.compiler.models.checkpoints.parameters import ParameterList
 from mlcbuild.compiler.models.description import ModelDescription
-from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.compiler.models.resolving import resolve_config
 from mlcbuild.engine.action import SourceArtifact
 from mlcbuild.errors import StageError

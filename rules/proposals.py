@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlcbuild.compiler.models.checkpoints.parameters import ParameterList
 from mlcbuild.compiler.models.configuring import configure
 from mlcbuild.compiler.models.description import ModelDescription
-from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
-from mlcbuild.compiler.models.parameters import ParameterList
+from mlcbuild.compiler.models.gguf.architecture import gguf_architecture
 from mlcbuild.compiler.models.resolving import resolve, resolve_config
 from mlcbuild.compiler.weights.adapter import adapter_error
 from mlcbuild.compiler.weights.gguf_file import GGUFFile

@@ -39,8 +39,8 @@ NAMES = frozenset(
         "mlcbuild.compiler.models.configuring",
         "mlcbuild.compiler.models.description",
         "mlcbuild.compiler.models.family",
-        "mlcbuild.compiler.models.gguf_architecture",
-        "mlcbuild.compiler.models.parameters",
+        "mlcbuild.compiler.models.gguf.architecture",
+        "mlcbuild.compiler.models.checkpoints.parameters",
         "mlcbuild.compiler.models.resolving",
         "mlcbuild.compiler.models.sizes",
         "mlcbuild.compiler.phases.places",
@@ -191,6 +191,23 @@ def test_a_family_says_what_its_models_are_without_loading_numpy_or_tvm() -> Non
     )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
+
+
+def test_folders_of_shared_parts_of_models_import_those_before_them_alone() -> None:
+    folders = ("architecture", "checkpoints", "configuration", "gguf", "caches", "layers", "networks")
+    without_tvm = folders[: folders.index("caches")]
+    models = PACKAGE / "compiler" / "models"
+    assert {path.parent.name for path in models.glob("*/*.py")} == set(folders)
+    wrong = []
+    for path in sorted(models.rglob("*.py")):
+        folder = path.parent.name
+        for name in imports_of(path):
+            other = name.split(".")[3] if name.startswith("mlcbuild.compiler.models.") else ""
+            later = folder in folders and other in folders[folders.index(folder) + 1 :]
+            below = folder == "models" and other in folders and other not in without_tvm
+            if later or below or (folder in without_tvm and name.partition(".")[0] in HEAVY):
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {name}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_no_stage_and_no_family_imports_a_family() -> None:

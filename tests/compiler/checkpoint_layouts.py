@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mlcbuild.compiler.models.parameters import ParameterList, TensorLayout
+from mlcbuild.compiler.models.checkpoints.parameters import ParameterList, TensorLayout
 from mlcbuild.compiler.weights.operations import carry_out
 from tests.compiler.tiny_models import Array
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from mlcbuild.compiler.models.experts import expert_product
+from mlcbuild.compiler.models.layers.experts import expert_product
 from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler.kernel_running import Array
 

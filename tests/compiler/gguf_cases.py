@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from mlcbuild.compiler.models.parameters import JoinedLayout, TensorLayout
-from mlcbuild.compiler.models.rotary_tables import llama3_frequencies, plain_frequencies
+from mlcbuild.compiler.models.architecture.rotary_tables import llama3_frequencies, plain_frequencies
+from mlcbuild.compiler.models.checkpoints.parameters import JoinedLayout, TensorLayout
 from tests.compiler.llama_cpp import quantized
 from tests.compiler.resolving import model_of, parameters_of
 from tests.compiler.tiny_models import Array, byte_level_letters

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, LatentGeometry
-from mlcbuild.compiler.models.latent import ALONE, IN_CACHE
+from mlcbuild.compiler.models.architecture.latent import ALONE, IN_CACHE
+from mlcbuild.compiler.models.caches.kv_cache import KVCacheGeometry, LatentGeometry
 from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler.kernel_running import Array
 
@@ -100,7 +100,7 @@ class LatentBatch:
         return [self.absorbed, self.starts, *cache, *self._results(self.rank)]
 
     def merged(self, own: Sequence[Array], cached: Sequence[Array]) -> Array:
-        """The two results as one, in float64, as `models.latent_cache.merged` does it."""
+        """The two results as one, in float64, as `caches.latent_cache.merged` does it."""
         values = np.einsum("thr,hvr->thv", cached[0].astype(np.float64), self.up_values)
         largest = np.maximum(own[1], cached[1]).astype(np.float64)
         one, other = (np.exp2(logarithms - largest)[..., None] for logarithms in (own[1], cached[1]))

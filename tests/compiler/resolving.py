@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlcbuild.compiler.models.checkpoints.parameters import ParameterList
 from mlcbuild.compiler.models.description import ModelDescription
-from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.compiler.models.resolving import resolve
 from mlcbuild.compiler.stages import configure_model, resolve_model
 from mlcbuild.plugins import load_plugin

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlcbuild.compiler.models.attention_rules import AttentionRules
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from tests.compiler.kernel_running import Array
 from tests.compiler.windowed_batch import WindowedBatch
 

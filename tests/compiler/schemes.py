@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mlcbuild.compiler.models.operations import AddOne
-from mlcbuild.compiler.models.parameters import CheckpointTensor, Parameter, ParameterRole, TensorLayout
+from mlcbuild.compiler.models.checkpoints.operations import AddOne
+from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, Parameter, TensorLayout
+from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, kept_dtype
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.tensor import dtype_of

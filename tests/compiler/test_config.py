@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
+from mlcbuild.compiler.models.architecture.rotary import RotaryEmbedding
 from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.decoder import DecoderConfig
-from mlcbuild.compiler.models.rotary import RotaryEmbedding
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
 from tests.compiler.resolving import model_of

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.compiler import json_values
-from mlcbuild.compiler.models.decoder import DecoderConfig
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
 from mlcbuild.errors import StageError
 from tests.compiler.family_cases import CASES, WINDOWED
 from tests.compiler.resolving import model_of, parameters_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from mlcbuild.compiler.models.architecture.window import SlidingWindow, read_window
 from mlcbuild.compiler.models.configuring import configure
 from mlcbuild.compiler.models.description import ModelDescription, read_model
 from mlcbuild.compiler.models.resolving import resolve
-from mlcbuild.compiler.models.window import SlidingWindow, read_window
 from mlcbuild.errors import StageError
 from mlcbuild.rules.families import families
 from mlcbuild.rules.schemes import scheme

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
+from mlcbuild.compiler.models.gguf.architecture import gguf_architecture
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.errors import StageError

@@ -12,8 +12,8 @@ import tvm
 from tvm import relax
 
 from mlcbuild.compiler import ir
+from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
 from mlcbuild.compiler.models.description import write_model
-from mlcbuild.compiler.models.parameters import read_parameters
 from mlcbuild.compiler.stages import export
 from mlcbuild.errors import StageError
 from tests.compiler import schemes

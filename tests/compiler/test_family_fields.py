@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mlcbuild.compiler import json_values
-from mlcbuild.compiler.models.decoder import DecoderConfig
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
 from mlcbuild.compiler.models.sizes import Overrides, library_sizes
 from mlcbuild.errors import StageError
 from tests.compiler import schemes

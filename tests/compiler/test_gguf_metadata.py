@@ -13,8 +13,8 @@ from pathlib import Path
 import gguf
 import pytest
 
-from mlcbuild.compiler.models.gguf_config import decoder_document
-from mlcbuild.compiler.models.gguf_keys import READ, WITHOUT_EFFECT
+from mlcbuild.compiler.models.gguf.config import decoder_document
+from mlcbuild.compiler.models.gguf.keys import READ, WITHOUT_EFFECT
 from mlcbuild.compiler.stages import import_config
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files
 from mlcbuild.compiler.weights.gguf_file import GGUFFile

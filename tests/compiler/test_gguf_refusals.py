@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
+from mlcbuild.compiler.models.gguf.architecture import gguf_architecture
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.gguf_parts import GGUFTensor, GGUFValue
 from mlcbuild.errors import StageError

@@ -6,7 +6,7 @@ import tvm
 from tvm import relax, tirx
 from tvm.relax.frontend import nn
 
-from mlcbuild.compiler.models.outlining import Outliner
+from mlcbuild.compiler.models.networks.outlining import Outliner
 from mlcbuild.compiler.passes.inline_private_functions import inline_private_functions
 from tests.compiler.inlining import inlined
 

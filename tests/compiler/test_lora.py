@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from mlcbuild.compiler.models.parameters import write_parameters
+from mlcbuild.compiler.models.checkpoints.parameters import write_parameters
 from mlcbuild.compiler.stages import import_weights, merge_lora
 from mlcbuild.compiler.weights.lora import LoraAdapter
 from mlcbuild.errors import StageError

@@ -10,7 +10,7 @@ from typing import Any
 import gguf
 import pytest
 
-from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
+from mlcbuild.compiler.models.gguf.architecture import gguf_architecture
 from mlcbuild.compiler.stages import import_weights
 from mlcbuild.compiler.weights.gguf_file import GGUFFile
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile, write_safetensors

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from mlcbuild.compiler.models.operations import (
+from mlcbuild.compiler.models.checkpoints.operations import (
     AddOne,
     Concatenate,
     Flatten,

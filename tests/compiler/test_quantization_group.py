@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlcbuild.compiler.models.parameters import ParameterRole
+from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.group.encoder import GroupEncoder
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
 from mlcbuild.compiler.weights.tensor import dtype_of

@@ -15,13 +15,13 @@ from tvm import relax
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler.json_values import decode, encode
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, LayerKind
+from mlcbuild.compiler.models.architecture.repetition import Repetition, repeated_names, shown_layers
+from mlcbuild.compiler.models.checkpoints.decoder_parameters import decoder_parameters
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
+from mlcbuild.compiler.models.checkpoints.parameters import write_parameters
 from mlcbuild.compiler.models.compilable import build_model
-from mlcbuild.compiler.models.decoder import DecoderConfig, LayerKind
-from mlcbuild.compiler.models.decoder_parameters import decoder_parameters
 from mlcbuild.compiler.models.description import Layers, write_model
-from mlcbuild.compiler.models.parameters import write_parameters
-from mlcbuild.compiler.models.repetition import Repetition, repeated_names, shown_layers
 from mlcbuild.compiler.passes.repeat_layers import repeat_layers
 from mlcbuild.compiler.stages import export
 from mlcbuild.errors import InternalError, StageError

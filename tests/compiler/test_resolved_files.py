@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlcbuild.compiler import json_values
-from mlcbuild.compiler.models.activation import Activation
-from mlcbuild.compiler.models.decoder import (
+from mlcbuild.compiler.models.architecture.activation import Activation
+from mlcbuild.compiler.models.architecture.decoder import (
     AttentionConfig,
     DecoderConfig,
     FeedForwardConfig,
@@ -22,8 +22,9 @@ from mlcbuild.compiler.models.decoder import (
     QueryKeyNorm,
     Wiring,
 )
-from mlcbuild.compiler.models.description import Layers, ModelDescription, read_model, write_model
-from mlcbuild.compiler.models.operations import (
+from mlcbuild.compiler.models.architecture.rotary import RopeScaling, RotaryEmbedding
+from mlcbuild.compiler.models.architecture.rotary_tables import RotaryTable
+from mlcbuild.compiler.models.checkpoints.operations import (
     AddOne,
     Concatenate,
     Flatten,
@@ -36,19 +37,18 @@ from mlcbuild.compiler.models.operations import (
     Stack,
     result_shape,
 )
-from mlcbuild.compiler.models.parameters import (
+from mlcbuild.compiler.models.checkpoints.parameters import (
     CheckpointTensor,
     JoinedLayout,
     Parameter,
     ParameterList,
-    ParameterRole,
     TensorLayout,
     TiedTensor,
     read_parameters,
     write_parameters,
 )
-from mlcbuild.compiler.models.rotary import RopeScaling, RotaryEmbedding
-from mlcbuild.compiler.models.rotary_tables import RotaryTable
+from mlcbuild.compiler.models.description import Layers, ModelDescription, read_model, write_model
+from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.models.sizes import ContextLimits, LibrarySizes
 from mlcbuild.errors import StageError
 from tests.compiler.resolving import model_of, parameters_of

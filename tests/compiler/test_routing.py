@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tvm import relax
 from tvm.relax.frontend import nn
 
-from mlcbuild.compiler.models import routing
-from mlcbuild.compiler.models.mixture import ExpertGroups, MixtureConfig, RouterConfig, RouterScores
+from mlcbuild.compiler.models.architecture.mixture import ExpertGroups, MixtureConfig, RouterConfig, RouterScores
+from mlcbuild.compiler.models.layers import routing
 from tests.compiler.kernel_running import TARGET, Array
 
 _EXPERTS, _CHOSEN = 8, 3

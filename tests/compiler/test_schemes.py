@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm.relax.frontend import nn
 
-from mlcbuild.compiler.models.parameters import Parameter, ParameterRole
+from mlcbuild.compiler.models.checkpoints.parameters import Parameter
+from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.layers import Embedding, Linear, StoredMatrix
 from mlcbuild.compiler.quantization.scheme import MODEL_DTYPES, kept_dtype
 from mlcbuild.compiler.weights.tensor import dtype_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mlcbuild.compiler.models.sentence_transformers import embedding_fields
+from mlcbuild.compiler.models.configuration.sentence_transformers import embedding_fields
 from mlcbuild.compiler.stages import import_config
 from mlcbuild.compiler.tokenizer.word_pieces import word_piece_tokenizer
 from mlcbuild.errors import StageError

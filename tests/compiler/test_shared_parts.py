@@ -13,9 +13,9 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend import nn
 
-from mlcbuild.compiler.models.activation import Activation
-from mlcbuild.compiler.models.feed_forward import ACTIVATIONS
-from mlcbuild.compiler.models.rotary import RopeScaling, RotaryEmbedding, RotaryForm
+from mlcbuild.compiler.models.architecture.activation import Activation
+from mlcbuild.compiler.models.architecture.rotary import RopeScaling, RotaryEmbedding, RotaryForm
+from mlcbuild.compiler.models.layers.feed_forward import ACTIVATIONS
 from tests.compiler import schemes
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.running import Library, random_model, store

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlcbuild.compiler.models.checkpoint_layout import ExpertNames
-from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, SharedExperts
-from mlcbuild.compiler.models.mixture_parameters import LayerPlaces, mixture
-from mlcbuild.compiler.models.parameters import Parameter, ParameterList, ParameterRole, write_parameters
+from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, SharedExperts
+from mlcbuild.compiler.models.checkpoints.layout import ExpertNames
+from mlcbuild.compiler.models.checkpoints.mixture_parameters import LayerPlaces, mixture
+from mlcbuild.compiler.models.checkpoints.parameters import Parameter, ParameterList, write_parameters
+from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.scheme import Weight, kept_dtype
 from mlcbuild.compiler.stages import import_weights, index_weights, quantize
 from mlcbuild.compiler.weights.operations import carry_out

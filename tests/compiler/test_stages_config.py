@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from mlcbuild.compiler.models.gguf_numbers import shortest_decimal
+from mlcbuild.compiler.models.gguf.numbers import shortest_decimal
 from mlcbuild.compiler.stages import gen_config, import_config
 from mlcbuild.compiler.tokenizer import conversation
 from mlcbuild.errors import StageError

@@ -13,14 +13,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from mlcbuild.compiler.models.operations import Operation, Permute, Reshape, Slice
-from mlcbuild.compiler.models.parameters import (
-    CheckpointTensor,
-    Parameter,
-    ParameterList,
-    ParameterRole,
-    write_parameters,
-)
+from mlcbuild.compiler.models.checkpoints.operations import Operation, Permute, Reshape, Slice
+from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, Parameter, ParameterList, write_parameters
+from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.stages import import_weights, index_weights, quantize
 from mlcbuild.errors import StageError
 from mlcbuild.runtime.expected_tensor import ExpectedTensor

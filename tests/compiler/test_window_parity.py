@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from mlcbuild.runtime.batch.sequences import SequenceBatch
 from mlcbuild.runtime.kv_cache import PAGE_TOKENS, sequence_pages
 from mlcbuild.runtime.model import Model

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from mlcbuild.compiler.weights.tensor import dtype_of
 from tests.compiler.attention_reference import attended, rotated
 from tests.compiler.kernel_running import Array

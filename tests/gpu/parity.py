@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.runtime.expected_tensor import ExpectedTensor
 from mlcbuild.runtime.model import Model

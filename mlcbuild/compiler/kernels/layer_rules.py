@@ -1,4 +1,5 @@
-"""How kernels of the KV cache take the rules of a model's attention (`models.attention_rules`) from a layer's scale."""
+"""How kernels of the KV cache take the rules of a model's attention (`architecture.attention_rules`) from the scale of
+a layer."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import tvm.tirx.script.builder as T  # noqa: N812
 from tvm import tirx
 
 from mlcbuild.compiler.kernels.building import Expression
-from mlcbuild.compiler.models.attention_rules import AttentionRules
+from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 
 
 def factor(scale: Expression, rules: AttentionRules) -> Expression:

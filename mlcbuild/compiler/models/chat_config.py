@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlcbuild.compiler.models.decoder import DecoderConfig
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
 
 SIZES = ("context_window_size", "prefill_chunk_size", "tensor_parallel_shards", "max_batch_size")
 """What follows from a library's sizes."""

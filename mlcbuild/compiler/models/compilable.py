@@ -18,7 +18,7 @@ Configuration = TypeVar("Configuration")
 
 
 class CompilableModel(Protocol):
-    """An nn module with its entry functions; `models.causal_lm.CausalLM` is one."""
+    """An nn module with its entry functions; `networks.causal_lm.CausalLM` is one."""
 
     def specification(self, *, hidden_states: bool = False) -> dict[str, dict[str, object]]:
         """The entry functions with their arguments, as `nn.Module.export_tvm` takes them; with `hidden_states` also

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mlcbuild.compiler.models.checkpoints.parameters import ParameterList
 from mlcbuild.compiler.models.description import ModelDescription
-from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.compiler.models.sizes import Overrides, library_sizes
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.errors import StageError

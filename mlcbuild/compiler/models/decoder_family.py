@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_limits
 from mlcbuild.compiler.models.chat_config import LLAMA, chat_config
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.checkpoints.decoder_parameters import decoder_parameters
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, read_limits
-from mlcbuild.compiler.models.decoder_parameters import decoder_parameters
+from mlcbuild.compiler.models.configuration.layer_types import window_fields
 from mlcbuild.compiler.models.family import FamilyModel
-from mlcbuild.compiler.models.layer_types import window_fields
 from mlcbuild.compiler.models.sizes import ContextLimits
 
 

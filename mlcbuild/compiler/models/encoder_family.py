@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mlcbuild.compiler.models.architecture.encoder import EncoderConfig
 from mlcbuild.compiler.models.chat_config import SIZES
+from mlcbuild.compiler.models.checkpoints.encoder_parameters import encoder_parameters
 from mlcbuild.compiler.models.embedding import FIELD, EmbeddingMetadata, EmbeddingModelType, PoolingStrategy
-from mlcbuild.compiler.models.encoder import EncoderConfig
-from mlcbuild.compiler.models.encoder_parameters import encoder_parameters
 from mlcbuild.compiler.models.family import FamilyModel
-from mlcbuild.compiler.models.gguf_config import LAYER_NORM, vocabulary_size
-from mlcbuild.compiler.models.gguf_keys import check_keys
-from mlcbuild.compiler.models.gguf_numbers import shortest_decimal
+from mlcbuild.compiler.models.gguf.config import LAYER_NORM, vocabulary_size
+from mlcbuild.compiler.models.gguf.keys import check_keys
+from mlcbuild.compiler.models.gguf.numbers import shortest_decimal
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:

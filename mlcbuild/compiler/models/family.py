@@ -8,7 +8,7 @@ A family is two modules, found by listing the folder:
   given it.
 
 No other stage knows a family: what they need is in `model.json` (`models.description`) and `parameters.json`
-(`models.parameters`).
+(`checkpoints.parameters`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from mlcbuild.compiler.models.checkpoints.parameters import ParameterList
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.description import Layers
 from mlcbuild.compiler.models.embedding import EmbeddingMetadata
-from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.compiler.models.sizes import ContextLimits
 
 if TYPE_CHECKING:  # Whoever calls a family with a file has imported it; the keys of other stages need not count it.

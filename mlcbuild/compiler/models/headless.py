@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
+from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, ParameterList, TensorLayout
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig
 from mlcbuild.compiler.models.embedding import FIELD
-from mlcbuild.compiler.models.parameters import CheckpointTensor, ParameterList, TensorLayout
 
 _BODY = "model."  # what names of a decoder's tensors begin with, beside its head's
 

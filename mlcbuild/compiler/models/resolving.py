@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from mlcbuild.compiler import json_values
+from mlcbuild.compiler.models.checkpoints.parameters import ParameterList
 from mlcbuild.compiler.models.config import ConfigReader, parse_document
 from mlcbuild.compiler.models.description import ModelDescription
 from mlcbuild.compiler.models.embedding import FIELD, EmbeddingModelType, read_embedding, read_length
 from mlcbuild.compiler.models.family import Family
 from mlcbuild.compiler.models.headless import parameters_without_head, without_head
-from mlcbuild.compiler.models.parameters import ParameterList
 from mlcbuild.compiler.models.sizes import Overrides, library_sizes
 from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mlcbuild.compiler.models.decoder_names import DecoderNames
+from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
 
 GPT_NAMES = DecoderNames(
     embedding="transformer.wte",

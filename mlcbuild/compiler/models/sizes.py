@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
-from mlcbuild.compiler.models.window import SlidingWindow
 from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values
 

@@ -41,8 +41,8 @@ def describe_kernels(
     """The descriptions of kernels by their content's name.
 
     `kernels` maps the names that PrimFuncs have in `module` to these. `parameters` are the names of all parameters of
-    the model, of whose layers the module may show those of the numbers `layers` alone (`models.repetition`). Equal
-    modules have equal descriptions.
+    the model, of whose layers the module may show those of the numbers `layers` alone (`architecture.repetition`).
+    Equal modules have equal descriptions.
     """
     uses: dict[str, _Use] = {kernel: _Use() for kernel in kernels.values()}
     walk = _Walk(module, kernels, uses)

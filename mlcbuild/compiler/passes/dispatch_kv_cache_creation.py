@@ -11,9 +11,9 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.relax.frontend.nn.llm.kv_cache import RopeMode, TIRPagedKVCache
 
 from mlcbuild.compiler import ir
-from mlcbuild.compiler.models.attention_rules import NO_RULES, AttentionRules
-from mlcbuild.compiler.models.kv_cache import PLACEHOLDER, KVCacheGeometry
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
+from mlcbuild.compiler.models.caches.kv_cache import PLACEHOLDER, KVCacheGeometry
 from mlcbuild.compiler.passes.latent_kv_cache import LatentKernels, MakeLatentKernels, latent_cache
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from mlcbuild.errors import InternalError, StageError

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 import tvm
 from tvm import relax, tirx
 
-from mlcbuild.compiler.models.masked_attention import PLACEHOLDER
+from mlcbuild.compiler.models.layers.masked_attention import PLACEHOLDER
 from mlcbuild.compiler.passes.rewriting import finish, rewrite_dataflow
 
 NAME = "masked_attention"
 MakeKernel = Callable[[int, int, str], tirx.PrimFunc]
 """Of heads, their size and a dtype: the kernel (qkv (tokens, 3 heads, size), mask (texts, length), result (tokens,
-heads, size)) that `models.masked_attention` describes."""
+heads, size)) that `layers.masked_attention` describes."""
 
 
 def dispatch_masked_attention(module: tvm.IRModule, *, make: MakeKernel) -> tvm.IRModule:

@@ -1,4 +1,4 @@
-"""The creation of a cache of latent vectors (`models.latent_cache`), with a backend's kernels.
+"""The creation of a cache of latent vectors (`caches.latent_cache`), with a backend's kernels.
 
 TVM's `TIRPagedKVCache` has none for CPUs, so the call of the runtime's constructor is made here, for every backend.
 """
@@ -17,7 +17,7 @@ from tvm.relax.frontend.nn.llm.kv_cache import (
     _kv_cache_transpose_append_mla,
 )
 
-from mlcbuild.compiler.models.kv_cache import KVCacheGeometry
+from mlcbuild.compiler.models.caches.kv_cache import KVCacheGeometry
 
 _NOT_NEEDED = 6  # kernels of other attention: paged ones with and without a window, and those for token trees
 
@@ -27,7 +27,7 @@ class LatentKernels:
     """A backend's kernels, with the parameters that TVM's runtime calls them with.
 
     `ragged` is attention of a pass's tokens to each other, by keys and values of their own; its logarithms have the
-    marks of `models.latent`. `paged` is attention to what the cache keeps, over one level of shared prefixes, and
+    marks of `architecture.latent`. `paged` is attention to what the cache keeps, over one level of shared prefixes, and
     `merge` adds such results. `copy_page` copies the first tokens of a page to another one.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm.relax import transform
 
-from mlcbuild.compiler.models.context_window import UNKNOWN
+from mlcbuild.compiler.models.layers.context_window import UNKNOWN
 from mlcbuild.compiler.models.sizes import LibrarySizes
 from mlcbuild.compiler.passes.add_workspaces import add_workspaces
 from mlcbuild.compiler.passes.attach_alloc_embedding_tensor import attach_alloc_embedding_tensor

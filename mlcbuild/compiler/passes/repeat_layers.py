@@ -1,4 +1,4 @@
-"""Put in the layers that a module of `models.repetition` does not show.
+"""Put in the layers that a module of `architecture.repetition` does not show.
 
 Where a function calls the layers it shows, it calls all of them afterwards: for each layer the call of the one that
 stands for it, with the layer's own number and parameters, reading what the layer before it made.
@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 import tvm
 from tvm import relax, tirx
 
+from mlcbuild.compiler.models.architecture.repetition import Repetition
 from mlcbuild.compiler.models.description import Layers
-from mlcbuild.compiler.models.repetition import Repetition
 from mlcbuild.errors import InternalError, StageError
 
 

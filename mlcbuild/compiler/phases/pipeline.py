@@ -16,9 +16,9 @@ from mlcbuild.errors import StageError
 from mlcbuild.suggestions import known_values
 
 if TYPE_CHECKING:  # Known to Phase0 or Lower alone: the other phases do not run again when these change.
+    from mlcbuild.compiler.models.architecture.window import SlidingWindow
     from mlcbuild.compiler.models.description import Layers
     from mlcbuild.compiler.models.sizes import LibrarySizes
-    from mlcbuild.compiler.models.window import SlidingWindow
     from mlcbuild.compiler.signature import Signature
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tvm.relax.frontend import nn
 
-from mlcbuild.compiler.models.parameters import ParameterRole
+from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.reader import Reader
 
 

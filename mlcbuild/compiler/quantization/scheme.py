@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from mlcbuild.compiler.models.parameters import ParameterRole
+from mlcbuild.compiler.models.parameter_role import ParameterRole
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.tensor import Array
@@ -36,7 +36,7 @@ class StoredTensor:
 
 
 class Weight(Protocol):
-    """A parameter as far as a scheme looks at it; `mlcbuild.compiler.models.parameters.Parameter` is one."""
+    """A parameter as far as a scheme looks at it; `models.checkpoints.parameters.Parameter` is one."""
 
     @property
     def name(self) -> str: ...  # MLC-LLM's, of a matrix `<module>.weight`

@@ -12,10 +12,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from mlcbuild.compiler.models.architecture.window import write_window
+from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
 from mlcbuild.compiler.models.configuring import configure
 from mlcbuild.compiler.models.description import read_model, write_model
-from mlcbuild.compiler.models.parameters import read_parameters
-from mlcbuild.compiler.models.window import write_window
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme
 from mlcbuild.errors import StageError
 

@@ -1,9 +1,9 @@
 """Export: a model becomes a Relax module.
 
 Reads `model` (model.json of ResolveModel) and `parameters` (parameters.json). Writes `module` (IR, high-level
-operators), which shows one of many equal layers and the last (see `models.repetition`), and `metadata` (JSON), which
-names the parameters of all. It knows no target and needs no weights, so that every library of a model and quantization
-shares it. Sizes that a library may override are left to Lower.
+operators), which shows one of many equal layers and the last (see `architecture.repetition`), and `metadata` (JSON),
+which names the parameters of all. It knows no target and needs no weights, so that every library of a model and
+quantization shares it. Sizes that a library may override are left to Lower.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
+from mlcbuild.compiler.models.architecture.repetition import Repetition, repeated_names, shown_layers
+from mlcbuild.compiler.models.checkpoints.parameters import ParameterList, read_parameters
 from mlcbuild.compiler.models.compilable import AnyModelBuilder, CompilableModel, build_model
 from mlcbuild.compiler.models.description import ModelDescription, read_model
 from mlcbuild.compiler.models.embedding import DECODER_FUNCTIONS, EmbeddingModelType
-from mlcbuild.compiler.models.parameters import ParameterList, read_parameters
-from mlcbuild.compiler.models.repetition import Repetition, repeated_names, shown_layers
 from mlcbuild.compiler.quantization.reader import Reader
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme, StoredTensor
 from mlcbuild.errors import StageError

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mlcbuild.compiler.models.config import read_document
-from mlcbuild.compiler.models.gguf_architecture import gguf_architecture
+from mlcbuild.compiler.models.configuration.sentence_transformers import embedding_fields, refuse_other_case
+from mlcbuild.compiler.models.gguf.architecture import gguf_architecture
 from mlcbuild.compiler.models.license import stated_in_directory, stated_in_metadata, write_licenses
 from mlcbuild.compiler.models.resolving import AnyFamily, resolve_config
-from mlcbuild.compiler.models.sentence_transformers import embedding_fields, refuse_other_case
 from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
 from mlcbuild.compiler.tokenizer.converted import converted_files
 from mlcbuild.compiler.tokenizer.from_gguf import tokenizer_files

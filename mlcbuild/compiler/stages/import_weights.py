@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mlcbuild.compiler.manifest import write_manifest
-from mlcbuild.compiler.models.parameters import Parameter, read_parameters
+from mlcbuild.compiler.models.checkpoints.parameters import Parameter, read_parameters
 from mlcbuild.compiler.weights.checkpoint import Checkpoint, sources_of
 from mlcbuild.compiler.weights.safetensors_file import write_safetensors
 from mlcbuild.compiler.weights.source import open_source

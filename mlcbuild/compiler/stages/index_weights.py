@@ -10,7 +10,7 @@ import json
 import math
 from pathlib import Path
 
-from mlcbuild.compiler.models.parameters import read_parameters
+from mlcbuild.compiler.models.checkpoints.parameters import read_parameters
 from mlcbuild.compiler.quantization.scheme import QuantizationScheme, StoredTensor
 from mlcbuild.compiler.weights.tensor import dtype_of
 from mlcbuild.compiler.weights.tensor_cache import check_encoding, shard_name, write_index

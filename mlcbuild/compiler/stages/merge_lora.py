@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from mlcbuild.compiler.models.parameters import ParameterList, read_parameters
+from mlcbuild.compiler.models.checkpoints.parameters import ParameterList, read_parameters
 from mlcbuild.compiler.weights.checkpoint import sources_of
 from mlcbuild.compiler.weights.lora import LoraAdapter
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile, write_safetensors

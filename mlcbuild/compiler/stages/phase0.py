@@ -14,7 +14,7 @@ from typing import Any
 from mlcbuild.compiler import ir
 from mlcbuild.compiler import metadata as metadata_file
 from mlcbuild.compiler import target as targets
-from mlcbuild.compiler.models.window import read_window
+from mlcbuild.compiler.models.architecture.window import read_window
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import find_geometry
 from mlcbuild.compiler.passes.phase0 import PASSES
 from mlcbuild.compiler.phases.phase0 import PHASE0

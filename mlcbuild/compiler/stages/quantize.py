@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from mlcbuild.compiler.models.parameters import Parameter, read_parameters
+from mlcbuild.compiler.models.checkpoints.parameters import Parameter, read_parameters
 from mlcbuild.compiler.quantization.scheme import Encoder, QuantizationScheme, StoredTensor, kept_dtype
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.safetensors_file import SafetensorsFile

@@ -1,7 +1,7 @@
 """ResolveModel: a `config.json` is read by its family, once for all stages.
 
 Reads `config` (config.json). Writes `model` (model.json, see `models.description`) and `parameters` (parameters.json,
-see `models.parameters`). The families are given as plug-ins.
+see `checkpoints.parameters`). The families are given as plug-ins.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from mlcbuild.compiler.models.checkpoints.parameters import write_parameters
 from mlcbuild.compiler.models.description import write_model
-from mlcbuild.compiler.models.parameters import write_parameters
 from mlcbuild.compiler.models.resolving import AnyFamily, resolve_config
 
 

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mlcbuild.compiler.models.operations import Operation, Slice
-from mlcbuild.compiler.models.parameters import CheckpointTensor, JoinedLayout, Parameter, ParameterList, TensorLayout
+from mlcbuild.compiler.models.checkpoints.operations import Operation, Slice
+from mlcbuild.compiler.models.checkpoints.parameters import (
+    CheckpointTensor,
+    JoinedLayout,
+    Parameter,
+    ParameterList,
+    TensorLayout,
+)
 from mlcbuild.compiler.weights.operations import carry_out
 from mlcbuild.compiler.weights.source import WeightSource
 from mlcbuild.compiler.weights.tensor import STORAGE, Array, Tensor, TensorDescription

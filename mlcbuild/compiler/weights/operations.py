@@ -1,4 +1,4 @@
-"""Carries out the operations of `models.operations` on NumPy arrays."""
+"""Carries out the operations of `checkpoints.operations` on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mlcbuild.compiler.models.operations import (
+from mlcbuild.compiler.models.checkpoints.operations import (
     AddOne,
     Concatenate,
     Flatten,

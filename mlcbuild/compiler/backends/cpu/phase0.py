@@ -10,7 +10,7 @@ from mlcbuild.compiler.backends.cpu.kernels import logits
 from mlcbuild.compiler.backends.cpu.kernels.kv_cache import with_vector_kernels
 from mlcbuild.compiler.backends.cpu.kernels.latent_attention import latent_kernels
 from mlcbuild.compiler.backends.cpu.kernels.masked_attention import masked_attention
-from mlcbuild.compiler.models.kv_cache import KVCacheGeometry
+from mlcbuild.compiler.models.caches.kv_cache import KVCacheGeometry
 from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
 from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import LAYER_WINDOW, dispatch_kv_cache_creation

@@ -13,7 +13,7 @@ from mlcbuild.compiler.backends.cuda.kernels.masked_attention import masked_atte
 from mlcbuild.compiler.backends.cuda.passes.attach_cuda_graph import attach_cuda_graph_hints, attach_memory_plan
 from mlcbuild.compiler.backends.cuda.passes.attach_gpu_sampling import attach_gpu_sampling
 from mlcbuild.compiler.backends.cuda.passes.attach_softmax_in_chunks import attach_softmax_in_chunks
-from mlcbuild.compiler.models.kv_cache import KVCacheGeometry
+from mlcbuild.compiler.models.caches.kv_cache import KVCacheGeometry
 from mlcbuild.compiler.passes.attach_draft_functions import attach_draft_functions
 from mlcbuild.compiler.passes.attach_logit_processing import attach_logit_processing
 from mlcbuild.compiler.passes.dispatch_kv_cache_creation import dispatch_kv_cache_creation

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mlcbuild.compiler.models.architecture.encoder import EncoderConfig, read_encoder
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.encoder import EncoderConfig, read_encoder
 from mlcbuild.compiler.models.encoder_family import DEFAULTS, encoder_document, encoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from mlcbuild.compiler.families.bert.family import FAMILY
 from mlcbuild.compiler.models.compilable import ModelBuilder
-from mlcbuild.compiler.models.encoder_model import Encoder
+from mlcbuild.compiler.models.networks.encoder_model import Encoder
 
 MODEL = ModelBuilder(family=FAMILY, build=Encoder)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
+from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
+from mlcbuild.compiler.models.architecture.rotary import RotaryForm
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel
-from mlcbuild.compiler.models.rotary import RotaryForm
 
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 65024,

@@ -8,9 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
-from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import (
+from mlcbuild.compiler.models.architecture.decoder import (
     DecoderConfig,
     NormConfig,
     NormKind,
@@ -19,12 +17,14 @@ from mlcbuild.compiler.models.decoder import (
     Wiring,
     read_decoder,
 )
+from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
+from mlcbuild.compiler.models.architecture.rotary import RotaryForm
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
+from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document
-from mlcbuild.compiler.models.gguf_numbers import number_below
-from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.models.gguf.config import decoder_document
+from mlcbuild.compiler.models.gguf.numbers import number_below
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile

@@ -11,13 +11,8 @@ import re
 from dataclasses import replace
 
 from mlcbuild.compiler.families.deepseek_v2.gguf_metadata import config_of_gguf
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames
-from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig
-from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.latent_reading import latent_fields, read_latent_decoder
-from mlcbuild.compiler.models.mixture import (
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
+from mlcbuild.compiler.models.architecture.mixture import (
     ExpertGroups,
     MixtureConfig,
     MixtureNames,
@@ -26,8 +21,13 @@ from mlcbuild.compiler.models.mixture import (
     SharedExperts,
     read_experts,
 )
-from mlcbuild.compiler.models.mixture_layers import with_mixture
-from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.models.architecture.rotary import RotaryForm
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames
+from mlcbuild.compiler.models.config import ConfigReader
+from mlcbuild.compiler.models.configuration.latent_reading import latent_fields, read_latent_decoder
+from mlcbuild.compiler.models.configuration.mixture_layers import with_mixture
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 
 _NAMES = MixtureNames(shared="mlp.shared_experts")
 _LAYOUT = CheckpointLayout(experts=ExpertNames(shared="shared_experts"))

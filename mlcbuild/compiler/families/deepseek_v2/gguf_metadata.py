@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.gguf_config import decoder_document
-from mlcbuild.compiler.models.gguf_mixture import MIXTURE_KEYS, mixture_fields
-from mlcbuild.compiler.models.gguf_numbers import number_below
+from mlcbuild.compiler.models.gguf.config import decoder_document
+from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf.numbers import number_below
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:

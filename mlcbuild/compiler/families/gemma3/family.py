@@ -10,16 +10,12 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, QueryKeyNorm, Wiring, read_cap, read_decoder
+from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
+from mlcbuild.compiler.models.architecture.rotary import RotaryForm
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, QueryKeyNorm, Wiring, read_cap, read_decoder
-from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.decoder_names import DecoderNames
-from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document, head_size
-from mlcbuild.compiler.models.gguf_numbers import number_below
-from mlcbuild.compiler.models.gguf_windows import WINDOW_BASE, WINDOW_KEYS, window_document
-from mlcbuild.compiler.models.layer_types import (
+from mlcbuild.compiler.models.configuration.layer_types import (
     FULL,
     SLIDING,
     every_nth_is_full,
@@ -28,8 +24,12 @@ from mlcbuild.compiler.models.layer_types import (
     read_window,
     with_windows,
 )
-from mlcbuild.compiler.models.rotary import RotaryForm
-from mlcbuild.compiler.models.text_config import read_text_config, text_layout
+from mlcbuild.compiler.models.configuration.text_config import read_text_config, text_layout
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
+from mlcbuild.compiler.models.gguf.config import decoder_document, head_size
+from mlcbuild.compiler.models.gguf.numbers import number_below
+from mlcbuild.compiler.models.gguf.windows import WINDOW_BASE, WINDOW_KEYS, window_document
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile

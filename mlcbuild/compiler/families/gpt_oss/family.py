@@ -10,17 +10,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames, TensorName
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
+from mlcbuild.compiler.models.architecture.mixture import (
+    ClampedGate,
+    MixtureConfig,
+    MixtureNames,
+    RouterConfig,
+    read_experts,
+)
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
+from mlcbuild.compiler.models.configuration.layer_types import every_nth_is_full, read_layer_types, with_windows
+from mlcbuild.compiler.models.configuration.layer_types import read_window as read_layer_window
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document
-from mlcbuild.compiler.models.gguf_mixture import MIXTURE_KEYS, mixture_fields
-from mlcbuild.compiler.models.gguf_windows import WINDOW_KEYS, check_one_base, window_document
-from mlcbuild.compiler.models.layer_types import every_nth_is_full, read_layer_types, with_windows
-from mlcbuild.compiler.models.layer_types import read_window as read_layer_window
-from mlcbuild.compiler.models.mixture import ClampedGate, MixtureConfig, MixtureNames, RouterConfig, read_experts
+from mlcbuild.compiler.models.gguf.config import decoder_document
+from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf.windows import WINDOW_KEYS, check_one_base, window_document
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile

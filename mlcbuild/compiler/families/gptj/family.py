@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, NormConfig, NormKind, Wiring, read_decoder
+from mlcbuild.compiler.models.architecture.rotary import RotaryForm
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormKind, Wiring, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel
-from mlcbuild.compiler.models.rotary import RotaryForm
 from mlcbuild.compiler.models.shared_names import GPT_FIELDS, GPT_NAMES
 
 _NAMES = replace(GPT_NAMES, output="attn.out_proj", up="mlp.fc_in", down="mlp.fc_out")

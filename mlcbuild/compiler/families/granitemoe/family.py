@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
+from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, read_experts
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document
-from mlcbuild.compiler.models.gguf_mixture import MIXTURE_KEYS, mixture_fields
-from mlcbuild.compiler.models.gguf_scales import SCALE_KEYS, granite_factors
-from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, read_experts
+from mlcbuild.compiler.models.gguf.config import decoder_document
+from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf.scales import SCALE_KEYS, granite_factors
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:

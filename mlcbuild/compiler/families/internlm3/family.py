@@ -5,9 +5,9 @@ Defaults are those of transformers' `InternLM3Config`.
 
 from __future__ import annotations
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel
 

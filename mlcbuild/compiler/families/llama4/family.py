@@ -11,25 +11,37 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames, TensorName
-from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
-from mlcbuild.compiler.models.decoder import (
+from mlcbuild.compiler.models.architecture.decoder import (
     AttentionConfig,
     DecoderConfig,
     TemperatureTuning,
     normed_behind_rotation,
     read_decoder,
 )
+from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
+from mlcbuild.compiler.models.architecture.mixture import (
+    MixtureConfig,
+    MixtureNames,
+    RouterConfig,
+    RouterScores,
+    SharedExperts,
+)
+from mlcbuild.compiler.models.architecture.rotary import RotaryForm
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames, TensorName
+from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
+from mlcbuild.compiler.models.configuration.layer_types import (
+    CHUNKED,
+    FULL,
+    read_layer_types,
+    read_turned_layers,
+    with_attentions,
+)
+from mlcbuild.compiler.models.configuration.mixture_layers import read_layers_outside, with_mixture
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document
-from mlcbuild.compiler.models.gguf_mixture import MIXTURE_KEYS, mixture_fields
-from mlcbuild.compiler.models.gguf_windows import WINDOW
-from mlcbuild.compiler.models.layer_types import CHUNKED, FULL, read_layer_types, read_turned_layers, with_attentions
-from mlcbuild.compiler.models.mixture import MixtureConfig, MixtureNames, RouterConfig, RouterScores, SharedExperts
-from mlcbuild.compiler.models.mixture_layers import read_layers_outside, with_mixture
-from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.models.gguf.config import decoder_document
+from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf.windows import WINDOW
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:

@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 
 from mlcbuild.compiler.families.mamba2.gguf_metadata import config_of_gguf
+from mlcbuild.compiler.models.architecture.decoder import NormConfig
+from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
+from mlcbuild.compiler.models.architecture.recurrence import StateSpaceConfig
+from mlcbuild.compiler.models.architecture.recurrent_model import RecurrentModelConfig
 from mlcbuild.compiler.models.chat_config import SIZES
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, TensorName
+from mlcbuild.compiler.models.checkpoints.recurrent_model_parameters import recurrent_model_parameters
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import NormConfig
-from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.recurrence import StateSpaceConfig
-from mlcbuild.compiler.models.recurrent_model import RecurrentModelConfig, recurrent_model_parameters
 from mlcbuild.compiler.models.sizes import ContextLimits
 
 _NAMES = DecoderNames(

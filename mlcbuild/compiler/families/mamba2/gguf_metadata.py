@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.gguf_config import RMS_NORM, special_tokens, vocabulary_size
-from mlcbuild.compiler.models.gguf_keys import check_keys
-from mlcbuild.compiler.models.gguf_numbers import shortest_decimal
+from mlcbuild.compiler.models.gguf.config import RMS_NORM, special_tokens, vocabulary_size
+from mlcbuild.compiler.models.gguf.keys import check_keys
+from mlcbuild.compiler.models.gguf.numbers import shortest_decimal
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:

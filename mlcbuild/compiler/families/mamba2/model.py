@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from mlcbuild.compiler.families.mamba2.family import FAMILY
 from mlcbuild.compiler.models.compilable import ModelBuilder
-from mlcbuild.compiler.models.recurrent_lm import RecurrentLM
+from mlcbuild.compiler.models.networks.recurrent_lm import RecurrentLM
 
 MODEL = ModelBuilder(family=FAMILY, build=RecurrentLM)

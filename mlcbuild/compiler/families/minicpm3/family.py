@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig
+from mlcbuild.compiler.models.architecture.rotary import RotaryForm
 from mlcbuild.compiler.models.chat_config import LLAMA
-from mlcbuild.compiler.models.checkpoint_layout import IGNORED_WITH_LONGROPE, CheckpointLayout
+from mlcbuild.compiler.models.checkpoints.layout import IGNORED_WITH_LONGROPE, CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig
+from mlcbuild.compiler.models.configuration.latent_reading import latent_fields, read_latent_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document, head_size
-from mlcbuild.compiler.models.latent_reading import latent_fields, read_latent_decoder
-from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.models.gguf.config import decoder_document, head_size
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile

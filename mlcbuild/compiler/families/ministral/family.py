@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder, read_limits
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder, read_limits
+from mlcbuild.compiler.models.configuration.layer_types import (
+    FULL,
+    SLIDING,
+    read_layer_types,
+    read_window,
+    with_windows,
+)
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel
-from mlcbuild.compiler.models.layer_types import FULL, SLIDING, read_layer_types, read_window, with_windows
 
 _DEFAULTS: dict[str, object] = {
     "vocab_size": 32000,

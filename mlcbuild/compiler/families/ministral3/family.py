@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, TemperatureTuning, read_decoder, read_window
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, TemperatureTuning, read_decoder, read_window
+from mlcbuild.compiler.models.configuration.text_config import read_text_config, text_layout
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document
-from mlcbuild.compiler.models.gguf_numbers import number_below
-from mlcbuild.compiler.models.text_config import read_text_config, text_layout
+from mlcbuild.compiler.models.gguf.config import decoder_document
+from mlcbuild.compiler.models.gguf.numbers import number_below
 from mlcbuild.errors import StageError
 
 if TYPE_CHECKING:

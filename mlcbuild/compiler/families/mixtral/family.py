@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, ExpertNames
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder, read_window
+from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, MixtureNames, RouterConfig, read_experts
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, ExpertNames
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder, read_window
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel
-from mlcbuild.compiler.models.mixture import MixtureConfig, MixtureNames, RouterConfig, read_experts
 
 _DEFAULTS: dict[str, object] = {
     "num_key_value_heads": 8,

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, NormScope, QueryKeyNorm, Wiring, read_decoder
+from mlcbuild.compiler.models.architecture.rotary import RotaryForm
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, NormScope, QueryKeyNorm, Wiring, read_decoder
-from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
-from mlcbuild.compiler.models.layer_types import (
+from mlcbuild.compiler.models.configuration.layer_types import (
     FULL,
     SLIDING,
     every_nth_is_full,
@@ -22,7 +21,8 @@ from mlcbuild.compiler.models.layer_types import (
     read_window,
     with_windows,
 )
-from mlcbuild.compiler.models.rotary import RotaryForm
+from mlcbuild.compiler.models.decoder_family import decoder_model
+from mlcbuild.compiler.models.family import Family, FamilyModel
 
 _BASE = 500000.0
 _DEFAULTS: dict[str, object] = {

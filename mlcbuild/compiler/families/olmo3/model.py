@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcbuild.compiler.families.olmo3.family import FAMILY
-from mlcbuild.compiler.models.causal_lm import CausalLM
 from mlcbuild.compiler.models.compilable import ModelBuilder
+from mlcbuild.compiler.models.networks.causal_lm import CausalLM
 
 MODEL = ModelBuilder(family=FAMILY, build=CausalLM)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, NormScope, QueryKeyNorm, read_decoder
+from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, read_experts
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, NormScope, QueryKeyNorm, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_mixture import mixture_document
-from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, read_experts
+from mlcbuild.compiler.models.gguf.mixture import mixture_document
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile

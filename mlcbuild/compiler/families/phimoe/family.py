@@ -8,15 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import IGNORED_WITH_LONGROPE, CheckpointLayout, ExpertNames
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, NormConfig, NormKind, read_decoder, read_window
+from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, RouterScores, read_experts
+from mlcbuild.compiler.models.checkpoints.layout import IGNORED_WITH_LONGROPE, CheckpointLayout, ExpertNames
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, NormConfig, NormKind, read_decoder, read_window
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document
-from mlcbuild.compiler.models.gguf_mixture import MIXTURE_KEYS, mixture_fields
-from mlcbuild.compiler.models.gguf_windows import WINDOW
-from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, RouterScores, read_experts
+from mlcbuild.compiler.models.gguf.config import decoder_document
+from mlcbuild.compiler.models.gguf.mixture import MIXTURE_KEYS, mixture_fields
+from mlcbuild.compiler.models.gguf.windows import WINDOW
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout, TensorName
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, FeedForwardConfig, read_decoder
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import MAX_CONTEXT, ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, FeedForwardConfig, read_decoder
 from mlcbuild.compiler.models.decoder_family import decoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_config import decoder_document
+from mlcbuild.compiler.models.gguf.config import decoder_document
 from mlcbuild.compiler.models.shared_names import GPT_NAMES
 from mlcbuild.compiler.models.sizes import ContextLimits
 from mlcbuild.errors import StageError

@@ -8,16 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, read_decoder
+from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
+from mlcbuild.compiler.models.architecture.mixture import SharedExperts
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, read_decoder
+from mlcbuild.compiler.models.configuration.layer_types import with_windows_of_qwen
+from mlcbuild.compiler.models.configuration.mixture_layers import with_mixture_of_qwen
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
-from mlcbuild.compiler.models.gguf_mixture import mixture_document
-from mlcbuild.compiler.models.layer_types import with_windows_of_qwen
-from mlcbuild.compiler.models.mixture import SharedExperts
-from mlcbuild.compiler.models.mixture_layers import with_mixture_of_qwen
+from mlcbuild.compiler.models.gguf.mixture import mixture_document
 
 if TYPE_CHECKING:
     from mlcbuild.compiler.weights.gguf_file import GGUFFile

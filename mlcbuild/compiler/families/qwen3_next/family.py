@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mlcbuild.compiler.models.checkpoint_layout import CheckpointLayout
+from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, LayerKind, QueryKeyNorm, read_decoder
+from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
+from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, SharedExperts, read_experts
+from mlcbuild.compiler.models.architecture.recurrence import DeltaRuleConfig
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.decoder import DecoderConfig, LayerKind, QueryKeyNorm, read_decoder
+from mlcbuild.compiler.models.configuration.layer_types import FULL
+from mlcbuild.compiler.models.configuration.text_config import read_text_config
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.decoder_names import DecoderNames
 from mlcbuild.compiler.models.family import Family, FamilyModel
-from mlcbuild.compiler.models.layer_types import FULL
-from mlcbuild.compiler.models.mixture import MixtureConfig, RouterConfig, SharedExperts, read_experts
-from mlcbuild.compiler.models.recurrence import DeltaRuleConfig
-from mlcbuild.compiler.models.text_config import read_text_config
 
 _LINEAR = "linear_attention"
 _NEXT = "qwen3_next"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mlcbuild.compiler.models.architecture.encoder import EncoderConfig, read_encoder
 from mlcbuild.compiler.models.config import ConfigReader
-from mlcbuild.compiler.models.encoder import EncoderConfig, read_encoder
 from mlcbuild.compiler.models.encoder_family import DEFAULTS, encoder_model
 from mlcbuild.compiler.models.family import Family, FamilyModel
 

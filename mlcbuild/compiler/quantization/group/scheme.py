@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mlcbuild.compiler.models.parameters import ParameterRole
+from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
 from mlcbuild.errors import StageError
 

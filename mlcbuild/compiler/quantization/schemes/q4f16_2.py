@@ -1,6 +1,6 @@
 """q4f16_2: q4f16_1 without the embedding and the head, which stay in float16."""
 
-from mlcbuild.compiler.models.parameters import ParameterRole
+from mlcbuild.compiler.models.parameter_role import ParameterRole
 from mlcbuild.compiler.quantization.group.scheme import GroupScheme
 
 SCHEME = GroupScheme(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mlcbuild.compiler.quantization.scheme import StoredTensor, Weight, as_it_is, checked_dtype
 
 if TYPE_CHECKING:
-    from mlcbuild.compiler.models.parameters import ParameterRole
+    from mlcbuild.compiler.models.parameter_role import ParameterRole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from tvm.relax.frontend.nn.llm._decode_kernels import _attention_decode_cpu
 from tvm.relax.frontend.nn.llm._prefill_kernels import _attention_prefill_cpu, _attention_prefill_ragged_cpu
 
 from mlcbuild.compiler.backends.cpu.kernels import attention
-from mlcbuild.compiler.models.attention_rules import AttentionRules
+from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from tests.compiler.kernel_running import compiled, run
 from tests.compiler.ruled_batch import RuledBatch

@@ -13,7 +13,7 @@ from tvm.relax.frontend.nn.llm._prefill_kernels import _attention_prefill_cpu, _
 
 from mlcbuild.compiler.backends.cpu.kernels import attention
 from mlcbuild.compiler.backends.cpu.kernels.kv_cache import with_vector_kernels
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from mlcbuild.errors import StageError
 from tests.compiler.attention_reference import LLAMA3, THETA

@@ -17,7 +17,7 @@ from tvm.relax.frontend.nn.llm._prefill_kernels import _attention_prefill, _atte
 from mlcbuild.compiler.backends.cuda.kernels import attention
 from mlcbuild.compiler.backends.cuda.kernels import attention_rules as ruled
 from mlcbuild.compiler.kernels.bound_bfloat16 import store_before_binding
-from mlcbuild.compiler.models.attention_rules import AttentionRules
+from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from mlcbuild.errors import InternalError
 from tests.compiler.backends.cuda import cuda_emulation

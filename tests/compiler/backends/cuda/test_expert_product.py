@@ -12,8 +12,8 @@ from tvm import te, tirx
 from mlcbuild.compiler.backends.cuda.kernels.expert_product import schedule_expert_product
 from mlcbuild.compiler.backends.cuda.schedule import SCHEDULING
 from mlcbuild.compiler.kernels.scheduling import apply_rules
-from mlcbuild.compiler.models import routing
-from mlcbuild.compiler.models.experts import sum_of_choices
+from mlcbuild.compiler.models.layers import routing
+from mlcbuild.compiler.models.layers.experts import sum_of_choices
 from tests.compiler.backends.cuda import cuda_emulation
 from tests.compiler.backends.cuda.cuda_emulation import CUDA_TARGET, run_cuda
 from tests.compiler.expert_products import arrays, product, random_choices, sorted_choices

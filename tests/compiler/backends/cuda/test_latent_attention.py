@@ -12,7 +12,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cuda.kernels.latent_attention import latent_kernels
 from mlcbuild.compiler.kernels.bound_bfloat16 import store_before_binding
-from mlcbuild.compiler.models.latent import ALONE, IN_CACHE
+from mlcbuild.compiler.models.architecture.latent import ALONE, IN_CACHE
 from mlcbuild.compiler.passes.latent_kv_cache import LatentKernels
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from tests.compiler.backends.cuda import cuda_emulation

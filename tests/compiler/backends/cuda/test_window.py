@@ -18,7 +18,7 @@ from mlcbuild.compiler.backends.cuda.kernels import attention
 from mlcbuild.compiler.backends.cuda.kernels import window as windowed
 from mlcbuild.compiler.backends.cuda.kernels.kv_cache import with_own_kernels
 from mlcbuild.compiler.kernels.bound_bfloat16 import store_before_binding
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from mlcbuild.compiler.script_parsing import quick_script_parsing
 from mlcbuild.errors import InternalError, StageError
 from tests.compiler.attention_reference import LLAMA3, THETA

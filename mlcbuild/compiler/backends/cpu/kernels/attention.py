@@ -23,8 +23,8 @@ from mlcbuild.compiler.backends.cpu.kernels.attention_scores import Query, atten
 from mlcbuild.compiler.kernels.building import FLOATS, Expression, loop, replace_body, statement
 from mlcbuild.compiler.kernels.layer_rules import factor
 from mlcbuild.compiler.kernels.rotary import supports
-from mlcbuild.compiler.models.attention_rules import NO_RULES, AttentionRules
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 
 _WORTH_THREADS = 1 << 16  # multiplications
 

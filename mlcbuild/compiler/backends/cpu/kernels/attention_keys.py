@@ -15,8 +15,8 @@ from tvm import tirx
 
 from mlcbuild.compiler.kernels.building import Buffer, Expression
 from mlcbuild.compiler.kernels.layer_rules import oldest_seen, sees_less
-from mlcbuild.compiler.models.attention_rules import AttentionRules
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 
 Row = Callable[[Expression], Expression]
 """A head's number at a place."""

@@ -16,7 +16,7 @@ from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels.rotation import rotated, store_frequencies, store_rotation
 from mlcbuild.compiler.kernels.building import Buffer, Expression, loop
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 
 
 @dataclass(frozen=True, kw_only=True)

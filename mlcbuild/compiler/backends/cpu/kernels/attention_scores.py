@@ -26,7 +26,7 @@ from mlcbuild.compiler.kernels.building import (
     splat,
     store,
 )
-from mlcbuild.compiler.models.attention_rules import AttentionRules
+from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 
 _SUMS = 8  # vectors of the result that are summed at once, one register each
 HEADS_AT_ONCE = 4

@@ -10,8 +10,8 @@ import tvm
 from tvm import tirx
 
 from mlcbuild.compiler.backends.cpu.kernels import attention, rope
-from mlcbuild.compiler.models.attention_rules import NO_RULES, AttentionRules
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from mlcbuild.errors import InternalError, StageError
 
 

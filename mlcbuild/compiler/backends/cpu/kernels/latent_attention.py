@@ -15,9 +15,9 @@ from tvm.relax.frontend.nn.llm.kv_cache import _merge_state_inplace_cpu
 from mlcbuild.compiler.backends.cpu.kernels.attention_keys import LatentPages, Row, not_behind
 from mlcbuild.compiler.backends.cpu.kernels.attention_scores import HEADS_AT_ONCE, Query, attend_heads
 from mlcbuild.compiler.kernels.building import Buffer, Expression, loop, statement, store
-from mlcbuild.compiler.models.attention_rules import NO_RULES
-from mlcbuild.compiler.models.kv_cache import KVCacheGeometry, LatentGeometry
-from mlcbuild.compiler.models.latent import ALONE, IN_CACHE
+from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES
+from mlcbuild.compiler.models.architecture.latent import ALONE, IN_CACHE
+from mlcbuild.compiler.models.caches.kv_cache import KVCacheGeometry, LatentGeometry
 from mlcbuild.compiler.passes.latent_kv_cache import LatentKernels
 
 _PAGE = 16  # tokens, as in TVM's kernels
@@ -69,7 +69,7 @@ def _ragged(heads: int, latent: LatentGeometry, dtype: str) -> tirx.PrimFunc:
                 attend_heads(query, head, heads, seen, at, None, rules=NO_RULES, begins=T.bool(True))
 
     def mark_logarithms() -> None:
-        """What `models.latent` says of logarithms."""
+        """What `architecture.latent` says of logarithms."""
         single = T.alloc_buffer((1,), "int32")
         store(single, T.int32(1), 0)
         with loop(starts_count) as sequence, T.If(starts[sequence] != sequence), T.Then():

@@ -1,4 +1,4 @@
-"""Attention of padded texts (`models.masked_attention`) on CPUs.
+"""Attention of padded texts (`layers.masked_attention`) on CPUs.
 
 First each text's tokens that are not masked are numbered. Then each query token and head is one piece of work over
 those, by the code that attention over the key-value cache has; threads share the pieces.
@@ -12,7 +12,7 @@ from tvm import s_tir, tirx
 from mlcbuild.compiler.backends.cpu.kernels.attention_keys import KeyRange, Row
 from mlcbuild.compiler.backends.cpu.kernels.attention_scores import Query, attend_heads
 from mlcbuild.compiler.kernels.building import Buffer, Expression, loop, statement, store
-from mlcbuild.compiler.models.attention_rules import NO_RULES
+from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES
 
 _OPAQUE = 8  # TVM's number of kernels that fusion leaves alone
 

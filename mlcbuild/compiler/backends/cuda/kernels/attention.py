@@ -35,8 +35,8 @@ from mlcbuild.compiler.backends.cuda.kernels.attention_registers import from_lan
 from mlcbuild.compiler.backends.cuda.kernels.attention_rules import with_sinks_of_decode
 from mlcbuild.compiler.kernels.building import Buffer, Expression, replace_body, statement, store
 from mlcbuild.compiler.kernels.rotary import supports
-from mlcbuild.compiler.models.attention_rules import NO_RULES, AttentionRules
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 
 _MOST_PARTS = WARP  # blocks of a sequence: the threads of a warp weigh one each
 _SLOTS = 8  # threads of a place, as parts are merged

@@ -29,8 +29,8 @@ from mlcbuild.compiler.backends.cuda.kernels.window import sees, sink_turned
 from mlcbuild.compiler.kernels.building import Buffer, Expression, store
 from mlcbuild.compiler.kernels.layer_rules import factor, oldest_seen, sees_less
 from mlcbuild.compiler.kernels.rotary import angle
-from mlcbuild.compiler.models.attention_rules import AttentionRules
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 
 TOKENS = 16  # of a step of a warp
 HEADS = 8  # of a block: the columns of a tensor core's result

@@ -1,4 +1,4 @@
-"""TVM's attention kernels for GPUs, changed so that they compute the rules of a model (`models.attention_rules`).
+"""TVM's attention kernels for GPUs, changed so that they compute the rules of a model (`architecture.attention_rules`).
 
 Scores of no key are added by a kernel behind TVM's: it knows the denominator of the softmax by its logarithm. Of the
 ranges of keys whose results are merged, the one with the text's first key has them.
@@ -24,7 +24,7 @@ from mlcbuild.compiler.backends.cuda.kernels.tvm_attention import (
 )
 from mlcbuild.compiler.kernels.building import Buffer, Expression, converted, statement, store
 from mlcbuild.compiler.kernels.layer_rules import factor, oldest_seen, sees_less
-from mlcbuild.compiler.models.attention_rules import AttentionRules
+from mlcbuild.compiler.models.architecture.attention_rules import AttentionRules
 
 _WARP = 32
 

@@ -12,8 +12,8 @@ from tvm import tirx
 from mlcbuild.compiler.backends.cuda.kernels import attention
 from mlcbuild.compiler.backends.cuda.kernels import attention_rules as ruled
 from mlcbuild.compiler.backends.cuda.kernels import window as windowed
-from mlcbuild.compiler.models.attention_rules import NO_RULES, AttentionRules
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.attention_rules import NO_RULES, AttentionRules
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 from mlcbuild.errors import InternalError, StageError
 
 _DECODE, _DECODE_SLIDING = "batch_decode_paged_kv", "batch_decode_paged_kv_sliding_window"

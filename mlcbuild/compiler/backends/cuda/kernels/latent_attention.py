@@ -19,8 +19,8 @@ from mlcbuild.compiler.backends.cuda.kernels import instructions as gpu
 from mlcbuild.compiler.backends.cuda.kernels.launching import register
 from mlcbuild.compiler.backends.cuda.kernels.tvm_attention import followed_by
 from mlcbuild.compiler.kernels.building import statement, store
-from mlcbuild.compiler.models.kv_cache import KVCacheGeometry
-from mlcbuild.compiler.models.latent import ALONE, IN_CACHE
+from mlcbuild.compiler.models.architecture.latent import ALONE, IN_CACHE
+from mlcbuild.compiler.models.caches.kv_cache import KVCacheGeometry
 from mlcbuild.compiler.passes.latent_kv_cache import LatentKernels
 from mlcbuild.errors import StageError
 
@@ -72,7 +72,7 @@ def _shared_memory(kernel: tirx.PrimFunc) -> int:
 
 
 def _marks(ragged: tirx.PrimFunc) -> tirx.Stmt:
-    """What `models.latent` says of logarithms, a warp for each token."""
+    """What `architecture.latent` says of logarithms, a warp for each token."""
     queries, starts = ragged.params[:2]
     first_positions, logarithms = ragged.params[6], ragged.params[8]
     heads = int(queries.shape[1])

@@ -1,4 +1,4 @@
-"""Attention of padded texts (`models.masked_attention`) on GPUs.
+"""Attention of padded texts (`layers.masked_attention`) on GPUs.
 
 A block has a head of a text and 32 of its queries; each of its warps has four, or two where heads are large. Keys and
 values come 32 at a time, in float32, through shared memory. Each thread has one of the keys: its scores with the warp's

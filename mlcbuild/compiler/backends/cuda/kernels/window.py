@@ -4,9 +4,9 @@ TVM's cache drops what has left the window between two forward passes. It does n
 pass appends, nor the older tokens in the cache from the later of these. Here each query sees the keys that its position
 allows, whatever the cache still holds.
 
-Keys of a sink keep the distance from a query that they had as the window was just full (`models.window`). Where there
-is one query for a sequence, its keys of the sink are rotated further by that. Where there are several, TVM's kernel
-sees the other keys alone, and a second kernel adds those of the sink: few keys, so that it need not be quick.
+Keys of a sink keep the distance from a query that they had as the window was just full (`architecture.window`). Where
+there is one query for a sequence, its keys of the sink are rotated further by that. Where there are several, TVM's
+kernel sees the other keys alone, and a second kernel adds those of the sink: few keys, so that it need not be quick.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mlcbuild.compiler.backends.cuda.kernels.tvm_attention import (
 )
 from mlcbuild.compiler.kernels.building import Buffer, Expression, converted, statement, store
 from mlcbuild.compiler.kernels.rotary import angle, supports
-from mlcbuild.compiler.models.window import SlidingWindow
+from mlcbuild.compiler.models.architecture.window import SlidingWindow
 
 _WARP = 32
 
