@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 
 from mlcbuild.cli.output.text import COLUMNS, wrapped
+from tests.cli.remote_places import place, server
 
 _DIRECTORY = Path(__file__).parent / "snapshots"
 UPDATE_VARIABLE = "MLCBUILD_UPDATE_SNAPSHOTS"
 
 Snapshot = Callable[[str, str], None]
+
+__all__ = ["place", "server"]
 
 
 @pytest.fixture

@@ -1,0 +1,191 @@
+"""Platforms: what is compiled for each, by which linker, and mistakes in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mlcbuild.engine.action import DerivedArtifact, StageCall
+from mlcbuild.errors import WorkspaceErrors
+from mlcbuild.rules import host
+from tests.rules.model_workspaces import CUDA, CUDA_MANIFEST, model_workspace
+from tests.rules.world import action, analysed, write
+
+
+def test_a_gpu_platform_schedules_for_the_lowest_architecture_and_names_all_that_tvm_would_ask_for(
+    tmp_path: Path,
+) -> None:
+    analysis = analysed(model_workspace(tmp_path, CUDA), "//models:on-gpu")
+    call = action(analysis, "Phase1").command
+    assert isinstance(call, StageCall)
+    assert dict(call.parameters)["target"] == {
+        "kind": "cuda",
+        "arch": "sm_80",
+        "max_threads_per_block": 1024,
+        "max_shared_memory_per_block": 49152,
+        "thread_warp_size": 32,
+        "host": {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"},
+    }
+
+
+def test_a_kernel_of_a_gpu_goes_on_to_each_architecture_and_one_fat_binary(tmp_path: Path) -> None:
+    analysis = analysed(model_workspace(tmp_path, CUDA), "//models:on-gpu")
+    partition = action(analysis, "Partition")
+    assert partition.discoverer is not None
+    discovery = partition.discoverer(discovering=partition.identifier, manifest=CUDA_MANIFEST)
+    made = {each.identifier.removeprefix("//models:on-gpu "): each for each in discovery.actions}
+    assert list(made) == [
+        "ScheduleKernel kernel_aa",
+        "CompileKernel kernel_aa",
+        "CompileDevice kernel_aa sm_80",
+        "CompileDevice kernel_aa sm_90a",
+        "FatBinary kernel_aa",
+    ]
+    assert made["CompileKernel kernel_aa"].outputs == (
+        "out/kernel_aa.cu",
+        "out/kernel_aa.launch.json",
+        "out/kernel_aa.o",
+    )
+    first = made["CompileDevice kernel_aa sm_80"]
+    assert isinstance(first.command, StageCall)
+    assert (first.toolchains, dict(first.command.parameters)) == (("nvrtc",), {"arch": "sm_80"})
+    assert {
+        group: [each.path for each in members if isinstance(each, DerivedArtifact)]
+        for group, members in discovery.groups
+    } == {
+        "device_code": ["out/kernel_aa.fatbin"],
+        "launches": ["out/kernel_aa.launch.json"],
+        "objects": ["out/kernel_aa.o"],
+        "signatures": ["out/kernel_aa.signature.json"],
+    }
+    link = action(analysis, "Link").command
+    assert isinstance(link, StageCall)
+    assert [group for group, _ in link.groups] == ["device_code", "launches", "objects"]
+
+
+def test_one_architecture_needs_no_fat_binary_and_a_toolkit_is_keyed_by_its_content(tmp_path: Path) -> None:
+    text = CUDA.replace('["sm_90a", "sm_80"]', '["sm_90"]\ntoolkit = "/opt/cuda/"')
+    partition = action(analysed(model_workspace(tmp_path, text), "//models:on-gpu"), "Partition")
+    assert partition.discoverer is not None
+    discovery = partition.discoverer(discovering=partition.identifier, manifest=CUDA_MANIFEST)
+    device = discovery.actions[-1]
+    assert (device.mnemonic, device.toolchains) == ("CompileDevice", ("cuda_toolkit:/opt/cuda",))
+    assert dict(discovery.groups)["device_code"] == (device.output("out/kernel_aa.sm_90.cubin"),)
+
+
+def test_mistakes_in_platforms_are_told_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "program_path", lambda name: f"/usr/bin/{name}")  # whatever is installed here
+    text = """
+[[platform]]
+name = "no-cpu"
+kind = "cpu"
+[[platform]]
+name = "no-arch"
+kind = "cuda"
+[[platform]]
+name = "bad-arch"
+kind = "cuda"
+arch = ["sm_80", "sm_9O"]
+[[platform]]
+name = "arch-of-cpu"
+kind = "cpu"
+cpu = "x86-64-v3"
+arch = ["sm_80"]
+[[platform]]
+name = "relative"
+kind = "cuda"
+arch = ["sm_80"]
+toolkit = "cuda"
+[[platform]]
+name = "arm"
+kind = "cuda"
+arch = ["sm_90"]
+host = "aarch64-linux-gnu"
+"""
+    with pytest.raises(WorkspaceErrors) as raised:
+        analysed(write(tmp_path, {"a/BUILD.toml": text}), "//a:all")
+    lines = [line for line in str(raised.value).splitlines() if not line.startswith("  known")]
+    assert lines == [
+        "a/BUILD.toml:4:8: no cpu in //a:no-cpu",
+        "  name the processor of x86_64-linux-gnu, as LLVM does",
+        "a/BUILD.toml:7:8: no arch in //a:no-arch",
+        '  name the GPU architectures, for example arch = ["sm_80", "sm_90"]',
+        'a/BUILD.toml:11:8: unknown GPU architecture "sm_9O" in //a:bad-arch',
+        "a/BUILD.toml:16:8: a platform of kind cpu has no arch in //a:arch-of-cpu",
+        'a/BUILD.toml:21:11: toolkit "cuda" is not absolute in //a:relative',
+        '  for example "/usr/local/cuda-13.0"',
+        "a/BUILD.toml:24:8: no cpu in //a:arm",
+        "  name the processor of aarch64-linux-gnu, as LLVM does",
+    ]
+
+
+def test_every_mistake_of_a_platform_is_told_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "program_path", lambda name: f"/usr/bin/{name}")  # whatever is installed here
+    text = """
+[[platform]]
+name = "gpu"
+kind = "cuda"
+arch = ["sm_8O", "sm_90", "sm_9O"]
+cpu = "x86-64-v33"
+features = ["avx2"]
+toolkit = "cuda"
+[[platform]]
+name = "arm"
+kind = "cpu"
+cpu = "skylake"
+host = "aarch64-linux-gnu"
+[[platform]]
+name = "windows"
+kind = "cpu"
+cpu = "x86-64-v3"
+host = "x86_64-pc-windows-msvc"
+"""
+    with pytest.raises(WorkspaceErrors) as raised:
+        analysed(write(tmp_path, {"a/BUILD.toml": text}), "//a:all")
+    assert [line for line in str(raised.value).splitlines() if not line.startswith("  ")] == [
+        'a/BUILD.toml:5:8: unknown GPU architecture "sm_8O" in //a:gpu',
+        'a/BUILD.toml:5:8: unknown GPU architecture "sm_9O" in //a:gpu',
+        'a/BUILD.toml:6:7: unknown processor "x86-64-v33" for x86_64-linux-gnu in //a:gpu',
+        'a/BUILD.toml:7:12: "avx2" is no feature to add or to take away in //a:gpu',
+        'a/BUILD.toml:8:11: toolkit "cuda" is not absolute in //a:gpu',
+        'a/BUILD.toml:12:7: unknown processor "skylake" for aarch64-linux-gnu in //a:arm',
+        'a/BUILD.toml:18:8: libraries cannot be linked for the host "x86_64-pc-windows-msvc": its system is not Linux'
+        " in //a:windows",
+    ]
+
+
+def test_a_host_that_this_machine_has_no_linker_for_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = """
+[[platform]]
+name = "arm"
+kind = "cpu"
+cpu = "cortex-a76"
+host = "aarch64-linux-gnu"
+"""
+    root = write(tmp_path, {"a/BUILD.toml": text})
+    monkeypatch.setattr(host, "program_path", lambda name: "" if name == "aarch64-linux-gnu-ld" else f"/bin/{name}")
+    with pytest.raises(WorkspaceErrors) as raised:
+        analysed(root, "//a:all")
+    assert str(raised.value).splitlines() == [
+        'a/BUILD.toml:6:8: this machine has no linker for the host "aarch64-linux-gnu" in //a:arm',
+        "  install aarch64-linux-gnu-ld (Debian's package binutils-aarch64-linux-gnu)",
+    ]
+
+
+def test_a_library_is_linked_by_the_linker_for_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "program_path", lambda name: f"/usr/bin/{name}")
+    targets = """
+[[platform]]
+name = "arm"
+kind = "cpu"
+cpu = "cortex-a76"
+host = "aarch64-linux-gnu"
+[[model_library]]
+name = "lib"
+model = ":shape"
+quantization = "q0f16"
+platform = ":arm"
+"""
+    analysis = analysed(model_workspace(tmp_path, targets), "//models:lib")
+    assert action(analysis, "Link").toolchains == ("cross_ld:aarch64",)
