@@ -20,7 +20,7 @@ from mlcbuild.cli.cache.transfer import Silence
 from mlcbuild.cli.main import main
 from mlcbuild.cli.output.slow_progress import SlowProgress
 from tests.cli.conftest import at_eighty_columns
-from tests.cli.test_remote_builds import Place, results_in, shown
+from tests.cli.remote_places import Place, results_in, shown
 from tests.remote import grpc_server, http_server
 from tests.remote.fault_proxy import Fault, faulty
 

@@ -21,7 +21,7 @@ import pytest
 
 from mlcbuild.cache.digest import DigestFunction
 from mlcbuild.cli.main import main
-from tests.cli.test_remote_builds import Place
+from tests.cli.remote_places import Place
 from tests.remote import grpc_server, http_server
 
 Capture = pytest.CaptureFixture[str]

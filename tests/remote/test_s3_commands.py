@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_remote_builds import Place
+from tests.cli.remote_places import Place
 from tests.remote.s3_world import World
 
 Capture = pytest.CaptureFixture[str]
