@@ -30,6 +30,7 @@ def largest_error(case: FamilyCase, directory: Path, *, kernel_store: Path) -> f
     vocabulary = case.model["vocab_size"]
     if model_of(case.config).limits.is_encoder:
         return compare_encoder(EncoderLibrary(path, weights), model, vocabulary=vocabulary, bound=BOUND)
-    largest = float(np.abs(reference(model, sequences(vocabulary)[0])).max())
-    library = Library.load(path, weights)
-    return compare(library, model, vocabulary=vocabulary, allowed=BOUND * largest) / largest
+    texts = sequences(vocabulary)
+    expected = [reference(model, text) for text in texts]
+    largest = float(np.abs(expected[0]).max())
+    return compare(Library.load(path, weights), texts, expected, allowed=BOUND * largest) / largest

@@ -29,10 +29,10 @@ _QUANTIZED = 5e-2
 
 @dataclass(frozen=True, kw_only=True)
 class GGUFCase:
-    """A file of an architecture: the `config.json` that it stands for, metadata beside those that all decoders share,
-    and tensors beside the model's parameters. `kind` is the type of its matrices whose names match `stored_so`.
-    `context` is how much text llama.cpp makes room for: some models rotate otherwise where it is longer than a length.
-    `overrides` are a library's, for the same reason.
+    """A file of an architecture: the `config.json` that it stands for, metadata beside those that all decoders share
+    (None for those of them that it lacks), and tensors beside the model's parameters. `kind` is the type of its
+    matrices whose names match `stored_so`. `context` is how much text llama.cpp makes room for: some models rotate
+    otherwise where it is longer than a length. `overrides` are a library's, for the same reason.
 
     `bound` is the largest difference of logits from llama.cpp's, relative to the largest logit; None where llama.cpp
     computes something else, as `reason` says.
@@ -125,6 +125,59 @@ _FACTORS = {
     "short": np.array([1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.5], np.float32),
 }
 _FACTOR_TENSORS = {f"rope_factors_{name}.weight": factors for name, factors in _FACTORS.items()}
+
+
+_HYBRID: Mapping[str, Any] = {
+    "num_hidden_layers": 4,
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
+_HYBRID_METADATA: Mapping[str, Any] = {
+    "full_attention_interval": 4,
+    "rope.dimension_count": 8,
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": 96,
+    "ssm.state_size": 16,
+    "ssm.time_step_rank": 6,
+    "ssm.group_count": 2,
+}
+_SECTIONS = {"rope.dimension_sections": [2, 1, 1, 0]}
+_HYBRID_EXPERTS = {
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 64,
+}
+_HYBRID_EXPERTS_METADATA = {
+    **_EXPERTS,
+    "expert_feed_forward_length": 32,
+    "expert_shared_feed_forward_length": 64,
+}
+
+
+def _predicting_layer(number: int) -> dict[str, Array]:
+    """A layer that predicts one more token, as Qwen3.5's converter writes it behind the others."""
+    shapes = {
+        "attn_norm": (64,),
+        "post_attention_norm": (64,),
+        "attn_q": (256, 64),
+        "attn_k": (64, 64),
+        "attn_v": (64, 64),
+        "attn_q_norm": (32,),
+        "attn_k_norm": (32,),
+        "attn_output": (64, 128),
+        "ffn_gate": (96, 64),
+        "ffn_up": (96, 64),
+        "ffn_down": (64, 96),
+        "nextn.eh_proj": (64, 128),
+        "nextn.enorm": (64,),
+        "nextn.hnorm": (64,),
+        "nextn.shared_head_norm": (64,),
+    }
+    return {f"blk.{number}.{name}.weight": np.ones(shape, np.float32) for name, shape in shapes.items()}
 
 
 def _longrope(original: int) -> dict[str, Any]:
@@ -455,6 +508,43 @@ CASES: Mapping[str, GGUFCase] = {
         },
         metadata={**_EXPERTS, "expert_feed_forward_length": 32},
     ),
+    "qwen3_next": _case(
+        "qwen3_next",
+        "qwen3next",
+        {**_HYBRID, **_HYBRID_EXPERTS},
+        metadata={**_HYBRID_METADATA, **_HYBRID_EXPERTS_METADATA},
+    ),
+    "qwen3_5": _case("qwen3_5_text", "qwen35", _HYBRID, metadata={**_HYBRID_METADATA, **_SECTIONS}, in_ci=True),
+    # The file says which layers are recurrent, and has one behind them that is not the model's.
+    "qwen3_5-predicting": _case(
+        "qwen3_5_text",
+        "qwen35",
+        {
+            **_HYBRID,
+            "layer_types": ["linear_attention", _FULL, "linear_attention", "linear_attention"],
+            "mtp_num_hidden_layers": 1,
+        },
+        metadata={
+            **_HYBRID_METADATA,
+            **_SECTIONS,
+            "block_count": 5,
+            "nextn_predict_layers": 1,
+            "attention.recurrent_layers": [True, False, True, True, False],
+        },
+        tensors=_predicting_layer(4),
+    ),
+    "qwen3_5_moe": _case(
+        "qwen3_5_moe_text",
+        "qwen35moe",
+        {**_HYBRID, **_HYBRID_EXPERTS, "linear_num_key_heads": 3, "intermediate_size": 512},
+        metadata={
+            **_HYBRID_METADATA,
+            **_HYBRID_EXPERTS_METADATA,
+            **_SECTIONS,
+            "ssm.group_count": 3,
+            "feed_forward_length": None,
+        },
+    ),
     "olmoe": _case(
         "olmoe",
         "olmoe",
@@ -577,6 +667,7 @@ CASES: Mapping[str, GGUFCase] = {
             "ssm.time_step_rank": 8,
             "ssm.group_count": 2,
         },
+        in_ci=True,
     ),
     "phimoe": _case(
         "phimoe",
@@ -645,7 +736,8 @@ def file_of(path: Path, case: GGUFCase, *, seed: int = 0, chat_template: str = "
         list: writer.add_array,
     }
     for key, value in {**_shared_metadata(case), **case.metadata}.items():
-        kinds[type(value)](f"{case.architecture}.{key}", value)
+        if value is not None:
+            kinds[type(value)](f"{case.architecture}.{key}", value)
     letters = ["<pad>", "<s>", "</s>", *byte_level_letters(), "ab"]
     tokens = letters + [f"<unused{number}>" for number in range(case.config["vocab_size"] - len(letters))]
     writer.add_tokenizer_model("gpt2")

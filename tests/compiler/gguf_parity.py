@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,12 +15,11 @@ from mlcbuild.rules.families import families
 from tests.compiler import schemes
 from tests.compiler.gguf_cases import GGUFCase, file_of
 from tests.compiler.llama_cpp import LlamaCppModel
+from tests.compiler.parity import compare, sequences
 from tests.compiler.pipeline import CPU_TARGET, compile_library
 from tests.compiler.resolving import parameters_of
 from tests.compiler.running import Library
 from tests.compiler.tiny_models import Array
-
-_TEXT, _DECODED = 60, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,29 +49,20 @@ def read_file(path: Path) -> ReadFile:
 
 
 def largest_error(case: GGUFCase, directory: Path, *, kernel_store: Path) -> float:
-    """The largest difference of logits in float32 from llama.cpp's, relative to the largest: of a text in one pass, and
-    of its last tokens one by one. Fails above the case's bound."""
+    """The largest difference of logits in float32 from llama.cpp's, relative to the largest: of what
+    `parity.compare` compares. Fails above the case's bound."""
+    assert case.bound is not None, case.reason
     directory.mkdir(parents=True, exist_ok=True)
     path = file_of(directory / "model.gguf", case)
     read = read_file(path)
-    vocabulary = case.config["vocab_size"]
-    text = np.random.default_rng(7).integers(0, vocabulary, _TEXT).tolist()
+    texts = sequences(case.config["vocab_size"])
     reference = LlamaCppModel(path)
-    expected = reference.logits(text, context=case.context)
+    expected = [reference.logits(text, context=case.context) for text in texts]
     reference.close()
     built = compile_library(
         read.document, "q0f32", CPU_TARGET, directory, kernel_store=kernel_store, overrides=case.overrides
     )
     stored = schemes.stored(read.document, schemes.scheme("q0f32"), read.tensors)
-    found = _logits(Library.load(built, stored, context=case.context), text)
-    error = float(np.abs(found - expected).max() / np.abs(expected).max())
-    assert case.bound is None or error <= case.bound, f"{error:.2g} is more than {case.bound:g}"
-    return error
-
-
-def _logits(library: Library, text: list[int]) -> Array:
-    """Logits (n, vocabulary) of every token; the last ones are decoded."""
-    library.add(0)
-    begin: Any = len(text) - _DECODED
-    first = library.run("batch_verify", [0], [begin], library.embed(text[:begin])[None])[0]
-    return np.concatenate([first, [library.decode(0, token) for token in text[begin:]]])
+    library = Library.load(built, stored, context=case.context)
+    largest = max(float(np.abs(logits).max()) for logits in expected)
+    return compare(library, texts, expected, allowed=case.bound * largest) / largest

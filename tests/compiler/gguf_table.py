@@ -44,7 +44,7 @@ def gguf_head() -> str:
     paragraphs = (
         "For each row, a small GGUF file is written with random numbers, and with the metadata that llama.cpp's "
         "converter writes for the architecture. llama.cpp (the wheel `xllamacpp` 2026.10) loads it, and a library is "
-        "built from it. Compared are the logits of every token of a text of 60 tokens, the last three of them decoded. "
+        "built from it. Compared are logits of the passes above, of texts of 37 and of 21 tokens. "
         "Windows are 16 tokens long. llama.cpp computes with keys and values in float32, and without fused attention. "
         "The error is the largest difference, relative to the largest logit. `tests/compiler/gguf_cases.py` has the "
         "files.",

@@ -10,6 +10,7 @@ matter: roundings in a sum of k products add like a random walk, to sqrt(k) u.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +43,18 @@ def check_logits(
     weights = store(model, scheme) if known is None else known[1]
     path = compile_library(config, quantization, CPU_TARGET, directory, kernel_store=kernel_store)
     library = Library.load(path, weights)
-    first, _ = sequences(config["vocab_size"])
-    allowed = bound(config, scheme, float(np.abs(reference(model, first)).max()))
-    return compare(library, model, vocabulary=config["vocab_size"], allowed=allowed)
+    texts = sequences(config["vocab_size"])
+    expected = [reference(model, text) for text in texts]
+    allowed = bound(config, scheme, float(np.abs(expected[0]).max()))
+    return compare(library, texts, expected, allowed=allowed)
 
 
-def compare(library: Library, model: Any, *, vocabulary: int, allowed: float) -> float:
-    """Compare the logits of a library's entry functions with those of a model of transformers. Returns the largest
+def compare(library: Library, texts: Sequence[list[int]], expected: Sequence[Array], *, allowed: float) -> float:
+    """Compare the logits of a library's entry functions with those `expected` of two `texts`, of `sequences`: of a
+    prompt, of one in pieces, of both texts in batches, token by token, and of all tokens of a pass. Returns the largest
     difference; fails for one above `allowed`."""
-    first, second = sequences(vocabulary)
-    one, two = reference(model, first), reference(model, second)
+    first, second = texts
+    one, two = expected
     differences = []
 
     def check(found: Array, expected: Array) -> None:

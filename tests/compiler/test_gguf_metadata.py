@@ -76,7 +76,7 @@ def test_every_key_that_gguf_has_is_read_or_refused_or_known_to_change_nothing(
 
 
 def test_a_key_that_nothing_here_knows_is_refused_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"(.|\n)*llama\.attention\.novel is not known here"):
+    with pytest.raises(StageError, match=r"llama\.attention\.novel is not known here"):
         document(tmp_path, attention__novel=1)
 
 
@@ -124,7 +124,7 @@ def test_scaling_is_read_by_all_its_names_and_is_linear_without_a_type(
     ],
 )
 def test_scalings_that_are_not_computed_are_refused(tmp_path: Path, metadata: dict[str, Value], message: str) -> None:
-    with pytest.raises(StageError, match=rf"(.|\n)*{message}"):
+    with pytest.raises(StageError, match=message):
         document(tmp_path, **{f"rope__scaling__{name}": value for name, value in metadata.items()})
 
 

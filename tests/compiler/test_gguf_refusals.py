@@ -44,6 +44,12 @@ _BY_ARCHITECTURE = {case.architecture: name for name, case in CASES.items()}
         ("chatglm", {"rope.dimension_count": 16}, "has rotary embeddings that a ChatGLM does not have"),
         ("qwen", {"rope.scaling.factor": 2.0}, "scales RoPE, which a Qwen 1 does not"),
         ("ministral3", {"rope.scaling.type": "linear"}, "does not scale RoPE as a Ministral 3 does, by YaRN"),
+        ("qwen3_5", {"rope.dimension_sections": [1, 1, 1, 0]}, r"has to be 4 numbers, by which each of 4 pairs"),
+        ("qwen3_5", {"attention.recurrent_layers": [True, False]}, "has to say true or false for each of 4 layers"),
+        ("qwen3_5", {"full_attention_interval": 0}, r"full_attention_interval\" is 0"),
+        ("qwen3_5", {"nextn_predict_layers": 4}, "4 of 4 layers that predict further tokens cannot be"),
+        ("qwen3_5", {"ssm.time_step_rank": 7}, "recurrent layers of 96 numbers for 7 heads cannot be"),
+        ("qwen3_next", {"nextn_predict_layers": 1}, "nextn_predict_layers is 1; it can be 0"),
         ("internlm2", {"logit_scale": 2.0}, "logit_scale is 2; it can be 0 or 1"),
     ],
 )
@@ -52,7 +58,7 @@ def test_what_a_model_does_not_compute_is_refused(
 ) -> None:
     case = CASES[name]
     path = file_of(tmp_path / "m.gguf", replace(case, metadata={**case.metadata, **metadata}))
-    with pytest.raises(StageError, match=rf"(.|\n)*{message}"):
+    with pytest.raises(StageError, match=message):
         read_file(path)
 
 
@@ -60,6 +66,13 @@ def test_a_baichuan_of_another_size_does_not_rotate_in_llama_cpp(tmp_path: Path)
     case = CASES["baichuan"]
     path = file_of(tmp_path / "m.gguf", replace(case, config={**case.config, "num_hidden_layers": 3}))
     with pytest.raises(StageError, match="has 3 layers; models of 32 alone have rotary embeddings"):
+        read_file(path)
+
+
+def test_a_qwen3_next_of_an_older_converter_is_told(tmp_path: Path) -> None:
+    fused = {"blk.0.ssm_in.weight": np.ones((192, 64), np.float32)}
+    path = file_of(tmp_path / "m.gguf", replace(CASES["qwen3_next"], tensors=fused))
+    with pytest.raises(StageError, match=r"is of an older llama\.cpp: it has the tensor blk\.0\.ssm_in\.weight"):
         read_file(path)
 
 

@@ -10,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from mlcbuild.compiler.families.qwen3_next.gguf_metadata import (
+    LINEAR,
+    config_of_dense,
+    config_of_moe,
+    config_of_next,
+)
 from mlcbuild.compiler.models.architecture.decoder import DecoderConfig, LayerKind, QueryKeyNorm, read_decoder
 from mlcbuild.compiler.models.architecture.decoder_names import DecoderNames
 from mlcbuild.compiler.models.architecture.mixture import MixtureConfig, RouterConfig, SharedExperts, read_experts
 from mlcbuild.compiler.models.architecture.recurrence import DeltaRuleConfig
-from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout
+from mlcbuild.compiler.models.checkpoints.layout import CheckpointLayout, TensorName
 from mlcbuild.compiler.models.config import ConfigReader
 from mlcbuild.compiler.models.configuration.layer_types import FULL
 from mlcbuild.compiler.models.configuration.text_config import read_text_config
 from mlcbuild.compiler.models.decoder_family import decoder_model
-from mlcbuild.compiler.models.family import Family, FamilyModel
+from mlcbuild.compiler.models.family import Family, FamilyModel, GGUFArchitecture
 
-_LINEAR = "linear_attention"
 _NEXT = "qwen3_next"
 _WITH_EXPERTS = (_NEXT, "qwen3_5_moe_text")
 _WRAPPERS = ("qwen3_5", "qwen3_5_moe")
@@ -42,6 +47,7 @@ _OWN: Mapping[str, Mapping[str, object]] = {
 _MIXTURE: Mapping[str, object] = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
 _LAYOUT = CheckpointLayout(
     one_added=True,
+    feed_forward_norm=TensorName("post_attention_layernorm", "post_attention_norm"),
     other_names=(("model.", "model.language_model."),),
     ignored=(r"mtp\..*", r"model\.visual\..*"),
 )
@@ -70,7 +76,7 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         attention=attention,
         feed_forward=_mixture(reader, config) if model_type in _WITH_EXPERTS else config.feed_forward,
         names=DecoderNames(qkv="self_attn.c_attn"),
-        kinds=(LayerKind(name=FULL), LayerKind(name=_LINEAR, recurrence=rule)),
+        kinds=(LayerKind(name=FULL), LayerKind(name=LINEAR, recurrence=rule)),
         kinds_of_layers=types,
     )
     own = {
@@ -81,7 +87,15 @@ def resolve(reader: ConfigReader) -> FamilyModel[DecoderConfig]:
         "linear_conv_kernel_dim": rule.convolution,
         "layer_types": list(types),
     }
-    return decoder_model(reader, config, _LAYOUT, fields=_CHAT_CONFIG, own=own)
+    return decoder_model(reader, config, _layout(reader, config.num_layers), fields=_CHAT_CONFIG, own=own)
+
+
+def _layout(reader: ConfigReader, layers: int) -> CheckpointLayout:
+    """GGUF files have the layers that predict further tokens behind the others."""
+    further = reader.integer("mtp_num_hidden_layers", low=0, high=64, default=0)
+    numbers = "|".join(str(layers + number) for number in range(further))
+    left_out = (rf"blk\.({numbers})\..*",) if further else ()
+    return replace(_LAYOUT, ignored=(*_LAYOUT.ignored, *left_out))
 
 
 def _delta_rule(reader: ConfigReader, config: DecoderConfig, *, fused: bool) -> DeltaRuleConfig:
@@ -103,10 +117,10 @@ def _delta_rule(reader: ConfigReader, config: DecoderConfig, *, fused: bool) -> 
 
 def _layer_types(reader: ConfigReader, layers: int) -> tuple[str, ...]:
     step = reader.integer("full_attention_interval", low=1, high=1 << 12, default=4)
-    default = [_LINEAR if (number + 1) % step else FULL for number in range(layers)]
+    default = [LINEAR if (number + 1) % step else FULL for number in range(layers)]
     found = reader.value("layer_types") if reader.has("layer_types") else default
-    if not isinstance(found, list) or len(found) != layers or not set(found) <= {_LINEAR, FULL}:
-        raise reader.fail("layer_types", f'has to be "{_LINEAR}" or "{FULL}" for each of the {layers} layers')
+    if not isinstance(found, list) or len(found) != layers or not set(found) <= {LINEAR, FULL}:
+        raise reader.fail("layer_types", f'has to be "{LINEAR}" or "{FULL}" for each of the {layers} layers')
     if len(set(found)) == 1:
         raise reader.fail("layer_types", f'has "{found[0]}" alone; a model has layers of both types')
     return tuple(found)
@@ -134,5 +148,10 @@ FAMILY = Family(
     model_types=(_NEXT, *_WRAPPERS, "qwen3_5_text", "qwen3_5_moe_text"),
     configuration=DecoderConfig,
     resolve=resolve,
+    gguf={
+        "qwen3next": GGUFArchitecture(config=config_of_next),
+        "qwen35": GGUFArchitecture(config=config_of_dense),
+        "qwen35moe": GGUFArchitecture(config=config_of_moe),
+    },
     kv_state_kind="hybrid",
 )

@@ -159,6 +159,7 @@ class _Layer(_Builder):
             self.config.hidden_size,
             own=own,
             checkpoint=source.hugging_face,
+            gguf=self.places.gguf,
             others=self.layout.others(source.hugging_face),
         )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mlcbuild.compiler.models.architecture.recurrence import DeltaRuleConfig, Recurrence, StateSpaceConfig
+from mlcbuild.compiler.models.checkpoints.delta_rule_in_gguf import DeltaRuleInGGUF
 from mlcbuild.compiler.models.checkpoints.operations import (
     Concatenate,
     Flatten,
@@ -14,7 +15,12 @@ from mlcbuild.compiler.models.checkpoints.operations import (
     Reshape,
     Split,
 )
-from mlcbuild.compiler.models.checkpoints.parameters import CheckpointTensor, Parameter, TensorLayout
+from mlcbuild.compiler.models.checkpoints.parameters import (
+    CheckpointTensor,
+    GGUFSource,
+    Parameter,
+    TensorLayout,
+)
 from mlcbuild.compiler.models.parameter_role import ParameterRole
 
 
@@ -24,11 +30,11 @@ def recurrence_parameters(
     *,
     own: str,
     checkpoint: str,
-    gguf: str = "",
+    gguf: str,
     others: tuple[str, ...] = (),
 ) -> list[Parameter]:
     """Those of the module that is called `own`, and `checkpoint`, or one of `others`, in checkpoints. `gguf` is the
-    layer in a GGUF file, empty where none is read."""
+    layer in a GGUF file."""
     builder = _Builder(own=own, checkpoint=checkpoint, gguf=gguf, others=others)
     make = _state_space if isinstance(config, StateSpaceConfig) else _delta_rule
     return make(config, hidden_size, builder)  # type: ignore[arg-type]
@@ -41,19 +47,19 @@ class _Builder:
     gguf: str
     others: tuple[str, ...]
 
-    def there(self, name: str, *shape: int, operations: tuple[Operation, ...] = ()) -> TensorLayout | None:
+    def there(self, name: str, *shape: int, operations: tuple[Operation, ...] = ()) -> TensorLayout:
         """A tensor of a GGUF file, and what makes Hugging Face's of it."""
-        return TensorLayout(name=f"{self.gguf}.{name}", shape=shape, operations=operations) if self.gguf else None
+        return TensorLayout(name=f"{self.gguf}.{name}", shape=shape, operations=operations)
 
     def matrix(
-        self, name: str, *shape: int, operations: tuple[Operation, ...] = (), gguf: TensorLayout | None = None
+        self, name: str, *shape: int, operations: tuple[Operation, ...] = (), gguf: GGUFSource | None = None
     ) -> Parameter:
         return self._parameter(f"{name}.weight", ParameterRole.LINEAR, shape, operations=operations, gguf=gguf)
 
-    def vector(self, name: str, *shape: int, source: str = "", gguf: TensorLayout | None = None) -> Parameter:
+    def vector(self, name: str, *shape: int, source: str = "", gguf: GGUFSource | None = None) -> Parameter:
         return self._parameter(name, ParameterRole.VECTOR, shape, source=source, gguf=gguf)
 
-    def constant(self, name: str, *shape: int, gguf: TensorLayout | None = None) -> Parameter:
+    def constant(self, name: str, *shape: int, gguf: GGUFSource | None = None) -> Parameter:
         return self._parameter(name, ParameterRole.FLOAT32, shape, gguf=gguf)
 
     def _parameter(
@@ -64,7 +70,7 @@ class _Builder:
         *,
         source: str = "",
         operations: tuple[Operation, ...] = (),
-        gguf: TensorLayout | None = None,
+        gguf: GGUFSource | None = None,
     ) -> Parameter:
         tensor = CheckpointTensor(
             name=f"{self.checkpoint}.{source or name}",
@@ -115,26 +121,32 @@ def _delta_rule(config: DeltaRuleConfig, hidden_size: int, builder: _Builder) ->
             Concatenate(axis=0),
         )
 
+    there = DeltaRuleInGGUF(config=config, layer=builder.gguf)
     if config.fused:
+        size = config.channels + config.inner
         rows = apart(config.key_dim, config.key_dim, values, values)
+        pairs = builder.there("ssm_ba.weight", 2 * config.heads, hidden_size)
         found = [
-            builder.matrix("in_proj_qkvz", config.channels + config.inner, hidden_size, operations=rows),
-            builder.matrix("in_proj_ba", 2 * config.heads, hidden_size, operations=apart(shared, shared)),
+            builder.matrix("in_proj_qkvz", size, hidden_size, operations=rows, gguf=there.fused(hidden_size)),
+            builder.matrix("in_proj_ba", 2 * config.heads, hidden_size, operations=apart(shared, shared), gguf=pairs),
         ]
     else:
-        found = [
-            builder.matrix(f"in_proj_{name}", rows, hidden_size)
-            for name, rows in (
-                ("qkv", config.channels),
-                ("z", config.inner),
-                ("b", config.heads),
-                ("a", config.heads),
-            )
-        ]
-    weight = builder.vector("conv1d_weight", config.channels, 1, config.convolution, source="conv1d.weight")
-    found += [weight, *(builder.constant(name, config.heads) for name in ("dt_bias", "A_log"))]
+        packed = there.channels("attn_qkv.weight", hidden_size)
+        found = [builder.matrix("in_proj_qkv", config.channels, hidden_size, gguf=packed)]
+        for name, gguf_name, size in (
+            ("z", "attn_gate", config.value_dim),
+            ("b", "ssm_beta", 1),
+            ("a", "ssm_alpha", 1),
+        ):
+            tensor = there.of_heads(f"{gguf_name}.weight", size, hidden_size)
+            found.append(builder.matrix(f"in_proj_{name}", config.heads * size, hidden_size, gguf=tensor))
+    convolution = (config.channels, 1, config.convolution)
+    weight = there.channels("ssm_conv1d.weight", config.convolution, then=(Reshape(shape=convolution),))
     return [
         *found,
-        builder.vector("norm.weight", config.value_dim),
-        builder.matrix("out_proj", hidden_size, config.inner),
+        builder.vector("conv1d_weight", *convolution, source="conv1d.weight", gguf=weight),
+        builder.constant("dt_bias", config.heads, gguf=there.of_heads("ssm_dt.bias", 1)),
+        builder.constant("A_log", config.heads, gguf=there.of_heads("ssm_a", 1, then=(LogOfNegative(),))),
+        builder.vector("norm.weight", config.value_dim, gguf=builder.there("ssm_norm.weight", config.value_dim)),
+        builder.matrix("out_proj", hidden_size, config.inner, gguf=there.output(hidden_size)),
     ]

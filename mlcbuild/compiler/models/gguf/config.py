@@ -35,9 +35,10 @@ def decoder_document(
 
     Metadata are those below `architecture`, of which the caller reads `also_read` itself; `class_name` is transformers'
     class of the model. `layer_norm` is the field for the epsilon of layer norms; a model without has RMS norms.
-    `partial` says that the model may rotate heads in part, and `yarn_grows` that its scores grow with YaRN. Raises
-    StageError for heads that are rotated in part where it may not, for experts, unless the caller reads `expert_count`,
-    and for metadata that is not read (`gguf.keys`).
+    `partial` says that the model may rotate heads in part, and `yarn_grows` that its scores grow with YaRN. A file with
+    experts may leave the size of other feed-forwards out, and then has no `intermediate_size`. Raises StageError for
+    heads that are rotated in part where it may not, for experts, unless the caller reads `expert_count`, and for
+    metadata that is not read (`gguf.keys`).
     """
     if file.integer(f"{architecture}.expert_count", 0) > 0 and "expert_count" not in also_read:
         raise StageError(f"{file.path} holds a mixture of experts, which is not supported")
@@ -54,7 +55,6 @@ def decoder_document(
         "model_type": model_type,
         "hidden_act": hidden_act,
         "hidden_size": file.integer(f"{architecture}.embedding_length"),
-        "intermediate_size": file.integer(f"{architecture}.feed_forward_length"),
         "num_hidden_layers": file.integer(f"{architecture}.block_count"),
         "num_attention_heads": heads,
         "num_key_value_heads": file.integer(f"{architecture}.attention.head_count_kv", heads),
@@ -65,6 +65,9 @@ def decoder_document(
         "rope_theta": theta,
         "tie_word_embeddings": "output.weight" not in file.tensors,
     }
+    inner = f"{architecture}.feed_forward_length"
+    if inner in file.metadata or "expert_count" not in also_read:
+        document["intermediate_size"] = file.integer(inner)
     if partial:
         document["partial_rotary_factor"] = rotated / head_dim
     scaling = rope_scaling(file, architecture, theta=theta, rotated=rotated, grows=yarn_grows)
