@@ -349,6 +349,15 @@ CASES: dict[str, FamilyCase] = {
         attention_multiplier=0.1,
         logits_scaling=8.0,
     ),
+    "granitemoe": _case(
+        "granitemoe",
+        num_local_experts=6,
+        num_experts_per_tok=2,
+        embedding_multiplier=3.0,
+        residual_multiplier=0.5,
+        attention_multiplier=0.2,
+        logits_scaling=2.0,
+    ),
     "nemotron": _case("nemotron"),
     "glm": _case("glm", head_dim=32),
     "glm4": _case("glm4", head_dim=32),
@@ -522,6 +531,8 @@ _WINDOWED: dict[str, Any] = {
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _QWEN = {"use_sliding_window": True, "max_window_layers": 2, "head_dim": 16}
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+# Where all layers have the window, passes would have no more tokens than it.
+_LONG_PASSES = {"prefill_chunk_size": 64}
 
 WINDOWED: dict[str, FamilyCase] = {
     # Caps so low that they are felt.
@@ -569,11 +580,23 @@ WINDOWED: dict[str, FamilyCase] = {
         decoder_sparse_step=2,
     ),
     "qwen3-window": _case("qwen3", sizes=_WINDOWED | _QWEN),
-    # Its passes would have no more tokens than its window, which all layers have.
     "qwen3_moe-window": _case(
-        "qwen3_moe", sizes=_WINDOWED | _QWEN | _EXPERTS, norm_topk_prob=True, overrides={"prefill_chunk_size": 64}
+        "qwen3_moe", sizes=_WINDOWED | _QWEN | _EXPERTS, norm_topk_prob=True, overrides=_LONG_PASSES
     ),
     "exaone4-window": _case("exaone4", sizes=_WINDOWED | {"head_dim": 16}, sliding_window_pattern=2),
+    "phi3-window": _case("phi3", sizes=_WINDOWED | {"head_dim": 16}, overrides=_LONG_PASSES),
+    "starcoder2-window": _case("starcoder2", sizes=_WINDOWED | {"head_dim": 16}, overrides=_LONG_PASSES),
+    "mixtral-window": _case(
+        "mixtral", sizes=_WINDOWED, num_local_experts=4, num_experts_per_tok=2, overrides=_LONG_PASSES
+    ),
+    "phimoe-window": _case(
+        "phimoe",
+        sizes=_WINDOWED | {"head_dim": 16},
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        overrides=_LONG_PASSES,
+    ),
+    "ministral3-window": _case("ministral3", sizes=_WINDOWED, overrides=_LONG_PASSES),
 }
 """Models whose layers do not all see all of the text."""
 

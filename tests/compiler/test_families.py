@@ -16,11 +16,8 @@ from tests.compiler.gguf_table import gguf_head, gguf_row
 ELSEWHERE = {
     "deepseek": "test_mixtures.py has its reference, a Qwen2-MoE with changed weights",
     "gemma3": "the text part of a gemma3_text, whose row it is",
-    "granitemoe": "test_mixtures.py compares it with transformers",
     "mistral": "test_window_parity.py compares it past its window, in more ways",
     "mistral3": "the text part of a ministral3, whose row it is",
-    "mixtral": "test_mixtures.py compares it with transformers",
-    "phimoe": "test_mixtures.py compares it with transformers",
     "qwen3_5_moe": "the text part of a qwen3_5_moe_text, whose row it is",
 }
 """Why a model type has no row of its own."""
