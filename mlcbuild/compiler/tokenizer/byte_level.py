@@ -19,13 +19,17 @@ def byte_level_tokenizer(
     adds_prefix: bool = False,
 ) -> Tokenizer:
     """Without special tokens, which its user adds; `adds_prefix`: a space comes before a text without one. Raises
-    StageError for merges of or into something else than tokens; `where` names the file."""
+    StageError for merges of or into something else than tokens, and for a pattern that is none; `where` names the
+    file."""
     try:
         model = models.BPE(vocab=dict(vocabulary), merges=list(merges), ignore_merges=cut.ignore_merges)
     except Exception as error:  # the library raises nothing more specific
         raise StageError(f"{where}: the vocabulary is damaged: {error}") from error
     tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = byte_level(cut, adds_prefix=adds_prefix)
+    try:
+        tokenizer.pre_tokenizer = byte_level(cut, adds_prefix=adds_prefix)
+    except Exception as error:  # the library raises nothing more specific
+        raise StageError(f"{where}: the pattern that cuts text is no regular expression: {error}") from error
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 

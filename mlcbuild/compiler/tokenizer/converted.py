@@ -1,7 +1,7 @@
 """The tokenizer of a Hugging Face folder that has no tokenizer.json, from the vocabulary that it has.
 
-It is a SentencePiece model, a vocabulary of tiktoken, vocab.json with merges.txt, or vocab.txt of BERT. What else the
-class of a tokenizer does is in `tokenizer_classes`.
+It is a SentencePiece model, a vocabulary of tiktoken, tekken.json, vocab.json with merges.txt, or vocab.txt of BERT.
+What else the class of a tokenizer does is in `tokenizer_classes`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from mlcbuild.compiler.placeholder_files import HEAD_BYTES, refuse_placeholder
 from mlcbuild.compiler.tokenizer.around import add_around
 from mlcbuild.compiler.tokenizer.byte_level import byte_level_tokenizer
 from mlcbuild.compiler.tokenizer.from_pieces import piece_tokenizer
+from mlcbuild.compiler.tokenizer.from_tekken import tekken_tokenizer
 from mlcbuild.compiler.tokenizer.from_tiktoken import is_tiktoken, tiktoken_tokenizer
 from mlcbuild.compiler.tokenizer.sentencepiece_model import PieceKind, read_model
 from mlcbuild.compiler.tokenizer.settings import CONFIG, TokenizerSettings, read_settings
 from mlcbuild.compiler.tokenizer.tokenizer_classes import (
     MERGES,
     PIECES,
+    TEKKEN,
     TIKTOKEN,
     WORD_PIECES,
     TokenizerClass,
@@ -44,6 +46,8 @@ def converted_files(directory: Path) -> dict[str, str] | None:
             return _of_tiktoken(path, settings) if is_tiktoken(path) else _of_pieces(path, settings)
     if tiktoken := [*sorted(directory.glob("*.tiktoken")), *sorted(directory.glob("tiktoken.model"))]:
         return _of_tiktoken(tiktoken[0], settings)
+    if (directory / "tekken.json").is_file():
+        return _of_tekken(directory / "tekken.json", settings)
     if (directory / "vocab.json").is_file() and (directory / "merges.txt").is_file():
         return _of_merges(directory, settings)
     if (directory / "vocab.txt").is_file():
@@ -61,6 +65,7 @@ def _of_pieces(path: Path, settings: TokenizerSettings) -> dict[str, str]:
         prefix_after_special=settings.flag("legacy", known.prefix_after_special),
     )
     control = [piece.text for piece in model.pieces if piece.kind in (PieceKind.CONTROL, PieceKind.UNKNOWN)]
+    control += known.special_tokens(path, len(model.pieces))
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in control])
     own = {f"{name}_token": model.pieces[number].text for name, number in model.special.items()}
     return _finished(tokenizer, settings, known, own, raw=model.adds_prefix)
@@ -71,7 +76,8 @@ def _of_tiktoken(path: Path, settings: TokenizerSettings) -> dict[str, str]:
     tokenizer = tiktoken_tokenizer(path, known.cut)
     if known.is_nfc:
         tokenizer.normalizer = normalizers.NFC()
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in known.generated])
+    made = known.special_tokens(path, tokenizer.get_vocab_size())
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in made])
     if settings.added:
         size, last = tokenizer.get_vocab_size(), max(settings.added)
         if (first := min((number for number in settings.added if number >= size), default=size)) > size:
@@ -82,6 +88,13 @@ def _of_tiktoken(path: Path, settings: TokenizerSettings) -> dict[str, str]:
         names = [settings.names.get(number, f"<|reserved_token_{number}|>") for number in range(size, last + 1)]
         tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names])
     return _finished(tokenizer, settings, known, {})
+
+
+def _of_tekken(path: Path, settings: TokenizerSettings) -> dict[str, str]:
+    tokenizer = tekken_tokenizer(path)
+    own = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
+    own = {name: text for name, text in own.items() if tokenizer.token_to_id(text) is not None}
+    return _finished(tokenizer, settings, TEKKEN, own)
 
 
 def _of_merges(directory: Path, settings: TokenizerSettings) -> dict[str, str]:

@@ -42,6 +42,10 @@ _CASED = (
     rf"| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_LINES_AND_SPACES}"
 )
 _O200K = _CASED.replace("ENDINGS", f"{_ENDINGS}?").replace("NUMBERS", r"\p{N}{1,3}")
+_NO_HAN = r"&&[^\p{Han}]]"
+_KIMI = r"[\p{Han}]+|" + _CASED.replace(_CAPITALS, _CAPITALS[:-1] + _NO_HAN).replace(
+    _SMALL, _SMALL[:-1] + _NO_HAN
+).replace("ENDINGS", f"{_ENDINGS}?").replace("NUMBERS", r"\p{N}{1,3}").replace(r"[\r\n/]*", r"[\r\n]*")
 _TEKKEN = _CASED.replace("ENDINGS", "").replace("NUMBERS", r"\p{N}")
 
 _DEEPSEEK_WORDS = (
@@ -60,6 +64,7 @@ GPT2 = Cut()
 GPT2_DIGITS = Cut(digits=True)
 UP_TO_THREE_DIGITS = Cut(patterns=(_UP_TO_THREE,), ignore_merges=True)  # Llama 3
 ONE_DIGIT = Cut(patterns=(_ONE,))  # Qwen2
+KIMI = Cut(patterns=(_KIMI,), ignore_merges=True)  # and Moonlight: Chinese characters are cut from all others
 _CL100K = Cut(patterns=(_UP_TO_THREE,))
 _DEEPSEEK3 = Cut(patterns=(r"\p{N}{1,3}", _CHINESE_AND_JAPANESE, _DEEPSEEK_WORDS))
 _O200K_CUT = Cut(patterns=(_O200K,))

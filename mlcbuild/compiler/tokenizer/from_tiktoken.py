@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer, pre_tokenizers
@@ -23,8 +24,7 @@ def is_tiktoken(path: Path) -> bool:
 
 
 def read_ranks(path: Path) -> dict[bytes, int]:
-    """Tokens by rank. Raises StageError for another file, and unless each of the 256 bytes is a token and ranks are the
-    numbers from 0 on."""
+    """Tokens by rank. Raises StageError for another file, and for ranks as `check_ranks` does."""
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
@@ -39,17 +39,26 @@ def read_ranks(path: Path) -> dict[bytes, int]:
                 f"{path} is truncated or damaged: line {number} is no token with its rank: {error}",
                 advice=("fetch it again",),
             ) from None
+    check_ranks(ranks, path)
+    return ranks
+
+
+def check_ranks(ranks: Mapping[bytes, int], path: Path) -> None:
+    """Raise StageError unless each of the 256 bytes is a token, and ranks are the numbers from 0 on."""
     if sorted(ranks.values()) != list(range(len(ranks))) or any(bytes([byte]) not in ranks for byte in range(256)):
         raise StageError(
             f"{path} is truncated or damaged: its {len(ranks)} tokens have no ranks from 0 on, or lack a byte"
         )
-    return ranks
 
 
 def tiktoken_tokenizer(path: Path, cut: Cut) -> Tokenizer:
-    """Merges follow from ranks: two tokens may merge where their bytes are one, the best rank first. Without special
-    tokens, which its user adds."""
-    ranks = read_ranks(path)
+    """Without special tokens, which its user adds."""
+    return ranked_tokenizer(read_ranks(path), cut, where=str(path))
+
+
+def ranked_tokenizer(ranks: Mapping[bytes, int], cut: Cut, *, where: str, special: Sequence[str] = ()) -> Tokenizer:
+    """Merges follow from ranks: two tokens may merge where their bytes are one, the best rank first. Texts of `special`
+    have the first numbers, and no merge makes them; its user adds them as special tokens."""
     letters = {bytes([byte]): letter for byte, letter in _letters().items()}
 
     def spelled(token: bytes) -> str:
@@ -61,12 +70,11 @@ def tiktoken_tokenizer(path: Path, cut: Cut) -> Tokenizer:
             left, right = ranks.get(token[:split]), ranks.get(token[split:])
             if left is not None and right is not None:
                 merges.append((rank, left, right, (spelled(token[:split]), spelled(token[split:]))))
-    return byte_level_tokenizer(
-        {spelled(token): rank for token, rank in ranks.items()},
-        [pair for _, _, _, pair in sorted(merges)],
-        cut,
-        where=str(path),
-    )
+    numbers = {text: number for number, text in enumerate(special)}
+    tokens = {spelled(token): len(special) + rank for token, rank in ranks.items()}
+    if both := sorted(numbers.keys() & tokens.keys()):
+        raise StageError(f"{where}: {both[0]!r} is a special token and one of the vocabulary")
+    return byte_level_tokenizer({**numbers, **tokens}, [pair for _, _, _, pair in sorted(merges)], cut, where=where)
 
 
 def _letters() -> dict[int, str]:
